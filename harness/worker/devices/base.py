@@ -1,0 +1,64 @@
+"""The small device interface that the launcher is written over: the emulator today, a CUDA driver beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.worker.protocol import FindingRecord
+
+Dim3 = tuple[int, int, int]
+
+
+class DeviceError(Exception):
+    """The device refused a request; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapSpec:
+    """The arguments of cuTensorMapEncodeTiled, innermost dimension first; strides in bytes, without the innermost."""
+
+    dtype: Literal["bf16", "f32"]
+    address: int
+    global_dim: tuple[int, ...]
+    global_strides: tuple[int, ...]
+    box_dim: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: Literal["none", "32B", "64B", "128B"]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchReport:
+    """What a launch left behind: hazards (none on a device that cannot see them) and counters."""
+
+    findings: tuple[FindingRecord, ...] = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+class LoadedModule(Protocol):
+    """An artefact the device has accepted."""
+
+
+class Device(Protocol):
+    name: str
+    artifact: Literal["ptx", "cubin"]
+
+    def alloc(self, nbytes: int, name: str) -> int: ...
+    def upload(self, address: int, data: NDArray[Any]) -> None: ...
+    def download(self, address: int, nbytes: int) -> NDArray[np.uint8]: ...
+    def encode_tensor_map(self, spec: TensorMapSpec) -> bytes: ...
+    def load(self, artifact: Path) -> LoadedModule: ...
+    def launch(
+        self,
+        module: LoadedModule,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        params: bytes,
+    ) -> LaunchReport: ...
+    def close(self) -> None: ...

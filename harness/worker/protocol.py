@@ -1,0 +1,133 @@
+"""What crosses the line between the client and the worker: jobs, events, build results.
+
+Everything here is plain data that survives a round trip through JSON, so that the same worker can run on this machine or
+on a remote host. Frozen dataclasses only; the worker has few dependencies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Mask = Literal["none", "causal", "window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One cell of the matrix. Sizes in elements; `window` in keys, 0 when there is no sliding window."""
+
+    head_dim: int
+    t: int
+    s_k: int
+    batch: int = 1
+    mask: Mask = "none"
+    window: int = 0
+
+    @property
+    def id(self) -> str:
+        """Stable name, e.g. `hd64_t32_sk384` or `hd64_t32_sk384_causal`."""
+        name = f"hd{self.head_dim}_t{self.t}_sk{self.s_k}"
+        if self.batch != 1:
+            name += f"_b{self.batch}"
+        if self.mask == "window":
+            name += f"_window{self.window}"
+        elif self.mask != "none":
+            name += f"_{self.mask}"
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One compiled kernel: an entry of one source file under one set of defines."""
+
+    name: str  # e.g. "sm100_hd64"
+    arch: str  # nvcc -arch, e.g. "sm_100a"
+    source: str  # relative to the repository root
+    entry: str  # extern "C" name
+    head_dim: int
+    defines: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """ptxas -v figures of one entry. Bytes, except registers a thread."""
+
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    stack: int
+    shared_static: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """One variant after the build stage. Paths are absolute; empty when `error` is set."""
+
+    variant: Variant
+    ptx: str
+    cubin: str
+    resources: Resources | None
+    source_hash: str  # sha256 over the kernel sources that the build read
+    nvcc: str  # version line
+    flags: tuple[str, ...]
+    seconds: float
+    cached: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one worker process is asked to do."""
+
+    device: str  # "emulator"
+    builds: tuple[BuildResult, ...]
+    configurations: tuple[Configuration, ...]
+    seed: int
+    schedule: str = "realistic"
+    schema: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Numbers of one configuration against the float64 reference; no verdict. See docs/gates.md for each definition."""
+
+    cosine: float
+    relative_l2: float
+    max_error: float  # max |o - ref| / max |ref|, of normalised O
+    lse_error: float  # max |lse - ref|, natural log
+    row_max_error: float
+    row_sum_error: float  # relative
+    nonfinite_mismatches: int  # elements whose inf/NaN class differs from the reference's
+    unwritten: int  # output elements that still hold the poison
+    output_hash: str  # sha256 of all outputs' bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRecord:
+    """A hazard as the device reported it."""
+
+    rule: str
+    severity: Literal["error", "warning"]
+    message: str
+    where: dict[str, Any] = field(default_factory=dict)
+
+
+EventKind = Literal["started", "result", "error", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One JSON line from the worker.
+
+    `started` names a configuration about to run; `result` carries its measurement; `error` says why it has none
+    (`status` is one of the statuses in docs/architecture.md); `done` closes the stream.
+    """
+
+    event: EventKind
+    config: str = ""
+    measurement: Measurement | None = None
+    findings: tuple[FindingRecord, ...] = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    status: str = ""
+    message: str = ""
