@@ -1,0 +1,29 @@
+// Approximate transcendentals and the conversion to packed bf16.
+#pragma once
+
+#include <stdint.h>
+
+namespace fmha::ptx {
+
+// 2^x; exp2(-inf) = 0 and exp2(0) = 1 exactly.
+__device__ __forceinline__ float exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// log2(x); log2(0) = -inf.
+__device__ __forceinline__ float log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Two floats rounded to nearest even, `low` in bits 0-15. The instruction takes the upper half first.
+__device__ __forceinline__ uint32_t pack_bf16x2(float low, float high) {
+    uint32_t packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+}  // namespace fmha::ptx
