@@ -1,0 +1,64 @@
+"""What a user gets: the wheel, its compile flags and the console script."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def build(repository: Path, tmp_path_factory) -> Path:
+    """A wheel and its build directory, apart from the checkout's own build/. Unoptimised: nothing here runs it."""
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
+    command += ["--no-build-isolation", f"-Cbuild-dir={directory / 'build'}", "-Ccmake.build-type=Debug"]
+    subprocess.run([*command, "-w", directory, repository], check=True, cwd=directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def names(build: Path) -> set[str]:
+    (wheel,) = build.glob("fmha-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.mark.slow
+def test_wheel_has_every_module_and_the_core(repository, names):
+    listed = ["git", "-C", repository, "ls-files", "harness/*.py", "emulator/*.py"]
+    tracked = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
+    assert tracked
+    assert set(tracked) <= names
+    assert any(name.startswith("emulator/_core.") and name.endswith(".so") for name in names)
+
+
+@pytest.mark.slow
+def test_wheel_has_nothing_else(names):
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"harness", "emulator", "fmha"}
+    assert not [name for name in names if name.endswith((".cpp", ".h", ".hpp", ".pyc"))]
+
+
+@pytest.mark.slow
+def test_core_is_compiled_without_changing_what_floating_point_means(repository, build):
+    commands = json.loads((build / "build/compile_commands.json").read_text())
+    core = [entry["command"] for entry in commands if "emulator/core" in entry["file"]]
+    assert len(core) == len(list(repository.glob("emulator/core/*.cpp")))
+    for command in core:
+        assert "-ffp-contract=off" in command.split()
+        assert not {"-ffast-math", "-Ofast", "-flto"} & set(command.split())
+
+
+def test_console_script_is_installed():
+    script = Path(sys.executable).parent / "fmha"
+    shown = subprocess.run([script, "--help"], check=True, capture_output=True, text=True)
+    assert "run-matrix" in shown.stdout
+
+
+def test_ci_only_calls_make_test(repository):
+    path = repository / ".ci/run"
+    assert path.stat().st_mode & 0o111
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert lines == ["set -euo pipefail", 'cd "$(dirname "${BASH_SOURCE[0]}")/.."', "make test"]
