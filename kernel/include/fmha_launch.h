@@ -1,4 +1,4 @@
-// How every forward kernel is launched: plain constants, so that the kernel, a host compiler and a test read one source.
+// How every forward kernel is launched: plain constants, so that kernel, host and tests read one source.
 //
 //   grid  (ceil(t / kFmhaRowsPerCta), 1, batch)
 //   block (kFmhaThreadsPerCta, 1, 1)
@@ -15,8 +15,8 @@ constexpr int32_t kFmhaKvStages = 2;         // tiles in flight in each of the K
 constexpr int32_t kFmhaSharedAlignment = 1024;    // the 128-byte swizzle pattern repeats every 1024 bytes
 constexpr int32_t kFmhaSharedControlBytes = 128;  // mbarriers and the TMEM address word, after the tiles
 
-// Q, the K ring and the V ring in bf16, the control words, and the room to align the base by hand: the launch guarantees
-// less than the alignment the swizzle needs.
+// Q, the K ring and the V ring in bf16, the control words, and the room to align the base by hand: a launch does not
+// guarantee the alignment that the swizzle needs.
 constexpr int32_t fmha_dynamic_shared_bytes(int32_t head_dim) {
     return kFmhaSharedAlignment + (kFmhaRowsPerCta + 2 * kFmhaKvStages * kFmhaKeysPerTile) * head_dim * 2 +
            kFmhaSharedControlBytes;

@@ -42,8 +42,8 @@ FMHA_HOST_DEVICE constexpr uint64_t smem_descriptor(uint32_t address, uint32_t l
            uint64_t(swizzle) << 61;
 }
 
-// The same matrix `bytes` further on. Only the low word changes: shared memory ends below 2^18 bytes, so the 14-bit start
-// address never carries out of its field.
+// The same matrix `bytes` further on. Only the low word changes: shared memory ends below 2^18 bytes, so the start
+// address never carries out of its 14 bits.
 FMHA_HOST_DEVICE constexpr uint64_t advance_descriptor(uint64_t descriptor, uint32_t bytes) {
     const uint32_t low = uint32_t(descriptor) + (bytes >> 4);
     return (descriptor & 0xffffffff00000000ull) | low;

@@ -5,8 +5,8 @@
 //   4    MMA: one lane issues S_j = Q K_j^T and O += P_j V_j
 //   5    TMA: one lane fills Q and the rings of K and V
 //
-// S and P are double-buffered in TMEM, so that S_{j+1} is computed while the softmax works on S_j, and P_j is stored while
-// P_{j-1} V_{j-1} runs. docs/kernel.md has the maps and the barrier table.
+// S and P are double-buffered in TMEM, so that S_{j+1} is computed while the softmax works on S_j, and P_j is stored
+// while P_{j-1} V_{j-1} runs. docs/kernel.md has the maps and the barrier table.
 #include <stdint.h>
 
 #include "fmha_params.h"
@@ -16,6 +16,7 @@
 #include "ptx/tcgen05.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/warp.cuh"
+#include "softmax.cuh"
 #include "traits.cuh"
 
 namespace fmha {
@@ -23,10 +24,6 @@ namespace fmha {
 constexpr int kWarpThreads = 32;
 constexpr int kMmaWarp = 4;
 constexpr int kTmaWarp = 5;
-
-constexpr float kLog2E = 1.44269504088896340736f;
-constexpr float kLn2 = 0.69314718055994530942f;
-constexpr float kInfinity = __builtin_huge_valf();
 
 // Addresses in the shared window, named.
 template <class Traits>
@@ -81,25 +78,26 @@ __device__ __forceinline__ void init_barriers(SharedMap<Traits> shared) {
 
 // ---- Warp 5: TMA ----
 
-template <class Traits>
-__device__ __forceinline__ void load_tile(const FmhaTensorMap& map, uint32_t destination, uint32_t full, int bytes, int row) {
+__device__ __forceinline__ void load_tile(const FmhaTensorMap& map, uint32_t destination, uint32_t full, int bytes,
+                                          int row) {
     ptx::mbarrier_arrive_expect_tx(full, bytes);
     ptx::tma_load_3d(destination, map, full, 0, row, blockIdx.z);
 }
 
 template <class Traits>
 __device__ __forceinline__ void tma_role(const FmhaParams& params, SharedMap<Traits> shared, int tiles) {
-    load_tile<Traits>(params.q, shared.query(), shared.query_full(), Traits::kQueryBytes, blockIdx.x * Traits::kRows);
+    load_tile(params.q, shared.query(), shared.query_full(), Traits::kQueryBytes, blockIdx.x * Traits::kRows);
+#pragma unroll 1
     for (int j = 0; j < tiles; ++j) {
         const Turn turn(j);
         // The slot is free once tile j-2 was read: the phase before the one this tile completes. On the first turn of a
         // slot that phase counts as complete.
         ptx::mbarrier_wait(shared.key_empty(turn.slot), turn.parity ^ 1);
-        load_tile<Traits>(params.k, shared.key(turn.slot), shared.key_full(turn.slot), Traits::kKvTileBytes,
-                          j * Traits::kKeys);
+        load_tile(params.k, shared.key(turn.slot), shared.key_full(turn.slot), Traits::kKvTileBytes,
+                  j * Traits::kKeys);
         ptx::mbarrier_wait(shared.value_empty(turn.slot), turn.parity ^ 1);
-        load_tile<Traits>(params.v, shared.value(turn.slot), shared.value_full(turn.slot), Traits::kKvTileBytes,
-                          j * Traits::kKeys);
+        load_tile(params.v, shared.value(turn.slot), shared.value_full(turn.slot), Traits::kKvTileBytes,
+                  j * Traits::kKeys);
     }
 }
 
@@ -114,8 +112,8 @@ __device__ __forceinline__ void issue_scores(SharedMap<Traits> shared, uint32_t 
 #pragma unroll
     for (int k = 0; k < Traits::kHeadDim / Traits::kMmaK; ++k) {
         const uint32_t step = k * Traits::kKMajorStepBytes;
-        ptx::mma_f16_smem(score, advance_descriptor(query, step), advance_descriptor(key, step), Traits::kScoreInstruction,
-                          k > 0);
+        ptx::mma_f16_smem(score, advance_descriptor(query, step), advance_descriptor(key, step),
+                          Traits::kScoreInstruction, k > 0);
     }
 }
 
@@ -123,8 +121,8 @@ __device__ __forceinline__ void issue_scores(SharedMap<Traits> shared, uint32_t 
 template <class Traits>
 __device__ __forceinline__ void issue_output(SharedMap<Traits> shared, uint32_t tmem, int slot, bool first_tile) {
     const uint32_t probability = tmem + Traits::kTmemProbability + slot * Traits::kProbabilityColumns;
-    const uint64_t value = smem_descriptor(shared.value(slot), Traits::kMnMajorLeadingBytes, Traits::kMnMajorStrideBytes,
-                                           Swizzle::k128Bytes);
+    const uint64_t value = smem_descriptor(shared.value(slot), Traits::kMnMajorLeadingBytes,
+                                           Traits::kMnMajorStrideBytes, Swizzle::k128Bytes);
 #pragma unroll
     for (int k = 0; k < Traits::kKeys / Traits::kMmaK; ++k) {
         ptx::mma_f16_tmem(tmem + Traits::kTmemOutput, probability + k * Traits::kMmaK / 2,
@@ -177,64 +175,6 @@ __device__ __forceinline__ void mma_role(SharedMap<Traits> shared, uint32_t tmem
 
 // ---- Warps 0-3: softmax and epilogue ----
 
-// The softmax of one row so far: sum = sum exp(scale * (q.k - max)).
-struct RowState {
-    float max = -kInfinity;  // of q.k, not scaled
-    float sum = 0.0f;
-};
-
-// Four independent chains hide the latency of the operation; in the sum they also keep the rounding error down.
-template <int Keys>
-__device__ __forceinline__ float max_of(const float (&row)[Keys]) {
-    float chain[4] = {row[0], row[1], row[2], row[3]};
-#pragma unroll
-    for (int i = 4; i < Keys; ++i) {
-        chain[i % 4] = fmaxf(chain[i % 4], row[i]);
-    }
-    return fmaxf(fmaxf(chain[0], chain[1]), fmaxf(chain[2], chain[3]));
-}
-
-template <int Keys>
-__device__ __forceinline__ float sum_of(const float (&row)[Keys]) {
-    float chain[4] = {row[0], row[1], row[2], row[3]};
-#pragma unroll
-    for (int i = 4; i < Keys; ++i) {
-        chain[i % 4] += row[i];
-    }
-    return (chain[0] + chain[1]) + (chain[2] + chain[3]);
-}
-
-// Keys past the sequence read as zero, which is a score like any other until it is masked.
-template <int Keys>
-__device__ __forceinline__ void mask_tail(float (&row)[Keys], int valid_keys) {
-#pragma unroll
-    for (int i = 0; i < Keys; ++i) {
-        row[i] = i < valid_keys ? row[i] : -kInfinity;
-    }
-}
-
-// Turns a tile of q.k into probabilities against the running maximum and adds them to the running sum. Returns the factor
-// by which everything accumulated before shrinks; exactly 1 when the maximum stays.
-//
-// The sum takes the fp32 probabilities, not the bf16 ones the MMA sees: row_sum and LSE are outputs with a tolerance of
-// their own, and over keys the roundings of P average out of O / row_sum.
-template <int Keys>
-__device__ __forceinline__ float softmax_step(float (&row)[Keys], RowState& state, float scale_log2) {
-    const float new_max = fmaxf(state.max, max_of(row));
-    // While a row has seen no finite score its maximum is -inf; anchored at 0 it gives exp2(-inf) = 0, where
-    // -inf - -inf would be NaN.
-    const float anchor = new_max == -kInfinity ? 0.0f : __fmul_rn(new_max, scale_log2);
-    // Both products rounded alike (no contraction to fma), so that equal maxima cancel exactly.
-    const float factor = ptx::exp2(__fmul_rn(state.max, scale_log2) - anchor);
-#pragma unroll
-    for (int i = 0; i < Keys; ++i) {
-        row[i] = ptx::exp2(fmaf(row[i], scale_log2, -anchor));
-    }
-    state.max = new_max;
-    state.sum = fmaf(state.sum, factor, sum_of(row));
-    return factor;
-}
-
 // P_j into TMEM as bf16: column i holds keys 2i (low half) and 2i + 1.
 template <int Keys>
 __device__ __forceinline__ void store_probabilities(uint32_t address, const float (&row)[Keys]) {
@@ -283,7 +223,8 @@ __device__ __forceinline__ void store_row(const FmhaParams& params, const float 
 }
 
 template <class Traits>
-__device__ __forceinline__ void softmax_role(const FmhaParams& params, SharedMap<Traits> shared, uint32_t tmem, int tiles) {
+__device__ __forceinline__ void softmax_role(const FmhaParams& params, SharedMap<Traits> shared, uint32_t tmem,
+                                             int tiles) {
     const uint32_t quarter = tmem + (threadIdx.x / kWarpThreads * kWarpThreads << 16);
     const uint32_t output_address = quarter + Traits::kTmemOutput;
     const float scale_log2 = params.scale * kLog2E;
@@ -338,6 +279,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
         ptx::prefetch_tensor_map(params.v);
         init_barriers<Traits>(shared);
     }
+    __syncwarp();
     // Publishes the barriers and the TMEM address to every warp.
     ptx::tcgen05_fence_before_thread_sync();
     __syncthreads();

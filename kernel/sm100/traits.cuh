@@ -12,8 +12,8 @@ namespace fmha {
 
 template <int HeadDim>
 struct FmhaTraits {
-    // One 64-element row of bf16 is one 128-byte swizzle row. A wider head needs several chunks a tile, its own TMA boxes
-    // and its own stepping over them.
+    // 64 elements of bf16 are one 128-byte row of the swizzle. A wider head needs several chunks a tile, and TMA boxes
+    // and descriptor steps to match.
     static_assert(HeadDim == 64, "only head_dim 64 is implemented");
 
     static constexpr int kHeadDim = HeadDim;
@@ -65,15 +65,15 @@ struct FmhaTraits {
                   "a tile must start where the swizzle pattern starts");
 
     static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
-    static_assert(kDynamicSharedBytes == fmha_dynamic_shared_bytes(kHeadDim), "fmha_launch.h tells the host another size");
+    static_assert(kDynamicSharedBytes == fmha_dynamic_shared_bytes(kHeadDim), "fmha_launch.h says another size");
     static_assert(kDynamicSharedBytes <= 232448, "more than the 227 KB a CTA may have");
 
     // ---- Operands, 128-byte swizzle. ----
     // Q and K are K-major: head_dim is contiguous, 8 rows of 128 bytes make one pattern. The leading offset is unused.
     static constexpr int kKMajorStrideBytes = 1024;
     static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
-    // V is MN-major over the very same bytes: head_dim (N) is contiguous, a key (K) is a row of 128 bytes. The stride goes
-    // to the next 8 keys, the leading offset to the next 64 elements of head_dim.
+    // V is MN-major over bytes laid out alike: head_dim (N) is contiguous, a key (K) is a row of 128 bytes. The stride
+    // goes to the next 8 keys, the leading offset to the next 64 elements of head_dim.
     static constexpr int kMnMajorStrideBytes = 1024;
     static constexpr int kMnMajorLeadingBytes = kKeys * 128;
     static constexpr int kMnMajorStepBytes = kMmaK * 128;

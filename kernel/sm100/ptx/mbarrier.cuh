@@ -10,8 +10,8 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrival
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes earlier mbarrier.init visible to the asynchronous agents that will arrive: TMA and the tensor core. Other threads
-// still need a CTA barrier.
+// Makes earlier mbarrier.init visible to the asynchronous agents that will arrive, TMA and the tensor core. Other
+// threads still need a CTA barrier.
 __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

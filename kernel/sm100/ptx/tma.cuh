@@ -17,8 +17,8 @@ __device__ __forceinline__ void prefetch_tensor_map(const FmhaTensorMap& map) {
 __device__ __forceinline__ void tma_load_3d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier, int32_t x,
                                             int32_t y, int32_t z) {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
-            "r"(destination),
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(destination),
         "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
