@@ -1,8 +1,8 @@
 """Print requirements declared in pyproject.toml, one a line: `requirements.py build run test ...`.
 
 `build` is [build-system] requires and the dependency group of that name, `run` is the project's dependencies, any other
-name is an extra. With this the Makefile installs requirements without building the project, and pyproject.toml stays the
-only list.
+name is an extra. With this the Makefile installs requirements without building the project, and pyproject.toml stays
+the only list.
 """
 
 import sys
