@@ -1,0 +1,41 @@
+"""The kernel's headers are tested through a host compiler, its sources through nvcc."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL = ROOT / "kernel"
+
+HostCompile = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def host_compile(tmp_path_factory: pytest.TempPathFactory) -> HostCompile:
+    """Compiles a C++ program against the kernel's headers and runs it: a failed compilation is returned, not raised."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    assert compiler, "a C++ compiler is one of the things the project assumes"
+
+    def compile_and_run(source: str) -> subprocess.CompletedProcess[str]:
+        folder = tmp_path_factory.mktemp("host")
+        (folder / "program.cpp").write_text(source)
+        command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror"]
+        command += [f"-I{KERNEL / 'include'}", f"-I{KERNEL / 'sm100'}", "-o", "program", "program.cpp"]
+        built = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        if built.returncode != 0:
+            return built
+        return subprocess.run([folder / "program"], capture_output=True, text=True, check=True)
+
+    return compile_and_run
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> str:
+    found = shutil.which("nvcc")
+    if found is None:
+        pytest.skip("no nvcc on PATH")
+    return found
