@@ -1,0 +1,93 @@
+"""`fmha`: the entry point, and the one place where errors become lines and exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import NoReturn
+
+from harness.errors import ExitCode, FmhaError, InterruptionError, UserError
+
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class Session:
+    """What parsing the command line leaves behind: the command to execute, and whether tracebacks are wanted."""
+
+    debug: bool = False
+    action: Callable[[], ExitCode] | None = None
+
+
+def main() -> NoReturn:
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse, execute, and answer for every error. Returns the exit code."""
+    session = Session(debug=os.environ.get("FMHA_DEBUG", "") not in ("", "0"))
+    for stop in _STOPS:
+        signal.signal(stop, _stop)
+    try:
+        # Typer swallows KeyboardInterrupt and broken pipes in its own way, so it only parses.
+        code = _parse(arguments, session)
+        if session.action is None:
+            return code
+        code = session.action()
+        sys.stdout.flush()
+        return code
+    except BaseException as error:
+        return _answer(error, session.debug)
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The mapping of errors to exit codes."""
+    if isinstance(error, UserError):
+        return ExitCode.USAGE
+    if isinstance(error, InterruptionError | KeyboardInterrupt):
+        return ExitCode.INCOMPLETE
+    return ExitCode.INFRASTRUCTURE
+
+
+def _parse(arguments: Sequence[str], session: Session) -> int:
+    from harness.cli.app import app  # here, so that an interrupt during the slow imports has its answer too
+
+    try:
+        app(args=list(arguments), prog_name="fmha", obj=session)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else ExitCode.PASS
+    return ExitCode.PASS
+
+
+def _answer(error: BaseException, debug: bool) -> int:
+    """One line a problem on standard error; the traceback when it was asked for."""
+    if debug:
+        traceback.print_exception(error)
+    match error:
+        case FmhaError():
+            lines = str(error).splitlines()
+        case KeyboardInterrupt():
+            lines = ["interrupted"]
+        case BrokenPipeError():
+            # Python flushes standard output once more at exit; without this it would complain there.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            lines = ["standard output was closed before everything was written"]
+        case OSError():
+            lines = [str(error)]
+        case _:
+            lines = [f"internal error: {type(error).__name__}: {error}; FMHA_DEBUG=1 shows where"]
+    for line in lines:
+        print(f"fmha: {line}", file=sys.stderr)
+    return exit_code_of(error)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """The first signal unwinds the stack; those after it must not disturb the clearing up, which is bounded in time."""
+    for stop in _STOPS:
+        signal.signal(stop, signal.SIG_IGN)
+    raise KeyboardInterrupt

@@ -1,0 +1,52 @@
+"""The Typer application: global options and the list of commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.cli import run_matrix
+from harness.hosts.machine import distribution_version
+
+EXIT_CODES = """\b
+Exit codes:
+  0  every configuration passed
+  1  a gate failed: wrong numbers, a hazard, a timeout, a crash or a kernel that does not build
+  2  wrong usage or a wrong matrix.yaml
+  3  the machinery failed: nothing was learned about the kernel
+  4  incomplete: something was not run, or the run was interrupted
+"""
+
+app = typer.Typer(
+    name="fmha",
+    help="Takes a commit of an attention kernel to a verdict.",
+    epilog=EXIT_CODES,
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fmha {distribution_version('fmha') or '(not installed)'}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; so does FMHA_DEBUG=1.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    context.obj.debug = context.obj.debug or debug
+
+
+app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT_HELP, epilog=EXIT_CODES)(
+    run_matrix.command
+)

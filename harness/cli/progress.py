@@ -1,0 +1,107 @@
+"""Progress of a run: a live bar on a terminal, plain lines anywhere else, nothing when quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from harness.stages.outcome import Observer, Outcome
+from harness.stages.report import STYLES
+from harness.status import Status
+
+
+class ProgressDisplay(Observer, Protocol):
+    def close(self) -> None:
+        """Leave the terminal to others. May be called again."""
+
+
+class Silent:
+    def stage(self, name: str, detail: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def started(self, configuration: str) -> None: ...
+    def finished(self, outcome: Outcome, done: int, total: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lines:
+    """One line a fact, flushed at once, for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def stage(self, name: str, detail: str) -> None:
+        self._print(f"{name}: {detail}")
+
+    def note(self, text: str) -> None:
+        self._print(f"  {text}")
+
+    def started(self, configuration: str) -> None: ...
+
+    def finished(self, outcome: Outcome, done: int, total: int) -> None:
+        self._print(f"  [{done:{len(str(total))}}/{total}] {_words(outcome)}")
+
+    def close(self) -> None: ...
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class Live:
+    """A bar that names the stage and the configuration under way; what does not pass stays above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.fields[stage]}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[current]}", markup=False),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None, stage="", current="")
+        self._progress.start()
+
+    def stage(self, name: str, detail: str) -> None:
+        self._progress.update(self._task, stage=name, current=detail)
+
+    def note(self, text: str) -> None:
+        self._progress.update(self._task, current=text)
+
+    def started(self, configuration: str) -> None:
+        self._progress.update(self._task, current=configuration)
+
+    def finished(self, outcome: Outcome, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+        if outcome.status not in (Status.PASS, Status.NOT_RUN):
+            self._console.print(Text(_words(outcome), STYLES[outcome.status]), soft_wrap=True)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+@contextmanager
+def progress_for(stream: TextIO, quiet: bool) -> Iterator[ProgressDisplay]:
+    """The display that suits the stream, closed at the end."""
+    console = Console(file=stream)
+    display: ProgressDisplay = Silent() if quiet else Live(console) if console.is_terminal else Lines(stream)
+    try:
+        yield display
+    finally:
+        display.close()
+
+
+def _words(outcome: Outcome) -> str:
+    text = f"{outcome.id} {outcome.status}"
+    if outcome.measurement:
+        text += f" cosine {outcome.measurement.cosine:.8f}"
+    if outcome.seconds:
+        text += f" {outcome.seconds:.2f} s"
+    reason = outcome.reasons[0].splitlines() if outcome.reasons else []
+    return f"{text}: {reason[0]}" if reason else text

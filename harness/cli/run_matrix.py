@@ -1,0 +1,88 @@
+"""`fmha run-matrix`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness import archive
+from harness.archive import RunRecord
+from harness.cli.progress import progress_for
+from harness.errors import ExitCode
+from harness.stages import dry_run, report
+from harness.stages.pipeline import Request, execute, prepare
+
+SHORT_HELP = "Build, run and gate a suite of matrix.yaml."
+
+HELP = """Build the kernels, run a suite of matrix.yaml, gate every configuration, archive the evidence.
+
+Configurations of the guard's head_dim run first; if one of them does not hold, nothing else is run. The record of the
+run is one JSON file in results/. Progress goes to standard error, the table and the verdict to standard output.
+
+\b
+Examples:
+  fmha run-matrix
+  fmha run-matrix --suite seed --filter 'hd=64|128,t=1'
+  fmha run-matrix --filter hd=64,mask=causal --dry-run
+  fmha run-matrix --json | jq .verdict
+"""
+
+
+def command(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")] = "emulator",
+    suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="KEY=VALUE[|VALUE...][,...]",
+            help="Run only what matches all of these. Keys: hd, t, sk, mask (none, causal, window), batch. "
+            "Several values of a key, joined with | or given again, are alternatives.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would run, in order, and run nothing.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.  [default: that of matrix.yaml]")
+    ] = None,
+    schedule: Annotated[str | None, typer.Option(help="The host's order of events.  [default: the host's own]")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")
+    ] = False,
+) -> None:
+    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, schedule, results)
+    context.obj.action = partial(_plan, request, json) if plan_only else partial(_run, request, json, quiet)
+
+
+def _run(request: Request, json: bool, quiet: bool) -> ExitCode:
+    with progress_for(sys.stderr, quiet) as progress:
+
+        def show(record: RunRecord, path: Path | None) -> None:
+            progress.close()
+            if json:
+                sys.stdout.write(archive.dumps(record))
+            else:
+                report.show(record, path, Console(), table=not quiet)
+
+        return execute(request, progress, show)
+
+
+def _plan(request: Request, json: bool) -> ExitCode:
+    prepared = prepare(request)
+    if json:
+        sys.stdout.write(dry_run.as_json(prepared))
+    else:
+        for line in dry_run.lines(prepared):
+            typer.echo(line)
+    return ExitCode.PASS

@@ -1,0 +1,17 @@
+"""matrix.yaml: the one place that decides what is run and what it must reach."""
+
+from harness.config.filters import Filter, parse_filter
+from harness.config.loader import MATRIX_FILE, load
+from harness.config.model import Guard, HostSettings, Limits, Matrix, Thresholds
+
+__all__ = [
+    "MATRIX_FILE",
+    "Filter",
+    "Guard",
+    "HostSettings",
+    "Limits",
+    "Matrix",
+    "Thresholds",
+    "load",
+    "parse_filter",
+]

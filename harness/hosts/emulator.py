@@ -1,0 +1,59 @@
+"""The emulator as a host: worker processes on this machine, no GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.config import HostSettings, Limits
+from harness.errors import InfrastructureError
+from harness.hosts.base import HostFacts
+from harness.hosts.machine import this_machine, versions
+from harness.worker.build import build_variants
+from harness.worker.nvcc import NvccError
+from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from harness.worker.supervise import run_worker
+from harness.worker.variants import variant_for
+
+KEPT_RUNS = 20
+
+
+class EmulatorHost:
+    """Builds into `.fmha/cache` and runs in `.fmha/runs` of the checkout, where the newest run folders stay."""
+
+    device = "emulator"
+
+    def __init__(self, settings: HostSettings, root: Path) -> None:
+        self._settings = settings
+        self._root = root
+        self._runs = root / ".fmha" / "runs"
+        self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"
+        self._jobs = 0
+
+    def facts(self) -> HostFacts:
+        return HostFacts(self._settings.name, self._settings.kind, this_machine(), versions())
+
+    def variant_for(self, configuration: Configuration) -> Variant | str:
+        return variant_for(configuration)
+
+    def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        cores = len(os.sched_getaffinity(0))
+        cache = self._root / ".fmha" / "cache"
+        try:
+            return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress)
+        except NvccError as error:
+            raise InfrastructureError(str(error)) from error
+
+    def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
+        self._jobs += 1
+        folder = self._run / str(self._jobs)
+        folder.mkdir(parents=True)
+        self._prune()
+        yield from run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._root)
+
+    def _prune(self) -> None:
+        for old in sorted(path for path in self._runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,131 @@
+"""Archive: all that is known about a run, as one record in one file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Literal
+
+from harness.archive import record as model
+from harness.errors import ExitCode
+from harness.hosts import HostFacts
+from harness.stages.outcome import Outcome
+from harness.stages.plan import Plan
+from harness.stages.preflight import GitFacts
+from harness.status import Status, exit_code
+from harness.worker.protocol import BuildResult
+
+MOST_DIRTY_FILES = 100
+
+_WORDS: Mapping[ExitCode, Literal["PASS", "FAIL", "INFRASTRUCTURE", "INCOMPLETE"]] = {
+    ExitCode.PASS: "PASS",
+    ExitCode.GATE_FAILED: "FAIL",
+    ExitCode.INFRASTRUCTURE: "INFRASTRUCTURE",
+    ExitCode.INCOMPLETE: "INCOMPLETE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Everything about a run but its outcomes."""
+
+    git: GitFacts
+    host: HostFacts
+    plan: Plan
+    seed: int
+    schedule: str
+    matrix_sha256: str
+    builds: Mapping[str, BuildResult]
+    durations: Mapping[str, float]
+    started: datetime
+    finished: datetime
+
+
+def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRecord:
+    """The record of a run. `outcomes` has at least one; the record keeps the plan's order."""
+    order = {step.configuration.id: place for place, step in enumerate(run.plan.steps)}
+    ordered = sorted(outcomes, key=lambda outcome: order[outcome.id])
+    return model.RunRecord(
+        started=run.started.replace(microsecond=0),
+        finished=run.finished.replace(microsecond=0),
+        commit=_commit(run.git),
+        host=model.HostFacts(
+            name=run.host.name,
+            kind=run.host.kind,
+            machine=model.Machine(**asdict(run.host.machine)),
+            versions=dict(run.host.versions),
+        ),
+        selection=model.Selection(
+            suite=run.plan.suite,
+            filter=str(run.plan.filter),
+            seed=run.seed,
+            schedule=run.schedule,
+            matrix_sha256=run.matrix_sha256,
+        ),
+        variants=[_variant(run.builds[variant.name]) for variant in run.plan.variants],
+        durations={stage: round(seconds, 6) for stage, seconds in run.durations.items()},
+        configurations=[_configuration(outcome) for outcome in ordered],
+        verdict=_verdict(outcomes),
+    )
+
+
+def _commit(git: GitFacts) -> model.Commit:
+    return model.Commit(
+        sha=git.commit,
+        branch=git.branch,
+        dirty=bool(git.dirty_files),
+        dirty_files=list(git.dirty_files[:MOST_DIRTY_FILES]),
+        dirty_count=len(git.dirty_files),
+    )
+
+
+def _variant(result: BuildResult) -> model.VariantRecord:
+    variant = result.variant
+    return model.VariantRecord(
+        name=variant.name,
+        arch=variant.arch,
+        source=variant.source,
+        entry=variant.entry,
+        head_dim=variant.head_dim,
+        defines=dict(variant.defines),
+        source_hash=result.source_hash,
+        nvcc=result.nvcc,
+        flags=list(result.flags),
+        resources=model.Resources(**asdict(result.resources)) if result.resources else None,
+        seconds=result.seconds,
+        cached=result.cached,
+        error=result.error,
+    )
+
+
+def _configuration(outcome: Outcome) -> model.ConfigurationRecord:
+    step = outcome.step
+    return model.ConfigurationRecord(
+        id=outcome.id,
+        parameters=model.Parameters(**asdict(step.configuration)),
+        guard=step.guard,
+        selected=step.selected,
+        variant=step.variant.name if step.variant else None,
+        status=outcome.status,
+        reasons=list(outcome.reasons),
+        failed_checks=[model.FailedCheck(**asdict(check)) for check in outcome.failed_checks],
+        metrics=model.Metrics(**asdict(outcome.measurement)) if outcome.measurement else None,
+        findings=[model.Finding(**asdict(finding)) for finding in outcome.findings],
+        stats=dict(outcome.stats),
+        seconds=outcome.seconds,
+    )
+
+
+def _verdict(outcomes: Sequence[Outcome]) -> model.Verdict:
+    statuses = [outcome.status for outcome in outcomes]
+    code = exit_code(statuses)
+    counts = Counter(statuses)
+    return model.Verdict(
+        word=_WORDS[code],
+        exit_code=code,
+        passed=counts[Status.PASS],
+        total=len(statuses),
+        counts={status: counts[status] for status in Status if counts[status]},
+    )

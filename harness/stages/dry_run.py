@@ -1,0 +1,54 @@
+"""Dry run: the plan in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from harness.stages.outcome import Step
+from harness.stages.pipeline import Prepared
+
+
+def lines(prepared: Prepared) -> Iterator[str]:
+    """The plan in the order of the work."""
+    plan = prepared.plan
+    chosen = f" --filter {plan.filter}" if str(plan.filter) else ""
+    yield f"suite {plan.suite}{chosen}, seed {prepared.seed}, schedule {prepared.schedule}"
+    yield f"build: {len(plan.variants)}"
+    for variant in plan.variants:
+        yield f"  {variant.name}  {variant.arch}  {variant.source}"
+    for name, steps in (("guard", plan.guard), ("matrix", plan.rest)):
+        yield f"{name}: {len(steps)}"
+        for step in steps:
+            yield f"  {step.configuration.id}  {_fate(step)}"
+
+
+def as_json(prepared: Prepared) -> str:
+    """The plan as one JSON object, with a newline at the end."""
+    plan = prepared.plan
+    document = {
+        "suite": plan.suite,
+        "filter": str(plan.filter),
+        "seed": prepared.seed,
+        "schedule": prepared.schedule,
+        "variants": [asdict(variant) | {"defines": dict(variant.defines)} for variant in plan.variants],
+        "configurations": [
+            {
+                "id": step.configuration.id,
+                "parameters": asdict(step.configuration),
+                "guard": step.guard,
+                "selected": step.selected,
+                "variant": step.variant.name if step.variant else None,
+                "reason": step.reason,
+            }
+            for step in plan.steps
+        ],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _fate(step: Step) -> str:
+    if step.variant is None:
+        return f"not-run: {step.reason}"
+    return step.variant.name + ("" if step.selected else "  (added as guard)")

@@ -1,0 +1,106 @@
+"""Matrix: runs steps on the host and turns its events into outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.config import Matrix
+from harness.errors import InfrastructureError
+from harness.hosts import Host
+from harness.stages import gate
+from harness.stages.build import Builds
+from harness.stages.outcome import Observer, Outcome, Step
+from harness.status import Status
+from harness.worker.protocol import Event, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every step of a run shares."""
+
+    matrix: Matrix
+    host: Host
+    builds: Builds
+    seed: int
+    schedule: str
+    observer: Observer
+
+
+def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
+    """One outcome a step, as they come in. Closing the iterator ends what still runs.
+
+    A step without a variant is not-run, one whose variant did not build a build-error; they cost the host nothing.
+    """
+    waiting: dict[str, Step] = {}
+    for step in steps:
+        settled = _settled(step, context.builds)
+        if settled:
+            yield settled
+        else:
+            waiting[step.configuration.id] = step
+    if waiting:
+        yield from _measured(waiting, context)
+
+
+def _settled(step: Step, builds: Builds) -> Outcome | None:
+    if step.variant is None:
+        return Outcome(step, Status.NOT_RUN, (step.reason,))
+    error = builds[step.variant.name].error
+    if error is not None:
+        return Outcome(step, Status.BUILD_ERROR, (f"{step.variant.name}: {error}",))
+    return None
+
+
+def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, None, None]:
+    names = dict.fromkeys(step.variant.name for step in waiting.values() if step.variant)
+    job = Job(
+        device=context.host.device,
+        builds=tuple(context.builds[name] for name in names),
+        configurations=tuple(step.configuration for step in waiting.values()),
+        seed=context.seed,
+        schedule=context.schedule,
+    )
+    events = context.host.run(job, context.matrix.limits)
+    try:
+        for event in events:
+            if event.event == "started":
+                context.observer.started(event.config)
+            elif event.event in ("result", "error"):
+                yield _outcome(event, _take(waiting, event), context.matrix)
+    finally:
+        events.close()
+    for step in waiting.values():
+        yield Outcome(step, Status.INFRA_ERROR, ("the worker ended without a word about this configuration",))
+
+
+def _take(waiting: dict[str, Step], event: Event) -> Step:
+    try:
+        return waiting.pop(event.config)
+    except KeyError:
+        raise InfrastructureError(f"the worker reported {event.config!r}, which was not asked for or is done") from None
+
+
+def _outcome(event: Event, step: Step, matrix: Matrix) -> Outcome:
+    common: dict[str, Any] = {"findings": event.findings, "stats": event.stats, "seconds": event.seconds}
+    if event.event == "error":
+        return Outcome(step, _status(event), (event.message or f"{event.status} without a message",), **common)
+    if event.measurement is None:
+        return Outcome(step, Status.INFRA_ERROR, ("the worker sent a result without a measurement",), **common)
+    judgement = gate.judge(event.measurement, event.findings, matrix.thresholds_for(step.configuration))
+    return Outcome(
+        step,
+        judgement.status,
+        tuple(str(check) for check in judgement.failed_checks),
+        judgement.failed_checks,
+        event.measurement,
+        **common,
+    )
+
+
+def _status(event: Event) -> Status:
+    """The status of an error event. An unknown one, or a `pass` with no numbers, is our own failure."""
+    if event.status in set(Status) - {Status.PASS}:
+        return Status(event.status)
+    return Status.INFRA_ERROR

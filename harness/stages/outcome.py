@@ -1,0 +1,64 @@
+"""What the stages hand to each other about one configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from harness.status import Status
+from harness.worker.protocol import Configuration, FindingRecord, Measurement, Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One configuration of a plan. Without a variant, `reason` says why.
+
+    `selected` is false for the guard that was added to a selection without one.
+    """
+
+    configuration: Configuration
+    guard: bool
+    selected: bool
+    variant: Variant | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A gate that was missed: `value` should be `bound` `limit`."""
+
+    name: str
+    value: float
+    limit: float
+    bound: Literal["at least", "at most"]
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.value:.9g}; {self.bound} {self.limit:.9g} is required"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A step with its status and all that is known about it. `reasons` is empty only for a pass."""
+
+    step: Step
+    status: Status
+    reasons: tuple[str, ...] = ()
+    failed_checks: tuple[Check, ...] = ()
+    measurement: Measurement | None = None
+    findings: tuple[FindingRecord, ...] = ()
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.step.configuration.id
+
+
+class Observer(Protocol):
+    """Told of progress as it happens."""
+
+    def stage(self, name: str, detail: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def started(self, configuration: str) -> None: ...
+    def finished(self, outcome: Outcome, done: int, total: int) -> None: ...

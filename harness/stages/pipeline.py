@@ -1,0 +1,157 @@
+"""The stages, piped: preflight -> plan -> build -> guard -> matrix, with the gate inside -> archive -> report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness import archive
+from harness.archive import RunRecord
+from harness.config import Matrix, load, parse_filter
+from harness.errors import ExitCode, InfrastructureError, InterruptionError
+from harness.hosts import Host, open_host
+from harness.stages import guard, matrix
+from harness.stages.archive import Circumstances, make_record
+from harness.stages.build import Builds, build
+from harness.stages.outcome import Observer, Outcome
+from harness.stages.plan import Plan, make_plan
+from harness.stages.preflight import GitFacts, git_facts
+
+HostOpener = Callable[[str, Matrix, Path], Host]
+Show = Callable[[RunRecord, Path | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for. None stands for matrix.yaml's word, or for `results/` of the checkout."""
+
+    directory: Path
+    host: str = "emulator"
+    suite: str | None = None
+    filters: Sequence[str] = ()
+    seed: int | None = None
+    schedule: str | None = None
+    results: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request made concrete; nothing has run yet."""
+
+    git: GitFacts
+    matrix: Matrix
+    host: Host
+    plan: Plan
+    seed: int
+    schedule: str
+    results: Path
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What has been learned so far."""
+
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    durations: dict[str, float] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.durations[name] = time.monotonic() - start
+
+
+def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
+    """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
+    git = git_facts(request.directory)
+    settings = load(git.root)
+    accepted = parse_filter(request.filters)
+    host = opener(request.host, settings, git.root)
+    plan = make_plan(settings, request.suite or settings.default_suite, accepted, host)
+    return Prepared(
+        git=git,
+        matrix=settings,
+        host=host,
+        plan=plan,
+        seed=settings.seed if request.seed is None else request.seed,
+        schedule=request.schedule or settings.hosts[request.host].schedule,
+        results=request.directory / request.results if request.results else git.root / "results",
+    )
+
+
+def execute(request: Request, observer: Observer, show: Show, opener: HostOpener = open_host) -> ExitCode:
+    """Run a request to its verdict, archive it and show it.
+
+    Raises UserError, InfrastructureError, or InterruptionError when stopped from outside; then nothing is archived.
+    A record that cannot be archived is shown before the error is raised.
+    """
+    progress = _Progress()
+    with progress.stage("preflight"):
+        prepared = prepare(request, opener)
+        archive.prepare(prepared.results)
+    try:
+        builds = _run(prepared, progress, observer)
+    except KeyboardInterrupt:
+        done, total = len(progress.outcomes), len(prepared.plan.steps)
+        raise InterruptionError(f"interrupted: {done} of {total} configurations finished; nothing archived") from None
+    record = make_record(_circumstances(prepared, progress, builds), progress.outcomes)
+    try:
+        path = archive.write(record, prepared.results)
+    except InfrastructureError:
+        show(record, None)
+        raise
+    show(record, path)
+    return ExitCode(record.verdict.exit_code)
+
+
+def _run(prepared: Prepared, progress: _Progress, observer: Observer) -> Builds:
+    plan = prepared.plan
+    with progress.stage("build"):
+        observer.stage("build", _count(plan.variants, "variant"))
+        builds = build(plan, prepared.host, prepared.matrix.limits, observer)
+    context = matrix.Context(prepared.matrix, prepared.host, builds, prepared.seed, prepared.schedule, observer)
+    with progress.stage("guard"):
+        observer.stage("guard", _count(plan.guard, "configuration"))
+        _collect(matrix.run(plan.guard, context), prepared, progress, observer)
+        reason = guard.alarm(progress.outcomes)
+    with progress.stage("matrix"):
+        if plan.rest:
+            observer.stage("matrix", reason or _count(plan.rest, "configuration"))
+        rest = guard.withheld(plan.rest, reason) if reason else matrix.run(plan.rest, context)
+        _collect(rest, prepared, progress, observer)
+    return builds
+
+
+def _collect(
+    outcomes: Generator[Outcome, None, None], prepared: Prepared, progress: _Progress, observer: Observer
+) -> None:
+    with closing(outcomes):
+        for outcome in outcomes:
+            progress.outcomes.append(outcome)
+            observer.finished(outcome, len(progress.outcomes), len(prepared.plan.steps))
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
+
+
+def _circumstances(prepared: Prepared, progress: _Progress, builds: Builds) -> Circumstances:
+    return Circumstances(
+        git=prepared.git,
+        host=prepared.host.facts(),
+        plan=prepared.plan,
+        seed=prepared.seed,
+        schedule=prepared.schedule,
+        matrix_sha256=prepared.matrix.sha256,
+        builds=builds,
+        durations=progress.durations,
+        started=progress.started,
+        finished=datetime.now(UTC),
+    )

@@ -1,0 +1,150 @@
+"""Report: a run record for a reader, as a table on a terminal and as plain lines anywhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.archive import RunRecord
+from harness.archive.record import ConfigurationRecord, Finding
+from harness.status import Status
+
+COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
+MOST_FINDINGS = 3
+MOST_LINES = 8
+
+STYLES = {
+    Status.PASS: "green",
+    Status.FAIL: "red",
+    Status.HAZARD: "red",
+    Status.TIMEOUT: "red",
+    Status.CRASH: "red",
+    Status.BUILD_ERROR: "red",
+    Status.INFRA_ERROR: "yellow",
+    Status.NOT_RUN: "yellow",
+}
+
+
+def show(record: RunRecord, path: Path | None, console: Console, *, table: bool = True) -> None:
+    """Print the table, what went wrong, where the record is, and the verdict as the last line."""
+    if table:
+        _table(record, console)
+    for line, status in _details(record):
+        _line(console, line, STYLES[status] if status else "")
+    _line(console, _provenance(record))
+    if path:
+        _line(console, f"archived {os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path}")
+    _line(console, verdict_line(record), f"bold {'green' if record.verdict.word == 'PASS' else 'red'}")
+
+
+def verdict_line(record: RunRecord) -> str:
+    """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`."""
+    verdict = record.verdict
+    if verdict.word == "PASS":
+        return f"PASS {verdict.passed} of {verdict.total}"
+    others = ", ".join(f"{count} {status}" for status, count in verdict.counts.items() if status is not Status.PASS)
+    return f"{verdict.word} {verdict.passed} of {verdict.total} passed: {others}"
+
+
+def cells(item: ConfigurationRecord) -> tuple[str, ...]:
+    """One row under COLUMNS."""
+    metrics = item.metrics
+    numbers = ("-",) * 4
+    if metrics:
+        numbers = (
+            f"{metrics.cosine:.8f}",
+            f"{metrics.relative_l2:.1e}",
+            f"{metrics.max_error:.1e}",
+            f"{metrics.lse_error:.1e}",
+        )
+    ran = metrics is not None or bool(item.findings) or bool(item.stats)
+    return (item.id, item.status, *numbers, _hazards(item) if ran else "-", _instructions(item), _seconds(item))
+
+
+def _table(record: RunRecord, console: Console) -> None:
+    rows = [cells(item) for item in record.configurations]
+    if not console.is_terminal:
+        widths = [max(len(row[column]) for row in (COLUMNS, *rows)) for column in range(len(COLUMNS))]
+        for row in (COLUMNS, *rows):
+            left = [text.ljust(width) for text, width in zip(row[:2], widths, strict=False)]
+            right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
+            _line(console, "  ".join(left + right))
+        return
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for at, name in enumerate(COLUMNS):
+        table.add_column(name, justify="left" if at < 2 else "right", no_wrap=True)
+    for row, item in zip(rows, record.configurations, strict=True):
+        status = Text(row[1], STYLES[item.status])
+        table.add_row(Text(row[0]), status, *map(Text, row[2:]))
+    console.print(table)
+
+
+def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
+    """What is not in the table: every configuration that did not pass, those not run gathered by reason."""
+    idle: dict[str, list[str]] = {}
+    for item in record.configurations:
+        if item.status in (Status.NOT_RUN, Status.BUILD_ERROR):
+            idle.setdefault(f"{item.status}: {'; '.join(item.reasons)}", []).append(item.id)
+        elif item.status is not Status.PASS:
+            yield f"{item.id}: {item.status}", item.status
+            for line in _why(item):
+                yield f"  {line}", None
+    for reason, names in idle.items():
+        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        yield f"{reason} ({len(names)}: {shown})", Status.NOT_RUN
+
+
+def _why(item: ConfigurationRecord) -> Iterator[str]:
+    for reason in item.reasons:
+        yield from _short(reason)
+    ordered = sorted(item.findings, key=lambda finding: finding.severity)
+    for finding in ordered[:MOST_FINDINGS]:
+        yield from _short(_described(finding))
+    if len(ordered) > MOST_FINDINGS:
+        yield f"{len(ordered) - MOST_FINDINGS} more findings in the record"
+
+
+def _described(finding: Finding) -> str:
+    where = ", ".join(f"{key} {value}" for key, value in finding.where.items() if isinstance(value, str | int))
+    return f"{finding.severity} {finding.rule}: {finding.message}" + (f" ({where})" if where else "")
+
+
+def _short(text: str) -> Iterator[str]:
+    lines = text.splitlines()
+    yield from lines[:MOST_LINES]
+    if len(lines) > MOST_LINES:
+        yield f"{len(lines) - MOST_LINES} more lines in the record"
+
+
+def _hazards(item: ConfigurationRecord) -> str:
+    errors = sum(finding.severity == "error" for finding in item.findings)
+    warnings = len(item.findings) - errors
+    return f"{errors}+{warnings}w" if warnings else str(errors)
+
+
+def _instructions(item: ConfigurationRecord) -> str:
+    count = item.stats.get("warp_instructions")
+    return str(count) if isinstance(count, int) else "-"
+
+
+def _seconds(item: ConfigurationRecord) -> str:
+    return f"{item.seconds:.2f}" if item.seconds else "-"
+
+
+def _provenance(record: RunRecord) -> str:
+    commit, selection = record.commit, record.selection
+    dirty = f", {commit.dirty_count} files differ from it" if commit.dirty else ""
+    chosen = f"suite {selection.suite}" + (f" --filter {selection.filter}" if selection.filter else "")
+    return f"{chosen} on {record.host.name}, seed {selection.seed}, commit {commit.sha[:12]}{dirty}"
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    """One line as it is: no markup, no wrapping, no control characters."""
+    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    console.print(Text(shown, style), soft_wrap=True)

@@ -1,0 +1,40 @@
+"""The statuses of a configuration, and the exit code they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from harness.errors import ExitCode
+
+
+class Status(StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    HAZARD = "hazard"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    BUILD_ERROR = "build-error"
+    INFRA_ERROR = "infra-error"
+    NOT_RUN = "not-run"
+
+
+RED = frozenset({Status.FAIL, Status.HAZARD, Status.TIMEOUT, Status.CRASH, Status.BUILD_ERROR})
+
+
+def exit_code(statuses: Iterable[Status]) -> ExitCode:
+    """The exit code of a run.
+
+    Evidence against the kernel comes first (1), then failed machinery (3), then gaps (4): a red configuration stays red
+    whatever happened to the others. No configurations at all is a usage error, never a success.
+    """
+    seen = set(statuses)
+    if not seen:
+        return ExitCode.USAGE
+    if seen & RED:
+        return ExitCode.GATE_FAILED
+    if Status.INFRA_ERROR in seen:
+        return ExitCode.INFRASTRUCTURE
+    if Status.NOT_RUN in seen:
+        return ExitCode.INCOMPLETE
+    return ExitCode.PASS
