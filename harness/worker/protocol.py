@@ -1,7 +1,7 @@
 """What crosses the line between the client and the worker: jobs, events, build results.
 
-Everything here is plain data that survives a round trip through JSON, so that the same worker can run on this machine or
-on a remote host. Frozen dataclasses only; the worker has few dependencies.
+Everything here is plain data that survives a round trip through JSON, so that the same worker can run on this machine
+or on a remote host. Frozen dataclasses only; the worker has few dependencies.
 """
 
 from __future__ import annotations

@@ -1,0 +1,180 @@
+"""Process groups: start a command in a session of its own, and end everything it started.
+
+Killing the process one has started is not enough: nvcc leaves cicc and ptxas behind, and a build that "timed out" goes
+on using the machine. So a command gets its own session, the whole session is signalled, and we look whether anybody is
+left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL
+KILL_SECONDS = 10.0  # for the kernel to carry out a SIGKILL
+_PR_SET_PDEATHSIG = 1
+
+
+class ProcessGroupError(Exception):
+    """Somebody of a group survived SIGKILL; the message names the processes."""
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+) -> subprocess.Popen[bytes]:
+    """Starts `command` as the leader of a new session and process group, with nothing to read on its standard input."""
+    return subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+def has_exited(process: subprocess.Popen[bytes]) -> bool:
+    """Whether `process` has ended. Unlike poll() it does not reap, so that its pid keeps naming its group."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended or was ended. `output` is its standard output and error, in the order they came."""
+
+    returncode: int
+    output: str
+    timed_out: bool
+    seconds: float
+
+
+def run_group(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    limit_seconds: float,
+    env: Mapping[str, str] | None = None,
+    cancel: threading.Event | None = None,
+) -> Completed:
+    """Runs `command` to its end, or ends its whole group after `limit_seconds` or once `cancel` is set.
+
+    Whoever the command left running in its group is ended too, as is everybody when an exception, KeyboardInterrupt
+    included, passes through here. Output goes to memory, not to a pipe that a left-over child could hold open, and not
+    to a disk that may be full.
+    """
+    cancel = cancel or threading.Event()
+    start = time.monotonic()
+    with open(os.memfd_create("output"), "w+b") as output:
+        process = spawn(command, cwd=cwd, env=env, stdout=output, stderr=output)
+        try:
+            timed_out = False
+            while not has_exited(process) and not cancel.wait(POLL_SECONDS) and not timed_out:
+                timed_out = time.monotonic() - start > limit_seconds
+        finally:
+            terminate_group(process)
+        output.seek(0)
+        text = output.read().decode("utf-8", errors="replace")
+    return Completed(process.returncode, text, timed_out, time.monotonic() - start)
+
+
+def group_members(pgid: int) -> tuple[int, ...]:
+    """The live processes whose group or session is `pgid`.
+
+    Zombies do not count: an orphan waits for its new parent to reap it, which in a container may never happen.
+    """
+    members = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            state, group, session = _stat(int(entry))
+            if pgid in (group, session) and state not in "ZX":
+                members.append(int(entry))
+    return tuple(members)
+
+
+def group_alive(pgid: int) -> bool:
+    """Whether any live process is left in the group or session `pgid`."""
+    return bool(group_members(pgid))
+
+
+def terminate_group(process: subprocess.Popen[bytes], grace_seconds: float = GRACE_SECONDS) -> None:
+    """Ends `process`, which `spawn` started and nobody has reaped, and everything in its session; reaps it.
+
+    SIGTERM first, SIGKILL to whoever is left after `grace_seconds`. Returns only when nobody is left, and raises
+    ProcessGroupError when that does not come true.
+    """
+    if process.returncode is not None:
+        return  # ended here before: the pid may be somebody else's by now
+    for number, patience in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, KILL_SECONDS)):
+        deadline = time.monotonic() + patience
+        _signal_members(process.pid, number)
+        while group_alive(process.pid):
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_SECONDS)
+            if number == signal.SIGKILL:
+                _signal_members(process.pid, number)  # whoever was forked meanwhile
+        else:
+            process.wait()
+            return
+    left = ", ".join(str(pid) for pid in group_members(process.pid))
+    raise ProcessGroupError(f"process group {process.pid} survives SIGKILL: {left}")
+
+
+def die_with_parent(parent: int) -> None:
+    """Asks the kernel to kill this process when the thread that started it ends (Linux only).
+
+    `parent` is the pid of the process that was meant; if it is gone already, this process ends now.
+    """
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def describe_exit(returncode: int) -> str:
+    """`exit code 3` or `SIGKILL`, from a Popen return code."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _stat(pid: int) -> tuple[str, int, int]:
+    """State letter, process group and session of `pid`; state X when it is gone. See proc(5)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return "X", 0, 0
+    state, _parent, group, session = text.rpartition(")")[2].split()[:4]
+    return state, int(group), int(session)
+
+
+def _signal_members(pgid: int, number: signal.Signals) -> None:
+    for pid in group_members(pgid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
