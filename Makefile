@@ -8,7 +8,8 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 
 PYTHON ?=
-PYTEST_ARGS ?= -n 2
+# loadgroup: tests that share an expensive fixture name a group and go to one worker.
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 ARGS ?=
 
 VENV := .venv
@@ -23,7 +24,7 @@ CORE_SOURCES := $(wildcard emulator/core/*)
 .PHONY: help
 help:
 	@echo 'make run        run the default suite on the emulator: build, guard, matrix, gates, archive (ARGS="--filter t=1")'
-	@echo 'make test       lint, then every test (PYTEST_ARGS="-n 2" by default)'
+	@echo 'make test       lint, then every test (PYTEST_ARGS="-k fence" for some)'
 	@echo 'make regress    run the proven suite, guard first; it compares with no earlier run yet'
 	@echo "make bench      measure the emulator's speed"
 	@echo 'make lint       ruff and mypy'

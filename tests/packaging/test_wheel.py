@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("wheel")
+
 
 @pytest.fixture(scope="module")
-def build(repository: Path, tmp_path_factory) -> Path:
-    """A wheel and its build directory, apart from the checkout's own build/. Unoptimised: nothing here runs it."""
+def wheel(repository: Path, tmp_path_factory) -> Path:
+    """Built as `make` builds the editable install, and in the same build/, so that nothing is compiled twice."""
     directory = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
-    command += ["--no-build-isolation", f"-Cbuild-dir={directory / 'build'}", "-Ccmake.build-type=Debug"]
-    subprocess.run([*command, "-w", directory, repository], check=True, cwd=directory)
-    return directory
+    subprocess.run([*command, "--no-build-isolation", "-w", directory, repository], check=True, cwd=directory)
+    (path,) = directory.glob("fmha-*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
-def names(build: Path) -> set[str]:
-    (wheel,) = build.glob("fmha-*.whl")
+def names(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
-@pytest.mark.slow
 def test_wheel_has_every_module_and_the_core(repository, names):
     listed = ["git", "-C", repository, "ls-files", "harness/*.py", "emulator/*.py"]
     tracked = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
@@ -35,15 +35,14 @@ def test_wheel_has_every_module_and_the_core(repository, names):
     assert any(name.startswith("emulator/_core.") and name.endswith(".so") for name in names)
 
 
-@pytest.mark.slow
 def test_wheel_has_nothing_else(names):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"harness", "emulator", "fmha"}
     assert not [name for name in names if name.endswith((".cpp", ".h", ".hpp", ".pyc"))]
 
 
-@pytest.mark.slow
-def test_core_is_compiled_without_changing_what_floating_point_means(repository, build):
-    commands = json.loads((build / "build/compile_commands.json").read_text())
+def test_core_is_compiled_without_changing_what_floating_point_means(repository, wheel):
+    (path,) = repository.glob(f"build/{wheel.stem.split('-', 2)[2]}/compile_commands.json")
+    commands = json.loads(path.read_text())
     core = [entry["command"] for entry in commands if "emulator/core" in entry["file"]]
     assert len(core) == len(list(repository.glob("emulator/core/*.cpp")))
     for command in core:
