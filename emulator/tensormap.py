@@ -1,0 +1,278 @@
+"""Tensor maps: the argument checks of cuTensorMapEncodeTiled, and our encoding of the 128 opaque bytes.
+
+The rules are those of the CUDA driver API, "Tensor Map Object Management". What the driver refuses is refused here, with the
+argument, its value and the rule.
+
+The encoding is ours, not the hardware's (which is secret). Little-endian, `struct` format `STRUCT`:
+
+    offset  size  field
+         0     4  magic 0x50414D54, "TMAP"
+         4     1  data type, as in CUtensorMapDataType
+         5     1  rank, 1..5
+         6     1  interleave, as in CUtensorMapInterleave: 0 none, 1 16B, 2 32B
+         7     1  swizzle, as in CUtensorMapSwizzle: 0 none, 1 32B, 2 64B, 3 128B, 4 128B with atoms of 32B, 5 the same with
+                  the 8-byte halves flipped in alternate rows, 6 128B with atoms of 64B
+         8     1  L2 promotion, as in CUtensorMapL2promotion: 0 none, 1 64B, 2 128B, 3 256B
+         9     1  out-of-bounds fill, as in CUtensorMapFloatOOBfill: 0 zeros, 1 NaN
+        10     1  bits of an element in global memory: 8, 16, 32, 64, or 4 or 6 for the packed types
+        11     1  flags, 0
+        12     4  reserved, 0
+        16     8  global address
+        24    20  5 x (global dimension - 1); unused dimensions 0
+        44     4  zeros
+        48    32  4 x global stride in bytes, of dimensions 1..4; unused ones 0
+        80    10  5 x u16 box dimension; unused ones 1
+        90     5  5 x u8 element stride; unused ones 1
+        95    29  zeros
+       124     4  CRC-32 (zlib) of the preceding 124 bytes
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+STRUCT = struct.Struct("<I8BIQ5I4x4Q5H5B29xI")
+MAGIC = 0x50414D54
+NBYTES = 128
+
+# name: (code, bits of an element in global memory)
+DTYPES: Mapping[str, tuple[int, int]] = {
+    "u8": (0, 8),
+    "u16": (1, 16),
+    "u32": (2, 32),
+    "s32": (3, 32),
+    "u64": (4, 64),
+    "s64": (5, 64),
+    "f16": (6, 16),
+    "f32": (7, 32),
+    "f64": (8, 64),
+    "bf16": (9, 16),
+    "f32_ftz": (10, 32),
+    "tf32": (11, 32),
+    "tf32_ftz": (12, 32),
+    "16u4_align8b": (13, 4),
+    "16u4_align16b": (14, 4),
+    "16u6_align16b": (15, 6),
+}
+INTERLEAVES = ("none", "16B", "32B")
+SWIZZLES = ("none", "32B", "64B", "128B", "128B_atom_32B", "128B_atom_32B_flip_8B", "128B_atom_64B")
+L2_PROMOTIONS = ("none", "64B", "128B", "256B")
+OOB_FILLS = ("none", "nan")
+
+_FLOATS = frozenset(("f16", "f32", "f64", "bf16", "f32_ftz", "tf32", "tf32_ftz"))
+_ALIGN16B = frozenset(("16u4_align16b", "16u6_align16b"))
+_SPANS = {"32B": 32, "64B": 64}
+_PACKED_SWIZZLES = {
+    "16u4_align16b": ("none", "128B", "128B_atom_32B"),
+    "16u6_align16b": ("none", "128B", "128B_atom_32B", "128B_atom_64B"),
+}
+
+
+class TensorMapError(ValueError):
+    """Arguments that cuTensorMapEncodeTiled refuses, or bytes that are no tensor map."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor map's fields, dimensions innermost first. `global_strides` are bytes, of dimensions 1 and up."""
+
+    dtype: str
+    address: int
+    global_dim: tuple[int, ...]
+    global_strides: tuple[int, ...]
+    box_dim: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    interleave: str = "none"
+    swizzle: str = "none"
+    l2_promotion: str = "none"
+    oob_fill: str = "none"
+
+    @property
+    def rank(self) -> int:
+        return len(self.global_dim)
+
+    @property
+    def element_bits(self) -> int:
+        return DTYPES[self.dtype][1]
+
+    @property
+    def inner_box_bytes(self) -> int:
+        """Bytes of a box's row in shared memory. The types aligned to 16 bytes take 16 for 16 elements there."""
+        bits = 8 if self.dtype in _ALIGN16B else self.element_bits
+        return self.box_dim[0] * bits // 8
+
+
+def _require(truth: bool, argument: str, value: object, rule: str) -> None:
+    if not truth:
+        raise TensorMapError(f"{argument} is {value}: {rule}")
+
+
+def _one_of(argument: str, value: str, names: Sequence[str]) -> None:
+    _require(value in names, argument, repr(value), "must be one of " + ", ".join(names))
+
+
+def _check_dimensions(tensor: TensorMap) -> None:
+    for i, size in enumerate(tensor.global_dim):
+        _require(0 < size <= 1 << 32, f"global_dim[{i}]", size, "must be in 1..2^32")
+    inner = tensor.global_dim[0]
+    if tensor.dtype in _ALIGN16B:
+        _require(inner % 128 == 0, "global_dim[0]", inner, f"must be a multiple of 128 for {tensor.dtype}")
+    elif tensor.dtype == "16u4_align8b":
+        _require(inner % 2 == 0, "global_dim[0]", inner, f"must be a multiple of 2 for {tensor.dtype}")
+
+
+def _check_address(tensor: TensorMap) -> None:
+    if tensor.interleave == "32B" or tensor.dtype in _ALIGN16B:
+        alignment, why = 32, f" for {'interleave 32B' if tensor.interleave == '32B' else tensor.dtype}"
+    else:
+        alignment, why = 16, ""
+    _require(0 <= tensor.address < 1 << 64, "address", tensor.address, "must be a 64-bit address")
+    _require(tensor.address % alignment == 0, "address", hex(tensor.address), f"must be {alignment}-byte aligned{why}")
+    for i, stride in enumerate(tensor.global_strides):
+        argument = f"global_strides[{i}]"
+        _require(0 <= stride < 1 << 40, argument, stride, "must be less than 2^40 bytes")
+        _require(stride % alignment == 0, argument, stride, f"must be a multiple of {alignment} bytes{why}")
+
+
+def _check_box(tensor: TensorMap) -> None:
+    for i, size in enumerate(tensor.box_dim):
+        _require(0 < size <= 256, f"box_dim[{i}]", size, "must be in 1..256")
+    inner = tensor.box_dim[0]
+    if tensor.dtype in _ALIGN16B:
+        _require(inner == 128, "box_dim[0]", inner, f"must be 128 for {tensor.dtype}")
+    if tensor.interleave == "none":
+        bits = inner * tensor.element_bits
+        rule = f"must make rows of a multiple of 16 bytes, not {bits / 8:g} bytes, with interleave none"
+        _require(bits % 128 == 0, "box_dim[0]", inner, rule)
+    for i, stride in enumerate(tensor.element_strides):
+        _require(0 < stride <= 8, f"element_strides[{i}]", stride, "must be in 1..8")
+
+
+def _check_modes(tensor: TensorMap) -> None:
+    if tensor.interleave == "32B":
+        _require(tensor.swizzle == "32B", "swizzle", repr(tensor.swizzle), "must be 32B with interleave 32B")
+    if tensor.interleave == "none" and tensor.swizzle != "none":
+        span = _SPANS.get(tensor.swizzle, 128)
+        rule = f"must make rows of at most {span} bytes, not {tensor.inner_box_bytes}, with swizzle {tensor.swizzle}"
+        _require(tensor.inner_box_bytes <= span, "box_dim[0]", tensor.box_dim[0], rule)
+    if tensor.dtype == "16u6_align16b":
+        rule = f"must be none for {tensor.dtype}"
+        _require(tensor.interleave == "none", "interleave", repr(tensor.interleave), rule)
+    allowed = _PACKED_SWIZZLES.get(tensor.dtype)
+    if allowed is not None:
+        rule = f"must be one of {', '.join(allowed)} for {tensor.dtype}"
+        _require(tensor.swizzle in allowed, "swizzle", repr(tensor.swizzle), rule)
+    if tensor.oob_fill == "nan":
+        rule = f"needs a floating-point type, not {tensor.dtype}"
+        _require(tensor.dtype in _FLOATS, "oob_fill", repr(tensor.oob_fill), rule)
+
+
+def check(tensor: TensorMap) -> None:
+    """Raise TensorMapError if cuTensorMapEncodeTiled refuses these arguments."""
+    _require(tensor.dtype in DTYPES, "dtype", repr(tensor.dtype), "must be one of " + ", ".join(DTYPES))
+    _one_of("interleave", tensor.interleave, INTERLEAVES)
+    _one_of("swizzle", tensor.swizzle, SWIZZLES)
+    _one_of("l2_promotion", tensor.l2_promotion, L2_PROMOTIONS)
+    _one_of("oob_fill", tensor.oob_fill, OOB_FILLS)
+    rank = tensor.rank
+    _require(1 <= rank <= 5, "rank", rank, "must be in 1..5")
+    if tensor.interleave != "none":
+        _require(rank >= 3, "rank", rank, f"must be at least 3 with interleave {tensor.interleave}")
+    lengths = (("global_strides", rank - 1), ("box_dim", rank), ("element_strides", rank))
+    for argument, length in lengths:
+        values = getattr(tensor, argument)
+        _require(len(values) == length, argument, list(values), f"must have {length} entries for rank {rank}")
+    _check_dimensions(tensor)
+    _check_address(tensor)
+    _check_box(tensor)
+    _check_modes(tensor)
+
+
+def encode_tiled(
+    *,
+    dtype: str,
+    address: int,
+    global_dim: Sequence[int],
+    global_strides: Sequence[int],
+    box_dim: Sequence[int],
+    element_strides: Sequence[int] | None = None,
+    rank: int | None = None,
+    interleave: str = "none",
+    swizzle: str = "none",
+    l2_promotion: str = "none",
+    oob_fill: str = "none",
+) -> bytes:
+    """The 128 bytes of a tensor map, from the arguments of cuTensorMapEncodeTiled.
+
+    Dimensions are innermost first; `global_strides` are bytes and leave the innermost out; `element_strides` default to
+    ones. Raises TensorMapError for what the driver refuses.
+    """
+    if rank is not None:
+        _require(rank == len(global_dim), "global_dim", list(global_dim), f"must have {rank} entries for rank {rank}")
+    tensor = TensorMap(
+        dtype=dtype,
+        address=int(address),
+        global_dim=tuple(int(size) for size in global_dim),
+        global_strides=tuple(int(stride) for stride in global_strides),
+        box_dim=tuple(int(size) for size in box_dim),
+        element_strides=tuple(int(stride) for stride in element_strides or [1] * len(global_dim)),
+        interleave=interleave,
+        swizzle=swizzle,
+        l2_promotion=l2_promotion,
+        oob_fill=oob_fill,
+    )
+    check(tensor)
+    return _pack(tensor)
+
+
+def _pack(tensor: TensorMap) -> bytes:
+    code, bits = DTYPES[tensor.dtype]
+    unused = 5 - tensor.rank
+    body = STRUCT.pack(
+        MAGIC,
+        code,
+        tensor.rank,
+        INTERLEAVES.index(tensor.interleave),
+        SWIZZLES.index(tensor.swizzle),
+        L2_PROMOTIONS.index(tensor.l2_promotion),
+        OOB_FILLS.index(tensor.oob_fill),
+        bits,
+        0,
+        0,
+        tensor.address,
+        *(size - 1 for size in tensor.global_dim),
+        *[0] * unused,
+        *tensor.global_strides,
+        *[0] * unused,
+        *tensor.box_dim,
+        *[1] * unused,
+        *tensor.element_strides,
+        *[1] * unused,
+        0,
+    )[:-4]
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def decode(data: bytes) -> TensorMap:
+    """The fields of 128 bytes that `encode_tiled` made. Raises TensorMapError for any others."""
+    _require(len(data) == NBYTES, "length", len(data), f"a tensor map has {NBYTES} bytes")
+    values = STRUCT.unpack(data)
+    _require(values[0] == MAGIC, "magic", hex(values[0]), "these bytes are no tensor map")
+    crc = zlib.crc32(data[:-4])
+    _require(values[-1] == crc, "checksum", hex(values[-1]), f"the bytes of this tensor map were changed ({crc:#x})")
+    code, rank, interleave, swizzle, l2_promotion, oob_fill = values[1:7]
+    return TensorMap(
+        dtype=list(DTYPES)[code],
+        address=values[10],
+        global_dim=tuple(size + 1 for size in values[11 : 11 + rank]),
+        global_strides=values[16 : 16 + rank - 1],
+        box_dim=values[20 : 20 + rank],
+        element_strides=values[25 : 25 + rank],
+        interleave=INTERLEAVES[interleave],
+        swizzle=SWIZZLES[swizzle],
+        l2_promotion=L2_PROMOTIONS[l2_promotion],
+        oob_fill=OOB_FILLS[oob_fill],
+    )
