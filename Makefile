@@ -91,10 +91,10 @@ $(STAMPS)/core: $(STAMPS)/requirements CMakeLists.txt $(CORE_SOURCES)
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Asked every time, not stamped: the answer depends on PATH.
+# Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.
 .PHONY: nvcc
 nvcc: $(STAMPS)/requirements
-	@scripts/have-nvcc $(PY) || { \
+	@[[ -n "$${FMHA_NVCC:-}" ]] || $(PY) -c 'from harness.worker.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || { \
 	  echo 'install: nvcc'; \
 	  $(PY) scripts/requirements.py nvcc >$(STAMPS)/nvcc.txt; \
 	  $(PIP) -c constraints.txt -r $(STAMPS)/nvcc.txt; \

@@ -1,0 +1,42 @@
+"""What is imported is declared: something that is merely installed here is missing in a fresh clone."""
+
+import ast
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from scripts.requirements import requirements
+
+OWN = {"harness", "emulator", "scripts", "tests"}
+
+
+def imported(directory: Path) -> dict[str, Path]:
+    """Top-level modules that files below `directory` import absolutely, each with one file that does."""
+    modules = {}
+    for path in directory.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(), path)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module]
+            else:
+                continue
+            modules.update({name.split(".")[0]: path for name in names})
+    return modules
+
+
+@pytest.mark.parametrize(
+    ("directory", "sets"), [("harness", ["run"]), ("emulator", ["run"]), ("tests", ["run", "test"])]
+)
+def test_imports_are_declared(repository, directory, sets):
+    declared = {canonicalize_name(Requirement(line).name) for line in requirements(sets)}
+    distributions = packages_distributions()
+    for module, path in imported(repository / directory).items():
+        if module in sys.stdlib_module_names or module in OWN:
+            continue
+        origins = {canonicalize_name(name) for name in distributions.get(module, [])}
+        assert origins & declared, f"{path.relative_to(repository)} imports {module}: not declared in pyproject.toml"
