@@ -1,0 +1,125 @@
+"""The worker process: `python -m harness.worker JOB.json` runs a job's configurations and writes JSON events.
+
+Events go to the standard output that the process was started with, one a line. Everything else that is printed, by
+libraries too, goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import faulthandler
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from harness.worker.codec import CodecError, event_to_line, read_job
+from harness.worker.devices.base import DeviceError
+from harness.worker.devices.factory import DeviceFactory, device_factory
+from harness.worker.inputs import make_inputs
+from harness.worker.launch import run_attention
+from harness.worker.measure import measure
+from harness.worker.process import die_with_parent
+from harness.worker.protocol import BuildResult, Configuration, Event, Job
+from harness.worker.reference import reference_for
+from harness.worker.variants import variant_for
+
+EXIT_BAD_JOB = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 when every configuration had its event, 2 when the job cannot be read or names no device."""
+    options = _parser().parse_args(arguments)
+    faulthandler.enable()
+    if options.parent is not None:
+        die_with_parent(options.parent)
+    stream = _claim_stdout()
+    try:
+        job = read_job(options.job)
+        factory = device_factory(job.device)
+    except (OSError, CodecError, LookupError) as error:
+        print(f"{options.job}: {error}", file=sys.stderr)
+        return EXIT_BAD_JOB
+    run_job(job, factory, lambda event: _write(stream, event))
+    return 0
+
+
+def run_job(job: Job, factory: DeviceFactory, emit: Callable[[Event], None]) -> None:
+    """Runs the configurations in order; emits `started` before and `result` or `error` after each, then `done`."""
+    builds = {build.variant.name: build for build in job.builds}
+    for configuration in job.configurations:
+        emit(Event("started", configuration.id))
+        emit(_run_one(job, factory, builds, configuration))
+    emit(Event("done"))
+
+
+def _run_one(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
+    start = time.monotonic()
+    try:
+        event = _attempt(job, factory, builds, configuration)
+    except (DeviceError, OSError) as error:
+        traceback.print_exc()
+        event = _error(configuration, "infra-error", str(error))
+    except Exception as error:
+        traceback.print_exc()
+        event = _error(configuration, "crash", f"{type(error).__name__}: {error}")
+    return dataclasses.replace(event, seconds=time.monotonic() - start)
+
+
+def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
+    variant = variant_for(configuration)
+    if isinstance(variant, str):
+        return _error(configuration, "not-run", variant)
+    build = builds.get(variant.name)
+    if build is None or build.error is not None:
+        reason = build.error if build is not None and build.error is not None else "it was not built"
+        return _error(configuration, "build-error", f"{variant.name}: {reason}")
+    inputs = make_inputs(job.seed, configuration)
+    device = factory(job.seed, job.schedule)
+    try:
+        module = device.load(Path(build.ptx if device.artifact == "ptx" else build.cubin))
+        _log(f"{configuration.id}: launching {variant.entry} on {device.name}")
+        outputs = run_attention(device, module, variant.entry, configuration, inputs)
+    finally:
+        device.close()
+    _log(f"{configuration.id}: measuring")
+    measurement = measure(outputs, reference_for(configuration, inputs))
+    report = outputs.report
+    return Event("result", configuration.id, measurement, findings=report.findings, stats=report.stats)
+
+
+def _error(configuration: Configuration, status: str, message: str) -> Event:
+    return Event("error", configuration.id, status=status, message=message)
+
+
+def _log(text: str) -> None:
+    """Says on standard error where the worker is: the last such line explains a hang."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _claim_stdout() -> BinaryIO:
+    """Takes the standard output for events alone, and points descriptor 1 at standard error."""
+    sys.stdout.flush()
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return stream
+
+
+def _write(stream: BinaryIO, event: Event) -> None:
+    stream.write(event_to_line(event))
+    stream.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness.worker", description="Runs a job's configurations.")
+    parser.add_argument("job", type=Path, metavar="JOB.json")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process, the one that starts us, ends")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Compiles the kernel variants: .cu to PTX, that PTX to a cubin, both kept in the build cache.
+
+The cubin is assembled from the very PTX that the emulator runs, so that what one device proves is what another
+executes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from harness.worker import cache
+from harness.worker.nvcc import Nvcc, find_nvcc
+from harness.worker.process import Completed, describe_exit, run_group
+from harness.worker.protocol import BuildResult, Resources, Variant
+from harness.worker.ptxas import parse_resources
+
+RECIPE = 1  # part of the cache key: raise it when the steps below change
+_COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include")
+_ASSEMBLE = ("-lineinfo", "-Xptxas", "-v")
+# They would change what is built without showing in the cache key.
+_HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_HEADLINE = re.compile(r"\b(error|fatal)\s*:")
+_NO_SPACE = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+class _BuildError(Exception):
+    """One variant cannot be built: a headline, then the detail."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Task:
+    """What every variant of one call has in common."""
+
+    root: Path
+    cache: Path
+    nvcc: Nvcc
+    source_hash: str
+    limit_seconds: float
+    cancel: threading.Event
+
+
+def build_variants(
+    root: Path,
+    variants: Sequence[Variant],
+    cache_dir: Path,
+    limit_seconds: float,
+    jobs: int,
+    on_progress: Callable[[str], None],
+) -> list[BuildResult]:
+    """Builds `variants` of the sources under `root`, `jobs` at a time, each within `limit_seconds`; results in order.
+
+    A variant that cannot be built has its `error` set: a headline, then the compiler's own words. Raises NvccError when
+    there is no compiler, and CacheError when the cache cannot be used. `on_progress` is called from this thread. An
+    exception that passes through here, KeyboardInterrupt included, first ends every compiler that is running.
+    """
+    root = root.resolve()
+    task = _Task(root, cache_dir.resolve(), find_nvcc(), hash_sources(root), limit_seconds, threading.Event())
+    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="build") as pool:
+        try:
+            on_progress(f"{len(variants)} kernel variant(s), {task.nvcc.version}")
+            futures = [pool.submit(_build, task, variant) for variant in variants]
+            for future in as_completed(futures):
+                on_progress(_summary(future.result()))
+            return [future.result() for future in futures]
+        except BaseException:
+            task.cancel.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def hash_sources(root: Path) -> str:
+    """sha256 over the names and bytes of every file under kernel/, hidden ones left out."""
+    digest = hashlib.sha256()
+    for path in _sources(root / "kernel"):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
+
+
+def _build(task: _Task, variant: Variant) -> BuildResult:
+    start = time.monotonic()
+    key = _key(task, variant)
+    entry = task.cache / f"{variant.name}-{key[:32]}"
+    try:
+        if (manifest := cache.lookup(entry, key)) is not None:
+            return _result(task, variant, entry, manifest, start, cached=True)
+        with cache.workspace(task.cache) as folder:
+            facts = _compile(task, variant, folder)
+            manifest = cache.publish(folder / "entry", entry, key, facts)
+        return _result(task, variant, entry, manifest, start, cached=False)
+    except _BuildError as error:
+        return _result(task, variant, entry, None, start, cached=False, error=str(error))
+    except OSError as error:
+        raise cache.cache_error(task.cache, error) from error
+
+
+def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
+    """Fills `folder`/entry with the artefacts, and returns what the manifest says about them."""
+    work, scratch = folder / "entry", folder / "scratch"
+    work.mkdir()
+    scratch.mkdir()
+    ptx, cubin = work / f"{variant.name}.ptx", work / f"{variant.name}.cubin"
+    deadline = time.monotonic() + task.limit_seconds
+    _run_nvcc(task, [*_flags(variant), "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
+    _relative_paths(ptx, task.root)
+    assemble = [*_ASSEMBLE, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
+    log = _run_nvcc(task, assemble, scratch, deadline).output
+    resources = parse_resources(log, variant.entry)
+    if resources is None:
+        raise _BuildError(f"ptxas reports no entry {variant.entry} in {variant.source}\n{log}")
+    if not cubin.is_file():
+        raise _BuildError(f"nvcc wrote no cubin\n{log}")
+    if hash_sources(task.root) != task.source_hash:
+        raise _BuildError("the kernel's sources changed while they were compiled; build again")
+    return {"variant": variant.name, "nvcc": task.nvcc.version, "resources": dataclasses.asdict(resources)}
+
+
+def _run_nvcc(task: _Task, arguments: Sequence[str], scratch: Path, deadline: float) -> Completed:
+    """Runs nvcc in the root, so that relative paths are the same on every machine; _BuildError unless it succeeds."""
+    env = {name: value for name, value in os.environ.items() if name not in _HIDDEN_FLAGS}
+    completed = run_group(
+        [str(task.nvcc.path), *arguments],
+        cwd=task.root,
+        limit_seconds=max(0.0, deadline - time.monotonic()),
+        env=env | {"TMPDIR": str(scratch), "LC_ALL": "C"},
+        cancel=task.cancel,
+    )
+    if completed.timed_out:
+        raise _BuildError(f"nvcc exceeded {task.limit_seconds:g} s, killed\n{completed.output}".rstrip())
+    if completed.returncode != 0:
+        if reason := next((text for text in _NO_SPACE if text in completed.output), None):
+            raise OSError(errno.ENOSPC, reason)
+        raise _BuildError(_explain(completed))
+    return completed
+
+
+def _explain(completed: Completed) -> str:
+    """nvcc's first line that says what is wrong, then all the others."""
+    lines = [line for line in completed.output.splitlines() if line.strip()]
+    headline = next((line for line in lines if _HEADLINE.search(line)), lines[-1] if lines else "")
+    rest = [line for line in lines if line is not headline]
+    return "\n".join([headline.strip() or f"nvcc failed with {describe_exit(completed.returncode)}", *rest])
+
+
+def _relative_paths(ptx: Path, root: Path) -> None:
+    """nvcc makes the paths in `.file` absolute; here they stay relative to the root, the same in every checkout."""
+    if not ptx.is_file():
+        raise _BuildError("nvcc wrote no PTX")
+    text = ptx.read_text(encoding="utf-8")
+    directive = re.compile(rf'^(\s*\.file\s+\d+\s+"){re.escape(str(root))}/', re.MULTILINE)
+    ptx.write_text(directive.sub(r"\1", text), encoding="utf-8")
+
+
+def _flags(variant: Variant) -> tuple[str, ...]:
+    return (*_COMPILE, f"-arch={variant.arch}", *(f"-D{name}={value}" for name, value in variant.defines))
+
+
+def _key(task: _Task, variant: Variant) -> str:
+    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, variant.entry, _flags(variant), _ASSEMBLE)
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _result(
+    task: _Task,
+    variant: Variant,
+    entry: Path,
+    manifest: dict[str, Any] | None,
+    start: float,
+    *,
+    cached: bool,
+    error: str | None = None,
+) -> BuildResult:
+    return BuildResult(
+        variant=variant,
+        ptx=str(entry / f"{variant.name}.ptx") if manifest else "",
+        cubin=str(entry / f"{variant.name}.cubin") if manifest else "",
+        resources=Resources(**manifest["resources"]) if manifest else None,
+        source_hash=task.source_hash,
+        nvcc=task.nvcc.version,
+        flags=_flags(variant),
+        seconds=time.monotonic() - start,
+        cached=cached,
+        error=error,
+    )
+
+
+def _summary(result: BuildResult) -> str:
+    if result.error is not None or result.resources is None:
+        return f"{result.variant.name}: {(result.error or '').partition(chr(10))[0]}"
+    how = "from the cache" if result.cached else f"built in {result.seconds:.1f} s"
+    spilled = result.resources.spill_stores + result.resources.spill_loads
+    return f"{result.variant.name}: {how}, {result.resources.registers} registers, {spilled} bytes spilled"

@@ -1,0 +1,120 @@
+"""The build cache: one directory an entry, named by the hash of everything that decides its content.
+
+An entry is built in a directory beside it, flushed, and renamed into place; its manifest is written last and names the
+sha256 of every artefact. An entry whose manifest does not match its files is no entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.errors import InfrastructureError
+
+MANIFEST = "manifest.json"
+_TEMPORARY = "tmp-"
+_LOCK = ".lock"
+
+
+class CacheError(InfrastructureError):
+    """The cache cannot be read or written: no space, no permission, a failing disk."""
+
+
+def cache_error(cache: Path, error: OSError) -> CacheError:
+    """`error` as the user should read it."""
+    reason = error.strerror or str(error)
+    return CacheError(
+        f"cannot use the build cache: {reason}", where=str(cache), next_step="free space or move the cache"
+    )
+
+
+def lookup(entry: Path, key: str) -> dict[str, Any] | None:
+    """The manifest of a whole entry built under `key`; None when it is missing, partial or corrupt."""
+    try:
+        manifest = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))
+        files: dict[str, str] = manifest["files"]
+        whole = manifest["key"] == key and all(_sha256(entry / name) == digest for name, digest in files.items())
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return manifest if whole else None
+
+
+@contextlib.contextmanager
+def workspace(cache: Path) -> Iterator[Path]:
+    """An empty directory inside the cache, removed at the end whatever happens.
+
+    It is locked while it is in use, so that one whose owner was killed can be told apart and swept by the next.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(cache):
+        _sweep(cache)
+        path = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=cache))
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def publish(work: Path, entry: Path, key: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """Makes the files of the directory `work` the entry, and returns its manifest.
+
+    When another process has published the same key meanwhile, its entry stays and is returned.
+    """
+    names = sorted(path.name for path in work.iterdir())
+    manifest = {**facts, "key": key, "files": {name: _sha256(work / name) for name in names}}
+    for name in names:
+        _flush(work / name)
+    (work / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    _flush(work / MANIFEST)
+    _flush(work)
+    with _locked(entry.parent):
+        if (existing := lookup(entry, key)) is not None:
+            return existing
+        if entry.exists():  # corrupt: moved aside first, so that no reader finds half of it
+            entry.rename(work.parent / "replaced")
+        work.rename(entry)
+        _flush(entry.parent)
+    return manifest
+
+
+@contextlib.contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    with (cache / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _sweep(cache: Path) -> None:
+    """Removes the directories of builders that no longer live. Needs the cache's lock."""
+    for path in cache.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,24 @@
+"""Opens a device by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import cast
+
+from harness.worker.devices.base import Device
+
+DeviceFactory = Callable[[int, str], Device]  # seed, schedule
+
+DEVICES = {"emulator": "harness.worker.devices.emulator:EmulatorDevice"}
+
+
+def device_factory(name: str) -> DeviceFactory:
+    """The factory of a device named in DEVICES, or of any `module:attribute`; LookupError when there is none."""
+    module, colon, attribute = DEVICES.get(name, name).partition(":")
+    if not colon:
+        raise LookupError(f"no device {name!r}: know {', '.join(DEVICES)}, or module:attribute")
+    try:
+        return cast(DeviceFactory, getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise LookupError(f"device {name!r} cannot be loaded: {error}") from error

@@ -1,0 +1,93 @@
+"""Process groups, with real processes."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from harness.worker.process import describe_exit, group_alive, group_members, run_group, spawn, terminate_group
+
+# Prints the pid of a child that ignores SIGTERM, in the same group, then of one that has left the group.
+STUBBORN = """
+trap '' TERM
+sleep 600 & echo $!
+python3 -c 'import os, time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(600)' &
+wait
+"""
+
+
+def eventually(condition, seconds=30.0):
+    """Polls `condition` until it holds or the deadline passes; its last value."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return value
+
+
+def running(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_ends_children_that_ignore_sigterm_or_left_the_group(tmp_path):
+    with (tmp_path / "out").open("wb") as output:
+        process = spawn(["bash", "-c", STUBBORN], cwd=tmp_path, stdout=output, stderr=output)
+    assert eventually(lambda: len((tmp_path / "out").read_text().split()) == 2)
+    children = [int(text) for text in (tmp_path / "out").read_text().split()]
+    assert set(group_members(process.pid)) == {process.pid, *children}
+    terminate_group(process, grace_seconds=0.1)
+    assert not group_alive(process.pid)
+    assert not any(running(pid) for pid in [process.pid, *children])
+
+
+def test_a_group_that_has_ended_is_left_alone(tmp_path):
+    process = spawn(["true"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    terminate_group(process)
+    terminate_group(process)
+    assert not group_alive(process.pid)
+
+
+def test_run_group_returns_output_and_status(tmp_path):
+    completed = run_group(["bash", "-c", "echo out; echo err >&2; exit 3"], cwd=tmp_path, limit_seconds=60)
+    assert (completed.returncode, completed.output, completed.timed_out) == (3, "out\nerr\n", False)
+
+
+def test_run_group_does_not_wait_for_left_over_children_and_ends_them(tmp_path):
+    completed = run_group(["bash", "-c", "sleep 600 & echo $!"], cwd=tmp_path, limit_seconds=60)
+    assert completed.returncode == 0
+    assert not running(int(completed.output))
+
+
+def test_run_group_ends_everybody_at_the_limit(tmp_path):
+    completed = run_group(["bash", "-c", "sleep 600 & echo $!; wait"], cwd=tmp_path, limit_seconds=0.2)
+    assert completed.timed_out
+    assert not running(int(completed.output))
+
+
+def test_run_group_ends_everybody_when_it_is_cancelled(tmp_path):
+    cancel = threading.Event()
+    cancel.set()
+    completed = run_group(["sleep", "600"], cwd=tmp_path, limit_seconds=600, cancel=cancel)
+    assert completed.returncode != 0
+    assert not completed.timed_out
+
+
+def test_die_with_parent(repository, tmp_path):
+    # The parent is killed with SIGKILL, which it cannot pass on.
+    child = "import os, time; from harness.worker.process import die_with_parent; die_with_parent(os.getppid()); "
+    child += "print(os.getpid(), flush=True); time.sleep(600)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    process = subprocess.Popen([sys.executable, "-c", parent], cwd=repository, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert eventually(lambda: not running(pid))
+
+
+@pytest.mark.parametrize(("returncode", "text"), [(3, "exit code 3"), (-9, "SIGKILL"), (-11, "SIGSEGV")])
+def test_describe_exit(returncode, text):
+    assert describe_exit(returncode) == text
