@@ -32,7 +32,8 @@ def run(arguments: Sequence[str]) -> int:
     """Parse, execute, and answer for every error. Returns the exit code."""
     session = Session(debug=os.environ.get("FMHA_DEBUG", "") not in ("", "0"))
     for stop in _STOPS:
-        signal.signal(stop, _stop)
+        if signal.getsignal(stop) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(stop, _stop)
     try:
         # Typer swallows KeyboardInterrupt and broken pipes in its own way, so it only parses.
         code = _parse(arguments, session)
@@ -78,7 +79,7 @@ def _answer(error: BaseException, debug: bool) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             lines = ["standard output was closed before everything was written"]
         case OSError():
-            lines = [str(error)]
+            lines = [f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}"]
         case _:
             lines = [f"internal error: {type(error).__name__}: {error}; FMHA_DEBUG=1 shows where"]
     for line in lines:

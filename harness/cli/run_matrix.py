@@ -53,7 +53,10 @@ def command(
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.  [default: that of matrix.yaml]")
     ] = None,
-    schedule: Annotated[str | None, typer.Option(help="The host's order of events.  [default: the host's own]")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="When asynchronous work completes: realistic, early, late, random.  [default: the host's]"),
+    ] = None,
     results: Annotated[
         Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")
     ] = None,

@@ -2,10 +2,11 @@
 
 from harness.config.filters import Filter, parse_filter
 from harness.config.loader import MATRIX_FILE, load
-from harness.config.model import Guard, HostSettings, Limits, Matrix, Thresholds
+from harness.config.model import SCHEDULES, Guard, HostSettings, Limits, Matrix, Thresholds
 
 __all__ = [
     "MATRIX_FILE",
+    "SCHEDULES",
     "Filter",
     "Guard",
     "HostSettings",

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config.model import Thresholds
+from harness.config.model import Schedule, Thresholds
 from harness.worker.protocol import Configuration, Mask
 
 MOST_CONFIGURATIONS = 10_000
@@ -151,7 +151,7 @@ class LimitsSection(Section):
 
 class EmulatorSection(Section):
     kind: Literal["emulator"]
-    schedule: Name = "realistic"
+    schedule: Schedule = "realistic"
 
 
 class MatrixFile(Section):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from harness.worker.protocol import Configuration
+
+# When the emulator lets asynchronous work complete.
+Schedule = Literal["realistic", "early", "late", "random"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Limits:
 class HostSettings:
     name: str
     kind: str
-    schedule: str
+    schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True)

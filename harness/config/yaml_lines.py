@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -24,9 +24,8 @@ _TRUE = ("true", "True", "TRUE")
 class _CoreLoader(yaml.SafeLoader):
     """SafeLoader under the core schema's rules for plain scalars."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
-
+_CoreLoader.yaml_implicit_resolvers = {}
 for _name, _pattern in (
     ("null", r"~|null|Null|NULL|"),
     ("bool", r"true|True|TRUE|false|False|FALSE"),

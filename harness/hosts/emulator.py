@@ -9,11 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.config import HostSettings, Limits
-from harness.errors import InfrastructureError
 from harness.hosts.base import HostFacts
 from harness.hosts.machine import this_machine, versions
 from harness.worker.build import build_variants
-from harness.worker.nvcc import NvccError
 from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
 from harness.worker.supervise import run_worker
 from harness.worker.variants import variant_for
@@ -42,10 +40,7 @@ class EmulatorHost:
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         cores = len(os.sched_getaffinity(0))
         cache = self._root / ".fmha" / "cache"
-        try:
-            return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress)
-        except NvccError as error:
-            raise InfrastructureError(str(error)) from error
+        return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress)
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
         self._jobs += 1

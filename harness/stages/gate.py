@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ class Judgement:
 
 
 def judge(measurement: Measurement, findings: Sequence[FindingRecord], thresholds: Thresholds) -> Judgement:
-    """All missed gates, in order; the first one decides between `fail` and `hazard`. NaN misses every gate."""
+    """All missed gates, in order; the first one decides between `fail` and `hazard`. What is not finite misses."""
     failed = tuple(_failed_checks(measurement, findings, thresholds))
     if not failed:
         return Judgement(Status.PASS, ())
@@ -42,12 +43,12 @@ def _failed_checks(
     yield from _at_most("row_sum_error", measurement.row_sum_error, thresholds.row_sum_error)
 
 
-# Written as `not (value <= limit)`: a comparison with NaN is false, and must fail.
+# Written as `not (...)`: a comparison with NaN is false, and must fail. Infinities are never evidence either.
 def _at_most(name: str, value: float, limit: float) -> Iterator[Check]:
-    if not (value <= limit):
+    if not (-math.inf < value <= limit):
         yield Check(name, value, limit, "at most")
 
 
 def _at_least(name: str, value: float, limit: float) -> Iterator[Check]:
-    if not (value >= limit):
+    if not (limit <= value < math.inf):
         yield Check(name, value, limit, "at least")

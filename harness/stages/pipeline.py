@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness import archive
 from harness.archive import RunRecord
-from harness.config import Matrix, load, parse_filter
-from harness.errors import ExitCode, InfrastructureError, InterruptionError
+from harness.config import SCHEDULES, Matrix, load, parse_filter
+from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from harness.hosts import Host, open_host
 from harness.stages import guard, matrix
 from harness.stages.archive import Circumstances, make_record
@@ -70,6 +70,8 @@ class _Progress:
 
 def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
+    if request.schedule is not None and request.schedule not in SCHEDULES:
+        raise UserError(f"no schedule is named {request.schedule!r}", next_step=f"use one of {', '.join(SCHEDULES)}")
     git = git_facts(request.directory)
     settings = load(git.root)
     accepted = parse_filter(request.filters)

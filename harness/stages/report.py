@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +15,7 @@ from harness.archive.record import ConfigurationRecord, Finding
 from harness.status import Status
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
+DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
 MOST_FINDINGS = 3
 MOST_LINES = 8
 
@@ -69,35 +69,47 @@ def cells(item: ConfigurationRecord) -> tuple[str, ...]:
 
 def _table(record: RunRecord, console: Console) -> None:
     rows = [cells(item) for item in record.configurations]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     if not console.is_terminal:
-        widths = [max(len(row[column]) for row in (COLUMNS, *rows)) for column in range(len(COLUMNS))]
         for row in (COLUMNS, *rows):
             left = [text.ljust(width) for text, width in zip(row[:2], widths, strict=False)]
             right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
             _line(console, "  ".join(left + right))
         return
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for at, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if at < 2 else "right", no_wrap=True)
+    kept = _fitting(widths, console.width)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
+    for at in kept:
+        table.add_column(COLUMNS[at], justify="left" if at < 2 else "right", no_wrap=True)
     for row, item in zip(rows, record.configurations, strict=True):
-        status = Text(row[1], STYLES[item.status])
-        table.add_row(Text(row[0]), status, *map(Text, row[2:]))
+        table.add_row(*(Text(row[at], STYLES[item.status] if at == 1 else "") for at in kept))
     console.print(table)
 
 
+def _fitting(widths: Sequence[int], room: int) -> list[int]:
+    """The columns that fit on a terminal; the least telling ones give way."""
+    kept = list(range(len(COLUMNS)))
+    for name in DISPENSABLE:
+        if sum(widths[at] + 1 for at in kept) - 1 <= room:
+            break
+        kept.remove(COLUMNS.index(name))
+    return kept
+
+
 def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
-    """What is not in the table: every configuration that did not pass, those not run gathered by reason."""
-    idle: dict[str, list[str]] = {}
+    """What is not in the table: every configuration that did not pass; those with one reason are gathered."""
+    idle: dict[tuple[Status, str], list[str]] = {}
     for item in record.configurations:
         if item.status in (Status.NOT_RUN, Status.BUILD_ERROR):
-            idle.setdefault(f"{item.status}: {'; '.join(item.reasons)}", []).append(item.id)
+            idle.setdefault((item.status, "\n".join(item.reasons)), []).append(item.id)
         elif item.status is not Status.PASS:
             yield f"{item.id}: {item.status}", item.status
             for line in _why(item):
                 yield f"  {line}", None
-    for reason, names in idle.items():
+    for (status, reason), names in idle.items():
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        yield f"{reason} ({len(names)}: {shown})", Status.NOT_RUN
+        yield f"{status}: {shown}", status
+        for line in _short(reason):
+            yield f"  {line}", None
 
 
 def _why(item: ConfigurationRecord) -> Iterator[str]:

@@ -1,0 +1,135 @@
+"""What the tests of the harness share: a small matrix.yaml, and a host whose answers the test writes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.config import Limits
+from harness.hosts import HostFacts, Machine
+from harness.stages.outcome import Outcome
+from harness.worker.protocol import (
+    BuildResult,
+    Configuration,
+    Event,
+    FindingRecord,
+    Job,
+    Measurement,
+    Resources,
+    Variant,
+)
+
+GOOD = Measurement(
+    cosine=0.9999995,
+    relative_l2=1e-3,
+    max_error=1e-3,
+    lse_error=1e-6,
+    row_max_error=1e-6,
+    row_sum_error=1e-6,
+    nonfinite_mismatches=0,
+    unwritten=0,
+    output_hash="0" * 64,
+)
+RACE = FindingRecord("tmem-race", "error", "tcgen05.ld during the MMA that writes it", {"ptx_line": 12})
+
+MATRIX = """\
+default_suite: small
+seed: 7
+suites:
+  small:
+    axes:
+      head_dim: [128, 64]
+      t: [1, 32]
+      s_k: [128]
+  wide:
+    extra:
+      - {head_dim: 128, t: 1, s_k: 128}
+gates:
+  default:
+    {cosine: 0.9999, relative_l2: 4e-3, max_error: 5e-3, lse_error: 1e-4, row_max_error: 1e-4, row_sum_error: 1e-4}
+  guard: {cosine: 0.999996}
+guard:
+  head_dim: 64
+  fallback: {t: 32, s_k: 256}
+limits: {build_seconds: 60, configuration_silence_seconds: 10, configuration_total_seconds: 20}
+hosts:
+  emulator: {kind: emulator, schedule: realistic}
+"""
+
+
+def git(directory: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
+    subprocess.run(["git", *identity, *arguments], cwd=directory, check=True, capture_output=True)
+
+
+def event(configuration: Configuration, **changes: object) -> Event:
+    """A result that passes every gate, with changes."""
+    return replace(Event("result", configuration.id, GOOD, stats={"warp_instructions": 5}, seconds=0.5), **changes)
+
+
+@dataclass
+class ScriptedHost:
+    """A host for which all configurations pass, but for what `script` says, by configuration id.
+
+    An exception in the script is raised in place of the event; `unbuildable` and `unknown` are head_dims.
+    """
+
+    script: dict[str, Callable[[Configuration], Event] | BaseException | None] = field(default_factory=dict)
+    unbuildable: Sequence[int] = ()
+    unknown: Sequence[int] = ()
+    ran: list[str] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    closed: int = 0
+    device: str = "emulator"
+
+    def facts(self) -> HostFacts:
+        return HostFacts("emulator", "emulator", Machine("a CPU", 2, "Linux"), {"python": "3.11", "torch": None})
+
+    def variant_for(self, configuration: Configuration) -> Variant | str:
+        head_dim = configuration.head_dim
+        if head_dim in self.unknown:
+            return f"no kernel for head_dim {head_dim} yet"
+        return Variant(f"hd{head_dim}", "sm_100a", "kernel/a.cu", f"entry_hd{head_dim}", head_dim, (("A", "1"),))
+
+    def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        return [self._built(variant) for variant in variants]
+
+    def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
+        self.jobs.append(job)
+        try:
+            for configuration in job.configurations:
+                self.ran.append(configuration.id)
+                yield Event("started", configuration.id)
+                scripted = self.script.get(configuration.id, event)
+                if isinstance(scripted, BaseException):
+                    raise scripted
+                if scripted:
+                    yield scripted(configuration)
+            yield Event("done")
+        finally:
+            self.closed += 1
+
+    def _built(self, variant: Variant) -> BuildResult:
+        error = "a.cu(3): error: no such thing" if variant.head_dim in self.unbuildable else None
+        resources = None if error else Resources(128, 0, 0, 0, 1024)
+        return BuildResult(variant, "", "", resources, "ab" * 32, "nvcc 13.0", ("-O3",), 1.0, False, error)
+
+
+class Recorder:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.outcomes: list[Outcome] = []
+
+    def stage(self, name: str, detail: str) -> None:
+        self.stages.append(name)
+
+    def note(self, text: str) -> None: ...
+
+    def started(self, configuration: str) -> None: ...
+
+    def finished(self, outcome: Outcome, done: int, total: int) -> None:
+        self.outcomes.append(outcome)

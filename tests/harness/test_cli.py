@@ -1,0 +1,160 @@
+"""The command line as its users meet it: a process of its own in a checkout of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli import exit_code_of
+from harness.errors import ConfigError, ExitCode, InfrastructureError, InterruptionError, UserError
+
+Ran = subprocess.CompletedProcess[str]
+
+
+def fmha(directory: Path, *arguments: str, **environment: str) -> Ran:
+    here = str(Path(__file__).resolve().parents[2])
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": here} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def refused(ran: Ran, code: ExitCode, *lines: str) -> None:
+    assert ran.returncode == code, ran.stderr
+    assert ran.stdout == ""
+    assert ran.stderr.splitlines() == [f"fmha: {line}" for line in lines]
+
+
+def test_help_is_enough_to_go_on(checkout: Path) -> None:
+    top, command = fmha(checkout, "--help"), fmha(checkout, "run-matrix", "--help")
+    assert top.returncode == command.returncode == 0
+    for ran in (top, command):
+        for code in ExitCode:
+            assert f"\n    {code.value}  " in ran.stdout
+    assert "run-matrix" in top.stdout
+    options = "--host --suite --filter --json --dry-run --seed --schedule --results --quiet"
+    assert [option for option in options.split() if option not in command.stdout] == []
+
+
+def test_the_version(checkout: Path) -> None:
+    ran = fmha(checkout, "--version")
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("fmha ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["run"], ["run-matrix", "--nope"], ["run-matrix", "--seed", "-1"], ["run-matrix", "extra"]]
+)
+def test_wrong_usage(checkout: Path, arguments: list[str]) -> None:
+    assert fmha(checkout, *arguments).returncode == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--suite", "big"], "no suite is named 'big'; matrix.yaml has small, wide"),
+        (["--host", "moon"], "no host is named 'moon'; matrix.yaml has emulator"),
+        (["--schedule", "x"], "no schedule is named 'x'; use one of realistic, early, late, random"),
+        (["--filter", "hd=7"], "no configuration matches --filter hd=7 in suite small; there hd is one of 64, 128"),
+    ],
+)
+def test_requests_that_cannot_be_met(checkout: Path, arguments: list[str], line: str) -> None:
+    refused(fmha(checkout, "run-matrix", *arguments), ExitCode.USAGE, line)
+
+
+def test_a_broken_matrix_file(checkout: Path) -> None:
+    path = checkout / "matrix.yaml"
+    path.write_text(path.read_text().replace("t: [1, 32]", "t: [1, 0]").replace("seed: 7", "seed: x"))
+    refused(
+        fmha(checkout, "run-matrix"),
+        ExitCode.USAGE,
+        "matrix.yaml:2: seed: must be a whole number, not 'x'",
+        "matrix.yaml:7: suites.small.axes.t[1]: must be at least 1, not 0",
+    )
+    assert not (checkout / "results").exists()
+
+
+def test_outside_a_checkout(tmp_path: Path) -> None:
+    line = f"{tmp_path}: not in a git checkout; run fmha inside the project"
+    refused(fmha(tmp_path, "run-matrix"), ExitCode.USAGE, line)
+
+
+def test_no_git(checkout: Path) -> None:
+    line = "git is not installed or not on PATH; install git"
+    refused(fmha(checkout, "run-matrix", PATH="/nowhere"), ExitCode.INFRASTRUCTURE, line)
+
+
+def test_tracebacks_are_for_those_who_ask(checkout: Path) -> None:
+    plain = fmha(checkout, "run-matrix", "--suite", "big")
+    asked = fmha(checkout, "--debug", "run-matrix", "--suite", "big")
+    through_environment = fmha(checkout, "run-matrix", "--suite", "big", FMHA_DEBUG="1")
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in asked.stderr
+    assert "Traceback" in through_environment.stderr
+    assert asked.returncode == ExitCode.USAGE
+
+
+def test_a_dry_run_runs_nothing(checkout: Path) -> None:
+    ran = fmha(checkout, "run-matrix", "--dry-run", "--filter", "hd=64,t=1")
+    assert ran.returncode == 0
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines()[0] == "suite small --filter hd=64,t=1, seed 7, schedule realistic"
+    assert ran.stdout.splitlines()[-2:] == ["  hd64_t1_sk128  sm100_hd64", "matrix: 0"]
+    assert not (checkout / "results").exists()
+    assert not (checkout / ".fmha").exists()
+
+
+def test_a_dry_run_as_json(checkout: Path) -> None:
+    plan = json.loads(fmha(checkout, "run-matrix", "--dry-run", "--json", "--suite", "wide").stdout)
+    assert [(item["id"], item["guard"]) for item in plan["configurations"]] == [
+        ("hd64_t32_sk256", True),
+        ("hd128_t1_sk128", False),
+    ]
+
+
+def test_a_kernel_that_does_not_build_is_a_verdict(checkout: Path) -> None:
+    """The checkout has no kernel sources: nvcc is real, and so is its refusal."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("no nvcc on PATH")
+    ran = fmha(checkout, "run-matrix", "--filter", "hd=64", "--json")
+    record = json.loads(ran.stdout)
+    assert ran.returncode == record["verdict"]["exit_code"] == ExitCode.GATE_FAILED
+    assert record["verdict"]["counts"] == {"build-error": 2}
+    (archived,) = (checkout / "results").iterdir()
+    assert archived.read_text() == ran.stdout
+    assert "build: 1 variant" in ran.stderr
+
+
+def test_standard_output_that_is_full_or_closed(checkout: Path) -> None:
+    program = f"cd {checkout} && {sys.executable} -m harness run-matrix --dry-run"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    full = subprocess.run(["sh", "-c", f"{program} > /dev/full"], env=environment, capture_output=True, text=True)
+    assert full.returncode == ExitCode.INFRASTRUCTURE
+    assert full.stderr == "fmha: cannot write: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("x"), ExitCode.USAGE),
+        (ConfigError(["x"]), ExitCode.USAGE),
+        (InfrastructureError("x"), ExitCode.INFRASTRUCTURE),
+        (InterruptionError("x"), ExitCode.INCOMPLETE),
+        (KeyboardInterrupt(), ExitCode.INCOMPLETE),
+        (OSError(28, "x"), ExitCode.INFRASTRUCTURE),
+        (ZeroDivisionError(), ExitCode.INFRASTRUCTURE),
+    ],
+)
+def test_errors_have_one_exit_code_each(error: BaseException, code: ExitCode) -> None:
+    assert exit_code_of(error) is code

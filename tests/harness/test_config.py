@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.config import load
+from harness.config.loader import interpret
+from harness.config.yaml_lines import parse
+from harness.errors import ConfigError, UserError
+
+
+@pytest.fixture(scope="module")
+def text(repository: Path) -> str:
+    return (repository / "matrix.yaml").read_text()
+
+
+def problems(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        interpret(text, "matrix.yaml", "0" * 64)
+    assert str(caught.value).splitlines() == list(caught.value.problems)
+    return caught.value.problems
+
+
+def line_of(text: str, needle: str) -> int:
+    return text[: text.index(needle)].count("\n") + 1
+
+
+def test_suites_have_the_sizes_they_are_known_for(repository: Path) -> None:
+    matrix = load(repository)
+    assert {name: len(items) for name, items in matrix.suites.items()} == {"proven": 16, "seed": 72}
+    assert matrix.default_suite == "proven"
+    assert Counter(item.mask for item in matrix.suites["seed"]) == {"none": 64, "causal": 4, "window": 4}
+    assert set(matrix.suites["proven"]) <= set(matrix.suites["seed"])
+
+
+def test_the_guard_comes_first_and_ids_are_unique(repository: Path) -> None:
+    for items in load(repository).suites.values():
+        ids = [item.id for item in items]
+        assert len(set(ids)) == len(ids)
+        dims = [item.head_dim for item in items]
+        assert dims[: dims.count(64)] == [64] * dims.count(64)
+
+
+def test_order_is_that_of_the_file(repository: Path) -> None:
+    ids = [item.id for item in load(repository).suites["seed"]]
+    assert ids[:2] == ["hd64_t1_sk128", "hd64_t1_sk256"]
+    assert ids[15:19] == ["hd64_t128_sk512", "hd64_t32_sk384_causal", "hd64_t32_sk384_window128", "hd128_t1_sk128"]
+
+
+def test_guard_thresholds_override_the_default(repository: Path) -> None:
+    matrix = load(repository)
+    guard, other = matrix.suites["seed"][0], matrix.suites["seed"][-1]
+    assert matrix.thresholds_for(guard).cosine == 0.999996
+    assert matrix.thresholds_for(other).cosine == 0.99999
+    assert matrix.thresholds_for(guard).lse_error == matrix.thresholds_for(other).lse_error == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "words"),
+    [
+        ("t: [1, 4, 32, 128]", "t: [1, 4, 0, 128]", "suites.proven.axes.t[2]", "must be at least 1, not 0"),
+        ("t: [1, 4, 32, 128]", "t: [1, 4, 4, 128]", "suites.proven.axes.t[2]", "4 is repeated"),
+        ("t: [1, 4, 32, 128]", "t: []", "suites.proven.axes.t", "must not be empty"),
+        ("t: [1, 4, 32, 128]", "t: 4", "suites.proven.axes.t", "must be a list, not 4"),
+        ("t: [1, 4, 32, 128]", "t: [1.5]", "suites.proven.axes.t[0]", "must be a whole number, not 1.5"),
+        ("t: [1, 4, 32, 128]", "t: [true]", "suites.proven.axes.t[0]", "must be a whole number, not true"),
+        ("t: [1, 4, 32, 128]", "t: ['4']", "suites.proven.axes.t[0]", "must be a whole number, not '4'"),
+        ("t: [1, 4, 32, 128]", "t: [1]\n      T: [4]", "suites.proven.axes.T", "unknown key"),
+        ("t: [1, 4, 32, 128]", "t: [1]\n      t: [4]", "suites.proven.axes.t", "key repeated, first on line"),
+        ("t: [1, 4, 32, 128]", "t: [1]\n      64: [4]", "suites.proven.axes", "key '64' must be text"),
+        ("t: [1, 4, 32, 128]", "t: &a [*a]", "suites.proven.axes.t[0]", "an alias inside its own anchor"),
+        ("t: [1, 4, 32, 128]", "t: !!python/tuple [1]", "suites.proven.axes.t", "unknown tag"),
+        ("default_suite: proven", "default_suite: other", "default_suite", "no suite is named 'other'"),
+        ("mask: causal", "mask: diagonal", "suites.seed.extra[0].mask", "must be 'none', 'causal' or 'window'"),
+        ("mask: causal", "mask: window", "suites.seed.extra[0].window", "is required with mask window"),
+        ("mask: causal", "window: 4", "suites.seed.extra[0].window", "is required with mask window, and only then"),
+        ("s_k: 384, mask: causal", "s_k: 384", "suites.seed.extra[0]", "hd64_t32_sk384 is in the suite already"),
+        ("{head_dim: 64, t: 32, s_k: 384, mask: causal}", "64", "suites.seed.extra[0]", "must be a mapping, not 64"),
+        ("cosine: 0.99999\n", "cosine: 1.5\n", "gates.default.cosine", "must be at most 1.0, not 1.5"),
+        ("cosine: 0.99999\n", "cosine: .nan\n", "gates.default.cosine", "must be a number, not '.nan'"),
+        ("lse_error: 1e-4", "lse_error: tiny", "gates.default.lse_error", "must be a number, not 'tiny'"),
+        ("lse_error: 1e-4", "lse_error:", "gates.default.lse_error", "must be a number, not nothing"),
+        ("    lse_error: 1e-4\n", "", "gates.default.lse_error", "is required"),
+        ("build_seconds: 300", "build_seconds: 0", "limits.build_seconds", "must be more than 0.0, not 0"),
+        ("kind: emulator", "kind: abacus", "hosts.emulator.kind", "must be 'emulator', not 'abacus'"),
+        ("  proven:\n", "  Proven One:\n", "suites.'Proven One'", "is no name"),
+    ],
+)
+def test_a_problem_names_line_and_field(text: str, old: str, new: str, field: str, words: str) -> None:
+    broken = text.replace(old, new, 1)
+    assert broken != text
+    found = [problem for problem in problems(broken) if f" {field}: " in problem and words in problem]
+    assert found, problems(broken)
+    line = int(re.match(r"matrix\.yaml:(\d+): ", found[0])[1])
+    first = line_of(text, old)
+    removed = not new
+    assert (first - 10 < line <= first) if removed else (first <= line <= first + new.count("\n") + 1)
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        ("", "matrix.yaml:1: the file is empty"),
+        ("- 1\n", "matrix.yaml:1: the top level must be a mapping"),
+        ("seed: 0\nsuites:\n\tproven: 1\n", "matrix.yaml:3: broken YAML: found character '\\t'"),
+        ("seed: 0\nsuites: [1, 2\ngates: {}\n", "matrix.yaml:3: broken YAML: "),
+        ("seed: 0\n--- \nseed: 1\n", "matrix.yaml:2: broken YAML: "),
+        ("seed: 0\nhosts: \x07\n", "matrix.yaml:2: broken YAML: special characters are not allowed"),
+        ("seed: 0\nhosts: *nowhere\n", "matrix.yaml:2: broken YAML: found undefined alias 'nowhere'"),
+        ("[" * 600, "matrix.yaml:1: broken YAML: nested too deeply"),
+    ],
+)
+def test_broken_yaml_is_one_line(broken: str, problem: str) -> None:
+    (found,) = problems(broken)
+    assert found.startswith(problem)
+    assert "\n" not in found
+
+
+def test_tabs_come_with_advice() -> None:
+    assert problems("seed: 0\nsuites:\n\tproven: 1\n")[0].endswith("indent with spaces, not tabs")
+
+
+def test_an_empty_suite_and_no_suites(text: str) -> None:
+    head, tail = text[: text.index("suites:")], text[text.index("gates:") :]
+    assert "matrix.yaml:6: suites.proven: the suite is empty; give it axes or extra" in problems(
+        f"{head}suites: {{proven: {{}}}}\n{tail}"
+    )
+    assert "matrix.yaml:6: suites: must not be empty" in problems(f"{head}suites: {{}}\n{tail}")
+
+
+def test_an_absurd_product_is_refused_before_it_is_expanded(text: str) -> None:
+    huge = str(list(range(1, 1001)))
+    broken = text.replace("t: [1, 4, 32, 128]", f"t: {huge}", 1).replace("s_k: [128, 256, 384, 512]", f"s_k: {huge}", 1)
+    assert any("1000000 configurations; at most 10000" in line for line in problems(broken))
+
+
+def test_every_problem_is_reported_in_the_order_of_the_file(text: str) -> None:
+    found = problems(text.replace("seed: 0", "seed: -1").replace("build_seconds: 300", "build_seconds: x"))
+    assert [problem.split(": ")[1] for problem in found] == ["seed", "limits.build_seconds"]
+
+
+def test_masks_and_windows_as_axes(text: str) -> None:
+    axes = "mask: [none, window]\n      window: [64, 128]\n      t: [1, 4, 32, 128]"
+    matrix = interpret(text.replace("t: [1, 4, 32, 128]", axes, 1), "matrix.yaml", "0" * 64)
+    assert Counter((item.mask, item.window) for item in matrix.suites["proven"]) == {
+        ("none", 0): 16,
+        ("window", 64): 16,
+        ("window", 128): 16,
+    }
+
+
+def test_a_missing_or_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"matrix\.yaml: cannot be read: No such file.*run fmha in a checkout"):
+        load(tmp_path)
+    (tmp_path / "matrix.yaml").write_bytes(b"seed: 0\nname: \xff\n")
+    with pytest.raises(ConfigError, match=r"^matrix\.yaml:2: broken YAML: not UTF-8$"):
+        load(tmp_path)
+
+
+def test_scalars_follow_yaml_1_2() -> None:
+    document = parse("[1e-4, 0.5, 010, no, on, 1:30, 2020-01-01, true, ~, .5, 1., 'x', 12e3]", "f")
+    assert document.data == [1e-4, 0.5, 10, "no", "on", "1:30", "2020-01-01", True, None, 0.5, 1.0, "x", 12e3]
+
+
+@given(st.text(max_size=200))
+def test_no_text_is_anything_but_a_config_error(text: str) -> None:
+    assert all(re.match(r"matrix\.yaml:\d+: ", problem) for problem in problems(text))

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from harness.config import Thresholds
+from harness.errors import ExitCode
+from harness.stages.gate import judge
+from harness.status import Status, exit_code
+from harness.worker.protocol import FindingRecord, Measurement
+
+LIMITS = Thresholds(
+    cosine=0.99999, relative_l2=4e-3, max_error=5e-3, lse_error=1e-4, row_max_error=2e-4, row_sum_error=3e-4
+)
+AT_THE_LIMIT = Measurement(
+    cosine=0.99999,
+    relative_l2=4e-3,
+    max_error=5e-3,
+    lse_error=1e-4,
+    row_max_error=2e-4,
+    row_sum_error=3e-4,
+    nonfinite_mismatches=0,
+    unwritten=0,
+    output_hash="",
+)
+ERROR = FindingRecord("rule", "error", "message")
+WARNING = FindingRecord("rule", "warning", "message")
+NUMBERS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
+
+
+def test_the_limit_itself_passes() -> None:
+    assert judge(AT_THE_LIMIT, (), LIMITS).status is Status.PASS
+
+
+def test_warnings_pass() -> None:
+    assert judge(AT_THE_LIMIT, (WARNING,), LIMITS).status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("changes", "findings", "status", "failed"),
+    [
+        ({"cosine": 0.999989}, (), Status.FAIL, ["cosine"]),
+        ({"relative_l2": 4.1e-3}, (), Status.FAIL, ["relative_l2"]),
+        ({"max_error": 5.1e-3}, (), Status.FAIL, ["max_error"]),
+        ({"lse_error": 1.1e-4}, (), Status.FAIL, ["lse_error"]),
+        ({"row_max_error": 2.1e-4}, (), Status.FAIL, ["row_max_error"]),
+        ({"row_sum_error": 3.1e-4}, (), Status.FAIL, ["row_sum_error"]),
+        ({"unwritten": 1}, (), Status.FAIL, ["unwritten"]),
+        ({"nonfinite_mismatches": 1}, (), Status.FAIL, ["nonfinite_mismatches"]),
+        ({}, (WARNING, ERROR), Status.HAZARD, ["hazards"]),
+        ({"cosine": 0.5}, (ERROR,), Status.HAZARD, ["hazards", "cosine"]),
+        ({"unwritten": 1}, (ERROR,), Status.FAIL, ["unwritten", "hazards"]),
+        ({"nonfinite_mismatches": 2, "cosine": math.nan}, (), Status.FAIL, ["nonfinite_mismatches", "cosine"]),
+    ],
+)
+def test_each_gate_alone_and_their_order(
+    changes: dict[str, float], findings: Sequence[FindingRecord], status: Status, failed: list[str]
+) -> None:
+    judgement = judge(replace(AT_THE_LIMIT, **changes), findings, LIMITS)
+    assert judgement.status is status
+    assert [check.name for check in judgement.failed_checks] == failed
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_passes_no_gate(name: str, value: float) -> None:
+    judgement = judge(replace(AT_THE_LIMIT, **{name: value}), (), LIMITS)
+    assert judgement.status is Status.FAIL
+    assert [check.name for check in judgement.failed_checks] == [name]
+
+
+def test_a_check_says_what_was_required() -> None:
+    low, high = judge(replace(AT_THE_LIMIT, cosine=math.nan, lse_error=0.69), (), LIMITS).failed_checks
+    assert str(low) == "cosine is nan; at least 0.99999 is required"
+    assert str(high) == "lse_error is 0.69; at most 0.0001 is required"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ([], ExitCode.USAGE),
+        ([Status.PASS], ExitCode.PASS),
+        ([Status.PASS, Status.NOT_RUN], ExitCode.INCOMPLETE),
+        ([Status.NOT_RUN, Status.INFRA_ERROR, Status.PASS], ExitCode.INFRASTRUCTURE),
+        *(
+            ([Status.PASS, Status.NOT_RUN, Status.INFRA_ERROR, red], ExitCode.GATE_FAILED)
+            for red in (Status.FAIL, Status.HAZARD, Status.TIMEOUT, Status.CRASH, Status.BUILD_ERROR)
+        ),
+    ],
+)
+def test_statuses_add_up_to_an_exit_code(statuses: list[Status], code: ExitCode) -> None:
+    assert exit_code(statuses) is code
+    assert exit_code(reversed(statuses)) is code

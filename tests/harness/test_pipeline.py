@@ -1,0 +1,242 @@
+"""The pipeline over a host whose answers the test writes; everything else is real: git, matrix.yaml, files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import archive
+from harness.archive import RunRecord
+from harness.archive.record import ConfigurationRecord
+from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
+from harness.stages import dry_run
+from harness.stages.pipeline import Request, execute, prepare
+from harness.status import Status
+from harness.worker.protocol import Configuration, Event
+from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event, git
+
+GUARDS = ["hd64_t1_sk128", "hd64_t32_sk128"]
+REST = ["hd128_t1_sk128", "hd128_t32_sk128"]
+
+
+class Run:
+    """Executes a request on a scripted host and keeps what came of it."""
+
+    def __init__(self, checkout: Path, host: ScriptedHost, **request: object) -> None:
+        self.observer = Recorder()
+        self.shown: list[tuple[RunRecord, Path | None]] = []
+        wanted = Request(checkout, **request)
+        self.code = execute(wanted, self.observer, lambda *seen: self.shown.append(seen), lambda *_: host)
+        ((self.record, path),) = self.shown
+        assert path is not None
+        self.path = path
+
+    def __getitem__(self, name: str) -> ConfigurationRecord:
+        return next(item for item in self.record.configurations if item.id == name)
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {item.id: item.status for item in self.record.configurations}
+
+
+def error(status: str, message: str) -> Callable[[Configuration], Event]:
+    return lambda item: Event("error", item.id, status=status, message=message)
+
+
+def changed(**changes: object) -> Callable[[Configuration], Event]:
+    return lambda item: event(item, measurement=replace(GOOD, **changes))
+
+
+def test_everything_passes(checkout: Path) -> None:
+    host = ScriptedHost()
+    run = Run(checkout, host)
+    assert run.code is ExitCode.PASS
+    assert [item.id for item in run.record.configurations] == host.ran == GUARDS + REST
+    assert [len(job.configurations) for job in host.jobs] == [2, 2]
+    assert [[build.variant.name for build in job.builds] for job in host.jobs] == [["hd64"], ["hd128"]]
+    assert {(job.seed, job.schedule, job.device) for job in host.jobs} == {(7, "realistic", "emulator")}
+    assert [item.guard for item in run.record.configurations] == [True, True, False, False]
+    assert run.observer.stages == ["build", "guard", "matrix"]
+    assert set(run.record.durations) == {"preflight", "build", "guard", "matrix"}
+    assert archive.read(run.path) == run.record
+    assert run.path.parent == checkout / "results"
+
+
+def test_the_record_has_its_provenance(checkout: Path) -> None:
+    (checkout / "matrix.yaml").write_text((checkout / "matrix.yaml").read_text() + "# changed\n")
+    (checkout / "new file").write_text("")
+    run = Run(checkout, ScriptedHost(), seed=11, schedule="late", filters=("t=1",))
+    assert run.record.commit.dirty
+    assert run.record.commit.dirty_files == ["matrix.yaml", "new file"]
+    assert run.record.commit.branch == "main"
+    assert run.record.selection.seed == 11
+    assert run.record.selection.schedule == "late"
+    assert run.record.selection.filter == "t=1"
+    assert [variant.name for variant in run.record.variants] == ["hd64", "hd128"]
+    assert run.record.variants[0].defines == {"A": "1"}
+    assert run.path.name.startswith(f"{run.record.started:%Y%m%dT%H%M%SZ}-{run.record.commit.sha[:12]}-emulator")
+
+
+def test_the_guard_is_judged_by_its_own_gates(checkout: Path) -> None:
+    between = changed(cosine=0.999995)
+    assert Run(checkout, ScriptedHost({REST[0]: between})).code is ExitCode.PASS
+    run = Run(checkout, ScriptedHost({GUARDS[0]: between}))
+    assert run.code is ExitCode.GATE_FAILED
+    assert run[GUARDS[0]].reasons == ["cosine is 0.999995; at least 0.999996 is required"]
+    assert run[GUARDS[0]].failed_checks[0].limit == 0.999996
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (changed(lse_error=math.nan), "fail"),
+        (lambda item: event(item, findings=(RACE,)), "hazard"),
+        (error("timeout", "silent for 10 s"), "timeout"),
+        (error("crash", "killed by SIGSEGV"), "crash"),
+        (error("infra-error", "no memory"), "infra-error"),
+        (None, "infra-error"),
+        (error("", ""), "infra-error"),
+        (error("pass", "a pass without numbers"), "infra-error"),
+        (lambda item: Event("result", item.id), "infra-error"),
+    ],
+)
+def test_a_broken_guard_stops_everything_else(
+    checkout: Path, answer: Callable[[Configuration], Event] | None, status: str
+) -> None:
+    host = ScriptedHost({GUARDS[0]: answer})
+    run = Run(checkout, host)
+    assert host.ran == GUARDS
+    assert run.statuses == {GUARDS[0]: status, GUARDS[1]: "pass", REST[0]: "not-run", REST[1]: "not-run"}
+    assert run[REST[0]].reasons == [f"guard: {GUARDS[0]} failed ({status})"]
+    assert run[GUARDS[0]].reasons
+    assert run.code == (ExitCode.INFRASTRUCTURE if status == "infra-error" else ExitCode.GATE_FAILED)
+
+
+def test_a_guard_that_does_not_build_stops_everything_else(checkout: Path) -> None:
+    host = ScriptedHost(unbuildable=[64])
+    run = Run(checkout, host)
+    assert host.ran == []
+    assert run.statuses == dict.fromkeys(GUARDS, "build-error") | dict.fromkeys(REST, "not-run")
+    assert run[GUARDS[0]].reasons == ["hd64: a.cu(3): error: no such thing"]
+    assert run[REST[0]].reasons == ["guard: hd64_t1_sk128 failed (build-error) and 1 more"]
+
+
+def test_a_variant_that_does_not_build_costs_its_configurations_alone(checkout: Path) -> None:
+    run = Run(checkout, ScriptedHost(unbuildable=[128]))
+    assert run.statuses == dict.fromkeys(GUARDS, "pass") | dict.fromkeys(REST, "build-error")
+    assert run.code is ExitCode.GATE_FAILED
+    assert run.record.variants[1].error == "a.cu(3): error: no such thing"
+
+
+def test_what_no_kernel_covers_is_not_run_and_never_green(checkout: Path) -> None:
+    run = Run(checkout, ScriptedHost(unknown=[128]))
+    assert run.statuses == dict.fromkeys(GUARDS, "pass") | dict.fromkeys(REST, "not-run")
+    assert run[REST[0]].reasons == ["no kernel for head_dim 128 yet"]
+    assert run.code is ExitCode.INCOMPLETE
+
+
+def test_a_guard_that_cannot_run_at_all_guards_nothing(checkout: Path) -> None:
+    host = ScriptedHost(unknown=[64])
+    run = Run(checkout, host)
+    assert host.ran == []
+    assert run[REST[0]].reasons == ["guard: hd64_t1_sk128 was not run"]
+    assert run.code is ExitCode.INCOMPLETE
+
+
+def test_a_selection_without_a_guard_gets_one(checkout: Path) -> None:
+    run = Run(checkout, ScriptedHost(), filters=("hd=128,t=1",))
+    first, second = run.record.configurations
+    assert (first.id, first.guard, first.selected) == ("hd64_t32_sk256", True, False)
+    assert (second.id, second.guard, second.selected) == (REST[0], False, True)
+    assert run.record.verdict.total == 2
+
+
+def test_one_crash_costs_one_configuration(checkout: Path) -> None:
+    run = Run(checkout, ScriptedHost({REST[0]: error("crash", "killed by SIGSEGV")}))
+    assert run.statuses == dict.fromkeys(GUARDS, "pass") | {REST[0]: "crash", REST[1]: "pass"}
+    assert run.record.verdict.counts == {Status.PASS: 3, Status.CRASH: 1}
+
+
+def test_an_event_nobody_asked_for_is_the_workers_fault(checkout: Path) -> None:
+    stranger = ScriptedHost({GUARDS[1]: lambda item: Event("result", "hd9_t9_sk9", GOOD)})
+    with pytest.raises(InfrastructureError, match="hd9_t9_sk9"):
+        Run(checkout, stranger)
+    assert stranger.closed == 1
+
+
+def test_an_interrupt_leaves_nothing_behind(checkout: Path) -> None:
+    host = ScriptedHost({REST[0]: KeyboardInterrupt()})
+    with pytest.raises(InterruptionError, match=r"^interrupted: 2 of 4 configurations finished; nothing archived$"):
+        Run(checkout, host)
+    assert host.closed == len(host.jobs) == 2
+    assert list((checkout / "results").iterdir()) == []
+
+
+def test_an_interrupt_between_events_ends_the_job(checkout: Path) -> None:
+    host = ScriptedHost()
+
+    class Impatient(Recorder):
+        def finished(self, outcome: object, done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptionError, match="1 of 4"):
+        execute(Request(checkout), Impatient(), lambda *_: None, lambda *_: host)
+    assert host.closed == 1
+
+
+def test_a_record_that_cannot_be_archived_is_shown_all_the_same(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Path:
+        raise InfrastructureError("full")
+
+    monkeypatch.setattr(archive, "write", full)
+    shown: list[tuple[RunRecord, Path | None]] = []
+    with pytest.raises(InfrastructureError, match="full"):
+        execute(Request(checkout), Recorder(), lambda *seen: shown.append(seen), lambda *_: ScriptedHost())
+    assert shown[0][1] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"suite": "big"}, "no suite is named 'big'; matrix.yaml has small, wide"),
+        ({"filters": ("hd=64,t=4",)}, "no configuration matches"),
+        ({"filters": ("x=1",)}, "unknown key 'x'"),
+    ],
+)
+def test_requests_that_cannot_be_met(checkout: Path, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        prepare(Request(checkout, **changes), lambda *_: ScriptedHost())
+
+
+def test_the_results_folder_is_tried_before_anything_runs(checkout: Path) -> None:
+    (checkout / "taken").write_text("a file")
+    host = ScriptedHost()
+    with pytest.raises(InfrastructureError, match="taken: cannot archive"):
+        Run(checkout, host, results=Path("taken"))
+    assert host.jobs == []
+
+
+def test_the_dry_run_is_the_plan(checkout: Path) -> None:
+    host = ScriptedHost(unknown=[128])
+    prepared = prepare(Request(checkout, suite="wide"), lambda *_: host)
+    assert list(dry_run.lines(prepared)) == [
+        "suite wide, seed 7, schedule realistic",
+        "build: 1",
+        "  hd64  sm_100a  kernel/a.cu",
+        "guard: 1",
+        "  hd64_t32_sk256  hd64  (added as guard)",
+        "matrix: 1",
+        "  hd128_t1_sk128  not-run: no kernel for head_dim 128 yet",
+    ]
+    assert host.jobs == []
+
+
+def test_a_detached_head_has_no_branch(checkout: Path) -> None:
+    git(checkout, "checkout", "-q", "--detach")
+    assert Run(checkout, ScriptedHost()).record.commit.branch is None

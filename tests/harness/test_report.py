@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.cli.progress import Lines, Live, Silent, progress_for
+from harness.stages import report
+from harness.stages.pipeline import Request, execute
+from harness.worker.protocol import Event, FindingRecord
+from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event
+
+DEADLOCK = FindingRecord("deadlock", "error", "nobody can go on\n" + "\n".join(f"warp {n}: waits" for n in range(20)))
+
+
+def printed(checkout: Path, host: ScriptedHost, *, table: bool = True, width: int | None = None) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=width is not None, color_system=None)
+    request = Request(checkout)
+    execute(request, Recorder(), lambda record, path: report.show(record, path, console, table=table), lambda *_: host)
+    return stream.getvalue()
+
+
+def test_a_pass_ends_with_one_word(checkout: Path) -> None:
+    lines = printed(checkout, ScriptedHost()).splitlines()
+    assert lines[0].split() == [
+        "configuration",
+        "status",
+        "cosine",
+        "rel",
+        "L2",
+        "max",
+        "err",
+        "LSE",
+        "err",
+        "hazards",
+        "warp-instr",
+        "seconds",
+    ]
+    assert lines[1].split() == [
+        "hd64_t1_sk128",
+        "pass",
+        "0.99999950",
+        "1.0e-03",
+        "1.0e-03",
+        "1.0e-06",
+        "0",
+        "5",
+        "0.50",
+    ]
+    assert lines[-3].startswith("suite small on emulator, seed 7, commit ")
+    assert lines[-2].startswith("archived ")
+    assert lines[-1] == "PASS 4 of 4"
+
+
+def test_everything_that_did_not_pass_says_why(checkout: Path) -> None:
+    host = ScriptedHost(
+        {
+            "hd64_t1_sk128": lambda item: event(item, measurement=replace(GOOD, lse_error=0.69)),
+            "hd64_t32_sk128": lambda item: event(item, findings=(RACE, DEADLOCK, RACE, RACE, RACE)),
+        }
+    )
+    text = printed(checkout, host)
+    assert "hd64_t1_sk128: fail\n  lse_error is 0.69; at most 0.0001 is required\n" in text
+    assert "hd64_t32_sk128: hazard\n  hazards is 5; at most 0 is required\n" in text
+    assert "  error tmem-race: tcgen05.ld during the MMA that writes it (ptx_line 12)\n" in text
+    assert "  error deadlock: nobody can go on\n  warp 0: waits\n" in text
+    assert "  13 more lines in the record\n" in text
+    assert "  2 more findings in the record\n" in text
+    assert "not-run: hd128_t1_sk128, hd128_t32_sk128\n  guard: hd64_t1_sk128 failed (fail) and 1 more\n" in text
+    assert text.endswith("FAIL 0 of 4 passed: 1 fail, 1 hazard, 2 not-run\n")
+
+
+def test_a_build_error_is_told_once(checkout: Path) -> None:
+    text = printed(checkout, ScriptedHost(unbuildable=[128]))
+    assert text.count("no such thing") == 1
+    assert "build-error: hd128_t1_sk128, hd128_t32_sk128\n  hd128: a.cu(3): error: no such thing\n" in text
+
+
+def test_quiet_has_no_table(checkout: Path) -> None:
+    text = printed(checkout, ScriptedHost(), table=False)
+    assert "configuration" not in text
+    assert text.endswith("PASS 4 of 4\n")
+
+
+@pytest.mark.parametrize("width", [200, 80, 50])
+def test_a_terminal_gets_whole_columns_or_none(checkout: Path, width: int) -> None:
+    text = printed(checkout, ScriptedHost(), width=width)
+    assert "…" not in text
+    assert ("warp-instr" in text) == (width > 80)
+    assert "hd128_t32_sk128" in text
+    assert "0.99999950" in text
+
+
+def test_what_a_worker_says_cannot_drive_the_terminal(checkout: Path) -> None:
+    nasty = "red \x1b[31m [bold]markup[/bold] \x07"
+    host = ScriptedHost({"hd64_t1_sk128": lambda item: Event("error", item.id, status="crash", message=nasty)})
+    text = printed(checkout, host)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold]markup[/bold]" in text
+
+
+def test_progress_as_lines(checkout: Path) -> None:
+    stream = io.StringIO()
+    host = ScriptedHost({"hd128_t1_sk128": lambda item: Event("error", item.id, status="crash", message="a\nb")})
+    execute(Request(checkout), Lines(stream), lambda *_: None, lambda *_: host)
+    assert stream.getvalue().splitlines() == [
+        "build: 2 variants",
+        "guard: 2 configurations",
+        "  [1/4] hd64_t1_sk128 pass cosine 0.99999950 0.50 s",
+        "  [2/4] hd64_t32_sk128 pass cosine 0.99999950 0.50 s",
+        "matrix: 2 configurations",
+        "  [3/4] hd128_t1_sk128 crash: a",
+        "  [4/4] hd128_t32_sk128 pass cosine 0.99999950 0.50 s",
+    ]
+
+
+def test_progress_on_a_terminal_keeps_what_did_not_pass(checkout: Path) -> None:
+    stream = io.StringIO()
+    display = Live(Console(file=stream, force_terminal=True, width=100))
+    host = ScriptedHost({"hd128_t1_sk128": lambda item: Event("error", item.id, status="crash", message="gone")})
+    execute(Request(checkout), display, lambda *_: display.close(), lambda *_: host)
+    display.close()
+    assert "hd128_t1_sk128 crash: gone" in stream.getvalue()
+
+
+def test_the_display_suits_the_stream() -> None:
+    with progress_for(io.StringIO(), quiet=False) as display:
+        assert isinstance(display, Lines)
+    with progress_for(io.StringIO(), quiet=True) as display:
+        assert isinstance(display, Silent)
