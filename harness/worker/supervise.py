@@ -162,7 +162,7 @@ class _Worker:
         """Whole lines of the worker's output. Raises _LostWorkerError when no more will come, or too late."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        pending = b""
+        pending = bytearray()  # of a line that has not ended
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while True:
@@ -176,8 +176,10 @@ class _Worker:
                 self._heard_at = time.monotonic()
                 self._log.write(data)
                 self._log.flush()
-                *lines, pending = (pending + data).split(b"\n")
-                yield from lines
+                pending += data
+                if b"\n" in data:
+                    *lines, pending = pending.split(b"\n")
+                    yield from map(bytes, lines)
                 if not data:
                     raise self._end_of_output(pending)
                 if len(pending) > MAXIMUM_LINE:
@@ -194,7 +196,7 @@ class _Worker:
         if now - self._heard_at > limits.silence:
             raise self._ended("timeout", f"silent for {limits.silence:g} s, killed")
 
-    def _end_of_output(self, pending: bytes) -> _LostWorkerError:
+    def _end_of_output(self, pending: bytearray) -> _LostWorkerError:
         """Why the output ended, with the worker's exit status."""
         if not self._wait_for_exit():
             return self._ended("crash", "worker closed its output and did not end")

@@ -1,0 +1,140 @@
+"""The build stage with the real nvcc."""
+
+import dataclasses
+import shutil
+import sysconfig
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.worker.build import build_variants, hash_sources
+from harness.worker.variants import VARIANTS
+
+VARIANT = VARIANTS[0]
+PACKAGED = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "nvcc"
+pytestmark = pytest.mark.nvcc
+
+PROBE = """\
+#include "probe.h"
+extern "C" __global__ void fmha_fwd_sm100_hd64(float* p) {
+    asm volatile("tcgen05.fence::before_thread_sync;");
+    p[threadIdx.x] = probe(FMHA_HEAD_DIM);
+}
+"""
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A small checkout: the kernel's paths and entry, compiled in a second."""
+    root = tmp_path / "tree"
+    (root / "kernel" / "include").mkdir(parents=True)
+    (root / "kernel" / "sm100").mkdir()
+    (root / "kernel" / "include" / "probe.h").write_text("__device__ inline float probe(int x) { return x; }\n")
+    (root / VARIANT.source).write_text(PROBE)
+    return root
+
+
+def build(root, cache, variants=(VARIANT,), progress=lambda line: None):
+    return build_variants(root, variants, cache, 120, 2, progress)
+
+
+def test_ptx_and_cubin_of_the_kernel_s_entry(tree, tmp_path):
+    lines = []
+    (result,) = build(tree, tmp_path / "cache", progress=lines.append)
+    assert result.error is None
+    assert not result.cached
+    ptx = Path(result.ptx).read_text()
+    assert f".entry {VARIANT.entry}(" in ptx
+    assert ".target sm_100a" in ptx
+    assert Path(result.cubin).read_bytes()[:4] == b"\x7fELF"
+    assert result.resources is not None
+    assert result.resources.registers > 0
+    assert "-DFMHA_HEAD_DIM=64" in result.flags
+    assert result.source_hash == hash_sources(tree)
+    assert "release" in result.nvcc
+    assert any("built in" in line for line in lines)
+
+
+def test_neither_artefact_knows_where_the_checkout_is(tree, tmp_path):
+    (result,) = build(tree, tmp_path / "cache")
+    assert str(tmp_path).encode() not in Path(result.ptx).read_bytes()
+    assert str(tmp_path).encode() not in Path(result.cubin).read_bytes()
+    assert f'"{VARIANT.source}"' in Path(result.ptx).read_text()
+
+
+def test_a_second_build_comes_from_the_cache_wherever_the_checkout_is(tree, tmp_path):
+    (first,) = build(tree, tmp_path / "cache")
+    moved = tree.rename(tmp_path / "moved")
+    (second,) = build(moved, tmp_path / "cache")
+    assert second.cached
+    assert (second.ptx, second.cubin, second.resources) == (first.ptx, first.cubin, first.resources)
+
+
+@pytest.mark.parametrize("change", ["header", "define", "new file"])
+def test_what_decides_the_outcome_is_in_the_key(tree, tmp_path, change):
+    build(tree, tmp_path / "cache")
+    variant = VARIANT
+    if change == "header":
+        header = tree / "kernel" / "include" / "probe.h"
+        header.write_text(header.read_text().replace("return x", "return 2 * x"))
+    elif change == "define":
+        variant = dataclasses.replace(VARIANT, defines=(("FMHA_HEAD_DIM", "65"),))
+    else:
+        (tree / "kernel" / "include" / "more.h").write_text("")
+    (result,) = build(tree, tmp_path / "cache", (variant,))
+    assert not result.cached
+    assert result.error is None
+
+
+def test_a_corrupt_entry_is_built_again(tree, tmp_path):
+    (first,) = build(tree, tmp_path / "cache")
+    with Path(first.cubin).open("r+b") as file:
+        file.write(b"\0\0\0\0")
+    (second,) = build(tree, tmp_path / "cache")
+    assert not second.cached
+    assert Path(second.cubin).read_bytes()[:4] == b"\x7fELF"
+    assert build(tree, tmp_path / "cache")[0].cached
+
+
+def test_a_compile_error_is_a_headline_and_takes_no_other_variant_down(tree, tmp_path):
+    (tree / "kernel" / "sm100" / "bad.cu").write_text("int main( {\n")
+    bad = dataclasses.replace(VARIANT, name="bad", source="kernel/sm100/bad.cu")
+    first, second = build(tree, tmp_path / "cache", (bad, VARIANT))
+    assert first.error is not None
+    assert first.error.splitlines()[0].startswith("kernel/sm100/bad.cu(1): error:")
+    assert (first.ptx, first.cubin, first.resources) == ("", "", None)
+    assert second.error is None
+
+
+def test_a_missing_entry_is_an_error(tree, tmp_path):
+    variant = dataclasses.replace(VARIANT, entry="elsewhere")
+    (result,) = build(tree, tmp_path / "cache", (variant,))
+    assert result.error is not None
+    assert "no entry elsewhere" in result.error.splitlines()[0]
+
+
+def test_flags_from_the_environment_do_not_reach_the_compiler(tree, tmp_path, monkeypatch):
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-DFMHA_HEAD_DIM=nonsense")
+    (result,) = build(tree, tmp_path / "cache")
+    assert result.error is None
+
+
+def test_nothing_but_the_entry_stays(tree, tmp_path):
+    (result,) = build(tree, tmp_path / "cache")
+    entry = Path(result.ptx).parent
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock", entry.name}
+    assert {path.name for path in entry.iterdir()} == {"manifest.json", f"{VARIANT.name}.ptx", f"{VARIANT.name}.cubin"}
+    assert not psutil.Process().children(recursive=True)
+
+
+@pytest.mark.skipif(not PACKAGED.is_file(), reason="the nvcc of PyPI is not installed here")
+def test_the_packaged_nvcc_builds_the_real_kernel(repository, tmp_path, monkeypatch):
+    # A PATH with a C++ compiler and the shell, and without nvcc.
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("FMHA_NVCC", raising=False)
+    assert shutil.which("nvcc") is None
+    (result,) = build(repository, tmp_path / "cache")
+    assert result.error is None
+    assert result.resources is not None
+    assert (result.resources.spill_stores, result.resources.spill_loads) == (0, 0)
