@@ -1,6 +1,6 @@
 """What rounding alone costs: the numbers that a faultless kernel reaches, and with them the limits in matrix.yaml.
 
-    python tests/harness/gate_limits.py --seeds 200
+    python -m tests.harness.gate_limits --seeds 200
 
 Runs a suite through attention as the kernel computes it, in NumPy: S and O accumulated in float32,
 128 keys at a time, P rounded to bf16 before PV and summed before rounding. Prints the worst of each metric.

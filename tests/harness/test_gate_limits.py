@@ -1,0 +1,65 @@
+"""The limits of matrix.yaml between two fences: what rounding costs passes, small mistakes do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.config import Matrix, load
+from harness.stages.gate import judge
+from harness.status import Status
+from harness.worker.inputs import make_inputs
+from harness.worker.launch import Outputs
+from harness.worker.measure import measure
+from harness.worker.protocol import Configuration
+from harness.worker.reference import reference_for
+from tests.harness.gate_limits import faultless
+
+MASKED = Configuration(64, 32, 384, mask="window", window=128)
+
+
+@pytest.fixture(scope="module")
+def matrix(repository: Path) -> Matrix:
+    return load(repository)
+
+
+def failed(
+    matrix: Matrix, configuration: Configuration, mistake: Callable[[Outputs], Outputs], seed: int = 0
+) -> set[str]:
+    inputs = make_inputs(0, configuration)
+    measurement = measure(mistake(faultless(configuration, inputs)), reference_for(configuration, inputs))
+    judgement = judge(measurement, (), matrix.thresholds_for(configuration))
+    assert (judgement.status is Status.PASS) == (not judgement.failed_checks)
+    return {check.name for check in judgement.failed_checks}
+
+
+def test_rounding_alone_passes(matrix: Matrix) -> None:
+    for configuration in matrix.suites["seed"]:
+        assert failed(matrix, configuration, lambda outputs: outputs) == set(), configuration.id
+
+
+def spoiled(outputs: Outputs) -> Outputs:
+    """Softmax over one key less in the last row: a mask that is off by one."""
+    o, row_sum = outputs.o.copy(), outputs.row_sum.copy()
+    o[0, -1] *= np.float32(0.99)
+    row_sum[0, -1] *= np.float32(0.98)
+    return replace(outputs, o=o, row_sum=row_sum)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "names"),
+    [
+        (lambda out: replace(out, o=out.o * np.float32(1.01)), {"relative_l2", "max_error"}),
+        (lambda out: replace(out, lse=out.lse * np.float32(1 / np.log(2))), {"lse_error"}),
+        (lambda out: replace(out, row_max=out.row_max * np.float32(1.001)), {"row_max_error"}),
+        (lambda out: replace(out, row_sum=out.row_sum * 2, o=out.o * 2), {"row_sum_error"}),
+        (spoiled, {"max_error", "row_sum_error"}),
+        (lambda out: replace(out, o=np.roll(out.o, 1, axis=2)), {"cosine", "relative_l2", "max_error"}),
+    ],
+)
+def test_small_mistakes_do_not(matrix: Matrix, mistake: Callable[[Outputs], Outputs], names: set[str]) -> None:
+    assert failed(matrix, MASKED, mistake) == names
