@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,11 @@ _ASSEMBLE = ("-lineinfo", "-Xptxas", "-v")
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _HEADLINE = re.compile(r"\b(error|fatal)\s*:")
-_NO_SPACE = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_NO_SPACE = (
+    *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+    str(signal.strsignal(signal.SIGXFSZ)),
+    signal.SIGXFSZ.name,
+)
 
 
 class _BuildError(Exception):
@@ -146,7 +151,8 @@ def _run_nvcc(task: _Task, arguments: Sequence[str], scratch: Path, deadline: fl
     if completed.timed_out:
         raise _BuildError(f"nvcc exceeded {task.limit_seconds:g} s, killed\n{completed.output}".rstrip())
     if completed.returncode != 0:
-        if reason := next((text for text in _NO_SPACE if text in completed.output), None):
+        said = completed.output + describe_exit(completed.returncode)
+        if reason := next((text for text in _NO_SPACE if text in said), None):
             raise OSError(errno.ENOSPC, reason)
         raise _BuildError(_explain(completed))
     return completed
