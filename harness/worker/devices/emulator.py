@@ -48,7 +48,12 @@ class EmulatorDevice:
     def launch(
         self, module: Any, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
     ) -> LaunchReport:
-        report = self._device.launch(module, entry, grid=grid, block=block, shared_bytes=shared_bytes, args=[params])
+        try:
+            report = self._device.launch(
+                module, entry, grid=grid, block=block, shared_bytes=shared_bytes, args=[params]
+            )
+        except (ValueError, emulator.PtxError) as error:
+            raise DeviceError(f"launch of {entry} refused: {error}") from error
         return LaunchReport(tuple(_record(finding) for finding in report.findings), _plain(report.stats))
 
     def close(self) -> None:

@@ -1,0 +1,76 @@
+import re
+import subprocess
+import sys
+
+import pytest
+
+from harness.worker.__main__ import run_job
+from harness.worker.devices.factory import DEVICES, device_factory
+from harness.worker.protocol import BuildResult, Configuration, Job, Resources
+from harness.worker.variants import VARIANTS
+from tests.worker.numpy_device import NumpyDevice
+
+
+def job_of(folder, *configurations, error=None):
+    ptx = folder / "kernel.ptx"
+    ptx.write_text("// any")
+    build = BuildResult(VARIANTS[0], str(ptx), "", Resources(1, 0, 0, 0, 0), "", "nvcc", (), 0.0, False, error)
+    return Job("numpy", (build,), configurations, seed=5)
+
+
+def test_each_configuration_has_a_device_of_its_own_which_is_closed(tmp_path):
+    devices, events = [], []
+
+    def open_device(seed, schedule):
+        devices.append(NumpyDevice(seed, schedule))
+        return devices[-1]
+
+    run_job(job_of(tmp_path, Configuration(64, 1, 128), Configuration(64, 4, 128)), open_device, events.append)
+    assert [event.event for event in events] == ["started", "result", "started", "result", "done"]
+    assert [device.closed for device in devices] == [True, True]
+    assert all(event.seconds > 0 for event in events if event.event == "result")
+
+
+def test_numbers_do_not_depend_on_what_ran_before(tmp_path):
+    first, second = Configuration(64, 1, 128), Configuration(64, 4, 128)
+    runs = []
+    for order in ((first, second), (second, first)):
+        events = []
+        run_job(job_of(tmp_path, *order), NumpyDevice, events.append)
+        runs.append({event.config: event.measurement for event in events if event.event == "result"})
+    assert runs[0] == runs[1]
+
+
+def test_a_variant_that_did_not_build(tmp_path):
+    events = []
+    run_job(job_of(tmp_path, Configuration(64, 1, 128), error="x.cu(1): error: no"), NumpyDevice, events.append)
+    assert (events[1].status, events[1].message) == ("build-error", "sm100_hd64: x.cu(1): error: no")
+
+
+@pytest.mark.parametrize("text", ["{", '{"device": "emulator"}', None])
+def test_a_bad_job_file_is_one_line_and_exit_code_2(repository, tmp_path, text):
+    path = tmp_path / "job.json"
+    if text is not None:
+        path.write_text(text)
+    command = [sys.executable, "-m", "harness.worker", str(path)]
+    result = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert str(path) in result.stderr
+
+
+@pytest.mark.parametrize("name", ["abacus", "tests.worker.numpy_device:Missing", "no.such.module:Device"])
+def test_a_device_that_is_not_there(name):
+    with pytest.raises(LookupError, match=re.escape(name)):
+        device_factory(name)
+
+
+def test_a_device_by_module_and_attribute():
+    assert device_factory("tests.worker.numpy_device:NumpyDevice").__name__ == "NumpyDevice"
+
+
+def test_one_file_imports_the_emulator(repository):
+    importing = re.compile(r"^\s*(import|from) emulator\b", re.MULTILINE)
+    files = [path for path in (repository / "harness").rglob("*.py") if importing.search(path.read_text())]
+    assert [path.relative_to(repository).as_posix() for path in files] == ["harness/worker/devices/emulator.py"]
+    assert DEVICES["emulator"].startswith("harness.worker.devices.emulator:")
