@@ -158,7 +158,7 @@ class Body:
         if not is_identifier(opcode) or opcode[0] in "%$_":
             tokens.unexpected("an instruction, a label or a directive" if guard is None else "an instruction")
         tokens.at += 1
-        while items[tokens.at][:1] == ".":  # written apart: `mov .b32`
+        while items[tokens.at][:1] == "." and items[tokens.at] != ".":  # written apart: `mov .b32`
             modifiers = (*modifiers, tokens.take()[1:])
         operands: tuple[Operand, ...]
         if opcode == "call":

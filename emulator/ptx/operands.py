@@ -95,8 +95,6 @@ def _unknown(tokens: Tokens, scope: Scope) -> Operand:
         tokens.at += 1
         offset = parse_integer(tokens) if tokens.items[tokens.at] in ("+", "-") else 0
         return SymbolRef(token, offset)
-    if token.startswith("%"):
-        raise tokens.error(f"register {token!r} is not declared")
     tokens.at += 1
     return LabelRef(token)
 

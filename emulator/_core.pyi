@@ -1,0 +1,41 @@
+OPS: dict[str, int]
+SPECIALS: dict[str, int]
+TYPES: dict[str, int]
+MODS: dict[str, int]
+PARAM_WINDOW: int
+SHARED_START: int
+
+class Program:
+    def __init__(
+        self,
+        insts: bytes,
+        operands: bytes,
+        consts: bytes,
+        units: int,
+        shared_static: int,
+        local_bytes: int,
+        param_bytes: int,
+    ) -> None: ...
+
+class Machine:
+    seed: int
+    checks: bool
+    max_instructions: int
+    schedule: int
+    profile: int
+    def __init__(self) -> None: ...
+    def allocate(self, size: int, name: str) -> int: ...
+    def release(self, address: int) -> None: ...
+    def write(self, address: int, data: bytes) -> None: ...
+    def read(self, address: int, size: int) -> bytes: ...
+    def run(
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        cluster: tuple[int, int, int],
+        dynamic_shared: int,
+        params: bytes,
+    ) -> list[dict[str, object]]: ...
+    @property
+    def stats(self) -> dict[str, float]: ...

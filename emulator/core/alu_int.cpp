@@ -1,0 +1,347 @@
+// Integer and bit operations, predicates, moves.
+#include <limits>
+#include <type_traits>
+
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+template <class T> using Unsigned = std::make_unsigned_t<T>;
+
+template <class T>
+T clamp_signed(i64 wide) {
+    if (wide > std::numeric_limits<T>::max()) return std::numeric_limits<T>::max();
+    if (wide < std::numeric_limits<T>::min()) return std::numeric_limits<T>::min();
+    return static_cast<T>(wide);
+}
+
+template <class T, bool kMinus>
+Flow add_sub(Warp& w, const Inst& i, u32 m) {
+    if constexpr (std::is_same_v<T, i32>) {
+        if (i.mods & kSat) return binary<T, T, T>(w, i, m, [](T a, T b) { return clamp_signed<T>(kMinus ? i64{a} - b : i64{a} + b); });
+    }
+    using U = Unsigned<T>;
+    return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(kMinus ? U(U(a) - U(b)) : U(U(a) + U(b))); });
+}
+
+template <class T>
+T high_product(T a, T b) {
+    if constexpr (sizeof(T) == 8) {
+        using Wide = std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
+        return static_cast<T>((Wide{a} * b) >> 64);
+    } else {
+        using Wide = std::conditional_t<std::is_signed_v<T>, i64, u64>;
+        return static_cast<T>((Wide{a} * b) >> (8 * sizeof(T)));
+    }
+}
+
+template <class T>
+T low_product(T a, T b) { return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b)); }
+
+template <class T> struct Wider;
+template <> struct Wider<u16> { using type = u32; };
+template <> struct Wider<std::int16_t> { using type = i32; };
+template <> struct Wider<u32> { using type = u64; };
+template <> struct Wider<i32> { using type = i64; };
+
+// Division by zero leaves an unspecified value in PTX; all ones is what the hardware's sequence gives for unsigned.
+template <class T, bool kRemainder>
+T divide(T a, T b) {
+    if (b == 0) return kRemainder ? a : static_cast<T>(~T{0});
+    if constexpr (std::is_signed_v<T>) {
+        if (b == T{-1}) return kRemainder ? T{0} : static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a));
+    }
+    return static_cast<T>(kRemainder ? a % b : a / b);
+}
+
+template <class T>
+Handler arithmetic(Op op) {
+    switch (op) {
+        case Op::add: return add_sub<T, false>;
+        case Op::sub: return add_sub<T, true>;
+        case Op::mul_lo: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, low_product<T>); };
+        case Op::mul_hi: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, high_product<T>); };
+        case Op::mad_lo:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return ternary<T, T, T, T>(w, i, m, [](T a, T b, T c) { return static_cast<T>(Unsigned<T>(low_product(a, b)) + Unsigned<T>(c)); });
+            };
+        case Op::mad_hi:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return ternary<T, T, T, T>(w, i, m, [](T a, T b, T c) { return static_cast<T>(Unsigned<T>(high_product(a, b)) + Unsigned<T>(c)); });
+            };
+        case Op::div: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, divide<T, false>); };
+        case Op::rem: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, divide<T, true>); };
+        case Op::min: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return a < b ? a : b; }); };
+        case Op::max: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return a > b ? a : b; }); };
+        case Op::abs: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return a < 0 ? static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a)) : a; }); };
+        case Op::neg: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a)); }); };
+        case Op::shr:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<T, T, u32>(w, i, m, [](T a, u32 n) {
+                    constexpr u32 bits = 8 * sizeof(T);
+                    if (n >= bits) return static_cast<T>(std::is_signed_v<T> && a < 0 ? -1 : 0);
+                    return static_cast<T>(a >> n);
+                });
+            };
+        default: return nullptr;
+    }
+}
+
+template <class T>
+Handler widening(Op op) {
+    using W = typename Wider<T>::type;
+    if (op == Op::mul_wide) return [](Warp& w, const Inst& i, u32 m) { return binary<W, T, T>(w, i, m, [](T a, T b) { return static_cast<W>(W{a} * W{b}); }); };
+    if (op == Op::mad_wide)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return ternary<W, T, T, W>(w, i, m, [](T a, T b, W c) { return static_cast<W>(Unsigned<W>(W{a} * W{b}) + Unsigned<W>(c)); });
+        };
+    return nullptr;
+}
+
+template <class T>
+Handler bitwise(Op op) {
+    switch (op) {
+        case Op::mov: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return a; }); };
+        case Op::and_: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a & b); }); };
+        case Op::or_: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a | b); }); };
+        case Op::xor_: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a ^ b); }); };
+        case Op::not_: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return static_cast<T>(~a); }); };
+        case Op::shl:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<T, T, u32>(w, i, m, [](T a, u32 n) { return n >= 8 * sizeof(T) ? T{0} : static_cast<T>(a << n); });
+            };
+        case Op::selp:
+            return [](Warp& w, const Inst& i, u32 m) {
+                const i32* o = w.ops(i);
+                const T *a = w.reg<T>(o[1]), *b = w.reg<T>(o[2]);
+                const u32 p = w.pred(o[3]);
+                alignas(32) T result[kLanes];
+                for (u32 l = 0; l < kLanes; ++l) result[l] = p >> l & 1 ? a[l] : b[l];
+                store_lanes(w.reg<T>(o[0]), result, m);
+                return Flow::next;
+            };
+        case Op::popc: return [](Warp& w, const Inst& i, u32 m) { return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::popcount(a)); }); };
+        case Op::clz: return [](Warp& w, const Inst& i, u32 m) { return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::countl_zero(a)); }); };
+        default: return nullptr;
+    }
+}
+
+// Predicates are one mask word: logic on them is logic on that word.
+template <class F>
+Flow pred_logic(Warp& w, const Inst& i, u32 m, F f) {
+    const i32* o = w.ops(i);
+    const u32 value = f(w.pred(o[1]), i.n_src > 1 ? w.pred(o[2]) : 0);
+    w.pred(o[0]) = (w.pred(o[0]) & ~m) | (value & m);
+    return Flow::next;
+}
+
+Handler predicate(Op op) {
+    switch (op) {
+        case Op::mov: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32) { return a; }); };
+        case Op::and_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a & b; }); };
+        case Op::or_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a | b; }); };
+        case Op::xor_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a ^ b; }); };
+        case Op::not_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32) { return ~a; }); };
+        default: return nullptr;
+    }
+}
+
+template <class T>
+Handler bit_field(Op op) {
+    using U = Unsigned<T>;
+    constexpr u32 bits = 8 * sizeof(T);
+    if (op == Op::bfe)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return ternary<T, T, u32, u32>(w, i, m, [](T a, u32 position, u32 length) {
+                position &= 0xFF;
+                length &= 0xFF;
+                const auto bit = [&](u32 n) { return static_cast<u32>(U(a) >> std::min(n, bits - 1) & 1); };
+                if (length == 0) return T{0};
+                const u32 sign = std::is_signed_v<T> ? bit(position + length - 1) : 0;
+                U result = position >= bits ? U{0} : static_cast<U>(U(a) >> position);
+                const u32 valid = position >= bits ? 0 : std::min(length, bits - position);
+                if (valid < bits) {
+                    const U keep = static_cast<U>((U{1} << valid) - 1);
+                    result = sign ? static_cast<U>((result & keep) | ~keep) : static_cast<U>(result & keep);
+                }
+                return static_cast<T>(result);
+            });
+        };
+    return nullptr;
+}
+
+Flow bit_field_insert(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    const u32 *a = w.reg<u32>(o[1]), *b = w.reg<u32>(o[2]), *p = w.reg<u32>(o[3]), *n = w.reg<u32>(o[4]);
+    alignas(32) u32 result[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) {
+        const u32 position = p[l] & 0xFF, length = n[l] & 0xFF;
+        const u64 field = ((length >= 32 ? ~0ull : (1ull << length) - 1) << std::min(position, 63u));
+        result[l] = position >= 32 ? b[l] : static_cast<u32>((b[l] & ~field) | ((u64{a[l]} << position) & field));
+    }
+    store_lanes(w.reg<u32>(o[0]), result, m);
+    return Flow::next;
+}
+
+Flow lop3(Warp& w, const Inst& i, u32 m) {
+    const u32 table = static_cast<u32>(i.immediate);
+    return ternary<u32, u32, u32, u32>(w, i, m, [table](u32 a, u32 b, u32 c) {
+        u32 result = 0;
+        for (u32 k = 0; k < 8; ++k)
+            if (table >> k & 1) result |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
+        return result;
+    });
+}
+
+Flow prmt(Warp& w, const Inst& i, u32 m) {
+    return ternary<u32, u32, u32, u32>(w, i, m, [](u32 a, u32 b, u32 selector) {
+        const u64 source = u64{b} << 32 | a;
+        u32 result = 0;
+        for (u32 k = 0; k < 4; ++k) {
+            const u32 nibble = selector >> (4 * k) & 0xF;
+            u32 byte = static_cast<u32>(source >> (8 * (nibble & 7)) & 0xFF);
+            if (nibble & 8) byte = byte & 0x80 ? 0xFF : 0;
+            result |= byte << (8 * k);
+        }
+        return result;
+    });
+}
+
+template <bool kLeft>
+Flow funnel_shift(Warp& w, const Inst& i, u32 m) {
+    const bool wrap = i.immediate != 0;
+    return ternary<u32, u32, u32, u32>(w, i, m, [wrap](u32 low, u32 high, u32 count) {
+        const u32 n = wrap ? count & 31 : std::min(count, 32u);
+        const u64 both = u64{high} << 32 | low;
+        return static_cast<u32>(kLeft ? both << n >> 32 : both >> n);
+    });
+}
+
+template <class T>
+Flow compare(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i) + i.n_dst;
+    const T *a = w.reg<T>(o[0]), *b = w.reg<T>(o[1]);
+    u32 bits = 0;
+    const auto each = [&](auto f) {
+        for (u32 l = 0; l < kLanes; ++l) bits |= static_cast<u32>(f(a[l], b[l])) << l;
+    };
+    switch (static_cast<Cmp>((i.mods & kCmpMask) >> kCmpShift)) {
+        case Cmp::eq: each([](T x, T y) { return x == y; }); break;
+        case Cmp::ne: each([](T x, T y) { return x != y; }); break;
+        case Cmp::lt: each([](T x, T y) { return x < y; }); break;
+        case Cmp::le: each([](T x, T y) { return x <= y; }); break;
+        case Cmp::gt: each([](T x, T y) { return x > y; }); break;
+        case Cmp::ge: each([](T x, T y) { return x >= y; }); break;
+        default: break;
+    }
+    write_comparison(w, i, m, bits);
+    return Flow::next;
+}
+
+template <class D, class S>
+Flow pack(Warp& w, const Inst& i, u32 m) {  // {a, b, ...} -> d, a lowest
+    const i32* o = w.ops(i);
+    alignas(32) D result[kLanes] = {};
+    for (u32 k = 0; k < i.n_src; ++k) {
+        const S* s = w.reg<S>(o[1 + k]);
+        for (u32 l = 0; l < kLanes; ++l) result[l] |= static_cast<D>(s[l]) << (8 * sizeof(S) * k);
+    }
+    store_lanes(w.reg<D>(o[0]), result, m);
+    return Flow::next;
+}
+
+template <class D, class S>
+Flow unpack(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    alignas(32) S source[kLanes];
+    std::memcpy(source, w.reg<S>(o[i.n_dst]), sizeof source);
+    for (u32 k = 0; k < i.n_dst; ++k) {
+        if (o[k] < 0) continue;
+        alignas(32) D result[kLanes];
+        for (u32 l = 0; l < kLanes; ++l) result[l] = static_cast<D>(source[l] >> (8 * sizeof(D) * k));
+        store_lanes(w.reg<D>(o[k]), result, m);
+    }
+    return Flow::next;
+}
+
+using U128 = unsigned __int128;
+
+}  // namespace
+
+void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits) {
+    const i32* o = w.ops(i);
+    u32 first = bits, second = ~bits;
+    if (i.n_src > 2) {
+        u32 c = w.pred(o[i.n_dst + 2]);
+        if (i.mods & kBoolNegated) c = ~c;
+        switch ((i.mods & kBoolMask) >> kBoolShift) {
+            case 0: first = bits & c; second = ~bits & c; break;
+            case 1: first = bits | c; second = ~bits | c; break;
+            default: first = bits ^ c; second = ~bits ^ c; break;
+        }
+    }
+    const u32 results[2] = {first, second};
+    for (u32 k = 0; k < i.n_dst; ++k)
+        if (o[k] >= 0) w.pred(o[k]) = (w.pred(o[k]) & ~mask) | (results[k] & mask);
+}
+
+Handler bind_integer(const InstRecord& r) {
+    const Op op = static_cast<Op>(r.op);
+    const Ty ty = static_cast<Ty>(r.type);
+    if (op == Op::lop3) return lop3;
+    if (op == Op::prmt) return prmt;
+    if (op == Op::bfi && r.width_dst == 32) return bit_field_insert;
+    if (op == Op::shf_l) return funnel_shift<true>;
+    if (op == Op::shf_r) return funnel_shift<false>;
+    if (op == Op::brev && r.width_dst == 32)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return unary<u32, u32>(w, i, m, [](u32 a) {
+                u32 result = 0;
+                for (u32 k = 0; k < 32; ++k) result |= (a >> k & 1) << (31 - k);
+                return result;
+            });
+        };
+    if (op == Op::pack) {
+        if (r.width_dst == 64 && r.width_src == 32) return pack<u64, u32>;
+        if (r.width_dst == 64 && r.width_src == 16) return pack<u64, u16>;
+        if (r.width_dst == 32 && r.width_src == 16) return pack<u32, u16>;
+        if (r.width_dst == 128 && r.width_src == 64) return pack<U128, u64>;
+        return nullptr;
+    }
+    if (op == Op::unpack) {
+        if (r.width_dst == 32 && r.width_src == 64) return unpack<u32, u64>;
+        if (r.width_dst == 16 && r.width_src == 64) return unpack<u16, u64>;
+        if (r.width_dst == 16 && r.width_src == 32) return unpack<u16, u32>;
+        if (r.width_dst == 64 && r.width_src == 128) return unpack<u64, U128>;
+        return nullptr;
+    }
+    const auto compare_of = [&](auto zero) -> Handler { return compare<decltype(zero)>; };
+    switch (ty) {
+        case Ty::pred: return predicate(op);
+        case Ty::b16: case Ty::u16_: case Ty::s16: case Ty::f16: case Ty::bf16: {
+            if (op == Op::setp) return ty == Ty::s16 ? compare_of(std::int16_t{}) : compare_of(u16{});
+            if (Handler h = bitwise<u16>(op)) return h;
+            if (op == Op::mul_wide || op == Op::mad_wide) return ty == Ty::s16 ? widening<std::int16_t>(op) : widening<u16>(op);
+            return ty == Ty::s16 ? arithmetic<std::int16_t>(op) : arithmetic<u16>(op);
+        }
+        case Ty::b32: case Ty::u32_: case Ty::s32: case Ty::f32: case Ty::f16x2: case Ty::bf16x2: {
+            if (op == Op::setp) return ty == Ty::s32 ? compare_of(i32{}) : compare_of(u32{});
+            if (Handler h = bitwise<u32>(op)) return h;
+            if (op == Op::mul_wide || op == Op::mad_wide) return ty == Ty::s32 ? widening<i32>(op) : widening<u32>(op);
+            if (Handler h = ty == Ty::s32 ? bit_field<i32>(op) : bit_field<u32>(op)) return h;
+            return ty == Ty::s32 ? arithmetic<i32>(op) : arithmetic<u32>(op);
+        }
+        case Ty::b64: case Ty::u64_: case Ty::s64: case Ty::f64: case Ty::f32x2: {
+            if (op == Op::setp) return ty == Ty::s64 ? compare_of(i64{}) : compare_of(u64{});
+            if (Handler h = bitwise<u64>(op)) return h;
+            if (Handler h = ty == Ty::s64 ? bit_field<i64>(op) : bit_field<u64>(op)) return h;
+            return ty == Ty::s64 ? arithmetic<i64>(op) : arithmetic<u64>(op);
+        }
+        case Ty::b128: return op == Op::mov ? Handler{[](Warp& w, const Inst& i, u32 m) { return unary<U128, U128>(w, i, m, [](U128 a) { return a; }); }} : nullptr;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

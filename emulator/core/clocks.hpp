@@ -1,0 +1,107 @@
+// Happens-before: vector clocks over agents, and the messages that carry them through barriers.
+//
+// An agent is anything whose accesses are ordered among themselves: a warp (generic proxy), a warp's tcgen05.ld or
+// tcgen05.st stream, the tensor-core stream of one issuing warp, one mbarrier's bulk copies, one thread's bulk groups.
+// An access carries (agent, clock). A warp holds three views; each answers "what is ordered before my next access of this
+// kind": `generic` for plain accesses, `async` for operations of the async proxy (an earlier generic write counts only after
+// a proxy fence), `tc` for tcgen05 operations on tensor memory (an edge counts only between fence::before_thread_sync and
+// fence::after_thread_sync). docs/emulator.md derives the rules.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "program.hpp"
+
+namespace ptxm {
+
+using AgentId = u16;
+
+enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store };
+
+struct AgentInfo {
+    AgentKind kind;
+    u16 cta;    // rank in the cluster
+    u16 warp;   // issuing warp; for bulk_load the mbarrier's owner has none and this is 0
+    u32 detail; // bulk_load: shared-memory offset of the mbarrier; bulk_store: lane
+};
+
+inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp; }
+
+class VectorClock {
+public:
+    u32 get(AgentId a) const { return a < clocks_.size() ? clocks_[a] : 0; }
+    void raise(AgentId a, u32 clock) {
+        if (a >= clocks_.size()) clocks_.resize(a + 1, 0);
+        clocks_[a] = std::max(clocks_[a], clock);
+    }
+    void join(const VectorClock& other) {
+        if (other.clocks_.size() > clocks_.size()) clocks_.resize(other.clocks_.size(), 0);
+        const u32* o = other.clocks_.data();
+        u32* c = clocks_.data();
+        for (std::size_t i = 0, n = other.clocks_.size(); i < n; ++i) c[i] = std::max(c[i], o[i]);
+    }
+    void clear() { std::fill(clocks_.begin(), clocks_.end(), 0); }
+
+private:
+    std::vector<u32> clocks_;
+};
+
+// What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would have.
+struct Message {
+    VectorClock generic, async, tc, tc_unfenced;
+    void join(const Message& m) {
+        generic.join(m.generic);
+        async.join(m.async);
+        tc.join(m.tc);
+        tc_unfenced.join(m.tc_unfenced);
+    }
+    void clear() {
+        generic.clear();
+        async.clear();
+        tc.clear();
+        tc_unfenced.clear();
+    }
+};
+
+// The clocks of one warp.
+struct WarpClocks {
+    AgentId self = 0, ld = 0, st = 0, tensor = 0;
+    VectorClock generic, async;
+    VectorClock tc;                            // effective for my next tcgen05 operation
+    VectorClock published;                     // covered by fence::before_thread_sync
+    VectorClock acquired, acquired_unfenced;   // received, effective only after fence::after_thread_sync
+    u32 ld_issued = 0, st_issued = 0, mma_issued = 0;
+
+    void begin(AgentId self_id, AgentId ld_id, AgentId st_id, AgentId tensor_id) {
+        self = self_id;
+        ld = ld_id;
+        st = st_id;
+        tensor = tensor_id;
+        generic.raise(self, 1);
+    }
+    u32 epoch() const { return generic.get(self); }
+    void tick() { generic.raise(self, epoch() + 1); }
+
+    Message release() {
+        Message m{generic, async, published, tc};
+        tick();
+        return m;
+    }
+    void acquire(const Message& m) {
+        generic.join(m.generic);
+        async.join(m.async);
+        acquired.join(m.tc);
+        acquired_unfenced.join(m.tc_unfenced);
+    }
+    void fence_proxy_async() {
+        async.join(generic);
+        tick();
+    }
+    void fence_before() { published.join(tc); }
+    void fence_after() { tc.join(acquired); }
+    void wait_ld() { tc.raise(ld, ld_issued); }
+    void wait_st() { tc.raise(st, st_issued); }
+};
+
+}  // namespace ptxm

@@ -1,0 +1,349 @@
+// Branches, divergence and reconvergence, warp-wide data movement, CTA barriers.
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+void refresh_join_pc(Warp& w, Fragment& f) { f.join_pc = f.joins.empty() ? -1 : w.joins[f.joins.back()].pc; }
+
+u32 new_join(Warp& w, i32 pc, u32 expected) {
+    for (u32 k = 0; k < w.joins.size(); ++k) {
+        if (w.joins[k].expected == 0) {
+            w.joins[k] = Join{pc, expected, 0};
+            return k;
+        }
+    }
+    w.joins.push_back(Join{pc, expected, 0});
+    return static_cast<u32>(w.joins.size() - 1);
+}
+
+void erase_fragment(Warp& w, u32 index) {
+    w.fragments.erase(w.fragments.begin() + index);
+    if (w.current > index || w.current == w.fragments.size()) w.current = w.current ? w.current - 1 : 0;
+}
+
+i32 parked_at(const Warp& w, u32 join) {
+    for (u32 k = 0; k < w.fragments.size(); ++k) {
+        const Fragment& f = w.fragments[k];
+        if (f.wait == Wait::join && f.joins.back() == join) return static_cast<i32>(k);
+    }
+    return -1;
+}
+
+// Lets the parked fragment of a join go on once every lane that is still expected has arrived.
+void settle_join(Warp& w, u32 join) {
+    Join& j = w.joins[join];
+    if (j.expected == 0 || j.arrived != j.expected) return;
+    const i32 index = parked_at(w, join);
+    if (index < 0) return;
+    Fragment& f = w.fragments[static_cast<u32>(index)];
+    f.mask = j.arrived;
+    f.wait = Wait::none;
+    j.expected = 0;
+    f.joins.pop_back();
+    refresh_join_pc(w, f);
+}
+
+Flow bra(Warp& w, const Inst& i, u32 taken) {
+    Fragment& f = w.fragment();
+    const u32 others = f.mask & ~taken;
+    if (others == 0) {
+        f.pc = i.target;
+        return Flow::jump;
+    }
+    if (taken == 0) return Flow::next;
+    // Lanes whose branch meets the innermost join again (a loop that sheds lanes) need no second one.
+    if (i.reconverge >= 0 && i.reconverge != f.join_pc) {
+        f.joins.push_back(new_join(w, i.reconverge, f.mask));
+        refresh_join_pc(w, f);
+    }
+    Fragment jump = f;
+    jump.mask = taken;
+    jump.pc = i.target;
+    f.mask = others;
+    f.pc += 1;
+    w.fragments.push_back(std::move(jump));
+    return Flow::jump;
+}
+
+Flow ret(Warp& w, const Inst&, u32 mask) {
+    exit_lanes(w, mask);
+    return Flow::stay;
+}
+
+Flow trap(Warp&, const Inst&, u32) { throw Fault("trap", "the kernel executed trap"); }
+Flow nop(Warp&, const Inst&, u32) { return Flow::next; }
+
+Flow clock(Warp& w, const Inst& i, u32 mask) {
+    const u64 now = w.time;
+    const i32 d = w.ops(i)[0];
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        if (i.width_dst == 64) w.reg<u64>(d)[l] = now;
+        else w.reg<u32>(d)[l] = static_cast<u32>(now);
+    }
+    return Flow::next;
+}
+
+u32 uniform_lane_mask(Warp& w, i32 unit, u32 mask) { return w.reg<u32>(unit)[std::countr_zero(mask)]; }
+
+Flow elect(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const u32 members = uniform_lane_mask(w, o[2], mask);
+    if (!converge(w, members)) return Flow::stay;
+    mask = w.fragment().mask & members;
+    const u32 leader = static_cast<u32>(std::countr_zero(mask));
+    if (o[0] >= 0)
+        for (u32 l = 0; l < kLanes; ++l)
+            if (mask >> l & 1) w.reg<u32>(o[0])[l] = leader;
+    if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~mask) | 1u << leader;
+    return Flow::next;
+}
+
+Flow vote(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const u32 members = uniform_lane_mask(w, o[2], mask);
+    if (!converge(w, members)) return Flow::stay;
+    mask = w.fragment().mask & members;
+    const u32 p = (i.immediate ? ~w.pred(o[1]) : w.pred(o[1])) & mask;
+    bool result = false;
+    switch (i.mods >> kVoteShift & 7) {
+        case 0: result = p == mask; break;                 // all
+        case 1: result = p != 0; break;                    // any
+        case 2: result = p == mask || p == 0; break;       // uni
+        default:                                           // ballot
+            for (u32 l = 0; l < kLanes; ++l)
+                if (mask >> l & 1) w.reg<u32>(o[0])[l] = p;
+            return Flow::next;
+    }
+    w.pred(o[0]) = (w.pred(o[0]) & ~mask) | (result ? mask : 0);
+    return Flow::next;
+}
+
+Flow activemask(Warp& w, const Inst& i, u32 mask) {
+    for (u32 l = 0; l < kLanes; ++l)
+        if (mask >> l & 1) w.reg<u32>(w.ops(i)[0])[l] = w.fragment().mask;
+    return Flow::next;
+}
+
+// shfl.sync: operands d, p, a, b, c, membermask. Modes: 0 up, 1 down, 2 bfly, 3 idx (PTX ISA 9.7.9.6).
+Flow shfl(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const u32 members = uniform_lane_mask(w, o[5], mask);
+    if (!converge(w, members)) return Flow::stay;
+    mask = w.fragment().mask & members;
+    const u32 *a = w.reg<u32>(o[2]), *b = w.reg<u32>(o[3]), *c = w.reg<u32>(o[4]);
+    alignas(32) u32 result[kLanes];
+    u32 valid = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const i32 bound = static_cast<i32>(c[l] & 0x1F), segment = static_cast<i32>(c[l] >> 8 & 0x1F), n = static_cast<i32>(b[l] & 0x1F);
+        const i32 lane = static_cast<i32>(l), low = lane & segment, high = (lane & segment) | (bound & ~segment);
+        i32 source = 0;
+        bool ok = false;
+        switch (i.mods >> kShflShift & 3) {
+            case 0: source = lane - n; ok = source >= high; break;
+            case 1: source = lane + n; ok = source <= high; break;
+            case 2: source = lane ^ n; ok = source <= high; break;
+            default: source = low | (n & ~segment); ok = source <= high; break;
+        }
+        if (!ok) source = lane;
+        else valid |= 1u << l;
+        if (!(mask >> source & 1))
+            machine_of(w).report(&w, "shfl-inactive-lane", format("lane %u reads lane %d, which does not take part", l, source), w.pc());
+        result[l] = a[source];
+    }
+    store_lanes(w.reg<u32>(o[0]), result, mask);
+    if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~mask) | (valid & mask);
+    return Flow::next;
+}
+
+Flow bar_warp(Warp& w, const Inst& i, u32 mask) {
+    const u32 members = uniform_lane_mask(w, w.ops(i)[0], mask);
+    return converge(w, members) ? Flow::next : Flow::stay;
+}
+
+u32 live_threads(const Cta& cta) {
+    u32 n = 0;
+    for (const Warp& w : cta.warps) n += w.live ? kLanes : 0;
+    return n;
+}
+
+void complete_barrier(Cta& cta, u32 id) {
+    NamedBarrier& b = cta.barriers[id];
+    for (Warp& w : cta.warps) {
+        for (Fragment& f : w.fragments) {
+            if (f.wait != Wait::barrier || f.wait_barrier != id) continue;
+            f.wait = Wait::none;
+            f.passed_barrier = true;
+            w.clocks.acquire(b.arriving);
+            w.time = std::max(w.time, cta.cluster->now);
+        }
+    }
+    b.arriving.clear();
+    b.arrived = 0;
+    b.expected = 0;
+}
+
+Flow bar(Warp& w, const Inst& i, u32 mask) {
+    Fragment& f = w.fragment();
+    if (f.passed_barrier) {
+        f.passed_barrier = false;
+        return Flow::next;
+    }
+    const i32* o = w.ops(i);
+    const u32 lane = static_cast<u32>(std::countr_zero(mask));
+    const u32 id = w.reg<u32>(o[0])[lane];
+    if (id >= w.cta->barriers.size()) throw Fault("barrier-index", format("barrier %u; a CTA has 16", id));
+    NamedBarrier& b = w.cta->barriers[id];
+    u32 expected = 0;
+    if (i.mods & kBarHasCount) {
+        expected = w.reg<u32>(o[1])[lane];
+        if (expected == 0 || expected % kLanes) throw Fault("barrier-count", format("barrier %u expects %u threads, which is not a positive multiple of the warp size", id, expected));
+        if (b.arrived && b.expected && b.expected != expected)
+            machine_of(w).report(&w, "barrier-count-mismatch", format("barrier %u expects %u threads here and %u where others arrived", id, expected, b.expected), w.pc());
+        b.expected = expected;
+    }
+    b.arriving.join(w.clocks.release());
+    b.arrived += kLanes;
+    const bool arrive_only = i.mods & kBarArriveOnly;
+    const u32 needed = b.expected ? b.expected : live_threads(*w.cta);
+    if (b.arrived >= needed) {
+        if (!arrive_only) w.clocks.acquire(b.arriving);
+        w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
+        complete_barrier(*w.cta, id);
+        return Flow::next;
+    }
+    if (arrive_only) return Flow::next;
+    f.wait = Wait::barrier;
+    f.wait_barrier = id;
+    return Flow::stay;
+}
+
+}  // namespace
+
+// Called where the fragment's pc has come to its innermost join.
+void reach_join(Warp& w) {
+    Fragment& f = w.fragment();
+    const u32 join = f.joins.back();
+    Join& j = w.joins[join];
+    j.arrived |= f.mask;
+    const i32 parked = parked_at(w, join);
+    if (parked >= 0) {
+        erase_fragment(w, w.current);
+    } else {
+        f.wait = Wait::join;
+    }
+    settle_join(w, join);
+}
+
+bool converge(Warp& w, u32 required) {
+    required &= w.live;
+    Fragment* f = &w.fragment();
+    if ((f->mask & required) == required) return true;
+    u32 together = f->mask;
+    for (const Fragment& g : w.fragments)
+        if (&g != f && g.wait == Wait::converge && g.pc == f->pc) together |= g.mask;
+    if ((together & required) != required) {
+        f->wait = Wait::converge;
+        return false;
+    }
+    const i32 pc = f->pc;
+    for (u32 k = 0; k < w.fragments.size();) {
+        const Fragment& g = w.fragments[k];
+        if (k == w.current || g.wait != Wait::converge || g.pc != pc) {
+            ++k;
+            continue;
+        }
+        // Lanes that meet here early no longer meet at joins they do not share.
+        Fragment& into = w.fragment();
+        u32 common = 0;
+        while (common < into.joins.size() && common < g.joins.size() && into.joins[common] == g.joins[common]) ++common;
+        for (u32 n = common; n < g.joins.size(); ++n) w.joins[g.joins[n]].expected &= ~g.mask;
+        for (u32 n = common; n < into.joins.size(); ++n) w.joins[into.joins[n]].expected &= ~into.mask;
+        into.joins.resize(common);
+        into.mask |= g.mask;
+        refresh_join_pc(w, into);
+        erase_fragment(w, k);
+    }
+    return true;
+}
+
+void exit_lanes(Warp& w, u32 mask) {
+    w.live &= ~mask;
+    Fragment& f = w.fragment();
+    f.mask &= ~mask;
+    if (f.mask == 0) erase_fragment(w, w.current);
+    else f.pc += 1;
+    for (Join& j : w.joins) {
+        j.expected &= ~mask;
+        j.arrived &= ~mask;
+    }
+    for (u32 k = 0; k < w.joins.size(); ++k) settle_join(w, k);
+    for (Fragment& g : w.fragments)
+        if (g.wait == Wait::converge) g.wait = Wait::none;
+    if (w.live != 0) return;
+    w.cta->cluster->live_warps -= 1;
+    for (u32 id = 0; id < w.cta->barriers.size(); ++id) {
+        NamedBarrier& b = w.cta->barriers[id];
+        if (b.arrived && !b.expected && b.arrived >= live_threads(*w.cta)) complete_barrier(*w.cta, id);
+    }
+}
+
+bool release_joins(Cluster& cluster) {
+    bool any = false;
+    for (auto& cta : cluster.ctas) {
+        for (Warp& w : cta->warps) {
+            for (Fragment& f : w.fragments) {
+                if (f.wait != Wait::join) continue;
+                Join& j = w.joins[f.joins.back()];
+                f.mask = j.arrived;
+                j.expected &= ~j.arrived;
+                j.arrived = 0;
+                f.joins.pop_back();
+                refresh_join_pc(w, f);
+                f.wait = Wait::none;
+                any = true;
+            }
+        }
+    }
+    return any;
+}
+
+Handler bind_control(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::bra: return bra;
+        case Op::ret: return ret;
+        case Op::trap: return trap;
+        case Op::nop: return nop;
+        case Op::clock: return clock;
+        case Op::elect: return elect;
+        case Op::vote: return vote;
+        case Op::activemask: return activemask;
+        case Op::shfl: return r.width_dst == 32 ? shfl : nullptr;
+        default: return nullptr;
+    }
+}
+
+Handler bind_barrier(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::bar: return bar;
+        case Op::bar_warp: return bar_warp;
+        case Op::fence_proxy_async:
+            return [](Warp& w, const Inst&, u32) {
+                w.clocks.fence_proxy_async();
+                return Flow::next;
+            };
+        // Makes barrier initialisation visible to the async proxy as well: modelled as a proxy fence.
+        case Op::fence_mbarrier_init:
+            return [](Warp& w, const Inst&, u32) {
+                w.clocks.fence_proxy_async();
+                return Flow::next;
+            };
+        case Op::fence: return nop;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

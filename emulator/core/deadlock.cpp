@@ -1,0 +1,57 @@
+// The report of a launch that cannot go on: for each warp, where it waits and the state of what it waits for.
+#include "machine.hpp"
+
+namespace ptxm {
+namespace {
+
+std::string describe_mbarrier(const Cluster& cluster, const Fragment& f) {
+    const u32 rank = f.wait_mbar >> kSharedRankShift, offset = f.wait_mbar & kSharedOffsetMask;
+    const auto& bars = cluster.ctas[rank]->mbarriers;
+    auto it = bars.find(offset);
+    if (it == bars.end()) return format("an mbarrier at shared 0x%x that no longer exists", offset);
+    const Mbarrier& b = it->second;
+    return format("the mbarrier at shared 0x%x, parity %u: in phase %u, %u of %u arrivals pending, tx-count %lld", offset, f.wait_parity & 1, b.phase, b.pending, b.expected, (long long)b.tx);
+}
+
+std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment& f) {
+    switch (f.wait) {
+        case Wait::mbarrier: return describe_mbarrier(cluster, f);
+        case Wait::barrier: {
+            const NamedBarrier& b = cta.barriers[f.wait_barrier];
+            return b.expected ? format("barrier %u: %u of %u threads arrived", f.wait_barrier, b.arrived, b.expected) : format("barrier %u: %u threads arrived", f.wait_barrier, b.arrived);
+        }
+        case Wait::converge: return "the other lanes of the warp, which an .aligned or .sync instruction needs";
+        case Wait::join: return "the other lanes of the warp, to reconverge";
+        default: return "nothing: it polls";
+    }
+}
+
+}  // namespace
+
+void report_deadlock(Cluster& cluster, const char* rule) {
+    Finding f;
+    f.rule = rule;
+    u32 waiting = 0;
+    bool nonconvergent = false;
+    for (const auto& cta : cluster.ctas) {
+        for (const Warp& w : cta->warps) {
+            if (!w.live) continue;
+            for (const Fragment& fragment : w.fragments) {
+                ++waiting;
+                nonconvergent = nonconvergent || fragment.wait == Wait::converge;
+                if (f.pc < 0) {
+                    f.pc = fragment.pc;
+                    f.cta = cta->linear;
+                    f.warp = static_cast<i32>(w.index);
+                }
+                f.details.emplace_back(fragment.pc, format("CTA %u warp %u lanes 0x%08x waits for %s", cta->linear, w.index, fragment.mask, describe_wait(cluster, *cta, fragment).c_str()));
+            }
+        }
+    }
+    f.message = format("no warp can go on and nothing asynchronous is pending; %u waiting", waiting);
+    if (nonconvergent) f.message += "; an .aligned or .sync instruction is not reached by all its lanes";
+    if (std::string(rule) == "livelock") f.message = format("the warps only poll; %u polling or waiting", waiting);
+    cluster.machine->findings.add(std::move(f));
+}
+
+}  // namespace ptxm

@@ -1,0 +1,63 @@
+// Findings: what the machine has to say about a launch, deduplicated by rule and place.
+#pragma once
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "program.hpp"
+
+namespace ptxm {
+
+enum class Severity : u8 { warning, error };
+
+struct Finding {
+    std::string rule;
+    Severity severity = Severity::error;
+    std::string message;
+    i32 pc = -1;        // the access or instruction at fault, -1 when there is none
+    i32 other_pc = -1;  // the earlier conflicting access
+    u32 cta = 0;        // linear index in the grid
+    i32 warp = -1;
+    u64 count = 1;
+    std::vector<std::pair<i32, std::string>> details;  // (pc, text): a line each, e.g. the waiting warps of a deadlock
+};
+
+class Findings {
+public:
+    // True when this rule was already reported at this place; counts the repetition.
+    bool seen(const std::string& rule, i32 pc, i32 other_pc) {
+        auto it = index_.find(std::make_tuple(rule, pc, other_pc));
+        if (it == index_.end()) return false;
+        ++list_[it->second].count;
+        return true;
+    }
+    void add(Finding f) {
+        const auto key = std::make_tuple(f.rule, f.pc, f.other_pc);
+        if (list_.size() >= kLimit) return;
+        index_.emplace(key, list_.size());
+        list_.push_back(std::move(f));
+    }
+    void clear() {
+        list_.clear();
+        index_.clear();
+    }
+    const std::vector<Finding>& list() const { return list_; }
+
+private:
+    static constexpr std::size_t kLimit = 200;
+    std::vector<Finding> list_;
+    std::map<std::tuple<std::string, i32, i32>, std::size_t> index_;
+};
+
+// A fault ends the launch: nothing that would run after it could be trusted.
+struct Fault : std::runtime_error {
+    Fault(std::string rule_name, const std::string& message) : std::runtime_error(message), rule(std::move(rule_name)) {}
+    std::string rule;
+};
+
+[[gnu::format(printf, 1, 2)]] std::string format(const char* fmt, ...);
+
+}  // namespace ptxm

@@ -1,0 +1,151 @@
+// Conflict checks: is this access ordered after the earlier ones it overlaps? docs/emulator.md states the rules.
+#include "machine.hpp"
+
+namespace ptxm {
+namespace {
+
+const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }
+
+// The clock that orders an earlier linear-memory access before what warp `w` does now.
+bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, bool proxy_async) {
+    const Cluster& cluster = *w.cta->cluster;
+    const AgentInfo& agent = info(cluster, earlier.agent);
+    if (earlier.agent == who.agent && agent.kind != AgentKind::bulk_load) return true;
+    const bool needs_proxy_fence = proxy_async && earlier_was_write && is_generic(agent.kind);
+    const VectorClock& view = needs_proxy_fence ? w.clocks.async : w.clocks.generic;
+    return view.get(earlier.agent) >= earlier.clock;
+}
+
+struct Verdict {
+    const char* rule;
+    std::string message;
+};
+
+Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
+    const Cluster& cluster = *w.cta->cluster;
+    const std::string me = describe_agent(cluster, who.agent);
+    if (c.uninitialised) return {"uninitialised-shared", format("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
+    const Access& e = *c.earlier;
+    const AgentInfo& agent = info(cluster, e.agent);
+    const std::string them = describe_agent(cluster, e.agent);
+    const char* mine = who.write ? "writes" : "reads";
+    if (proxy_async && c.earlier_was_write && is_generic(agent.kind) && w.clocks.generic.get(e.agent) >= e.clock)
+        return {"missing-proxy-fence", format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async in between", me.c_str(), mine, place.c_str(), them.c_str())};
+    if (agent.kind == AgentKind::bulk_load && c.earlier_was_write)
+        return {"bulk-copy-in-flight", format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(), mine, place.c_str(), them.c_str())};
+    if (agent.kind == AgentKind::tensor)
+        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between", me.c_str(), mine, place.c_str(), them.c_str())};
+    return {"race", format("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+}
+
+void report_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
+    Machine& m = machine_of(w);
+    const i32 other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
+    Verdict v = explain_linear(w, c, who, proxy_async, place);
+    m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc), other);
+}
+
+Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what, const std::string& place) {
+    const Cluster& cluster = *w.cta->cluster;
+    if (c.uninitialised) return {"uninitialised-tmem", format("%s reads %s, which nothing has written since it was allocated", what, place.c_str())};
+    const Access& e = *c.earlier;
+    const AgentInfo& agent = info(cluster, e.agent);
+    const std::string them = describe_agent(cluster, e.agent);
+    const char* mine = who.write ? "writes" : "reads";
+    const WarpClocks& clocks = w.clocks;
+    if (agent.kind == AgentKind::tmem_ld || agent.kind == AgentKind::tmem_st) {
+        const WarpClocks& owner = target.cluster->ctas[agent.cta]->warps[agent.warp].clocks;
+        if (owner.tc.get(e.agent) < e.clock) {
+            const bool load = agent.kind == AgentKind::tmem_ld;
+            return {load ? "tmem-missing-wait-ld" : "tmem-missing-wait-st",
+                    format("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it", what, mine, place.c_str(), them.c_str(), load ? "ld" : "st")};
+        }
+    }
+    if (clocks.acquired.get(e.agent) >= e.clock)
+        return {"tmem-missing-fence-after", format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between", what, mine, place.c_str(), them.c_str())};
+    if (clocks.acquired_unfenced.get(e.agent) >= e.clock)
+        return {"tmem-missing-fence-before", format("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them", what, mine, place.c_str(), them.c_str())};
+    if (agent.kind == AgentKind::tensor)
+        return {c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
+                format("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+    return {"tmem-race", format("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+}
+
+bool breaks_only_strict(const char* rule) {
+    const std::string r = rule;
+    return r == "tmem-missing-fence-after" || r == "tmem-missing-fence-before" || r == "tmem-missing-wait-st";
+}
+
+}  // namespace
+
+std::string describe_agent(const Cluster& cluster, AgentId id) {
+    const AgentInfo& a = info(cluster, id);
+    switch (a.kind) {
+        case AgentKind::warp: return format("warp %u", a.warp);
+        case AgentKind::tmem_ld: return format("a tcgen05.ld of warp %u", a.warp);
+        case AgentKind::tmem_st: return format("a tcgen05.st of warp %u", a.warp);
+        case AgentKind::tensor: return format("the tensor core (issued by warp %u)", a.warp);
+        case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
+        case AgentKind::bulk_store: return format("a bulk store of warp %u", a.warp);
+    }
+    return "?";
+}
+
+void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
+    if (!machine_of(w).checks) return;
+    target.shared_shadow->touch(
+        offset, size, who, true,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy_async); },
+        [&](const Conflict& c) {
+            report_linear(w, c, who, proxy_async, format("shared memory in [0x%x, 0x%x)", offset, offset + size));
+        });
+}
+
+void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async) {
+    if (!machine_of(w).checks) return;
+    if (!a.shadow) a.shadow = std::make_unique<LinearShadow>(a.size);
+    a.shadow->touch(
+        address - a.base, size, who, false,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy_async); },
+        [&](const Conflict& c) {
+            report_linear(w, c, who, proxy_async, format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base)));
+        });
+}
+
+void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who, const char* what) {
+    Machine& m = machine_of(w);
+    if (!m.checks) return;
+    const AgentKind mine = info(*target.cluster, who.agent).kind;
+    const auto ordered = [&](const Access& e, bool was_write) {
+        if (e.agent == who.agent) return true;
+        if (w.clocks.tc.get(e.agent) >= e.clock) return true;
+        // A warp's own store after its own load is ordered by the registers between them.
+        return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
+    };
+    for (u32 group = lane / 16; group < (lane + lanes + 15) / 16; ++group) {
+        for (u32 c = column; c < column + columns; ++c) {
+            touch_cell(target.tmem.shadow.at(group * 16, c), who, 0xF, true, ordered, [&](const Conflict& conflict) {
+                const std::string place = format("tensor memory lanes %u-%u, column %u", group * 16, group * 16 + 15, c);
+                Verdict v = explain_tmem(w, target, conflict, who, what, place);
+                if (m.profile == Profile::lenient && breaks_only_strict(v.rule)) return;
+                m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc), conflict.earlier ? static_cast<i32>(conflict.earlier->pc) : -1);
+            });
+        }
+    }
+}
+
+void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc) {
+    if (findings.seen(rule, pc, other_pc)) return;
+    Finding f;
+    f.rule = std::move(rule);
+    f.message = std::move(message);
+    f.pc = pc;
+    f.other_pc = other_pc;
+    if (warp) {
+        f.cta = warp->cta->linear;
+        f.warp = static_cast<i32>(warp->index);
+    }
+    findings.add(std::move(f));
+}
+
+}  // namespace ptxm

@@ -1,0 +1,89 @@
+// Applying an operation to the active lanes of a warp. All 32 are computed (the loops vectorise), active ones are stored.
+#pragma once
+
+#include <bit>
+#include <cmath>
+
+#include "machine.hpp"
+
+namespace ptxm {
+
+template <class T>
+inline void store_lanes(T* __restrict destination, const T* __restrict value, u32 mask) {
+    if (mask == kFullMask) {
+        for (u32 l = 0; l < kLanes; ++l) destination[l] = value[l];
+    } else {
+        for (u32 l = 0; l < kLanes; ++l) destination[l] = mask >> l & 1 ? value[l] : destination[l];
+    }
+}
+
+template <class D, class A, class F>
+inline Flow unary(Warp& w, const Inst& i, u32 mask, F f) {
+    const i32* o = w.ops(i);
+    const A* a = w.reg<A>(o[1]);
+    alignas(32) D result[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) result[l] = f(a[l]);
+    store_lanes(w.reg<D>(o[0]), result, mask);
+    return Flow::next;
+}
+
+template <class D, class A, class B, class F>
+inline Flow binary(Warp& w, const Inst& i, u32 mask, F f) {
+    const i32* o = w.ops(i);
+    const A* a = w.reg<A>(o[1]);
+    const B* b = w.reg<B>(o[2]);
+    alignas(32) D result[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) result[l] = f(a[l], b[l]);
+    store_lanes(w.reg<D>(o[0]), result, mask);
+    return Flow::next;
+}
+
+template <class D, class A, class B, class C, class F>
+inline Flow ternary(Warp& w, const Inst& i, u32 mask, F f) {
+    const i32* o = w.ops(i);
+    const A* a = w.reg<A>(o[1]);
+    const B* b = w.reg<B>(o[2]);
+    const C* c = w.reg<C>(o[3]);
+    alignas(32) D result[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) result[l] = f(a[l], b[l], c[l]);
+    store_lanes(w.reg<D>(o[0]), result, mask);
+    return Flow::next;
+}
+
+// Denormal inputs and results become zero of the same sign under .ftz.
+inline float flush(float x) {
+    const u32 bits = std::bit_cast<u32>(x);
+    return (bits & 0x7F800000u) == 0 ? std::bit_cast<float>(bits & 0x80000000u) : x;
+}
+
+inline float bf16_to_float(u16 bits) { return std::bit_cast<float>(static_cast<u32>(bits) << 16); }
+
+// Round to nearest even; NaN becomes the canonical 0x7FFF as PTX specifies for cvt to bf16.
+inline u16 float_to_bf16(float x) {
+    const u32 bits = std::bit_cast<u32>(x);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FFF;
+    return static_cast<u16>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
+}
+
+// 2^x to about one unit in the last place; ex2.approx promises 2^-22 relative.
+inline float exp2_approx(float x) {
+    // NaN fails both comparisons' true arms and is put back at the end.
+    const float clamped = x > -150.0f ? (x < 129.0f ? x : 129.0f) : -150.0f;
+    const float n = std::nearbyintf(clamped);
+    const float r = clamped - n;
+    float p = 1.5353362e-4f;
+    p = __builtin_fmaf(p, r, 1.3398874e-3f);
+    p = __builtin_fmaf(p, r, 9.6184373e-3f);
+    p = __builtin_fmaf(p, r, 5.5503324e-2f);
+    p = __builtin_fmaf(p, r, 2.4022648e-1f);
+    p = __builtin_fmaf(p, r, 6.9314720e-1f);
+    p = __builtin_fmaf(p, r, 1.0f);
+    const i32 e = static_cast<i32>(n);
+    const i32 half = e / 2;
+    const float s1 = std::bit_cast<float>(static_cast<u32>(half + 127) << 23);
+    const float s2 = std::bit_cast<float>(static_cast<u32>(e - half + 127) << 23);
+    const float y = p * s1 * s2;
+    return x != x ? x : y;
+}
+
+}  // namespace ptxm

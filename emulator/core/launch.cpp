@@ -1,0 +1,159 @@
+// A launch: clusters in order, each built, run and taken down.
+#include <chrono>
+
+#include "machine.hpp"
+
+namespace ptxm {
+namespace {
+
+u32 special_value(Special s, const Launch& launch, const Program& program, const Cta& cta, u32 warp, u32 lane) {
+    const auto& b = launch.block;
+    const auto& g = launch.grid;
+    const auto& c = launch.cluster;
+    const u32 thread = warp * kLanes + lane;
+    switch (s) {
+        case Special::tid_x: return thread % b[0];
+        case Special::tid_y: return thread / b[0] % b[1];
+        case Special::tid_z: return thread / b[0] / b[1];
+        case Special::ntid_x: return b[0];
+        case Special::ntid_y: return b[1];
+        case Special::ntid_z: return b[2];
+        case Special::ctaid_x: return cta.id[0];
+        case Special::ctaid_y: return cta.id[1];
+        case Special::ctaid_z: return cta.id[2];
+        case Special::nctaid_x: return g[0];
+        case Special::nctaid_y: return g[1];
+        case Special::nctaid_z: return g[2];
+        case Special::laneid: return lane;
+        case Special::warpid: return warp;
+        case Special::nwarpid: return (b[0] * b[1] * b[2] + kLanes - 1) / kLanes;
+        case Special::lanemask_eq: return 1u << lane;
+        case Special::lanemask_lt: return (1u << lane) - 1;
+        case Special::lanemask_le: return (2u << lane) - 1;
+        case Special::lanemask_gt: return ~((2u << lane) - 1);
+        case Special::lanemask_ge: return ~((1u << lane) - 1);
+        case Special::cluster_ctarank: return cta.rank;
+        case Special::cluster_nctarank: return c[0] * c[1] * c[2];
+        case Special::cluster_ctaid_x: return cta.id[0] % c[0];
+        case Special::cluster_ctaid_y: return cta.id[1] % c[1];
+        case Special::cluster_ctaid_z: return cta.id[2] % c[2];
+        case Special::cluster_nctaid_x: return c[0];
+        case Special::cluster_nctaid_y: return c[1];
+        case Special::cluster_nctaid_z: return c[2];
+        case Special::clusterid_x: return cta.id[0] / c[0];
+        case Special::clusterid_y: return cta.id[1] / c[1];
+        case Special::clusterid_z: return cta.id[2] / c[2];
+        case Special::nclusterid_x: return g[0] / c[0];
+        case Special::nclusterid_y: return g[1] / c[1];
+        case Special::nclusterid_z: return g[2] / c[2];
+        case Special::dynamic_smem_size: return launch.dynamic_shared;
+        case Special::total_smem_size: return program.shared_static + launch.dynamic_shared;
+        case Special::smid: return 0;
+        case Special::nsmid: return 148;
+        case Special::gridid: return 1;
+        case Special::warp_size: return kLanes;
+    }
+    return 0;
+}
+
+void fill_constants(Warp& w, const Program& program, const Launch& launch) {
+    for (const ConstRecord& c : program.consts) {
+        const i32 unit = static_cast<i32>(c.unit);
+        w.initialised[c.unit] = kFullMask;
+        for (u32 l = 0; l < kLanes; ++l) {
+            switch (static_cast<ConstKind>(c.kind)) {
+                case ConstKind::bits32: w.reg<u32>(unit)[l] = static_cast<u32>(c.bits); break;
+                case ConstKind::bits64: w.reg<u64>(unit)[l] = c.bits; break;
+                case ConstKind::shared32: w.reg<u32>(unit)[l] = w.cta->shared_address(static_cast<u32>(c.bits)); break;
+                case ConstKind::shared64: w.reg<u64>(unit)[l] = w.cta->shared_address(static_cast<u32>(c.bits)); break;
+                case ConstKind::special: w.reg<u32>(unit)[l] = special_value(static_cast<Special>(c.special), launch, program, *w.cta, w.index, l); break;
+                case ConstKind::pred: w.pred(unit) = c.bits ? kFullMask : 0; break;
+            }
+        }
+    }
+}
+
+void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& program, const Launch& launch) {
+    Cluster& cluster = *cta.cluster;
+    w.cta = &cta;
+    w.program = &program;
+    w.index = index;
+    const u32 lanes = std::min(kLanes, threads - index * kLanes);
+    w.live = lanes == kLanes ? kFullMask : (1u << lanes) - 1;
+    const std::size_t bytes = std::size_t{program.units} * kUnitBytes;
+    w.register_file = std::make_unique<u8[]>(bytes + 64);
+    w.registers = reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(w.register_file.get()) + 63) & ~std::uintptr_t{63});
+    w.initialised.assign(program.units, 0);
+    w.local.resize(std::size_t{kLanes} * program.local_bytes);
+    Fragment f;
+    f.mask = w.live;
+    w.fragments.push_back(f);
+    const auto agent = [&](AgentKind kind) { return cluster.new_agent({kind, static_cast<u16>(cta.rank), static_cast<u16>(index), 0}); };
+    const AgentId self = agent(AgentKind::warp), ld = agent(AgentKind::tmem_ld), st = agent(AgentKind::tmem_st);
+    w.clocks.begin(self, ld, st, agent(AgentKind::tensor));
+    w.time = index;
+    fill_constants(w, program, launch);
+}
+
+std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& first) {
+    const Launch& launch = *m.launch;
+    const Program& program = *m.program;
+    auto cluster = std::make_unique<Cluster>();
+    cluster->machine = &m;
+    const auto& c = launch.cluster;
+    const u32 threads = launch.block[0] * launch.block[1] * launch.block[2];
+    for (u32 z = 0; z < c[2]; ++z) {
+        for (u32 y = 0; y < c[1]; ++y) {
+            for (u32 x = 0; x < c[0]; ++x) {
+                auto cta = std::make_unique<Cta>();
+                cta->cluster = cluster.get();
+                cta->rank = static_cast<u32>(cluster->ctas.size());
+                cta->id = {first[0] + x, first[1] + y, first[2] + z};
+                cta->linear = (cta->id[2] * launch.grid[1] + cta->id[1]) * launch.grid[0] + cta->id[0];
+                const u32 bytes = kSharedStart + program.shared_static + launch.dynamic_shared;
+                cta->shared.resize(bytes);
+                cta->shared_shadow = std::make_unique<LinearShadow>(bytes);
+                cta->warps.resize((threads + kLanes - 1) / kLanes);
+                cluster->ctas.push_back(std::move(cta));
+            }
+        }
+    }
+    for (auto& cta : cluster->ctas) {
+        for (u32 k = 0; k < cta->warps.size(); ++k) start_warp(*cta, cta->warps[k], k, threads, program, launch);
+        cluster->live_warps += static_cast<u32>(cta->warps.size());
+    }
+    return cluster;
+}
+
+}  // namespace
+
+void Machine::run(const Program& p, const Launch& l) {
+    program = &p;
+    launch = &l;
+    findings.clear();
+    stats = Stats{};
+    sequence = 0;
+    running = nullptr;
+    random.seed(seed);
+    global.begin_launch();
+    const auto start = std::chrono::steady_clock::now();
+    std::unique_ptr<Cluster> cluster;
+    try {
+        bool going = true;
+        for (u32 z = 0; z < l.grid[2] && going; z += l.cluster[2]) {
+            for (u32 y = 0; y < l.grid[1] && going; y += l.cluster[1]) {
+                for (u32 x = 0; x < l.grid[0] && going; x += l.cluster[0]) {
+                    running = nullptr;
+                    cluster = make_cluster(*this, {x, y, z});
+                    going = run_cluster(*cluster);
+                }
+            }
+        }
+    } catch (const Fault& fault) {
+        report(running, fault.rule, fault.what(), running && running->live && !running->fragments.empty() ? running->pc() : -1);
+    }
+    running = nullptr;
+    stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace ptxm

@@ -1,0 +1,213 @@
+// mbarrier: phase, pending count, tx-count (PTX ISA 9.7.13.15).
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr i64 kMaxTx = (1 << 20) - 1;
+
+void wake_waiters(Cta& cta, u32 offset) {
+    const u32 address = cta.shared_address(offset);
+    for (auto& c : cta.cluster->ctas) {
+        for (Warp& w : c->warps) {
+            for (Fragment& f : w.fragments) {
+                if (f.wait != Wait::mbarrier || f.wait_mbar != address) continue;
+                f.wait = Wait::none;
+                f.wait_over = true;
+                if (!f.wait_relaxed) w.clocks.acquire(cta.mbarriers.at(offset).completed);
+                w.time = std::max(w.time, cta.cluster->now);
+            }
+        }
+    }
+}
+
+void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
+    if (bar.pending != 0 || bar.tx != 0) return;
+    Machine& m = *cta.cluster->machine;
+    if (bar.in_flight)
+        m.report(nullptr, "mbarrier-early-completion", format("the mbarrier at shared 0x%x completes phase %u with %u bulk copies of that phase still in flight: expect_tx announced too few bytes", offset, bar.phase, bar.in_flight), pc, bar.init_pc);
+    bar.phase += 1;
+    bar.pending = bar.expected;
+    bar.in_flight = 0;
+    bar.completed = std::move(bar.arriving);
+    bar.arriving = Message{};
+    if (bar.has_agent) {
+        bar.completed.generic.raise(bar.agent, bar.phase);
+        bar.completed.async.raise(bar.agent, bar.phase);
+    }
+    wake_waiters(cta, offset);
+}
+
+struct Target {
+    Cta* cta;
+    u32 offset;
+    Mbarrier* bar;
+};
+
+Target target_of(Warp& w, u64 address, const char* what) {
+    if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
+    const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, what);
+    if (ref.offset % 8) throw Fault("misaligned", format("%s at shared 0x%x: an mbarrier is 8-byte aligned", what, ref.offset));
+    auto it = ref.cta->mbarriers.find(ref.offset);
+    if (it == ref.cta->mbarriers.end()) throw Fault("mbarrier-uninitialised", format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
+    return {ref.cta, ref.offset, &it->second};
+}
+
+u64 lane_address(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
+    const u64 base = width == 64 ? w.reg<u64>(unit)[lane] : w.reg<u32>(unit)[lane];
+    return base + static_cast<u64>(offset);
+}
+
+Flow init(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        u64 address = lane_address(w, o[0], i.width_src, l, i.immediate);
+        if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
+        const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "mbarrier.init");
+        if (ref.offset % 8) throw Fault("misaligned", format("mbarrier.init at shared 0x%x: an mbarrier is 8-byte aligned", ref.offset));
+        const u32 count = w.reg<u32>(o[1])[l];
+        if (count == 0 || count >= 1u << 20) throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
+        if (ref.cta->mbarriers.count(ref.offset)) throw Fault("mbarrier-reinitialised", format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", ref.offset));
+        Mbarrier bar;
+        bar.expected = bar.pending = count;
+        bar.init_pc = w.pc();
+        bar.init = Access{w.clocks.epoch(), static_cast<u32>(w.pc()), w.clocks.self, 0xF};
+        ref.cta->mbarriers.emplace(ref.offset, std::move(bar));
+    }
+    return Flow::next;
+}
+
+Flow inval(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        Target t = target_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.inval");
+        check_mbarrier_visible(w, *t.bar, false);
+        if (t.bar->in_flight) machine_of(w).report(&w, "mbarrier-inval-in-flight", format("mbarrier.inval at shared 0x%x with bulk copies in flight", t.offset), w.pc(), t.bar->init_pc);
+        t.cta->mbarriers.erase(t.offset);
+    }
+    return Flow::next;
+}
+
+// Operands: [state], address, [tx bytes | count]. Every active lane arrives.
+Flow arrive(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const i32* s = o + i.n_dst;
+    const bool relaxed = i.mods & kMbarRelaxed;
+    const Message message = relaxed ? Message{} : w.clocks.release();
+    w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        Target t = target_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive");
+        check_mbarrier_visible(w, *t.bar, false);
+        if (i.n_dst && o[0] >= 0) w.reg<u64>(o[0])[l] = t.bar->phase;
+        u32 count = 1;
+        if (i.mods & kMbarExpectTx) t.bar->tx += w.reg<u32>(s[1])[l];
+        else if (i.n_src > 1) count = w.reg<u32>(s[1])[l];
+        if (t.bar->tx > kMaxTx) throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at shared 0x%x exceeds 2^20-1", t.offset));
+        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, relaxed ? nullptr : &message);
+    }
+    return Flow::next;
+}
+
+Flow expect_tx(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        Target t = target_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.expect_tx");
+        check_mbarrier_visible(w, *t.bar, false);
+        t.bar->tx += w.reg<u32>(o[1])[l];
+    }
+    return Flow::next;
+}
+
+// test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
+// completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll.
+Flow wait(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    // Suspended until its phase completed: true even if the barrier has moved on since.
+    if (w.fragment().wait_over) {
+        w.fragment().wait_over = false;
+        w.pred(o[0]) |= mask;
+        return Flow::next;
+    }
+    u32 done = 0;
+    u64 address = 0, blocked_on = 0;
+    bool same = true;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        address = lane_address(w, o[1], i.width_src, l, i.immediate);
+        Target t = target_of(w, address, "mbarrier wait");
+        check_mbarrier_visible(w, *t.bar, false);
+        const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1) : t.bar->phase != w.reg<u64>(o[2])[l];
+        if (complete) {
+            done |= 1u << l;
+            if (!(i.mods & kMbarRelaxed)) w.clocks.acquire(t.bar->completed);
+        } else {
+            const u64 canonical = t.cta->shared_address(t.offset);
+            same = same && (blocked_on == 0 || blocked_on == canonical);
+            blocked_on = canonical;
+        }
+    }
+    machine_of(w).stats.barrier_waits += 1;
+    if (done != mask && done == 0 && same && (i.mods & kMbarBlocking)) {
+        Fragment& f = w.fragment();
+        f.wait = Wait::mbarrier;
+        f.wait_mbar = static_cast<u32>(blocked_on);
+        f.wait_relaxed = i.mods & kMbarRelaxed;
+        f.wait_parity = w.reg<u32>(o[2])[std::countr_zero(mask)];
+        return Flow::stay;
+    }
+    if (done != mask) w.spun = true;
+    w.pred(o[0]) = (w.pred(o[0]) & ~mask) | done;
+    return Flow::next;
+}
+
+}  // namespace
+
+void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
+    Machine& m = machine_of(w);
+    if (!m.checks || bar.init.agent == w.clocks.self) {
+        if (!m.checks || !proxy_async || w.clocks.async.get(bar.init.agent) >= bar.init.clock) return;
+    }
+    if (w.clocks.generic.get(bar.init.agent) < bar.init.clock) {
+        m.report(&w, "mbarrier-race", "an mbarrier is used with no synchronisation after its mbarrier.init by another warp", w.pc(), bar.init_pc);
+    } else if (proxy_async && w.clocks.async.get(bar.init.agent) < bar.init.clock) {
+        m.report_strict(&w, "mbarrier-missing-fence", "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init or fence.proxy.async has made visible to it", w.pc(), bar.init_pc);
+    }
+}
+
+Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what) { return *target_of(w, address, what).bar; }
+
+void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, const Message* message) {
+    const i32 pc = w ? w->pc() : -1;
+    if (count > bar.pending) {
+        cta.cluster->machine->report(w, "mbarrier-over-arrival", format("%u arrivals on the mbarrier at shared 0x%x, which still expects %u in phase %u", count, offset, bar.pending, bar.phase), pc, bar.init_pc);
+        throw Fault("mbarrier-over-arrival", format("the mbarrier at shared 0x%x received more arrivals than its count of %u", offset, bar.expected));
+    }
+    bar.pending -= count;
+    if (message) bar.arriving.join(*message);
+    settle_phase(cta, offset, bar, pc);
+}
+
+void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 issued_phase, i32 pc) {
+    if (bar.phase == issued_phase && bar.in_flight) bar.in_flight -= 1;
+    bar.tx -= bytes;
+    if (bar.tx < -kMaxTx) throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at shared 0x%x fell below -(2^20-1)", offset));
+    settle_phase(cta, offset, bar, pc);
+}
+
+Handler bind_mbarrier(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::mbar_init: return init;
+        case Op::mbar_inval: return inval;
+        case Op::mbar_arrive: return arrive;
+        case Op::mbar_expect_tx: return expect_tx;
+        case Op::mbar_wait: return wait;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

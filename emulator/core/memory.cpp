@@ -1,0 +1,57 @@
+#include "memory.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace ptxm {
+
+std::string format(const char* fmt, ...) {
+    char buffer[1024];
+    va_list args;
+    va_start(args, fmt);
+    std::vsnprintf(buffer, sizeof buffer, fmt, args);
+    va_end(args);
+    return buffer;
+}
+
+u64 GlobalMemory::allocate(u64 size, std::string name) {
+    const u64 base = (next_ + 255) / 256 * 256;
+    next_ = base + size + kAllocationGap;
+    Allocation a;
+    a.base = base;
+    a.size = size;
+    a.name = std::move(name);
+    a.data = std::make_unique<u8[]>(size);
+    allocations_.emplace(base, std::move(a));
+    return base;
+}
+
+void GlobalMemory::release(u64 address) {
+    last_ = nullptr;
+    if (allocations_.erase(address) == 0) throw std::invalid_argument(format("no allocation starts at 0x%llx", (unsigned long long)address));
+}
+
+Allocation* GlobalMemory::find(u64 address, u64 size) {
+    const auto holds = [&](const Allocation& a) { return address >= a.base && size <= a.size && address - a.base <= a.size - size; };
+    if (last_ && holds(*last_)) return last_;
+    auto it = allocations_.upper_bound(address);
+    if (it == allocations_.begin()) return nullptr;
+    --it;
+    if (!holds(it->second)) return nullptr;
+    return last_ = &it->second;
+}
+
+std::string GlobalMemory::describe(u64 address) const {
+    auto it = allocations_.upper_bound(address);
+    if (it == allocations_.begin()) return "below every allocation";
+    --it;
+    const Allocation& a = it->second;
+    if (address - a.base < a.size) return format("starts %llu bytes into '%s' of %llu bytes and runs past its end", (unsigned long long)(address - a.base), a.name.c_str(), (unsigned long long)a.size);
+    return format("%llu bytes past the end of '%s' of %llu bytes", (unsigned long long)(address - a.base - a.size), a.name.c_str(), (unsigned long long)a.size);
+}
+
+void GlobalMemory::begin_launch() {
+    for (auto& [base, a] : allocations_) a.shadow.reset();
+}
+
+}  // namespace ptxm

@@ -1,0 +1,247 @@
+// ld, st, cvta: the generic proxy.
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+
+SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
+    const u32 rank = address >> kSharedRankShift, offset = address & kSharedOffsetMask;
+    Cluster& cluster = *w.cta->cluster;
+    if (rank >= cluster.ctas.size()) throw Fault("shared-out-of-bounds", format("%s at shared address 0x%x names CTA rank %u of a cluster of %zu", what, address, rank, cluster.ctas.size()));
+    Cta& cta = *cluster.ctas[rank];
+    if (offset < kSharedStart || u64{offset} + size > cta.shared.size())
+        throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; the CTA has [0x%x, 0x%zx)", what, size, address, kSharedStart, cta.shared.size()));
+    return {&cta, offset};
+}
+
+Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
+    GlobalMemory& memory = machine_of(w).global;
+    if (Allocation* a = memory.find(address, size)) return *a;
+    throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size, (unsigned long long)address, memory.describe(address).c_str()));
+}
+
+u8* resolve_param(Warp& w, u64 offset, u64 size) {
+    const Launch& launch = *machine_of(w).launch;
+    if (offset + size > launch.params.size()) throw Fault("param-out-of-bounds", format("access of %llu bytes at parameter byte %llu of %zu", (unsigned long long)size, (unsigned long long)offset, launch.params.size()));
+    return const_cast<u8*>(launch.params.data() + offset);
+}
+
+namespace {
+
+u32 element_bytes(Ty ty) {
+    switch (ty) {
+        case Ty::b8: case Ty::u8_: case Ty::s8: return 1;
+        case Ty::b16: case Ty::u16_: case Ty::s16: case Ty::f16: case Ty::bf16: return 2;
+        case Ty::b64: case Ty::u64_: case Ty::s64: case Ty::f64: case Ty::f32x2: return 8;
+        case Ty::b128: return 16;
+        default: return 4;
+    }
+}
+
+bool sign_extends(Ty ty) { return ty == Ty::s8 || ty == Ty::s16 || ty == Ty::s32; }
+
+struct Addresses {
+    u64 at[kLanes];
+};
+
+Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset) {
+    Addresses a;
+    if (width == 64) {
+        const u64* base = w.reg<u64>(unit);
+        for (u32 l = 0; l < kLanes; ++l) a.at[l] = base[l] + static_cast<u64>(offset);
+    } else {
+        const u32* base = w.reg<u32>(unit);
+        for (u32 l = 0; l < kLanes; ++l) a.at[l] = base[l] + static_cast<u32>(offset);
+    }
+    return a;
+}
+
+void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
+    u64 low = 0;
+    for (u32 l = 0; l < kLanes; ++l)
+        if (mask >> l & 1) low |= a.at[l];
+    if (low & (size - 1)) {
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && (a.at[l] & (size - 1)))
+                throw Fault("misaligned", format("%s of %u bytes at 0x%llx (lane %u) is not aligned to its size", what, size, (unsigned long long)a.at[l], l));
+    }
+}
+
+// Adjacent or equal lane ranges are checked as one: a warp-wide vector access is one run.
+template <class Touch>
+void each_run(const Addresses& a, u32 mask, u32 size, Touch touch) {
+    u64 start = 0, end = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 at = a.at[l];
+        if (end != 0 && at >= start && at + size <= end) continue;
+        if (end != 0 && at == end) {
+            end += size;
+            continue;
+        }
+        if (end != 0) touch(start, static_cast<u32>(end - start));
+        start = at;
+        end = at + size;
+    }
+    if (end != 0) touch(start, static_cast<u32>(end - start));
+}
+
+Space window_of(u64 address) {
+    switch (address & kWindowMask) {
+        case kSharedWindow: return Space::shared_cluster;
+        case kLocalWindow: return Space::local;
+        case kParamWindow: return Space::param;
+        default: return Space::global;
+    }
+}
+
+// Points each active lane at its bytes, after bounds, alignment and conflict checks.
+void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes]) {
+    const char* what = write ? "store" : "load";
+    const Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
+    if (space == Space::generic) {
+        const u32 first = static_cast<u32>(std::countr_zero(mask));
+        space = window_of(a.at[first]);
+        u32 same = 0;
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && window_of(a.at[l]) == space) same |= 1u << l;
+        if (same != mask) {
+            resolve_lanes(w, Space::generic, a, mask & ~same, size, write, pointers);
+            mask = same;
+        }
+        if (space != Space::global)
+            for (u32 l = 0; l < kLanes; ++l) a.at[l] &= ~kWindowMask;
+    }
+    check_alignment(a, mask, size, what);
+    switch (space) {
+        case Space::shared: case Space::shared_cluster: {
+            for (u32 l = 0; l < kLanes; ++l) {
+                if (!(mask >> l & 1)) continue;
+                const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
+                if (space == Space::shared && ref.cta != w.cta) throw Fault("shared-out-of-bounds", format("%s through .shared::cta at 0x%llx, which lies in another CTA", what, (unsigned long long)a.at[l]));
+                pointers[l] = ref.cta->shared.data() + ref.offset;
+            }
+            each_run(a, mask, size, [&](u64 at, u32 n) {
+                touch_shared(*w.cta->cluster->ctas[at >> kSharedRankShift], w, static_cast<u32>(at) & kSharedOffsetMask, n, who, false);
+            });
+            break;
+        }
+        case Space::global: case Space::constant: {
+            for (u32 l = 0; l < kLanes; ++l) {
+                if (!(mask >> l & 1)) continue;
+                Allocation& allocation = resolve_global(w, a.at[l], size, what);
+                pointers[l] = allocation.data.get() + (a.at[l] - allocation.base);
+            }
+            each_run(a, mask, size, [&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
+            break;
+        }
+        case Space::param:
+            for (u32 l = 0; l < kLanes; ++l)
+                if (mask >> l & 1) pointers[l] = resolve_param(w, a.at[l], size);
+            break;
+        case Space::local:
+            for (u32 l = 0; l < kLanes; ++l) {
+                if (!(mask >> l & 1)) continue;
+                if (a.at[l] + size > w.program->local_bytes) throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size, (unsigned long long)a.at[l], w.program->local_bytes));
+                pointers[l] = w.local.data() + u64{l} * w.program->local_bytes + a.at[l];
+            }
+            break;
+        default: throw Fault("internal", "unresolved address space");
+    }
+}
+
+Space space_of(const Inst& i) { return static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift); }
+
+template <class R>
+void load_lanes(Warp& w, i32 unit, u8* const (&pointers)[kLanes], u32 mask, u32 offset, u32 bytes, bool sign) {
+    R* d = w.reg<R>(unit);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        R value{};
+        if (bytes >= sizeof(R)) {
+            std::memcpy(&value, pointers[l] + offset, sizeof(R));
+        } else {
+            u64 raw = 0;
+            std::memcpy(&raw, pointers[l] + offset, bytes);
+            const u32 shift = 64 - 8 * bytes;
+            value = static_cast<R>(sign ? static_cast<u64>(static_cast<i64>(raw << shift) >> shift) : raw);
+        }
+        d[l] = value;
+    }
+}
+
+Flow ld(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const Ty ty = static_cast<Ty>(i.type);
+    const u32 bytes = element_bytes(ty);
+    Addresses a = lane_addresses(w, o[i.n_dst], i.width_src, i.immediate);
+    u8* pointers[kLanes];
+    resolve_lanes(w, space_of(i), a, mask, bytes * i.n_dst, false, pointers);
+    for (u32 k = 0; k < i.n_dst; ++k) {
+        if (o[k] < 0) continue;
+        switch (i.width_dst) {
+            case 16: load_lanes<u16>(w, o[k], pointers, mask, k * bytes, bytes, sign_extends(ty)); break;
+            case 32: load_lanes<u32>(w, o[k], pointers, mask, k * bytes, bytes, sign_extends(ty)); break;
+            case 64: load_lanes<u64>(w, o[k], pointers, mask, k * bytes, bytes, sign_extends(ty)); break;
+            default: load_lanes<unsigned __int128>(w, o[k], pointers, mask, k * bytes, bytes, false); break;
+        }
+    }
+    return Flow::next;
+}
+
+// Sources: the address, then the values. width_dst is the address width, width_src the values'.
+Flow st(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type)), count = i.n_src - 1u;
+    Addresses a = lane_addresses(w, o[0], i.width_dst, i.immediate);
+    u8* pointers[kLanes];
+    const Space space = space_of(i);
+    if (space == Space::param) throw Fault("param-store", "store to a kernel parameter");
+    resolve_lanes(w, space, a, mask, bytes * count, true, pointers);
+    for (u32 k = 0; k < count; ++k) {
+        const u8* values = w.reg<u8>(o[1 + k]);
+        const u32 stride = i.width_src / 8;
+        for (u32 l = 0; l < kLanes; ++l)
+            if (mask >> l & 1) std::memcpy(pointers[l] + k * bytes, values + l * stride, bytes);
+    }
+    return Flow::next;
+}
+
+u64 window_base(Space space) {
+    switch (space) {
+        case Space::shared: case Space::shared_cluster: return kSharedWindow;
+        case Space::local: return kLocalWindow;
+        case Space::param: return kParamWindow;
+        default: return 0;
+    }
+}
+
+Flow cvta(Warp& w, const Inst& i, u32 mask) {
+    const u64 base = window_base(space_of(i));
+    return unary<u64, u64>(w, i, mask, [base](u64 a) { return base + a; });
+}
+
+Flow cvta_to(Warp& w, const Inst& i, u32 mask) {
+    const Space space = space_of(i);
+    const u64 base = window_base(space);
+    if (base) {
+        const u64* a = w.reg<u64>(w.ops(i)[1]);
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && (a[l] & kWindowMask) != base) throw Fault("address-space", format("cvta.to of 0x%llx, which is not in that window", (unsigned long long)a[l]));
+    }
+    return unary<u64, u64>(w, i, mask, [base](u64 a) { return a - base; });
+}
+
+}  // namespace
+
+Handler bind_memory(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::ld: return ld;
+        case Op::st: return st;
+        case Op::cvta: return cvta;
+        case Op::cvta_to: return cvta_to;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,141 @@
+// The nanobind face of the core: programs in, launches run, findings out.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "machine.hpp"
+
+namespace nb = nanobind;
+using namespace ptxm;
+
+namespace {
+
+template <class T>
+std::vector<T> records(const nb::bytes& raw) {
+    if (raw.size() % sizeof(T)) throw std::invalid_argument("record table of a wrong size");
+    std::vector<T> out(raw.size() / sizeof(T));
+    std::memcpy(out.data(), raw.data(), raw.size());
+    return out;
+}
+
+Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb::bytes& consts, u32 units, u32 shared_static, u32 local_bytes, u32 param_bytes) {
+    Program p;
+    for (const InstRecord& r : records<InstRecord>(insts)) {
+        Inst i;
+        static_cast<InstRecord&>(i) = r;
+        i.handler = bind_handler(r);
+        p.insts.push_back(i);
+    }
+    p.operands = records<i32>(operands);
+    p.consts = records<ConstRecord>(consts);
+    p.units = units;
+    p.shared_static = shared_static;
+    p.local_bytes = local_bytes;
+    p.param_bytes = param_bytes;
+    return p;
+}
+
+void write_memory(Machine& m, u64 address, const nb::bytes& data) {
+    Allocation* a = m.global.find(address, data.size());
+    if (!a) throw std::out_of_range(format("write of %zu bytes at 0x%llx: %s", data.size(), (unsigned long long)address, m.global.describe(address).c_str()));
+    std::memcpy(a->data.get() + (address - a->base), data.data(), data.size());
+}
+
+nb::bytes read_memory(Machine& m, u64 address, u64 size) {
+    Allocation* a = m.global.find(address, size);
+    if (!a) throw std::out_of_range(format("read of %llu bytes at 0x%llx: %s", (unsigned long long)size, (unsigned long long)address, m.global.describe(address).c_str()));
+    return nb::bytes(reinterpret_cast<const char*>(a->data.get() + (address - a->base)), size);
+}
+
+nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block, std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params) {
+    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params)};
+    {
+        nb::gil_scoped_release release;
+        m.run(program, launch);
+    }
+    nb::list out;
+    for (const Finding& f : m.findings.list()) {
+        nb::dict d;
+        d["rule"] = f.rule;
+        d["severity"] = f.severity == Severity::error ? "error" : "warning";
+        d["message"] = f.message;
+        d["pc"] = f.pc;
+        d["other_pc"] = f.other_pc;
+        d["cta"] = f.cta;
+        d["warp"] = f.warp;
+        d["count"] = f.count;
+        d["details"] = f.details;
+        out.append(d);
+    }
+    return out;
+}
+
+nb::dict stats_of(const Machine& m) {
+    nb::dict d;
+    d["warp_instructions"] = m.stats.warp_instructions;
+    d["mma"] = m.stats.mma;
+    d["bulk_loads"] = m.stats.bulk_loads;
+    d["bulk_load_bytes"] = m.stats.bulk_load_bytes;
+    d["async_operations"] = m.stats.async_ops;
+    d["barrier_waits"] = m.stats.barrier_waits;
+    d["seconds"] = m.stats.seconds;
+    return d;
+}
+
+template <class E>
+void add_name(nb::dict& d, const char* name, E value) {
+    std::string n = name;
+    if (n.back() == '_') n.pop_back();
+    d[n.c_str()] = static_cast<u32>(value);
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+    nb::dict ops, specials, types;
+#define PTXM_NAME(name) add_name(ops, #name, Op::name);
+    PTXM_OPS(PTXM_NAME)
+#undef PTXM_NAME
+#define PTXM_NAME(name) add_name(specials, #name, Special::name);
+    PTXM_SPECIALS(PTXM_NAME)
+#undef PTXM_NAME
+    const std::pair<const char*, Ty> type_names[] = {
+        {"none", Ty::none}, {"b8", Ty::b8}, {"u8", Ty::u8_}, {"s8", Ty::s8}, {"b16", Ty::b16}, {"u16", Ty::u16_}, {"s16", Ty::s16},
+        {"f16", Ty::f16}, {"bf16", Ty::bf16}, {"b32", Ty::b32}, {"u32", Ty::u32_}, {"s32", Ty::s32}, {"f32", Ty::f32}, {"b64", Ty::b64},
+        {"u64", Ty::u64_}, {"s64", Ty::s64}, {"f64", Ty::f64}, {"b128", Ty::b128}, {"pred", Ty::pred}, {"f16x2", Ty::f16x2},
+        {"bf16x2", Ty::bf16x2}, {"f32x2", Ty::f32x2}};
+    for (const auto& [name, ty] : type_names) types[name] = static_cast<u32>(ty);
+    nb::dict mods;
+    const std::pair<const char*, u32> mod_names[] = {
+        {"rn", kRn}, {"rz", kRz}, {"rm", kRm}, {"rp", kRp}, {"round_int", kRoundInt}, {"ftz", kFtz}, {"sat", kSat}, {"relu", kRelu},
+        {"nan", kNan}, {"cmp_shift", kCmpShift}, {"bool_shift", kBoolShift}, {"bool_negated", kBoolNegated},
+        {"space_shift", kSpaceShift}, {"bar_arrive_only", kBarArriveOnly}, {"bar_has_count", kBarHasCount},
+        {"mbar_blocking", kMbarBlocking}, {"mbar_parity", kMbarParity}, {"mbar_relaxed", kMbarRelaxed},
+        {"mbar_expect_tx", kMbarExpectTx}, {"shfl_shift", kShflShift}, {"vote_shift", kVoteShift}, {"tma_dim_shift", kTmaDimShift},
+        {"tc_a_tmem", kTcATmem}, {"tc_shape_shift", kTcShapeShift}};
+    for (const auto& [name, value] : mod_names) mods[name] = value;
+    module.attr("MODS") = mods;
+    module.attr("OPS") = ops;
+    module.attr("SPECIALS") = specials;
+    module.attr("TYPES") = types;
+    module.attr("PARAM_WINDOW") = kParamWindow;
+    module.attr("SHARED_START") = kSharedStart;
+
+    nb::class_<Program>(module, "Program")
+        .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"), nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"));
+    nb::class_<Machine>(module, "Machine")
+        .def(nb::init<>())
+        .def_rw("seed", &Machine::seed)
+        .def_rw("checks", &Machine::checks)
+        .def_rw("max_instructions", &Machine::max_instructions)
+        .def_prop_rw("schedule", [](const Machine& m) { return static_cast<u32>(m.schedule); }, [](Machine& m, u32 s) { m.schedule = static_cast<Schedule>(s); })
+        .def_prop_rw("profile", [](const Machine& m) { return static_cast<u32>(m.profile); }, [](Machine& m, u32 p) { m.profile = static_cast<Profile>(p); })
+        .def("allocate", [](Machine& m, u64 size, std::string name) { return m.global.allocate(size, std::move(name)); })
+        .def("release", [](Machine& m, u64 address) { m.global.release(address); })
+        .def("write", &write_memory)
+        .def("read", &read_memory)
+        .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"), nb::arg("dynamic_shared"), nb::arg("params"))
+        .def_prop_ro("stats", &stats_of);
+}

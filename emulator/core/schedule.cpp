@@ -1,0 +1,220 @@
+// Who runs next. Warps take turns in virtual time, one tick an instruction; asynchronous work completes by the schedule:
+//   realistic  at a latency that resembles the machine's
+//   early      when it is issued
+//   late       only when no warp can go on
+//   random     any legal order and moment, and warps in any order, under the seed
+#include <limits>
+
+#include "handlers.hpp"
+#include "machine.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u32 kSlice = 64;
+// Warp instructions without an arrival, a completion or an exit before polling counts as livelock.
+constexpr u64 kLivelock = 20'000'000;
+
+u64 pick(Machine& m, u64 n) { return m.random() % n; }
+
+bool is_head(const Cluster& cluster, const AsyncOp& op) {
+    if (!op.tensor) return true;
+    for (const AsyncOp& other : cluster.pending)
+        if (other.tensor && other.cta == op.cta && other.sequence < op.sequence) return false;
+    return true;
+}
+
+// The pending operation to complete now, or -1. `forced`: no warp can run, so something must.
+i64 due(Cluster& cluster, u64 now, bool forced) {
+    Machine& m = *cluster.machine;
+    std::vector<u32> heads;
+    for (u32 k = 0; k < cluster.pending.size(); ++k)
+        if (is_head(cluster, cluster.pending[k])) heads.push_back(k);
+    if (heads.empty()) return -1;
+    if (m.schedule == Schedule::random) {
+        if (!forced && pick(m, 4) != 0) return -1;
+        return heads[pick(m, heads.size())];
+    }
+    if (m.schedule == Schedule::late && !forced) return -1;
+    u32 best = heads[0];
+    for (u32 k : heads) {
+        const AsyncOp &a = cluster.pending[k], &b = cluster.pending[best];
+        if (a.time < b.time || (a.time == b.time && a.sequence < b.sequence)) best = k;
+    }
+    if (!forced && m.schedule == Schedule::realistic && cluster.pending[best].time > now) return -1;
+    return best;
+}
+
+void complete(Cluster& cluster, u32 index) {
+    AsyncOp op = std::move(cluster.pending[index]);
+    cluster.pending.erase(cluster.pending.begin() + index);
+    cluster.now = std::max(cluster.now, op.time);
+    cluster.progress = cluster.machine->stats.warp_instructions;
+    op.complete();
+}
+
+bool ready(const Warp& w) {
+    for (const Fragment& f : w.fragments)
+        if (f.wait == Wait::none) return true;
+    return false;
+}
+
+Warp* next_warp(Cluster& cluster) {
+    Machine& m = *cluster.machine;
+    Warp* best = nullptr;
+    u64 candidates = 0;
+    for (auto& cta : cluster.ctas) {
+        for (Warp& w : cta->warps) {
+            if (!w.live || !ready(w)) continue;
+            if (m.schedule == Schedule::random) {
+                if (pick(m, ++candidates) == 0) best = &w;
+            } else if (!best || w.time < best->time) {
+                best = &w;
+            }
+        }
+    }
+    return best;
+}
+
+void check_sources(Warp& w, const Inst& i, u32 mask) {
+    const i32* s = w.ops(i) + i.n_dst;
+    for (u32 k = 0; k < i.n_src; ++k) {
+        if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
+        machine_of(w).report(&w, "uninitialised-register", format("source operand %u is read in lanes 0x%08x before anything was written to it", k + 1, mask & ~w.initialised[static_cast<u32>(s[k])]), w.pc());
+    }
+}
+
+void mark_destinations(Warp& w, const Inst& i, u32 mask) {
+    const i32* d = w.ops(i);
+    for (u32 k = 0; k < i.n_dst; ++k)
+        if (d[k] >= 0) w.initialised[static_cast<u32>(d[k])] |= mask;
+}
+
+// One instruction of the current fragment. False when the fragment cannot go on (it waits, split, joined or exited).
+bool step(Warp& w, bool checks) {
+    Fragment& f = w.fragment();
+    if (f.pc == f.join_pc) {
+        reach_join(w);
+        return false;
+    }
+    const Inst& i = w.program->insts[static_cast<u32>(f.pc)];
+    u32 mask = f.mask;
+    if (i.guard >= 0) {
+        if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)])) machine_of(w).report(&w, "uninitialised-register", "the guard predicate is read before anything was written to it", f.pc);
+        const u32 p = w.pred(i.guard);
+        mask &= i.guard_negated ? ~p : p;
+        if (mask == 0) {
+            f.pc += 1;
+            return true;
+        }
+    }
+    if (i.aligned) {
+        if (i.guard >= 0 && mask != f.mask) throw Fault("nonconvergent-aligned", format("an .aligned instruction is predicated off in lanes 0x%08x of its warp", f.mask & ~mask));
+        if (!converge(w, w.live)) return false;
+        mask = w.fragment().mask;
+    }
+    if (checks) check_sources(w, i, mask);
+    const Flow flow = i.handler(w, i, mask);
+    if (flow != Flow::next) return flow == Flow::jump;
+    Fragment& after = w.fragment();
+    if (checks) mark_destinations(w, i, i.aligned ? mask : after.mask & (i.guard >= 0 ? mask : after.mask));
+    after.pc += 1;
+    return true;
+}
+
+void choose_fragment(Warp& w) {
+    Machine& m = machine_of(w);
+    const u32 n = static_cast<u32>(w.fragments.size());
+    const u32 start = m.schedule == Schedule::random ? static_cast<u32>(pick(m, n)) : w.current + (n > 1);
+    for (u32 k = 0; k < n; ++k) {
+        const u32 index = (start + k) % n;
+        if (w.fragments[index].wait == Wait::none) {
+            w.current = index;
+            return;
+        }
+    }
+}
+
+void run_slice(Warp& w) {
+    Machine& m = machine_of(w);
+    const bool checks = m.checks;
+    u32 budget = m.schedule == Schedule::random ? 1 + static_cast<u32>(pick(m, kSlice)) : kSlice;
+    choose_fragment(w);
+    w.spun = false;
+    const u64 before = m.stats.warp_instructions;
+    while (budget-- > 0) {
+        w.time += 1;
+        m.stats.warp_instructions += 1;
+        if (!step(w, checks)) break;
+        if (w.spun) break;
+    }
+    if (m.stats.warp_instructions - before > 0 && w.spun) w.time += 32;
+    if (m.stats.warp_instructions > m.max_instructions) throw Fault("instruction-limit", format("the launch executed more than %llu warp instructions", (unsigned long long)m.max_instructions));
+}
+
+void check_exit(Cluster& cluster) {
+    Machine& m = *cluster.machine;
+    for (const AsyncOp& op : cluster.pending)
+        m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight", "the CTA exits before this asynchronous operation is complete", op.pc);
+    cluster.pending.clear();
+    for (auto& cta : cluster.ctas) {
+        const i32 owner = *std::max_element(cta->tmem.owner.begin(), cta->tmem.owner.end());
+        if (owner) m.report(&cta->warps[0], "tmem-leak", "tensor memory allocated here is not deallocated when the CTA exits", owner - 1);
+    }
+}
+
+}  // namespace
+
+void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> complete_fn) {
+    Cta& cta = *w.cta;
+    Cluster& cluster = *cta.cluster;
+    Machine& m = *cluster.machine;
+    AsyncOp op;
+    op.time = w.time + latency;
+    if (tensor) {
+        op.time = std::max(cta.tensor_free, w.time) + latency;
+        cta.tensor_free = op.time;
+    }
+    op.sequence = m.sequence++;
+    op.tensor = tensor;
+    op.cta = cta.rank;
+    op.pc = w.pc();
+    op.warp = w.index;
+    op.complete = std::move(complete_fn);
+    m.stats.async_ops += 1;
+    if (m.schedule == Schedule::early) {
+        cluster.now = std::max(cluster.now, w.time);
+        op.complete();
+        return;
+    }
+    cluster.pending.push_back(std::move(op));
+}
+
+bool run_cluster(Cluster& cluster) {
+    Machine& m = *cluster.machine;
+    while (cluster.live_warps) {
+        Warp* w = next_warp(cluster);
+        const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr);
+        if (op >= 0) {
+            complete(cluster, static_cast<u32>(op));
+            continue;
+        }
+        if (!w) {
+            if (release_joins(cluster)) continue;
+            report_deadlock(cluster, "deadlock");
+            return false;
+        }
+        m.running = w;
+        const u32 live_before = cluster.live_warps;
+        run_slice(*w);
+        if (!w->spun || cluster.live_warps != live_before) cluster.progress = m.stats.warp_instructions;
+        if (m.stats.warp_instructions - cluster.progress > kLivelock && !release_joins(cluster)) {
+            report_deadlock(cluster, "livelock");
+            return false;
+        }
+    }
+    check_exit(cluster);
+    return true;
+}
+
+}  // namespace ptxm

@@ -1,0 +1,297 @@
+"""Building a decoded program: register units, constants, records. The binary layout is that of emulator/core/program.hpp."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from emulator._core import MODS, OPS, SPECIALS, TYPES
+from emulator.ptx import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Module,
+    Negated,
+    Operand,
+    PtxError,
+    Register,
+    Sink,
+    Special,
+    SymbolRef,
+)
+
+INST = struct.Struct("<H6BiBxHIIiiI4xq")
+CONST = struct.Struct("<IBBxxQ")
+CONST_BITS32, CONST_BITS64, CONST_SHARED32, CONST_SHARED64, CONST_SPECIAL, CONST_PRED = range(6)
+SPACES = {"generic": 0, "global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 3, "local": 4, "param": 5, "const": 6}
+
+_WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "f16": 16, "bf16": 16}
+
+
+def width_of(type_name: str) -> int:
+    """Bits of a register of this type; 8-bit values live in 16-bit registers."""
+    if type_name in _WIDTHS:
+        return _WIDTHS[type_name]
+    return max(16, int(type_name[1:]))
+
+
+def units_of(width: int) -> int:
+    return max(1, width // 32)
+
+
+@dataclass
+class Emitted:
+    """One record, its branch target still a body index."""
+
+    op: str
+    type: str
+    type2: str
+    width_dst: int
+    width_src: int
+    dst: list[int]
+    src: list[int]
+    mods: int
+    immediate: int
+    aligned: bool
+    guard: int
+    guard_negated: bool
+    target: int
+    body_index: int
+    line: int
+
+
+@dataclass
+class Symbols:
+    """Where a function's variables live: bytes into shared or local memory, parameters, device addresses."""
+
+    shared: dict[str, int] = field(default_factory=dict)
+    local: dict[str, int] = field(default_factory=dict)
+    param: dict[str, int] = field(default_factory=dict)
+    device: dict[str, int] = field(default_factory=dict)
+
+
+class Builder:
+    """Collects records while the decoders walk a body. One instance a function."""
+
+    def __init__(self, module: Module, function: Function, symbols: Symbols) -> None:
+        self.module = module
+        self.function = function
+        self.symbols = symbols
+        self.emitted: list[Emitted] = []
+        self.units = 0
+        self._registers: dict[str, int] = {}
+        self._consts: dict[tuple[int, int, int], int] = {}
+        self._instruction: Instruction | None = None
+        self._body_index = 0
+
+    # The instruction at hand
+
+    def begin(self, instruction: Instruction, body_index: int) -> None:
+        self._instruction = instruction
+        self._body_index = body_index
+
+    @property
+    def instruction(self) -> Instruction:
+        assert self._instruction is not None
+        return self._instruction
+
+    def fail(self, message: str) -> NoReturn:
+        raise PtxError(message, self.instruction.line, self.instruction.text)
+
+    # Units
+
+    def new_unit(self, width: int) -> int:
+        unit = self.units
+        self.units += units_of(width)
+        return unit
+
+    def register(self, register: Register) -> int:
+        unit = self._registers.get(register.name)
+        if unit is None:
+            unit = self._registers[register.name] = self.new_unit(width_of(register.type))
+        return unit
+
+    def const(self, kind: int, bits: int, special: int = 0) -> int:
+        key = (kind, bits, special)
+        unit = self._consts.get(key)
+        if unit is None:
+            width = 64 if kind in (CONST_BITS64, CONST_SHARED64) else 32
+            unit = self._consts[key] = self.new_unit(width)
+        return unit
+
+    def number(self, value: int, width: int) -> int:
+        if width == 1:
+            return self.const(CONST_PRED, int(value != 0))
+        if width == 64:
+            return self.const(CONST_BITS64, value & 0xFFFF_FFFF_FFFF_FFFF)
+        bits = value & ((1 << width) - 1)
+        # A 16-bit source is read with a 16-bit stride, so both halves of each word carry it.
+        return self.const(CONST_BITS32, bits | bits << 16 if width == 16 else bits)
+
+    def special(self, name: str, width: int) -> int:
+        index = SPECIALS.get("warp_size" if name == "WARP_SZ" else name.lstrip("%").replace(".", "_"))
+        if index is None:
+            self.fail(f"special register {name} is not modelled")
+        if width != 32:
+            self.fail(f"special register {name} is 32 bits wide, the instruction reads {width}")
+        return self.const(CONST_SPECIAL, 0, index)
+
+    def symbol(self, name: str, offset: int, width: int) -> int:
+        """A unit that holds the address of a variable in its own state space."""
+        if name in self.symbols.shared:
+            return self.const(CONST_SHARED64 if width == 64 else CONST_SHARED32, self.symbols.shared[name] + offset)
+        for table in (self.symbols.param, self.symbols.local, self.symbols.device):
+            if name in table:
+                return self.number(table[name] + offset, width)
+        self.fail(f"address of '{name}': functions and variables of this kind are not modelled")
+
+    # Operands
+
+    def dst(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
+        if isinstance(operand, Sink):
+            return -1
+        if not isinstance(operand, Register):
+            self.fail(f"a destination register is expected, not {operand}")
+        self._check_width(operand, type_name, any_width)
+        return self.register(operand)
+
+    def src(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
+        width = width_of(type_name)
+        if isinstance(operand, Register):
+            self._check_width(operand, type_name, any_width)
+            return self.register(operand)
+        if isinstance(operand, Immediate):
+            return self.number(self._immediate_bits(operand, type_name), width)
+        if isinstance(operand, Special):
+            return self.special(operand.name, width)
+        if isinstance(operand, SymbolRef):
+            return self.symbol(operand.name, operand.offset, width)
+        self.fail(f"a source operand of type .{type_name} is expected, not {operand}")
+
+    def pred(self, operand: Operand) -> tuple[int, bool]:
+        """A predicate source and whether it is negated."""
+        if isinstance(operand, Negated):
+            return self.src(operand.register, "pred"), True
+        return self.src(operand, "pred"), False
+
+    def address(self, operand: Operand, space: str) -> tuple[int, int, int]:
+        """(unit, width, constant offset) of an address operand."""
+        if not isinstance(operand, Address):
+            self.fail(f"an address is expected, not {operand}")
+        base = operand.base
+        if isinstance(base, Register):
+            width = width_of(base.type)
+            if width not in (32, 64):
+                self.fail(f"an address register has 32 or 64 bits, {base.name} has {width}")
+            return self.register(base), width, operand.offset
+        width = 32 if space.startswith("shared") else 64
+        if isinstance(base, SymbolRef):
+            return self.symbol(base.name, base.offset + operand.offset, width), width, 0
+        return self.number(base.bits + operand.offset, width), width, 0
+
+    def address_value(self, operand: Operand, space: str, want: int) -> int:
+        """A unit of `want` bits that holds the whole address, with an addition emitted where there is an offset."""
+        unit, width, offset = self.address(operand, space)
+        if width != want:
+            if want != 32:
+                self.fail(f"a {want}-bit address is expected")
+            narrow = self.new_unit(32)
+            self.emit("cvt", "u32", type2="u64", dst=[narrow], src=[unit], width_dst=32, width_src=64)
+            unit = narrow
+        if offset:
+            total = self.new_unit(want)
+            name = f"u{want}"
+            self.emit("add", name, dst=[total], src=[unit, self.number(offset, want)])
+            unit = total
+        return unit
+
+    def _immediate_bits(self, operand: Immediate, type_name: str) -> int:
+        if operand.kind == "int":
+            if type_name in ("f32", "f64"):
+                self.fail(f"integer constant {operand.bits} where .{type_name} is expected")
+            return operand.bits
+        if type_name == "f32" and operand.kind == "f64":
+            value = struct.unpack("<d", struct.pack("<Q", operand.bits))[0]
+            return int(struct.unpack("<I", struct.pack("<f", value))[0])
+        if type_name == "f64" and operand.kind == "f32":
+            value = struct.unpack("<f", struct.pack("<I", operand.bits))[0]
+            return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+        return operand.bits
+
+    def _check_width(self, register: Register, type_name: str, any_width: bool) -> None:
+        have, want = width_of(register.type), width_of(type_name)
+        if have == want or (any_width and have > want and have != 1):
+            return
+        self.fail(f"register {register.name} is .{register.type}, the instruction needs .{type_name}")
+
+    # Records
+
+    def emit(
+        self,
+        op: str,
+        type_name: str = "none",
+        *,
+        dst: list[int] | None = None,
+        src: list[int] | None = None,
+        type2: str = "none",
+        mods: int = 0,
+        immediate: int = 0,
+        aligned: bool = False,
+        target: int = -1,
+        width_dst: int = 0,
+        width_src: int = 0,
+    ) -> None:
+        """Adds one record; widths default to that of the type. `target` is an index into the function's body."""
+        instruction = self.instruction
+        guard, negated = -1, False
+        if instruction.guard is not None:
+            guard, negated = self.register(instruction.guard.register), instruction.guard.negated
+        width = width_of(type_name) if type_name != "none" else 0
+        self.emitted.append(
+            Emitted(
+                op=op,
+                type=type_name,
+                type2=type2,
+                width_dst=width_dst or width,
+                width_src=width_src or width,
+                dst=dst or [],
+                src=src or [],
+                mods=mods,
+                immediate=immediate,
+                aligned=aligned,
+                guard=guard,
+                guard_negated=negated,
+                target=target,
+                body_index=self._body_index,
+                line=instruction.line,
+            )
+        )
+
+    def consts(self) -> bytes:
+        return b"".join(CONST.pack(unit, kind, special, bits) for (kind, bits, special), unit in self._consts.items())
+
+
+def pack_record(e: Emitted, first_operand: int, target: int, reconverge: int) -> bytes:
+    return INST.pack(
+        OPS[e.op],
+        TYPES[e.type],
+        TYPES[e.type2],
+        e.width_dst,
+        e.width_src,
+        len(e.dst),
+        e.aligned,
+        e.guard,
+        e.guard_negated,
+        len(e.src),
+        e.mods,
+        first_operand,
+        target,
+        reconverge,
+        e.line,
+        e.immediate,
+    )
+
+
+__all__ = ["MODS", "SPACES", "Builder", "Symbols", "pack_record", "units_of", "width_of"]

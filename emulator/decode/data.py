@@ -1,0 +1,181 @@
+"""mov, ld, st, cvta, and the warp-wide data instructions (PTX ISA 9.7.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator._core import MODS
+from emulator.decode.builder import SPACES, Builder, width_of
+from emulator.decode.modifiers import Modifiers
+from emulator.ptx import Operand, PredicatePair, Register, Special, Vector
+
+_CLOCKS = {"%clock": 32, "%clock64": 64, "%globaltimer": 64}
+
+
+def mov(b: Builder, m: Modifiers) -> None:
+    type_name = m.type()
+    m.done()
+    d, s = _two(b)
+    if isinstance(s, Special) and s.name in _CLOCKS:
+        b.emit("clock", f"u{_CLOCKS[s.name]}", dst=[b.dst(d, f"u{_CLOCKS[s.name]}")])
+    elif isinstance(d, Vector):
+        part = width_of(type_name) // len(d.items)
+        dst = [b.dst(x, f"b{part}") for x in d.items]
+        b.emit("unpack", f"b{part}", dst=dst, src=[b.src(s, type_name)], width_dst=part, width_src=width_of(type_name))
+    elif isinstance(s, Vector):
+        part = width_of(type_name) // len(s.items)
+        src = [b.src(x, f"b{part}") for x in s.items]
+        b.emit("pack", type_name, dst=[b.dst(d, type_name)], src=src, width_dst=width_of(type_name), width_src=part)
+    else:
+        b.emit("mov", type_name, dst=[b.dst(d, type_name)], src=[b.src(s, type_name)])
+
+
+def _two(b: Builder) -> tuple[Operand, Operand]:
+    if len(b.instruction.operands) != 2:
+        b.fail(f"2 operands are expected, not {len(b.instruction.operands)}")
+    return b.instruction.operands[0], b.instruction.operands[1]
+
+
+_CACHE_HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
+
+
+def _access_modifiers(b: Builder, m: Modifiers) -> tuple[str, int, str]:
+    """Space, vector length and element type; caching hints change no value and are dropped."""
+    m.take("weak")
+    space = m.choose({name: name for name in SPACES if name != "generic"} | {"param::entry": "param"}, "generic")
+    for hint in (*_CACHE_HINTS, "L1::no_allocate", "L1::evict_last", "L1::evict_first", "L2::128B", "L2::256B"):
+        m.take(hint)
+    vector = m.vector()
+    type_name = m.type()
+    m.done()
+    return space, vector, type_name
+
+
+def _items(b: Builder, operand: Operand, vector: int) -> tuple[Operand, ...]:
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(items) != vector:
+        b.fail(f"{vector} registers are expected, not {len(items)}")
+    return items
+
+
+def _register_width(items: tuple[Operand, ...], type_name: str) -> int:
+    for item in items:
+        if isinstance(item, Register):
+            return width_of(item.type)
+    return width_of(type_name)
+
+
+def load(b: Builder, m: Modifiers) -> None:
+    space, vector, type_name = _access_modifiers(b, m)
+    d, source = _two(b)
+    items = _items(b, d, vector)
+    dst = [b.dst(x, type_name, any_width=True) for x in items]
+    unit, width, offset = b.address(source, space)
+    b.emit(
+        "ld",
+        type_name,
+        dst=dst,
+        src=[unit],
+        mods=SPACES[space] << MODS["space_shift"],
+        immediate=offset,
+        width_dst=_register_width(items, type_name),
+        width_src=width,
+    )
+
+
+def store(b: Builder, m: Modifiers) -> None:
+    space, vector, type_name = _access_modifiers(b, m)
+    target, s = _two(b)
+    items = _items(b, s, vector)
+    value_width = _register_width(items, type_name)
+    unit, width, offset = b.address(target, space)
+    src = [unit, *(b.src(x, f"b{value_width}" if isinstance(x, Register) else type_name, any_width=True) for x in items)]
+    b.emit(
+        "st",
+        type_name,
+        src=src,
+        mods=SPACES[space] << MODS["space_shift"],
+        immediate=offset,
+        width_dst=width,
+        width_src=value_width,
+    )
+
+
+def convert_address(b: Builder, m: Modifiers) -> None:
+    op = "cvta_to" if m.take("to") else "cvta"
+    space = m.choose({name: name for name in SPACES if name != "generic"})
+    m.need("u64")
+    m.done()
+    d, s = _two(b)
+    mods = SPACES[space] << MODS["space_shift"]
+    b.emit(op, "u64", dst=[b.dst(d, "u64")], src=[b.src(s, "u64")], mods=mods)
+
+
+def _pair(b: Builder, operand: Operand, first: str, second: str) -> list[int]:
+    if isinstance(operand, PredicatePair):
+        return [b.dst(operand.first, first), b.dst(operand.second, second)]
+    return [b.dst(operand, first), -1]
+
+
+def elect(b: Builder, m: Modifiers) -> None:
+    m.need("sync")
+    m.done()
+    d, members = _two(b)
+    b.emit("elect", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(members, "b32")])
+
+
+_VOTES = {"all": 0, "any": 1, "uni": 2, "ballot": 3}
+
+
+def vote(b: Builder, m: Modifiers) -> None:
+    m.need("sync")
+    mode = m.choose(_VOTES)
+    result = m.type(("pred", "b32"))
+    m.done()
+    if (result == "b32") != (mode == 3):
+        b.fail("vote.ballot gives .b32, the others .pred")
+    if len(b.instruction.operands) != 3:
+        b.fail("3 operands are expected")
+    d, p, members = b.instruction.operands
+    unit, negated = b.pred(p)
+    src = [unit, b.src(members, "b32")]
+    b.emit("vote", result, dst=[b.dst(d, result)], src=src, mods=mode << MODS["vote_shift"], immediate=int(negated))
+
+
+def shuffle(b: Builder, m: Modifiers) -> None:
+    m.need("sync")
+    mode = m.choose({"up": 0, "down": 1, "bfly": 2, "idx": 3})
+    m.need("b32")
+    m.done()
+    if len(b.instruction.operands) != 5:
+        b.fail("5 operands are expected")
+    d, *s = b.instruction.operands
+    b.emit("shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(x, "b32") for x in s], mods=mode << MODS["shfl_shift"])
+
+
+def activemask(b: Builder, m: Modifiers) -> None:
+    m.need("b32")
+    m.done()
+    b.emit("activemask", "b32", dst=[b.dst(b.instruction.operands[0], "b32")])
+
+
+def prefetch(b: Builder, m: Modifiers) -> None:
+    """Changes no state; its address is still an address."""
+    m.need("tensormap")
+    m.done()
+    b.address(b.instruction.operands[0], "generic")
+    b.emit("nop")
+
+
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
+    "mov": mov,
+    "ld": load,
+    "st": store,
+    "cvta": convert_address,
+    "elect": elect,
+    "vote": vote,
+    "shfl": shuffle,
+    "activemask": activemask,
+    "prefetch": prefetch,
+}
+

@@ -1,0 +1,60 @@
+"""Reading an instruction's modifiers: each is taken once, and what is left over is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NoReturn, TypeVar
+
+from emulator._core import TYPES
+from emulator.ptx import Instruction, PtxError
+
+T = TypeVar("T")
+
+
+class Modifiers:
+    def __init__(self, instruction: Instruction) -> None:
+        self._instruction = instruction
+        self._left = list(instruction.modifiers)
+
+    def take(self, *names: str) -> bool:
+        """Takes the first of `names` that is present."""
+        for name in names:
+            if name in self._left:
+                self._left.remove(name)
+                return True
+        return False
+
+    def need(self, *names: str) -> None:
+        for name in names:
+            if not self.take(name):
+                self._fail(f"modifier .{name} is missing")
+
+    def choose(self, table: Mapping[str, T], default: T | None = None) -> T:
+        """Takes the one modifier that is a key of `table`."""
+        for name in self._left:
+            if name in table:
+                self._left.remove(name)
+                return table[name]
+        if default is None:
+            self._fail(f"one of .{', .'.join(table)} is missing")
+        return default
+
+    def type(self, allowed: Iterable[str] | None = None) -> str:
+        """Takes the first type modifier."""
+        for name in self._left:
+            if name in TYPES and name != "none":
+                if allowed is not None and name not in allowed:
+                    self._fail(f"type .{name} is not modelled here")
+                self._left.remove(name)
+                return name
+        self._fail("a type modifier is missing")
+
+    def vector(self) -> int:
+        return self.choose({"v2": 2, "v4": 4, "v8": 8}, 1)
+
+    def done(self) -> None:
+        if self._left:
+            self._fail(f"modifier .{self._left[0]} is unknown or not modelled")
+
+    def _fail(self, message: str) -> NoReturn:
+        raise PtxError(f"{message} in {self._instruction.mnemonic}", self._instruction.line, self._instruction.text)

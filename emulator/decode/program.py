@@ -1,0 +1,130 @@
+"""From an entry function to the tables that the core runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emulator import _core
+from emulator.decode import arithmetic, asynchronous, control, data
+from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
+from emulator.decode.modifiers import Modifiers
+from emulator.ptx import Function, Instruction, Module, PtxError, Variable
+from emulator.ptx.cfg import reconvergence
+
+FORMS = {**arithmetic.FORMS, **data.FORMS, **control.FORMS, **asynchronous.FORMS}
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A program for the core, and what is needed to name its instructions."""
+
+    program: _core.Program
+    sources: tuple[Instruction, ...]  # by pc
+    shared_static: int  # bytes
+    dynamic_align: int  # of the .extern .shared arrays, 1 when there is none
+
+
+def _align(offset: int, alignment: int) -> int:
+    return (offset + alignment - 1) // alignment * alignment
+
+
+def parameter_layout(function: Function) -> tuple[dict[str, int], int]:
+    """Byte offset of each kernel parameter, and the size of all of them."""
+    offsets: dict[str, int] = {}
+    end = 0
+    for parameter in function.params:
+        offsets[parameter.name] = _align(end, parameter.align)
+        end = offsets[parameter.name] + parameter.nbytes
+    return offsets, end
+
+
+def _shared_layout(variables: list[Variable]) -> tuple[dict[str, int], int, int]:
+    """Static arrays one after the other; dynamic (extern, unsized) ones share what follows them."""
+    offsets: dict[str, int] = {}
+    end = _core.SHARED_START
+    for v in variables:
+        if not v.extern:
+            offsets[v.name] = _align(end, v.align)
+            end = offsets[v.name] + v.nbytes
+    dynamic = [v for v in variables if v.extern]
+    alignment = max((v.align for v in dynamic), default=1)
+    if dynamic:
+        end = _align(end, alignment)
+    offsets.update((v.name, end) for v in dynamic)
+    return offsets, end - _core.SHARED_START, alignment
+
+
+def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> tuple[Symbols, int, int, int]:
+    shared = [v for v in (*module.variables.values(), *function.variables.values()) if v.space == "shared"]
+    shared_offsets, shared_bytes, alignment = _shared_layout(shared)
+    local: dict[str, int] = {}
+    local_bytes = 0
+    for v in function.variables.values():
+        if v.space == "local":
+            local[v.name] = _align(local_bytes, v.align)
+            local_bytes = local[v.name] + v.nbytes
+    params, _ = parameter_layout(function)
+    return Symbols(shared_offsets, local, params, dict(device)), shared_bytes, local_bytes, alignment
+
+
+def _decode_body(builder: Builder, function: Function) -> dict[int, int]:
+    """Emits every instruction; returns the pc at which each body index starts, the end included."""
+    start: dict[int, int] = {}
+    for index, instruction in enumerate(function.body):
+        start[index] = len(builder.emitted)
+        builder.begin(instruction, index)
+        form = FORMS.get(instruction.opcode)
+        if form is None:
+            builder.fail(f"instruction {instruction.mnemonic} is not modelled")
+        form(builder, Modifiers(instruction))
+    start[len(function.body)] = len(builder.emitted)
+    return start
+
+
+def _falls_off(function: Function) -> bool:
+    last = function.body[-1]
+    return last.opcode not in ("ret", "exit", "trap") or last.guard is not None or len(function.body) in function.labels.values()
+
+
+def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> tuple[bytes, bytes]:
+    records: list[bytes] = []
+    operands: list[int] = []
+    for e in emitted:
+        target = start[e.target] if e.target >= 0 else -1
+        body_meet = meet[e.body_index] if e.op == "bra" else -1
+        records.append(pack_record(e, len(operands), target, start[body_meet] if body_meet >= 0 else -1))
+        operands += e.dst
+        operands += e.src
+    return b"".join(records), b"".join(x.to_bytes(4, "little", signed=True) for x in operands)
+
+
+def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -> Decoded:
+    """Decodes entry `name`. `device_symbols`: addresses of the module's .global and .const variables.
+
+    Raises PtxError for anything the machine does not model, naming the line.
+    """
+    function = module.functions[name]
+    if not function.body:
+        raise PtxError(f"entry {name} has no body", function.line)
+    symbols, shared_bytes, local_bytes, dynamic_align = _symbols(module, function, device_symbols)
+    builder = Builder(module, function, symbols)
+    start = _decode_body(builder, function)
+    sources = [function.body[e.body_index] for e in builder.emitted]
+    if _falls_off(function):
+        last = function.body[-1]
+        end = Instruction("ret", (), (), None, last.line, "(end of the function)", last.location)
+        builder.begin(end, len(function.body) - 1)
+        builder.emit("ret")
+        sources.append(end)
+    insts, operands = _pack(builder.emitted, start, reconvergence(function))
+    program = _core.Program(
+        insts,
+        operands,
+        builder.consts(),
+        units=builder.units,
+        shared_static=shared_bytes,
+        local_bytes=local_bytes,
+        param_bytes=parameter_layout(function)[1],
+    )
+    return Decoded(program, tuple(sources), shared_bytes, dynamic_align)

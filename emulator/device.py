@@ -1,0 +1,231 @@
+"""The emulator's public face: load PTX, fill device memory, launch, read back, get a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator import _core
+from emulator.decode import Decoded, decode_entry, parameter_layout
+from emulator.ptx import Function, PtxError, Variable, parse
+from emulator.ptx import Module as ParsedModule
+from emulator.report import Report, findings_of
+
+Schedule = Literal["realistic", "early", "late", "random"]
+Profile = Literal["strict", "lenient"]
+Dim3 = tuple[int, int, int]
+
+SCHEDULES: tuple[Schedule, ...] = ("realistic", "early", "late", "random")
+PROFILES: tuple[Profile, ...] = ("strict", "lenient")
+MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
+_MAX_STATIC_SHARED = 49152
+_MAX_GRID = (2**31 - 1, 65535, 65535)
+_MAX_BLOCK = (1024, 1024, 64)
+
+
+class LaunchError(ValueError):
+    """A launch that the driver would refuse; the message says which argument and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A kernel parameter, sizes in bytes."""
+
+    name: str
+    nbytes: int
+    align: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    name: str
+    params: tuple[Param, ...]
+    param_bytes: int
+    max_threads: int | None  # .maxntid, or the product of .reqntid
+    required_block: Dim3 | None  # .reqntid
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    address: int
+    nbytes: int
+    name: str
+
+
+class Module:
+    """Parsed PTX. Entries are decoded when they are first launched on a device."""
+
+    def __init__(self, parsed: ParsedModule) -> None:
+        self.parsed = parsed
+        self.entries = {name: _entry(f) for name, f in parsed.entries.items() if f.defined}
+
+    @property
+    def target(self) -> str:
+        return self.parsed.target
+
+
+def _entry(function: Function) -> Entry:
+    offsets, total = parameter_layout(function)
+    params = tuple(Param(p.name, p.nbytes, p.align, offsets[p.name]) for p in function.params)
+    required = function.directives.get("reqntid")
+    limit = required or function.directives.get("maxntid")
+    threads = int(np.prod([int(x) for x in limit])) if limit else None
+    block = None
+    if required:
+        x, y, z = (*(int(n) for n in required), 1, 1)[:3]
+        block = (x, y, z)
+    return Entry(function.name, params, total, threads, block)
+
+
+def load_ptx(source: str | Path) -> Module:
+    """Parses PTX text, or the file at a path. Raises PtxError naming the line."""
+    if isinstance(source, Path):
+        return Module(parse(source.read_text(), str(source)))
+    return Module(parse(source))
+
+
+class Device:
+    """One machine: its memory lives as long as the object. Not for use from several threads at once.
+
+    `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`.
+    `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
+    `checks` False turns conflict checks off (faults are still faults).
+    """
+
+    def __init__(
+        self, seed: int = 0, schedule: Schedule = "realistic", profile: Profile = "strict", checks: bool = True
+    ) -> None:
+        if schedule not in SCHEDULES:
+            raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
+        if profile not in PROFILES:
+            raise ValueError(f"profile {profile!r} is not one of {', '.join(PROFILES)}")
+        self._machine = _core.Machine()
+        self._machine.seed = seed
+        self._machine.schedule = SCHEDULES.index(schedule)
+        self._machine.profile = PROFILES.index(profile)
+        self._machine.checks = checks
+        self._decoded: dict[tuple[int, str], Decoded] = {}
+        self._symbols: dict[int, dict[str, int]] = {}
+        self._modules: list[Module] = []  # keeps the ids in the two tables above unique
+
+    # Memory
+
+    def alloc(self, nbytes: int, name: str = "buffer") -> Buffer:
+        """Zeroed device memory, 256-byte aligned, with a guard gap behind it; `name` appears in reports."""
+        if nbytes <= 0:
+            raise ValueError(f"allocation of {nbytes} bytes")
+        return Buffer(self._machine.allocate(nbytes, name), nbytes, name)
+
+    def free(self, buffer: Buffer) -> None:
+        self._machine.release(buffer.address)
+
+    def write(self, address: int, data: NDArray[Any] | bytes) -> None:
+        """Copies bytes to the device. IndexError when they do not fit one allocation."""
+        self._machine.write(address, data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes())
+
+    def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Copies bytes from the device. IndexError when they are not in one allocation."""
+        return np.frombuffer(self._machine.read(address, nbytes), dtype=np.uint8).copy()
+
+    # Launching
+
+    def launch(
+        self,
+        module: Module,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[bytes | int | float],
+        shared_bytes: int = 0,
+        cluster: Dim3 = (1, 1, 1),
+    ) -> Report:
+        """Runs a grid to its end.
+
+        `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError for
+        what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does wrong
+        is in the report.
+        """
+        info = module.entries.get(entry)
+        if info is None:
+            raise LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
+        decoded = self._decode(module, entry)
+        _check_launch(info, decoded, grid, block, shared_bytes, cluster)
+        raw = self._machine.run(decoded.program, grid, block, cluster, shared_bytes, _pack_args(info, args))
+        return Report(findings_of(decoded.sources, raw), dict(self._machine.stats))
+
+    def _decode(self, module: Module, entry: str) -> Decoded:
+        key = (id(module), entry)
+        if key not in self._decoded:
+            if id(module) not in self._symbols:
+                self._modules.append(module)
+                self._symbols[id(module)] = self._place_variables(module)
+            self._decoded[key] = decode_entry(module.parsed, entry, self._symbols[id(module)])
+        return self._decoded[key]
+
+    def _place_variables(self, module: Module) -> dict[str, int]:
+        """Gives the module's .global and .const variables device memory and their initial values."""
+        placed: dict[str, int] = {}
+        for v in module.parsed.variables.values():
+            if v.space in ("global", "const") and not v.extern:
+                placed[v.name] = self._place(v)
+        return placed
+
+    def _place(self, v: Variable) -> int:
+        if v.relocations:
+            raise PtxError(f"initializer of '{v.name}' holds addresses, which is not modelled", v.line)
+        address = self._machine.allocate(max(v.nbytes, 1), v.name)
+        if v.initializer:
+            self._machine.write(address, v.initializer)
+        return address
+
+
+def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3) -> None:
+    for name, value, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
+        for axis, n, limit in zip("xyz", value, limits, strict=True):
+            if not 1 <= n <= limit:
+                raise LaunchError(f"{name}.{axis} is {n}; 1..{limit} is allowed")
+    threads = block[0] * block[1] * block[2]
+    limit = info.max_threads or 1024
+    if threads > min(limit, 1024):
+        raise LaunchError(f"{threads} threads a CTA; {info.name} allows {min(limit, 1024)}")
+    if info.required_block and tuple(block) != info.required_block:
+        raise LaunchError(f"block is {block}; {info.name} requires {info.required_block}")
+    if cluster != (1, 1, 1):
+        raise LaunchError("clusters are not modelled")
+    if shared_bytes < 0 or decoded.shared_static + shared_bytes > MAX_SHARED_BYTES:
+        raise LaunchError(
+            f"{decoded.shared_static} static and {shared_bytes} dynamic bytes of shared memory; a CTA has {MAX_SHARED_BYTES}"
+        )
+    if decoded.shared_static > _MAX_STATIC_SHARED:
+        raise LaunchError(f"{decoded.shared_static} bytes of static shared memory; {_MAX_STATIC_SHARED} are allowed")
+
+
+def _pack_args(info: Entry, args: Sequence[bytes | int | float]) -> bytes:
+    if len(args) != len(info.params):
+        raise LaunchError(f"{info.name} takes {len(info.params)} parameters, {len(args)} were passed")
+    out = bytearray(info.param_bytes)
+    for param, value in zip(info.params, args, strict=True):
+        out[param.offset : param.offset + param.nbytes] = _argument_bytes(param, value)
+    return bytes(out)
+
+
+def _argument_bytes(param: Param, value: bytes | int | float) -> bytes:
+    if isinstance(value, bytes):
+        if len(value) != param.nbytes:
+            raise LaunchError(f"parameter {param.name} has {param.nbytes} bytes, {len(value)} were passed")
+        return value
+    if isinstance(value, int):
+        try:
+            return value.to_bytes(param.nbytes, "little", signed=value < 0)
+        except OverflowError:
+            raise LaunchError(f"parameter {param.name} has {param.nbytes} bytes, {value} does not fit") from None
+    formats = {4: np.float32, 8: np.float64}
+    if param.nbytes not in formats:
+        raise LaunchError(f"parameter {param.name} has {param.nbytes} bytes, a float has 4 or 8")
+    return formats[param.nbytes](value).tobytes()

@@ -1,0 +1,86 @@
+"""What a launch has to say: findings with their places, and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from emulator.ptx import Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instruction: its PTX line and text, and the CUDA line it was compiled from where the PTX says so."""
+
+    ptx_line: int
+    ptx_text: str
+    source: str | None  # "file:line"
+
+    def __str__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        return f"PTX line {self.ptx_line}{where}: {self.ptx_text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One hazard or fault. docs/emulator.md says of each rule what it means and what to do."""
+
+    rule: str
+    severity: Literal["error", "warning"]
+    message: str
+    place: Place | None  # the access or instruction at fault
+    other: Place | None  # the earlier access it conflicts with
+    cta: int  # linear index in the grid
+    warp: int | None
+    count: int  # times seen
+    details: tuple[tuple[Place | None, str], ...]  # of a deadlock: a line for each waiting warp
+
+    def __str__(self) -> str:
+        lines = [f"{self.severity}: {self.rule}: {self.message}"]
+        if self.place is not None:
+            who = "" if self.warp is None else f", warp {self.warp}"
+            lines.append(f"  at {self.place} [CTA {self.cta}{who}]")
+        if self.other is not None:
+            lines.append(f"  conflicts with {self.other}")
+        for place, text in self.details:
+            lines.append(f"  {text}" + (f" at {place}" if place else ""))
+        if self.count > 1:
+            lines.append(f"  seen {self.count} times")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    findings: tuple[Finding, ...]
+    stats: dict[str, float]  # warp_instructions, mma, bulk_loads, bulk_load_bytes, async_operations, seconds, ...
+
+    @property
+    def ok(self) -> bool:
+        """No finding of severity error."""
+        return all(f.severity != "error" for f in self.findings)
+
+
+def place_of(sources: Sequence[Instruction], pc: int) -> Place | None:
+    if not 0 <= pc < len(sources):
+        return None
+    instruction = sources[pc]
+    location = instruction.location
+    return Place(instruction.line, instruction.text, f"{location.file}:{location.line}" if location else None)
+
+
+def findings_of(sources: Sequence[Instruction], raw: Sequence[dict[str, Any]]) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            rule=f["rule"],
+            severity=f["severity"],
+            message=f["message"],
+            place=place_of(sources, f["pc"]),
+            other=place_of(sources, f["other_pc"]),
+            cta=f["cta"],
+            warp=f["warp"] if f["warp"] >= 0 else None,
+            count=f["count"],
+            details=tuple((place_of(sources, pc), text) for pc, text in f["details"]),
+        )
+        for f in raw
+    )
