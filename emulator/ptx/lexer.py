@@ -74,7 +74,9 @@ class Tokens:
         if token.startswith("/*"):
             raise self.error("comment without an end")
         shown = token if len(token) <= 40 else token[:40] + "..."
-        raise self.error(f"expected {wanted}, found {shown!r}")
+        # A missing semicolon is to be blamed on the statement that lacks it, not on the next.
+        at = self.at - (1 if "';'" in wanted and self.at else 0)
+        raise self.error(f"expected {wanted}, found {shown!r}", at)
 
     def take(self) -> str:
         """The current token; moves past it, but never past the end."""
