@@ -179,7 +179,7 @@ def test_bad_declarations_are_refused(text: str) -> None:
         ".reg .b32 %r<x>;",
         ".reg .b32 %r<1+1>;",
         ".reg .b32 %r<99999999999>;",
-        ".reg .b32 %r<4",
+        ".reg .b32 %r<4;",
         ".reg b32 %r;",
         ".reg .v4 .f32 x;",
         ".reg .b32 %r",

@@ -283,8 +283,7 @@ def test_modifiers_may_stand_apart_and_start_with_digits() -> None:
     ("text", "operands"),
     [
         (
-            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+128], "
-            + "[%rd1, {%r2, %r3}], [%r4+8], %r5, %rd2;",
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile [%r1+128], [%rd1, {%r2, %r3}], [%r4+8], %r5, %rd2;",
             (
                 Address(R1, 128),
                 TensorAddress(Address(RD1), (R2, R3)),
@@ -294,8 +293,7 @@ def test_modifiers_may_stand_apart_and_start_with_digits() -> None:
             ),
         ),
         (
-            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-            + "[%r1], [map, {%r2, %r3, %r4}], [smem+8], {%r1};",
+            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col [%r1], [map, {%r2, %r3, %r4}], [smem+8], {%r1};",
             (
                 Address(R1),
                 TensorAddress(Address(SymbolRef("map")), (R2, R3, R4)),
