@@ -150,7 +150,7 @@ FAULTS = {
 
 
 def start_stubborn_child() -> None:
-    child = subprocess.Popen(["bash", "-c", "trap '' TERM; while :; do sleep 600; done"], close_fds=False)
+    child = subprocess.Popen(["bash", "-c", "trap '' TERM; exec sleep 600"], close_fds=False)
     log(f"pid {child.pid}")
 
 

@@ -28,14 +28,14 @@ if [ "$1" = --version ]; then echo 'Cuda compilation tools, release 13.0, V13.0.
 # nvcc, a child in its group and one that has left it, all of them deaf to SIGTERM, and a file in the scratch folder.
 HANGS = """trap '' TERM
 echo half >"$TMPDIR/half"
-(while :; do sleep 600; done) & echo "pid $!" >>"$PIDS"
+sleep 600 & echo "pid $!" >>"$PIDS"
 python3 -c 'import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 os.setpgid(0, 0)
 print("pid", os.getpid(), flush=True)
 time.sleep(600)' >>"$PIDS" &
 echo "pid $$" >>"$PIDS"
-while :; do sleep 600; done
+exec sleep 600
 """
 DRIVER = """
 import pathlib, sys
@@ -107,7 +107,7 @@ def test_a_compiler_that_hangs_is_ended_with_everything_it_started(fake_nvcc, re
 
 
 def test_a_compiler_that_leaves_a_child_behind(fake_nvcc, repository, tmp_path):
-    fake_nvcc('(trap "" TERM; while :; do sleep 600; done) & echo "pid $!" >>"$PIDS"; echo "error: x"; exit 1\n')
+    fake_nvcc('(trap "" TERM; exec sleep 600) & echo "pid $!" >>"$PIDS"; echo "error: x"; exit 1\n')
     (result,) = build(repository, tmp_path / "cache")
     assert result.error == "error: x"
     assert_nothing_is_left(tmp_path, tmp_path / "cache")

@@ -2,66 +2,72 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 import emulator
-from harness.worker.devices.base import DeviceError, Dim3, LaunchReport, TensorMapSpec
+from harness.worker.devices.base import DeviceError, Dim3, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import FindingRecord
 
 
 class EmulatorDevice:
-    """One emulator.Device of its own memory, seed and schedule."""
+    """One emulator.Device: memory, seed and schedule of its own. DeviceError for what the driver would refuse."""
 
     name = "emulator"
     artifact: Literal["ptx", "cubin"] = "ptx"
 
     def __init__(self, seed: int, schedule: str) -> None:
-        self._device: Any = emulator.Device(seed=seed, schedule=schedule)
+        try:
+            self._device = emulator.Device(seed=seed, schedule=cast(Any, schedule))
+        except ValueError as error:
+            raise DeviceError(str(error)) from error
 
     def alloc(self, nbytes: int, name: str) -> int:
-        return int(self._device.alloc(nbytes, name=name).address)
+        return self._device.alloc(nbytes, name).address
 
     def upload(self, address: int, data: NDArray[Any]) -> None:
-        self._device.write(address, np.ascontiguousarray(data))
+        self._device.write(address, data)
 
     def download(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        data: NDArray[np.uint8] = self._device.read(address, nbytes)
-        return data
+        return self._device.read(address, nbytes)
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
         try:
             return emulator.encode_tiled(
-                **{field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+                dtype=spec.dtype,
+                address=spec.address,
+                global_dim=spec.global_dim,
+                global_strides=spec.global_strides,
+                box_dim=spec.box_dim,
+                element_strides=spec.element_strides,
+                swizzle=spec.swizzle,
             )
         except emulator.TensorMapError as error:
             raise DeviceError(f"tensor map refused: {error}") from error
 
-    def load(self, artifact: Path) -> Any:
+    def load(self, artifact: Path) -> LoadedModule:
         return _load(artifact)
 
     def launch(
-        self, module: Any, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+        self, module: LoadedModule, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
     ) -> LaunchReport:
+        assert isinstance(module, emulator.Module)
         try:
-            report = self._device.launch(
-                module, entry, grid=grid, block=block, shared_bytes=shared_bytes, args=[params]
-            )
-        except (ValueError, emulator.PtxError) as error:
+            report = self._device.launch(module, entry, grid, block, [params], shared_bytes)
+        except (emulator.LaunchError, emulator.PtxError) as error:
             raise DeviceError(f"launch of {entry} refused: {error}") from error
-        return LaunchReport(tuple(_record(finding) for finding in report.findings), _plain(report.stats))
+        return LaunchReport(tuple(_record(finding) for finding in report.findings), dict(report.stats))
 
     def close(self) -> None:
-        self._device = None
+        """The machine's memory goes with the object."""
 
 
 @functools.lru_cache(maxsize=8)
-def _load(artifact: Path) -> Any:
+def _load(artifact: Path) -> emulator.Module:
     """Parses once a process: artefacts lie in a cache by content and never change."""
     try:
         return emulator.load_ptx(artifact)
@@ -69,15 +75,19 @@ def _load(artifact: Path) -> Any:
         raise DeviceError(f"{artifact.name} refused: {error}") from error
 
 
-def _record(finding: Any) -> FindingRecord:
-    where = _plain(finding)
-    return FindingRecord(where.pop("rule"), str(where.pop("severity")), where.pop("message"), where)  # type: ignore[arg-type]
+def _record(finding: emulator.Finding) -> FindingRecord:
+    """`where`: the instruction's place, that of the earlier access it conflicts with, CTA, warp, count and details."""
+    where = _place("", finding.place) | _place("other_", finding.other)
+    where |= {"cta": finding.cta, "count": finding.count}
+    if finding.warp is not None:
+        where["warp"] = finding.warp
+    if finding.details:
+        where["details"] = [text if place is None else f"{text} at {place}" for place, text in finding.details]
+    return FindingRecord(finding.rule, finding.severity, finding.message, where)
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    """The named parts of a report's dataclass, mapping or object that are not None."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = dataclasses.asdict(value)
-    else:
-        parts = dict(value) if isinstance(value, dict) else dict(vars(value))
-    return {name: part for name, part in parts.items() if part is not None}
+def _place(prefix: str, place: emulator.Place | None) -> dict[str, Any]:
+    if place is None:
+        return {}
+    fields = {"source": place.source, "ptx_line": place.ptx_line, "ptx": place.ptx_text}
+    return {prefix + name: value for name, value in fields.items() if value is not None}

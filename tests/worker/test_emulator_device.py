@@ -1,0 +1,112 @@
+"""The launcher over the real emulator, and the emulator's refusals and findings in the worker's own terms."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.worker.__main__ import run_job
+from harness.worker.build import build_variants
+from harness.worker.codec import encode
+from harness.worker.devices.base import DeviceError
+from harness.worker.devices.emulator import EmulatorDevice
+from harness.worker.launch import tensor_map
+from harness.worker.protocol import Configuration, Job
+from harness.worker.variants import VARIANTS
+
+PTX = """\
+.version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry poke(.param .u64 poke_param_0)
+{
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [poke_param_0];
+    mov.u32 %r1, 7;
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+"""
+
+
+@pytest.fixture
+def device():
+    return EmulatorDevice(seed=0, schedule="realistic")
+
+
+@pytest.fixture
+def module(device, tmp_path):
+    path = tmp_path / "poke.ptx"
+    path.write_text(PTX)
+    return device.load(path)
+
+
+def poke(device, module, address, **changes):
+    arguments = {"grid": (1, 1, 1), "block": (1, 1, 1), "shared_bytes": 0} | changes
+    return device.launch(module, "poke", params=address.to_bytes(8, "little"), **arguments)
+
+
+def test_memory_and_a_launch(device, module):
+    address = device.alloc(16, "words")
+    device.upload(address, np.arange(4, dtype=np.uint32))
+    report = poke(device, module, address)
+    assert device.download(address, 16).view(np.uint32).tolist() == [7, 1, 2, 3]
+    assert report.findings == ()
+    assert report.stats["warp_instructions"] > 0
+
+
+def test_a_finding_names_its_place(device, module):
+    (finding,) = poke(device, module, 0x10).findings
+    assert finding.severity == "error"
+    assert finding.where["ptx_line"] == 10
+    assert finding.where["ptx"].startswith("st.global.u32")
+    assert finding.where["cta"] == 0
+    assert json.dumps(encode(finding))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shared_bytes": 1 << 20}, "shared memory"),
+        ({"block": (2048, 1, 1)}, "block.x"),
+        ({"grid": (0, 1, 1)}, "grid.x"),
+    ],
+)
+def test_a_launch_that_the_driver_would_refuse(device, module, changes, message):
+    with pytest.raises(DeviceError, match=message):
+        poke(device, module, device.alloc(16, "words"), **changes)
+
+
+def test_a_tensor_map_that_the_driver_would_refuse(device):
+    with pytest.raises(DeviceError, match="tensor map refused: address"):
+        device.encode_tensor_map(tensor_map(8, (1, 4, 64), 128))
+
+
+def test_ptx_that_cannot_be_loaded(device, tmp_path):
+    path = tmp_path / "bad.ptx"
+    path.write_text(PTX.replace("ret;", "ret"))
+    with pytest.raises(DeviceError, match=r"bad\.ptx refused: line "):
+        device.load(path)
+
+
+def test_an_unknown_schedule():
+    with pytest.raises(DeviceError, match="schedule 'lazy'"):
+        EmulatorDevice(0, "lazy")
+
+
+@pytest.mark.nvcc
+def test_the_kernel_from_source_to_numbers(repository, tmp_path):
+    builds = build_variants(repository, VARIANTS, tmp_path / "cache", 120, 2, lambda line: None)
+    assert Path(builds[0].ptx).is_file(), builds[0].error
+    events = []
+    configurations = (Configuration(64, 1, 1), Configuration(64, 33, 129, batch=2))
+    run_job(Job("emulator", tuple(builds), configurations, seed=1), EmulatorDevice, events.append)
+    results = [event for event in events if event.event == "result"]
+    assert len(results) == 2, events
+    for event in results:
+        assert event.findings == ()
+        assert event.measurement.cosine > 0.99999
+        assert event.measurement.lse_error < 1e-4
+        assert (event.measurement.unwritten, event.measurement.nonfinite_mismatches) == (0, 0)
