@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import sys
@@ -30,6 +32,9 @@ def main() -> NoReturn:
 
 def run(arguments: Sequence[str]) -> int:
     """Parse, execute, and answer for every error. Returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     session = Session(debug=os.environ.get("FMHA_DEBUG", "") not in ("", "0"))
     for stop in _STOPS:
         if signal.getsignal(stop) is not signal.SIG_IGN:  # nohup means it
@@ -67,8 +72,6 @@ def _parse(arguments: Sequence[str], session: Session) -> int:
 
 def _answer(error: BaseException, debug: bool) -> int:
     """One line a problem on standard error; the traceback when it was asked for."""
-    if debug:
-        traceback.print_exception(error)
     match error:
         case FmhaError():
             lines = str(error).splitlines()
@@ -77,13 +80,16 @@ def _answer(error: BaseException, debug: bool) -> int:
         case BrokenPipeError():
             # Python flushes standard output once more at exit; without this it would complain there.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            lines = ["standard output was closed before everything was written"]
+            lines = ["the output was closed before everything was written"]
         case OSError():
             lines = [f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}"]
         case _:
             lines = [f"internal error: {type(error).__name__}: {error}; FMHA_DEBUG=1 shows where"]
-    for line in lines:
-        print(f"fmha: {line}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # standard error may be what broke
+        if debug:
+            traceback.print_exception(error)
+        for line in lines:
+            print(f"fmha: {line}", file=sys.stderr)
     return exit_code_of(error)
 
 

@@ -74,7 +74,7 @@ def _run(request: Request, json: bool, quiet: bool) -> ExitCode:
         def show(record: RunRecord, path: Path | None) -> None:
             progress.close()
             if json:
-                sys.stdout.write(archive.dumps(record))
+                sys.stdout.buffer.write(archive.dumps(record).encode())
             else:
                 report.show(record, path, Console(), table=not quiet)
 

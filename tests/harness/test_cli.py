@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -123,10 +122,9 @@ def test_a_dry_run_as_json(checkout: Path) -> None:
     ]
 
 
+@pytest.mark.nvcc
 def test_a_kernel_that_does_not_build_is_a_verdict(checkout: Path) -> None:
     """The checkout has no kernel sources: nvcc is real, and so is its refusal."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("no nvcc on PATH")
     ran = fmha(checkout, "run-matrix", "--filter", "hd=64", "--json")
     record = json.loads(ran.stdout)
     assert ran.returncode == record["verdict"]["exit_code"] == ExitCode.GATE_FAILED
@@ -136,12 +134,23 @@ def test_a_kernel_that_does_not_build_is_a_verdict(checkout: Path) -> None:
     assert "build: 1 variant" in ran.stderr
 
 
-def test_standard_output_that_is_full_or_closed(checkout: Path) -> None:
-    program = f"cd {checkout} && {sys.executable} -m harness run-matrix --dry-run"
+@pytest.mark.parametrize(
+    ("redirection", "line"),
+    [
+        ("> /dev/full", "fmha: cannot write: No space left on device\n"),
+        ("| true", "fmha: the output was closed before everything was written\n"),
+        ("2>&1 | true", ""),
+    ],
+)
+def test_output_that_is_full_or_closed(checkout: Path, redirection: str, line: str) -> None:
+    # The pipe's reader is gone before anything is written: the writer waits for its end.
+    program = f"{{ sleep 0.5; {sys.executable} -m harness run-matrix --dry-run; echo $? >&3; }} 3> code {redirection}"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    full = subprocess.run(["sh", "-c", f"{program} > /dev/full"], env=environment, capture_output=True, text=True)
-    assert full.returncode == ExitCode.INFRASTRUCTURE
-    assert full.stderr == "fmha: cannot write: No space left on device\n"
+    ran = subprocess.run(
+        ["sh", "-c", program], cwd=checkout, env=environment, capture_output=True, text=True, check=True
+    )
+    assert (checkout / "code").read_text() == f"{ExitCode.INFRASTRUCTURE}\n"
+    assert ran.stderr == line
 
 
 @pytest.mark.parametrize(
