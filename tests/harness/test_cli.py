@@ -143,7 +143,7 @@ def test_a_kernel_that_does_not_build_is_a_verdict(checkout: Path) -> None:
     ],
 )
 def test_output_that_is_full_or_closed(checkout: Path, redirection: str, line: str) -> None:
-    # The pipe's reader is gone before anything is written: the writer waits for its end.
+    # The writer starts late, so that a pipe's reader is gone by then.
     program = f"{{ sleep 0.5; {sys.executable} -m harness run-matrix --dry-run; echo $? >&3; }} 3> code {redirection}"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     ran = subprocess.run(
