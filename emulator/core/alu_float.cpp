@@ -14,7 +14,8 @@ Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
         return binary<float, float, float>(w, i, m, [f](float a, float b) {
             return kFlush ? saturate(flush(f(flush(a), flush(b)))) : saturate(f(a, b));
         });
-    return binary<float, float, float>(w, i, m, [f](float a, float b) { return kFlush ? flush(f(flush(a), flush(b))) : f(a, b); });
+    return binary<float, float, float>(
+        w, i, m, [f](float a, float b) { return kFlush ? flush(f(flush(a), flush(b))) : f(a, b); });
 }
 
 template <class F>
@@ -39,11 +40,11 @@ Flow f32_extreme(Warp& w, const Inst& i, u32 m) {
     const bool propagate = i.mods & kNan, ftz = i.mods & kFtz;
     if (i.n_src == 3)
         return ternary<float, float, float, float>(w, i, m, [=](float a, float b, float c) {
-            return extreme<kMax>(extreme<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), propagate), maybe_flush(c, ftz), propagate);
+            return extreme<kMax>(extreme<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), propagate),
+                                 maybe_flush(c, ftz), propagate);
         });
-    return binary<float, float, float>(w, i, m, [=](float a, float b) {
-        return extreme<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), propagate);
-    });
+    return binary<float, float, float>(
+        w, i, m, [=](float a, float b) { return extreme<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), propagate); });
 }
 
 template <bool kFlush>
@@ -51,7 +52,8 @@ Flow f32_fma(Warp& w, const Inst& i, u32 m) {
     const bool sat = i.mods & kSat;
     if (sat)
         return ternary<float, float, float, float>(w, i, m, [](float a, float b, float c) {
-            return kFlush ? saturate(flush(__builtin_fmaf(flush(a), flush(b), flush(c)))) : saturate(__builtin_fmaf(a, b, c));
+            return kFlush ? saturate(flush(__builtin_fmaf(flush(a), flush(b), flush(c))))
+                          : saturate(__builtin_fmaf(a, b, c));
         });
     return ternary<float, float, float, float>(w, i, m, [](float a, float b, float c) {
         return kFlush ? flush(__builtin_fmaf(flush(a), flush(b), flush(c))) : __builtin_fmaf(a, b, c);
@@ -71,32 +73,77 @@ Flow ex2_f32(Warp& w, const Inst& i, u32 m) {
 
 Handler f32_handler(Op op, u32 mods) {
     switch (op) {
-        case Op::add: return [](Warp& w, const Inst& i, u32 m) { return f32_binary(w, i, m, [](float a, float b) { return a + b; }); };
-        case Op::sub: return [](Warp& w, const Inst& i, u32 m) { return f32_binary(w, i, m, [](float a, float b) { return a - b; }); };
-        case Op::mul: return [](Warp& w, const Inst& i, u32 m) { return f32_binary(w, i, m, [](float a, float b) { return a * b; }); };
-        case Op::div_f: return [](Warp& w, const Inst& i, u32 m) { return f32_binary(w, i, m, [](float a, float b) { return a / b; }); };
+        case Op::add:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return f32_binary(w, i, m, [](float a, float b) { return a + b; });
+            };
+        case Op::sub:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return f32_binary(w, i, m, [](float a, float b) { return a - b; });
+            };
+        case Op::mul:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return f32_binary(w, i, m, [](float a, float b) { return a * b; });
+            };
+        case Op::div_f:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return f32_binary(w, i, m, [](float a, float b) { return a / b; });
+            };
         case Op::fma: return mods & kFtz ? f32_fma<true> : f32_fma<false>;
         case Op::min: return f32_extreme<false>;
         case Op::max: return f32_extreme<true>;
-        case Op::abs: return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::fabs(a); }); };
-        case Op::neg: return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return -a; }); };
+        case Op::abs:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::fabs(a); }); };
+        case Op::neg:
+            return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return -a; }); };
         case Op::ex2: return ex2_f32;
-        case Op::lg2: return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return static_cast<float>(std::log2(static_cast<double>(a))); }); };
-        case Op::rcp: return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return 1.0f / a; }); };
-        case Op::rsqrt: return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }); };
-        case Op::sqrt: return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sqrt(a); }); };
+        case Op::lg2:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return f32_unary(w, i, m,
+                                 [](float a) { return static_cast<float>(std::log2(static_cast<double>(a))); });
+            };
+        case Op::rcp:
+            return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return 1.0f / a; }); };
+        case Op::rsqrt:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return f32_unary(w, i, m,
+                                 [](float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); });
+            };
+        case Op::sqrt:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sqrt(a); }); };
         default: return nullptr;
     }
 }
 
 Handler f64_handler(Op op) {
     switch (op) {
-        case Op::add: return [](Warp& w, const Inst& i, u32 m) { return binary<double, double, double>(w, i, m, [](double a, double b) { return a + b; }); };
-        case Op::sub: return [](Warp& w, const Inst& i, u32 m) { return binary<double, double, double>(w, i, m, [](double a, double b) { return a - b; }); };
-        case Op::mul: return [](Warp& w, const Inst& i, u32 m) { return binary<double, double, double>(w, i, m, [](double a, double b) { return a * b; }); };
-        case Op::div_f: return [](Warp& w, const Inst& i, u32 m) { return binary<double, double, double>(w, i, m, [](double a, double b) { return a / b; }); };
-        case Op::fma: return [](Warp& w, const Inst& i, u32 m) { return ternary<double, double, double, double>(w, i, m, [](double a, double b, double c) { return std::fma(a, b, c); }); };
-        case Op::neg: return [](Warp& w, const Inst& i, u32 m) { return unary<double, double>(w, i, m, [](double a) { return -a; }); };
+        case Op::add:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<double, double, double>(w, i, m, [](double a, double b) { return a + b; });
+            };
+        case Op::sub:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<double, double, double>(w, i, m, [](double a, double b) { return a - b; });
+            };
+        case Op::mul:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<double, double, double>(w, i, m, [](double a, double b) { return a * b; });
+            };
+        case Op::div_f:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<double, double, double>(w, i, m, [](double a, double b) { return a / b; });
+            };
+        case Op::fma:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return ternary<double, double, double, double>(
+                    w, i, m, [](double a, double b, double c) { return std::fma(a, b, c); });
+            };
+        case Op::neg:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<double, double>(w, i, m, [](double a) { return -a; });
+            };
         default: return nullptr;
     }
 }
@@ -107,7 +154,8 @@ Flow pairs(Warp& w, const Inst& i, u32 m, F f) {
     const i32* o = w.ops(i);
     const float *a = w.reg<float>(o[1]), *b = w.reg<float>(o[2]), *c = i.n_src > 2 ? w.reg<float>(o[3]) : a;
     alignas(32) float result[2 * kLanes];
-    for (u32 k = 0; k < 2 * kLanes; ++k) result[k] = kFlush ? flush(f(flush(a[k]), flush(b[k]), flush(c[k]))) : f(a[k], b[k], c[k]);
+    for (u32 k = 0; k < 2 * kLanes; ++k)
+        result[k] = kFlush ? flush(f(flush(a[k]), flush(b[k]), flush(c[k]))) : f(a[k], b[k], c[k]);
     u64 packed[kLanes];
     std::memcpy(packed, result, sizeof packed);
     store_lanes(w.reg<u64>(o[0]), packed, m);
@@ -121,10 +169,22 @@ Flow pairs(Warp& w, const Inst& i, u32 m, F f) {
 
 Handler pair_handler(Op op) {
     switch (op) {
-        case Op::add: return [](Warp& w, const Inst& i, u32 m) { return pairs(w, i, m, [](float a, float b, float) { return a + b; }); };
-        case Op::sub: return [](Warp& w, const Inst& i, u32 m) { return pairs(w, i, m, [](float a, float b, float) { return a - b; }); };
-        case Op::mul: return [](Warp& w, const Inst& i, u32 m) { return pairs(w, i, m, [](float a, float b, float) { return a * b; }); };
-        case Op::fma: return [](Warp& w, const Inst& i, u32 m) { return pairs(w, i, m, [](float a, float b, float c) { return __builtin_fmaf(a, b, c); }); };
+        case Op::add:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return pairs(w, i, m, [](float a, float b, float) { return a + b; });
+            };
+        case Op::sub:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return pairs(w, i, m, [](float a, float b, float) { return a - b; });
+            };
+        case Op::mul:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return pairs(w, i, m, [](float a, float b, float) { return a * b; });
+            };
+        case Op::fma:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return pairs(w, i, m, [](float a, float b, float c) { return __builtin_fmaf(a, b, c); });
+            };
         default: return nullptr;
     }
 }

@@ -8,7 +8,8 @@
 namespace ptxm {
 namespace {
 
-template <class T> using Unsigned = std::make_unsigned_t<T>;
+template <class T>
+using Unsigned = std::make_unsigned_t<T>;
 
 template <class T>
 T clamp_signed(i64 wide) {
@@ -20,7 +21,8 @@ T clamp_signed(i64 wide) {
 template <class T, bool kMinus>
 Flow add_sub(Warp& w, const Inst& i, u32 m) {
     if constexpr (std::is_same_v<T, i32>) {
-        if (i.mods & kSat) return binary<T, T, T>(w, i, m, [](T a, T b) { return clamp_signed<T>(kMinus ? i64{a} - b : i64{a} + b); });
+        if (i.mods & kSat)
+            return binary<T, T, T>(w, i, m, [](T a, T b) { return clamp_signed<T>(kMinus ? i64{a} - b : i64{a} + b); });
     }
     using U = Unsigned<T>;
     return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(kMinus ? U(U(a) - U(b)) : U(U(a) + U(b))); });
@@ -38,13 +40,28 @@ T high_product(T a, T b) {
 }
 
 template <class T>
-T low_product(T a, T b) { return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b)); }
+T low_product(T a, T b) {
+    return static_cast<T>(static_cast<u64>(a) * static_cast<u64>(b));
+}
 
-template <class T> struct Wider;
-template <> struct Wider<u16> { using type = u32; };
-template <> struct Wider<std::int16_t> { using type = i32; };
-template <> struct Wider<u32> { using type = u64; };
-template <> struct Wider<i32> { using type = i64; };
+template <class T>
+struct Wider;
+template <>
+struct Wider<u16> {
+    using type = u32;
+};
+template <>
+struct Wider<std::int16_t> {
+    using type = i32;
+};
+template <>
+struct Wider<u32> {
+    using type = u64;
+};
+template <>
+struct Wider<i32> {
+    using type = i64;
+};
 
 // Division by zero leaves an unspecified value in PTX; all ones is what the hardware's sequence gives for unsigned.
 template <class T, bool kRemainder>
@@ -65,18 +82,35 @@ Handler arithmetic(Op op) {
         case Op::mul_hi: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, high_product<T>); };
         case Op::mad_lo:
             return [](Warp& w, const Inst& i, u32 m) {
-                return ternary<T, T, T, T>(w, i, m, [](T a, T b, T c) { return static_cast<T>(Unsigned<T>(low_product(a, b)) + Unsigned<T>(c)); });
+                return ternary<T, T, T, T>(w, i, m, [](T a, T b, T c) {
+                    return static_cast<T>(Unsigned<T>(low_product(a, b)) + Unsigned<T>(c));
+                });
             };
         case Op::mad_hi:
             return [](Warp& w, const Inst& i, u32 m) {
-                return ternary<T, T, T, T>(w, i, m, [](T a, T b, T c) { return static_cast<T>(Unsigned<T>(high_product(a, b)) + Unsigned<T>(c)); });
+                return ternary<T, T, T, T>(w, i, m, [](T a, T b, T c) {
+                    return static_cast<T>(Unsigned<T>(high_product(a, b)) + Unsigned<T>(c));
+                });
             };
         case Op::div: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, divide<T, false>); };
         case Op::rem: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, divide<T, true>); };
-        case Op::min: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return a < b ? a : b; }); };
-        case Op::max: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return a > b ? a : b; }); };
-        case Op::abs: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return a < 0 ? static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a)) : a; }); };
-        case Op::neg: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a)); }); };
+        case Op::min:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<T, T, T>(w, i, m, [](T a, T b) { return a < b ? a : b; });
+            };
+        case Op::max:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<T, T, T>(w, i, m, [](T a, T b) { return a > b ? a : b; });
+            };
+        case Op::abs:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<T, T>(w, i, m,
+                                   [](T a) { return a < 0 ? static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a)) : a; });
+            };
+        case Op::neg:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<T, T>(w, i, m, [](T a) { return static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a)); });
+            };
         case Op::shr:
             return [](Warp& w, const Inst& i, u32 m) {
                 return binary<T, T, u32>(w, i, m, [](T a, u32 n) {
@@ -92,10 +126,14 @@ Handler arithmetic(Op op) {
 template <class T>
 Handler widening(Op op) {
     using W = typename Wider<T>::type;
-    if (op == Op::mul_wide) return [](Warp& w, const Inst& i, u32 m) { return binary<W, T, T>(w, i, m, [](T a, T b) { return static_cast<W>(W{a} * W{b}); }); };
+    if (op == Op::mul_wide)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return binary<W, T, T>(w, i, m, [](T a, T b) { return static_cast<W>(W{a} * W{b}); });
+        };
     if (op == Op::mad_wide)
         return [](Warp& w, const Inst& i, u32 m) {
-            return ternary<W, T, T, W>(w, i, m, [](T a, T b, W c) { return static_cast<W>(Unsigned<W>(W{a} * W{b}) + Unsigned<W>(c)); });
+            return ternary<W, T, T, W>(
+                w, i, m, [](T a, T b, W c) { return static_cast<W>(Unsigned<W>(W{a} * W{b}) + Unsigned<W>(c)); });
         };
     return nullptr;
 }
@@ -104,13 +142,26 @@ template <class T>
 Handler bitwise(Op op) {
     switch (op) {
         case Op::mov: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return a; }); };
-        case Op::and_: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a & b); }); };
-        case Op::or_: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a | b); }); };
-        case Op::xor_: return [](Warp& w, const Inst& i, u32 m) { return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a ^ b); }); };
-        case Op::not_: return [](Warp& w, const Inst& i, u32 m) { return unary<T, T>(w, i, m, [](T a) { return static_cast<T>(~a); }); };
+        case Op::and_:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a & b); });
+            };
+        case Op::or_:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a | b); });
+            };
+        case Op::xor_:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<T, T, T>(w, i, m, [](T a, T b) { return static_cast<T>(a ^ b); });
+            };
+        case Op::not_:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<T, T>(w, i, m, [](T a) { return static_cast<T>(~a); });
+            };
         case Op::shl:
             return [](Warp& w, const Inst& i, u32 m) {
-                return binary<T, T, u32>(w, i, m, [](T a, u32 n) { return n >= 8 * sizeof(T) ? T{0} : static_cast<T>(a << n); });
+                return binary<T, T, u32>(w, i, m,
+                                         [](T a, u32 n) { return n >= 8 * sizeof(T) ? T{0} : static_cast<T>(a << n); });
             };
         case Op::selp:
             return [](Warp& w, const Inst& i, u32 m) {
@@ -122,8 +173,14 @@ Handler bitwise(Op op) {
                 store_lanes(w.reg<T>(o[0]), result, m);
                 return Flow::next;
             };
-        case Op::popc: return [](Warp& w, const Inst& i, u32 m) { return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::popcount(a)); }); };
-        case Op::clz: return [](Warp& w, const Inst& i, u32 m) { return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::countl_zero(a)); }); };
+        case Op::popc:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::popcount(a)); });
+            };
+        case Op::clz:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<u32, T>(w, i, m, [](T a) { return static_cast<u32>(std::countl_zero(a)); });
+            };
         default: return nullptr;
     }
 }
@@ -139,11 +196,19 @@ Flow pred_logic(Warp& w, const Inst& i, u32 m, F f) {
 
 Handler predicate(Op op) {
     switch (op) {
-        case Op::mov: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32) { return a; }); };
-        case Op::and_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a & b; }); };
-        case Op::or_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a | b; }); };
-        case Op::xor_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a ^ b; }); };
-        case Op::not_: return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32) { return ~a; }); };
+        case Op::mov:
+            return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32) { return a; }); };
+        case Op::and_:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a & b; }); };
+        case Op::or_:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a | b; }); };
+        case Op::xor_:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32 b) { return a ^ b; }); };
+        case Op::not_:
+            return [](Warp& w, const Inst& i, u32 m) { return pred_logic(w, i, m, [](u32 a, u32) { return ~a; }); };
         default: return nullptr;
     }
 }
@@ -277,9 +342,18 @@ void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits) {
         u32 c = w.pred(o[i.n_dst + 2]);
         if (i.mods & kBoolNegated) c = ~c;
         switch ((i.mods & kBoolMask) >> kBoolShift) {
-            case 0: first = bits & c; second = ~bits & c; break;
-            case 1: first = bits | c; second = ~bits | c; break;
-            default: first = bits ^ c; second = ~bits ^ c; break;
+            case 0:
+                first = bits & c;
+                second = ~bits & c;
+                break;
+            case 1:
+                first = bits | c;
+                second = ~bits | c;
+                break;
+            default:
+                first = bits ^ c;
+                second = ~bits ^ c;
+                break;
         }
     }
     const u32 results[2] = {first, second};
@@ -320,26 +394,44 @@ Handler bind_integer(const InstRecord& r) {
     const auto compare_of = [&](auto zero) -> Handler { return compare<decltype(zero)>; };
     switch (ty) {
         case Ty::pred: return predicate(op);
-        case Ty::b16: case Ty::u16_: case Ty::s16: case Ty::f16: case Ty::bf16: {
+        case Ty::b16:
+        case Ty::u16_:
+        case Ty::s16:
+        case Ty::f16:
+        case Ty::bf16: {
             if (op == Op::setp) return ty == Ty::s16 ? compare_of(std::int16_t{}) : compare_of(u16{});
             if (Handler h = bitwise<u16>(op)) return h;
-            if (op == Op::mul_wide || op == Op::mad_wide) return ty == Ty::s16 ? widening<std::int16_t>(op) : widening<u16>(op);
+            if (op == Op::mul_wide || op == Op::mad_wide)
+                return ty == Ty::s16 ? widening<std::int16_t>(op) : widening<u16>(op);
             return ty == Ty::s16 ? arithmetic<std::int16_t>(op) : arithmetic<u16>(op);
         }
-        case Ty::b32: case Ty::u32_: case Ty::s32: case Ty::f32: case Ty::f16x2: case Ty::bf16x2: {
+        case Ty::b32:
+        case Ty::u32_:
+        case Ty::s32:
+        case Ty::f32:
+        case Ty::f16x2:
+        case Ty::bf16x2: {
             if (op == Op::setp) return ty == Ty::s32 ? compare_of(i32{}) : compare_of(u32{});
             if (Handler h = bitwise<u32>(op)) return h;
             if (op == Op::mul_wide || op == Op::mad_wide) return ty == Ty::s32 ? widening<i32>(op) : widening<u32>(op);
             if (Handler h = ty == Ty::s32 ? bit_field<i32>(op) : bit_field<u32>(op)) return h;
             return ty == Ty::s32 ? arithmetic<i32>(op) : arithmetic<u32>(op);
         }
-        case Ty::b64: case Ty::u64_: case Ty::s64: case Ty::f64: case Ty::f32x2: {
+        case Ty::b64:
+        case Ty::u64_:
+        case Ty::s64:
+        case Ty::f64:
+        case Ty::f32x2: {
             if (op == Op::setp) return ty == Ty::s64 ? compare_of(i64{}) : compare_of(u64{});
             if (Handler h = bitwise<u64>(op)) return h;
             if (Handler h = ty == Ty::s64 ? bit_field<i64>(op) : bit_field<u64>(op)) return h;
             return ty == Ty::s64 ? arithmetic<i64>(op) : arithmetic<u64>(op);
         }
-        case Ty::b128: return op == Op::mov ? Handler{[](Warp& w, const Inst& i, u32 m) { return unary<U128, U128>(w, i, m, [](U128 a) { return a; }); }} : nullptr;
+        case Ty::b128:
+            return op == Op::mov ? Handler{[](Warp& w, const Inst& i, u32 m) {
+                return unary<U128, U128>(w, i, m, [](U128 a) { return a; });
+            }}
+                                 : nullptr;
         default: return nullptr;
     }
 }

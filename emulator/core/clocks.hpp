@@ -2,10 +2,10 @@
 //
 // An agent is anything whose accesses are ordered among themselves: a warp (generic proxy), a warp's tcgen05.ld or
 // tcgen05.st stream, the tensor-core stream of one issuing warp, one mbarrier's bulk copies, one thread's bulk groups.
-// An access carries (agent, clock). A warp holds three views; each answers "what is ordered before my next access of this
-// kind": `generic` for plain accesses, `async` for operations of the async proxy (an earlier generic write counts only after
-// a proxy fence), `tc` for tcgen05 operations on tensor memory (an edge counts only between fence::before_thread_sync and
-// fence::after_thread_sync). docs/emulator.md derives the rules.
+// An access carries (agent, clock). A warp holds three views; each answers "what is ordered before my next access of
+// this kind": `generic` for plain accesses, `async` for operations of the async proxy (an earlier generic write counts
+// only after a proxy fence), `tc` for tcgen05 operations on tensor memory (an edge counts only between
+// fence::before_thread_sync and fence::after_thread_sync). docs/emulator.md derives the rules.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_stor
 
 struct AgentInfo {
     AgentKind kind;
-    u16 cta;    // rank in the cluster
-    u16 warp;   // issuing warp; for bulk_load the mbarrier's owner has none and this is 0
-    u32 detail; // bulk_load: shared-memory offset of the mbarrier; bulk_store: lane
+    u16 cta;     // rank in the cluster
+    u16 warp;    // issuing warp; for bulk_load the mbarrier's owner has none and this is 0
+    u32 detail;  // bulk_load: shared-memory offset of the mbarrier; bulk_store: lane
 };
 
 inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp; }
@@ -47,7 +47,8 @@ private:
     std::vector<u32> clocks_;
 };
 
-// What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would have.
+// What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would
+// have.
 struct Message {
     VectorClock generic, async, tc, tc_unfenced;
     void join(const Message& m) {
@@ -68,9 +69,10 @@ struct Message {
 struct WarpClocks {
     AgentId self = 0, ld = 0, st = 0, tensor = 0;
     VectorClock generic, async;
-    VectorClock tc;                            // effective for my next tcgen05 operation
-    VectorClock published;                     // covered by fence::before_thread_sync
-    VectorClock acquired, acquired_unfenced;   // received, effective only after fence::after_thread_sync
+    VectorClock tc;                           // effective for my next tcgen05 operation
+    VectorClock published;                    // covered by fence::before_thread_sync
+    VectorClock acquired, acquired_unfenced;  // received, effective only after fence::after_thread_sync
+    VectorClock fenced;                       // `generic` at the last fence::after_thread_sync: what an MMA may rely on
     u32 ld_issued = 0, st_issued = 0, mma_issued = 0;
 
     void begin(AgentId self_id, AgentId ld_id, AgentId st_id, AgentId tensor_id) {
@@ -99,7 +101,10 @@ struct WarpClocks {
         tick();
     }
     void fence_before() { published.join(tc); }
-    void fence_after() { tc.join(acquired); }
+    void fence_after() {
+        tc.join(acquired);
+        fenced.join(generic);
+    }
     void wait_ld() { tc.raise(ld, ld_issued); }
     void wait_st() { tc.raise(st, st_issued); }
 };

@@ -80,8 +80,10 @@ Flow clock(Warp& w, const Inst& i, u32 mask) {
     const i32 d = w.ops(i)[0];
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        if (i.width_dst == 64) w.reg<u64>(d)[l] = now;
-        else w.reg<u32>(d)[l] = static_cast<u32>(now);
+        if (i.width_dst == 64)
+            w.reg<u64>(d)[l] = now;
+        else
+            w.reg<u32>(d)[l] = static_cast<u32>(now);
     }
     return Flow::next;
 }
@@ -109,10 +111,10 @@ Flow vote(Warp& w, const Inst& i, u32 mask) {
     const u32 p = (i.immediate ? ~w.pred(o[1]) : w.pred(o[1])) & mask;
     bool result = false;
     switch (i.mods >> kVoteShift & 7) {
-        case 0: result = p == mask; break;                 // all
-        case 1: result = p != 0; break;                    // any
-        case 2: result = p == mask || p == 0; break;       // uni
-        default:                                           // ballot
+        case 0: result = p == mask; break;            // all
+        case 1: result = p != 0; break;               // any
+        case 2: result = p == mask || p == 0; break;  // uni
+        default:                                      // ballot
             for (u32 l = 0; l < kLanes; ++l)
                 if (mask >> l & 1) w.reg<u32>(o[0])[l] = p;
             return Flow::next;
@@ -138,20 +140,36 @@ Flow shfl(Warp& w, const Inst& i, u32 mask) {
     u32 valid = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        const i32 bound = static_cast<i32>(c[l] & 0x1F), segment = static_cast<i32>(c[l] >> 8 & 0x1F), n = static_cast<i32>(b[l] & 0x1F);
+        const i32 bound = static_cast<i32>(c[l] & 0x1F), segment = static_cast<i32>(c[l] >> 8 & 0x1F),
+                  n = static_cast<i32>(b[l] & 0x1F);
         const i32 lane = static_cast<i32>(l), low = lane & segment, high = (lane & segment) | (bound & ~segment);
         i32 source = 0;
         bool ok = false;
         switch (i.mods >> kShflShift & 3) {
-            case 0: source = lane - n; ok = source >= high; break;
-            case 1: source = lane + n; ok = source <= high; break;
-            case 2: source = lane ^ n; ok = source <= high; break;
-            default: source = low | (n & ~segment); ok = source <= high; break;
+            case 0:
+                source = lane - n;
+                ok = source >= high;
+                break;
+            case 1:
+                source = lane + n;
+                ok = source <= high;
+                break;
+            case 2:
+                source = lane ^ n;
+                ok = source <= high;
+                break;
+            default:
+                source = low | (n & ~segment);
+                ok = source <= high;
+                break;
         }
-        if (!ok) source = lane;
-        else valid |= 1u << l;
+        if (!ok)
+            source = lane;
+        else
+            valid |= 1u << l;
         if (!(mask >> source & 1))
-            machine_of(w).report(&w, "shfl-inactive-lane", format("lane %u reads lane %d, which does not take part", l, source), w.pc());
+            machine_of(w).report(&w, "shfl-inactive-lane",
+                                 format("lane %u reads lane %d, which does not take part", l, source), w.pc());
         result[l] = a[source];
     }
     store_lanes(w.reg<u32>(o[0]), result, mask);
@@ -200,9 +218,15 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
     u32 expected = 0;
     if (i.mods & kBarHasCount) {
         expected = w.reg<u32>(o[1])[lane];
-        if (expected == 0 || expected % kLanes) throw Fault("barrier-count", format("barrier %u expects %u threads, which is not a positive multiple of the warp size", id, expected));
+        if (expected == 0 || expected % kLanes)
+            throw Fault("barrier-count",
+                        format("barrier %u expects %u threads, which is not a positive multiple of the warp size", id,
+                               expected));
         if (b.arrived && b.expected && b.expected != expected)
-            machine_of(w).report(&w, "barrier-count-mismatch", format("barrier %u expects %u threads here and %u where others arrived", id, expected, b.expected), w.pc());
+            machine_of(w).report(
+                &w, "barrier-count-mismatch",
+                format("barrier %u expects %u threads here and %u where others arrived", id, expected, b.expected),
+                w.pc());
         b.expected = expected;
     }
     b.arriving.join(w.clocks.release());
@@ -274,8 +298,10 @@ void exit_lanes(Warp& w, u32 mask) {
     w.live &= ~mask;
     Fragment& f = w.fragment();
     f.mask &= ~mask;
-    if (f.mask == 0) erase_fragment(w, w.current);
-    else f.pc += 1;
+    if (f.mask == 0)
+        erase_fragment(w, w.current);
+    else
+        f.pc += 1;
     for (Join& j : w.joins) {
         j.expected &= ~mask;
         j.arrived &= ~mask;

@@ -30,13 +30,17 @@ struct IntType {
 
 bool integer_type(Ty ty, IntType& out) {
     switch (ty) {
-        case Ty::b8: case Ty::u8_: out = {8, false}; return true;
+        case Ty::b8:
+        case Ty::u8_: out = {8, false}; return true;
         case Ty::s8: out = {8, true}; return true;
-        case Ty::b16: case Ty::u16_: out = {16, false}; return true;
+        case Ty::b16:
+        case Ty::u16_: out = {16, false}; return true;
         case Ty::s16: out = {16, true}; return true;
-        case Ty::b32: case Ty::u32_: out = {32, false}; return true;
+        case Ty::b32:
+        case Ty::u32_: out = {32, false}; return true;
         case Ty::s32: out = {32, true}; return true;
-        case Ty::b64: case Ty::u64_: out = {64, false}; return true;
+        case Ty::b64:
+        case Ty::u64_: out = {64, false}; return true;
         case Ty::s64: out = {64, true}; return true;
         default: return false;
     }
@@ -82,10 +86,14 @@ Flow float_to_int(Warp& w, const Inst& i, u32 m) {
         if (!(m >> l & 1)) continue;
         const double x = round_to_integral(static_cast<double>(a[l]), i.mods);
         u64 value;
-        if (x != x) value = 0;
-        else if (x < low) value = d.is_signed ? u64{1} << (d.bits - 1) : 0;
-        else if (x >= high) value = d.bits == 64 && !d.is_signed ? ~0ull : (u64{1} << (d.bits - d.is_signed)) - 1;
-        else value = d.is_signed ? static_cast<u64>(static_cast<i64>(x)) : static_cast<u64>(x);
+        if (x != x)
+            value = 0;
+        else if (x < low)
+            value = d.is_signed ? u64{1} << (d.bits - 1) : 0;
+        else if (x >= high)
+            value = d.bits == 64 && !d.is_signed ? ~0ull : (u64{1} << (d.bits - d.is_signed)) - 1;
+        else
+            value = d.is_signed ? static_cast<u64>(static_cast<i64>(x)) : static_cast<u64>(x);
         write_lane(w, o[0], i.width_dst, l, static_cast<u64>(extend(value, d)));
     }
     return Flow::next;
@@ -141,10 +149,22 @@ Handler bind_convert(const InstRecord& r) {
     if (s_int && d == Ty::f32) return int_to_float<float>;
     if (s_int && d == Ty::f64) return int_to_float<double>;
     if (d == Ty::f32 && s == Ty::f32) return f32_to_f32;
-    if (d == Ty::f64 && s == Ty::f32) return [](Warp& w, const Inst& i, u32 m) { return unary<double, float>(w, i, m, [](float a) { return static_cast<double>(a); }); };
-    if (d == Ty::f32 && s == Ty::f64) return [](Warp& w, const Inst& i, u32 m) { return unary<float, double>(w, i, m, [](double a) { return static_cast<float>(a); }); };
-    if (d == Ty::f32 && s == Ty::bf16) return [](Warp& w, const Inst& i, u32 m) { return unary<float, u16>(w, i, m, [](u16 a) { return bf16_to_float(a); }); };
-    if (d == Ty::bf16 && s == Ty::f32) return [](Warp& w, const Inst& i, u32 m) { return unary<u16, float>(w, i, m, [](float a) { return float_to_bf16(a); }); };
+    if (d == Ty::f64 && s == Ty::f32)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return unary<double, float>(w, i, m, [](float a) { return static_cast<double>(a); });
+        };
+    if (d == Ty::f32 && s == Ty::f64)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return unary<float, double>(w, i, m, [](double a) { return static_cast<float>(a); });
+        };
+    if (d == Ty::f32 && s == Ty::bf16)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return unary<float, u16>(w, i, m, [](u16 a) { return bf16_to_float(a); });
+        };
+    if (d == Ty::bf16 && s == Ty::f32)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return unary<u16, float>(w, i, m, [](float a) { return float_to_bf16(a); });
+        };
     return nullptr;
 }
 

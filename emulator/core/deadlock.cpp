@@ -10,7 +10,8 @@ std::string describe_mbarrier(const Cluster& cluster, const Fragment& f) {
     auto it = bars.find(offset);
     if (it == bars.end()) return format("an mbarrier at shared 0x%x that no longer exists", offset);
     const Mbarrier& b = it->second;
-    return format("the mbarrier at shared 0x%x, parity %u: in phase %u, %u of %u arrivals pending, tx-count %lld", offset, f.wait_parity & 1, b.phase, b.pending, b.expected, (long long)b.tx);
+    return format("the mbarrier at shared 0x%x, parity %u: in phase %u, %u of %u arrivals pending, tx-count %lld",
+                  offset, f.wait_parity & 1, b.phase, b.pending, b.expected, (long long)b.tx);
 }
 
 std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment& f) {
@@ -18,7 +19,8 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
         case Wait::mbarrier: return describe_mbarrier(cluster, f);
         case Wait::barrier: {
             const NamedBarrier& b = cta.barriers[f.wait_barrier];
-            return b.expected ? format("barrier %u: %u of %u threads arrived", f.wait_barrier, b.arrived, b.expected) : format("barrier %u: %u threads arrived", f.wait_barrier, b.arrived);
+            return b.expected ? format("barrier %u: %u of %u threads arrived", f.wait_barrier, b.arrived, b.expected)
+                              : format("barrier %u: %u threads arrived", f.wait_barrier, b.arrived);
         }
         case Wait::converge: return "the other lanes of the warp, which an .aligned or .sync instruction needs";
         case Wait::join: return "the other lanes of the warp, to reconverge";
@@ -44,7 +46,9 @@ void report_deadlock(Cluster& cluster, const char* rule) {
                     f.cta = cta->linear;
                     f.warp = static_cast<i32>(w.index);
                 }
-                f.details.emplace_back(fragment.pc, format("CTA %u warp %u lanes 0x%08x waits for %s", cta->linear, w.index, fragment.mask, describe_wait(cluster, *cta, fragment).c_str()));
+                f.details.emplace_back(
+                    fragment.pc, format("CTA %u warp %u lanes 0x%08x waits for %s", cta->linear, w.index, fragment.mask,
+                                        describe_wait(cluster, *cta, fragment).c_str()));
             }
         }
     }

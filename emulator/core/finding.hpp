@@ -54,7 +54,8 @@ private:
 
 // A fault ends the launch: nothing that would run after it could be trusted.
 struct Fault : std::runtime_error {
-    Fault(std::string rule_name, const std::string& message) : std::runtime_error(message), rule(std::move(rule_name)) {}
+    Fault(std::string rule_name, const std::string& message)
+        : std::runtime_error(message), rule(std::move(rule_name)) {}
     std::string rule;
 };
 

@@ -16,6 +16,16 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     return view.get(earlier.agent) >= earlier.clock;
 }
 
+// An MMA may be issued early, up to the last tcgen05.fence::after_thread_sync: what its issuer learned since, from
+// others, does not order it.
+bool fenced_for_mma(Warp& w, const Access& earlier, const Accessor& who) {
+    const Cluster& cluster = *w.cta->cluster;
+    if (info(cluster, who.agent).kind != AgentKind::tensor || earlier.agent == who.agent ||
+        earlier.agent == w.clocks.self)
+        return true;
+    return w.clocks.fenced.get(earlier.agent) >= earlier.clock;
+}
+
 struct Verdict {
     const char* rule;
     std::string message;
@@ -24,18 +34,30 @@ struct Verdict {
 Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
     const Cluster& cluster = *w.cta->cluster;
     const std::string me = describe_agent(cluster, who.agent);
-    if (c.uninitialised) return {"uninitialised-shared", format("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
+    if (c.uninitialised)
+        return {"uninitialised-shared", format("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
     const Access& e = *c.earlier;
     const AgentInfo& agent = info(cluster, e.agent);
     const std::string them = describe_agent(cluster, e.agent);
     const char* mine = who.write ? "writes" : "reads";
+    if (linear_ordered(w, e, c.earlier_was_write, who, proxy_async))
+        return {
+            "mma-missing-fence-after",
+            format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
+                   me.c_str(), mine, place.c_str(), them.c_str())};
     if (proxy_async && c.earlier_was_write && is_generic(agent.kind) && w.clocks.generic.get(e.agent) >= e.clock)
-        return {"missing-proxy-fence", format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async in between", me.c_str(), mine, place.c_str(), them.c_str())};
+        return {"missing-proxy-fence",
+                format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async in between",
+                       me.c_str(), mine, place.c_str(), them.c_str())};
     if (agent.kind == AgentKind::bulk_load && c.earlier_was_write)
-        return {"bulk-copy-in-flight", format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(), mine, place.c_str(), them.c_str())};
+        return {"bulk-copy-in-flight",
+                format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between",
+                       me.c_str(), mine, place.c_str(), them.c_str())};
     if (agent.kind == AgentKind::tensor)
-        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between", me.c_str(), mine, place.c_str(), them.c_str())};
-    return {"race", format("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between",
+                                              me.c_str(), mine, place.c_str(), them.c_str())};
+    return {"race", format("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(),
+                           them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
 
 void report_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
@@ -45,9 +67,12 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_a
     m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc), other);
 }
 
-Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what, const std::string& place) {
+Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what,
+                     const std::string& place) {
     const Cluster& cluster = *w.cta->cluster;
-    if (c.uninitialised) return {"uninitialised-tmem", format("%s reads %s, which nothing has written since it was allocated", what, place.c_str())};
+    if (c.uninitialised)
+        return {"uninitialised-tmem",
+                format("%s reads %s, which nothing has written since it was allocated", what, place.c_str())};
     const Access& e = *c.earlier;
     const AgentInfo& agent = info(cluster, e.agent);
     const std::string them = describe_agent(cluster, e.agent);
@@ -58,17 +83,25 @@ Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& wh
         if (owner.tc.get(e.agent) < e.clock) {
             const bool load = agent.kind == AgentKind::tmem_ld;
             return {load ? "tmem-missing-wait-ld" : "tmem-missing-wait-st",
-                    format("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it", what, mine, place.c_str(), them.c_str(), load ? "ld" : "st")};
+                    format("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it", what, mine,
+                           place.c_str(), them.c_str(), load ? "ld" : "st")};
         }
     }
     if (clocks.acquired.get(e.agent) >= e.clock)
-        return {"tmem-missing-fence-after", format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between", what, mine, place.c_str(), them.c_str())};
+        return {
+            "tmem-missing-fence-after",
+            format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
+                   what, mine, place.c_str(), them.c_str())};
     if (clocks.acquired_unfenced.get(e.agent) >= e.clock)
-        return {"tmem-missing-fence-before", format("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them", what, mine, place.c_str(), them.c_str())};
+        return {"tmem-missing-fence-before",
+                format("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them",
+                       what, mine, place.c_str(), them.c_str())};
     if (agent.kind == AgentKind::tensor)
         return {c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
-                format("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
-    return {"tmem-race", format("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+                format("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(),
+                       them.c_str(), c.earlier_was_write ? "write" : "read")};
+    return {"tmem-race", format("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(),
+                                them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
 
 bool breaks_only_strict(const char* rule) {
@@ -93,9 +126,12 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
 
 void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
+    const bool strict = machine_of(w).profile == Profile::strict;
     target.shared_shadow->touch(
         offset, size, who, true,
-        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy_async); },
+        [&](const Access& e, bool was_write) {
+            return linear_ordered(w, e, was_write, who, proxy_async) && (!strict || fenced_for_mma(w, e, who));
+        },
         [&](const Conflict& c) {
             report_linear(w, c, who, proxy_async, format("shared memory in [0x%x, 0x%x)", offset, offset + size));
         });
@@ -108,11 +144,13 @@ void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor&
         address - a.base, size, who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy_async); },
         [&](const Conflict& c) {
-            report_linear(w, c, who, proxy_async, format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base)));
+            report_linear(w, c, who, proxy_async,
+                          format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base)));
         });
 }
 
-void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who, const char* what) {
+void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
+                const char* what) {
     Machine& m = machine_of(w);
     if (!m.checks) return;
     const AgentKind mine = info(*target.cluster, who.agent).kind;
@@ -125,10 +163,12 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     for (u32 group = lane / 16; group < (lane + lanes + 15) / 16; ++group) {
         for (u32 c = column; c < column + columns; ++c) {
             touch_cell(target.tmem.shadow.at(group * 16, c), who, 0xF, true, ordered, [&](const Conflict& conflict) {
-                const std::string place = format("tensor memory lanes %u-%u, column %u", group * 16, group * 16 + 15, c);
+                const std::string place =
+                    format("tensor memory lanes %u-%u, column %u", group * 16, group * 16 + 15, c);
                 Verdict v = explain_tmem(w, target, conflict, who, what, place);
                 if (m.profile == Profile::lenient && breaks_only_strict(v.rule)) return;
-                m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc), conflict.earlier ? static_cast<i32>(conflict.earlier->pc) : -1);
+                m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc),
+                         conflict.earlier ? static_cast<i32>(conflict.earlier->pc) : -1);
             });
         }
     }

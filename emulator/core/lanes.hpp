@@ -1,4 +1,5 @@
-// Applying an operation to the active lanes of a warp. All 32 are computed (the loops vectorise), active ones are stored.
+// Applying an operation to the active lanes of a warp. All 32 are computed (the loops vectorise), active ones are
+// stored.
 #pragma once
 
 #include <bit>

@@ -66,7 +66,10 @@ void fill_constants(Warp& w, const Program& program, const Launch& launch) {
                 case ConstKind::bits64: w.reg<u64>(unit)[l] = c.bits; break;
                 case ConstKind::shared32: w.reg<u32>(unit)[l] = w.cta->shared_address(static_cast<u32>(c.bits)); break;
                 case ConstKind::shared64: w.reg<u64>(unit)[l] = w.cta->shared_address(static_cast<u32>(c.bits)); break;
-                case ConstKind::special: w.reg<u32>(unit)[l] = special_value(static_cast<Special>(c.special), launch, program, *w.cta, w.index, l); break;
+                case ConstKind::special:
+                    w.reg<u32>(unit)[l] =
+                        special_value(static_cast<Special>(c.special), launch, program, *w.cta, w.index, l);
+                    break;
                 case ConstKind::pred: w.pred(unit) = c.bits ? kFullMask : 0; break;
             }
         }
@@ -82,13 +85,16 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     w.live = lanes == kLanes ? kFullMask : (1u << lanes) - 1;
     const std::size_t bytes = std::size_t{program.units} * kUnitBytes;
     w.register_file = std::make_unique<u8[]>(bytes + 64);
-    w.registers = reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(w.register_file.get()) + 63) & ~std::uintptr_t{63});
+    w.registers =
+        reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(w.register_file.get()) + 63) & ~std::uintptr_t{63});
     w.initialised.assign(program.units, 0);
     w.local.resize(std::size_t{kLanes} * program.local_bytes);
     Fragment f;
     f.mask = w.live;
     w.fragments.push_back(f);
-    const auto agent = [&](AgentKind kind) { return cluster.new_agent({kind, static_cast<u16>(cta.rank), static_cast<u16>(index), 0}); };
+    const auto agent = [&](AgentKind kind) {
+        return cluster.new_agent({kind, static_cast<u16>(cta.rank), static_cast<u16>(index), 0});
+    };
     const AgentId self = agent(AgentKind::warp), ld = agent(AgentKind::tmem_ld), st = agent(AgentKind::tmem_st);
     w.clocks.begin(self, ld, st, agent(AgentKind::tensor));
     w.time = index;
@@ -150,7 +156,8 @@ void Machine::run(const Program& p, const Launch& l) {
             }
         }
     } catch (const Fault& fault) {
-        report(running, fault.rule, fault.what(), running && running->live && !running->fragments.empty() ? running->pc() : -1);
+        report(running, fault.rule, fault.what(),
+               running && running->live && !running->fragments.empty() ? running->pc() : -1);
     }
     running = nullptr;
     stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

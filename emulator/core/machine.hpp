@@ -31,7 +31,7 @@ struct Fragment {
     std::vector<u32> joins;  // indices into Warp::joins, innermost last
     i32 join_pc = -1;        // of the innermost join
     Wait wait = Wait::none;
-    u32 wait_mbar = 0;       // shared::cluster address
+    u32 wait_mbar = 0;  // shared::cluster address
     u32 wait_parity = 0;
     u32 wait_barrier = 0;
     bool wait_relaxed = false, wait_over = false;
@@ -41,23 +41,29 @@ struct Fragment {
 struct Warp {
     Cta* cta = nullptr;
     const Program* program = nullptr;
-    u32 index = 0;       // in the CTA
-    u32 live = 0;        // lanes that have not exited
+    u32 index = 0;  // in the CTA
+    u32 live = 0;   // lanes that have not exited
     u64 time = 0;
     std::vector<Fragment> fragments;
-    u32 current = 0;     // the fragment that is running
+    u32 current = 0;  // the fragment that is running
     std::vector<Join> joins;
     std::unique_ptr<u8[]> register_file;
     u8* registers = nullptr;
     std::vector<u32> initialised;  // lanes written, a unit
     std::vector<u8> local;         // 32 x local_bytes
     WarpClocks clocks;
-    bool spun = false;             // the slice ended in a failed poll
-    struct LaneBulk { u32 issued = 0; u32 open = 0; std::vector<u32> groups; };
+    bool spun = false;  // the slice ended in a failed poll
+    struct LaneBulk {
+        u32 issued = 0;
+        u32 open = 0;
+        std::vector<u32> groups;
+    };
     std::unordered_map<u32, LaneBulk> bulk;  // by lane
 
     template <class T>
-    T* reg(i32 unit) { return reinterpret_cast<T*>(registers + static_cast<std::size_t>(unit) * kUnitBytes); }
+    T* reg(i32 unit) {
+        return reinterpret_cast<T*>(registers + static_cast<std::size_t>(unit) * kUnitBytes);
+    }
     u32& pred(i32 unit) { return *reg<u32>(unit); }
     Fragment& fragment() { return fragments[current]; }
     i32 pc() { return fragments[current].pc; }
@@ -67,11 +73,11 @@ struct Warp {
 struct Mbarrier {
     u32 expected = 0, pending = 0;
     i64 tx = 0;
-    u32 phase = 0;          // phases completed
+    u32 phase = 0;  // phases completed
     Message arriving, completed;
     bool has_agent = false;
-    AgentId agent = 0;      // of bulk loads that complete here
-    u32 in_flight = 0;      // bulk operations issued against the phase in progress
+    AgentId agent = 0;  // of bulk loads that complete here
+    u32 in_flight = 0;  // bulk operations issued against the phase in progress
     i32 init_pc = -1;
     Access init;
 };
@@ -97,23 +103,23 @@ struct AsyncOp {
     u64 sequence = 0;
     bool tensor = false;  // runs in order within its CTA's tensor core
     u32 cta = 0;
-    i32 pc = -1;            // of the instruction that started it
+    i32 pc = -1;  // of the instruction that started it
     u32 warp = 0;
     std::function<void()> complete;
 };
 
 struct Cta {
     Cluster* cluster = nullptr;
-    u32 rank = 0;              // in the cluster
-    u32 linear = 0;            // in the grid
+    u32 rank = 0;    // in the cluster
+    u32 linear = 0;  // in the grid
     std::array<u32, 3> id{};
-    std::vector<u8> shared;    // indexed by shared offset; the first kSharedStart bytes are never valid
+    std::vector<u8> shared;  // indexed by shared offset; the first kSharedStart bytes are never valid
     std::unique_ptr<LinearShadow> shared_shadow;
     std::unordered_map<u32, Mbarrier> mbarriers;
     std::array<NamedBarrier, 16> barriers;
     Tmem tmem;
     std::vector<Warp> warps;
-    u64 tensor_free = 0;       // when the tensor core finishes what it has
+    u64 tensor_free = 0;  // when the tensor core finishes what it has
     u32 shared_address(u32 offset) const { return rank << kSharedRankShift | offset; }
 };
 
@@ -142,7 +148,8 @@ struct Launch {
 };
 
 struct Stats {
-    u64 warp_instructions = 0, mma = 0, bulk_loads = 0, bulk_load_bytes = 0, bulk_stores = 0, async_ops = 0, barrier_waits = 0;
+    u64 warp_instructions = 0, mma = 0, bulk_loads = 0, bulk_load_bytes = 0, bulk_stores = 0, async_ops = 0,
+        barrier_waits = 0;
     double seconds = 0;
 };
 
@@ -194,7 +201,8 @@ void reach_join(Warp& w);
 // hazards.cpp: conflict checks. `proxy_async` tells which proxy is accessing.
 void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async);
 void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async);
-void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who, const char* what);
+void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
+                const char* what);
 std::string describe_agent(const Cluster& cluster, AgentId agent);
 
 // mbarrier.cpp

@@ -26,7 +26,11 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     if (bar.pending != 0 || bar.tx != 0) return;
     Machine& m = *cta.cluster->machine;
     if (bar.in_flight)
-        m.report(nullptr, "mbarrier-early-completion", format("the mbarrier at shared 0x%x completes phase %u with %u bulk copies of that phase still in flight: expect_tx announced too few bytes", offset, bar.phase, bar.in_flight), pc, bar.init_pc);
+        m.report(nullptr, "mbarrier-early-completion",
+                 format("the mbarrier at shared 0x%x completes phase %u with %u bulk copies of that phase still in "
+                        "flight: expect_tx announced too few bytes",
+                        offset, bar.phase, bar.in_flight),
+                 pc, bar.init_pc);
     bar.phase += 1;
     bar.pending = bar.expected;
     bar.in_flight = 0;
@@ -48,9 +52,12 @@ struct Target {
 Target target_of(Warp& w, u64 address, const char* what) {
     if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, what);
-    if (ref.offset % 8) throw Fault("misaligned", format("%s at shared 0x%x: an mbarrier is 8-byte aligned", what, ref.offset));
+    if (ref.offset % 8)
+        throw Fault("misaligned", format("%s at shared 0x%x: an mbarrier is 8-byte aligned", what, ref.offset));
     auto it = ref.cta->mbarriers.find(ref.offset);
-    if (it == ref.cta->mbarriers.end()) throw Fault("mbarrier-uninitialised", format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
+    if (it == ref.cta->mbarriers.end())
+        throw Fault("mbarrier-uninitialised",
+                    format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
     return {ref.cta, ref.offset, &it->second};
 }
 
@@ -66,10 +73,16 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         u64 address = lane_address(w, o[0], i.width_src, l, i.immediate);
         if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
         const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "mbarrier.init");
-        if (ref.offset % 8) throw Fault("misaligned", format("mbarrier.init at shared 0x%x: an mbarrier is 8-byte aligned", ref.offset));
+        if (ref.offset % 8)
+            throw Fault("misaligned",
+                        format("mbarrier.init at shared 0x%x: an mbarrier is 8-byte aligned", ref.offset));
         const u32 count = w.reg<u32>(o[1])[l];
-        if (count == 0 || count >= 1u << 20) throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
-        if (ref.cta->mbarriers.count(ref.offset)) throw Fault("mbarrier-reinitialised", format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", ref.offset));
+        if (count == 0 || count >= 1u << 20)
+            throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
+        if (ref.cta->mbarriers.count(ref.offset))
+            throw Fault(
+                "mbarrier-reinitialised",
+                format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", ref.offset));
         Mbarrier bar;
         bar.expected = bar.pending = count;
         bar.init_pc = w.pc();
@@ -85,7 +98,10 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
         if (!(mask >> l & 1)) continue;
         Target t = target_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.inval");
         check_mbarrier_visible(w, *t.bar, false);
-        if (t.bar->in_flight) machine_of(w).report(&w, "mbarrier-inval-in-flight", format("mbarrier.inval at shared 0x%x with bulk copies in flight", t.offset), w.pc(), t.bar->init_pc);
+        if (t.bar->in_flight)
+            machine_of(w).report(&w, "mbarrier-inval-in-flight",
+                                 format("mbarrier.inval at shared 0x%x with bulk copies in flight", t.offset), w.pc(),
+                                 t.bar->init_pc);
         t.cta->mbarriers.erase(t.offset);
     }
     return Flow::next;
@@ -104,9 +120,13 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         check_mbarrier_visible(w, *t.bar, false);
         if (i.n_dst && o[0] >= 0) w.reg<u64>(o[0])[l] = t.bar->phase;
         u32 count = 1;
-        if (i.mods & kMbarExpectTx) t.bar->tx += w.reg<u32>(s[1])[l];
-        else if (i.n_src > 1) count = w.reg<u32>(s[1])[l];
-        if (t.bar->tx > kMaxTx) throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at shared 0x%x exceeds 2^20-1", t.offset));
+        if (i.mods & kMbarExpectTx)
+            t.bar->tx += w.reg<u32>(s[1])[l];
+        else if (i.n_src > 1)
+            count = w.reg<u32>(s[1])[l];
+        if (t.bar->tx > kMaxTx)
+            throw Fault("mbarrier-tx-range",
+                        format("the tx-count of the mbarrier at shared 0x%x exceeds 2^20-1", t.offset));
         mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, relaxed ? nullptr : &message);
     }
     return Flow::next;
@@ -141,7 +161,8 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         address = lane_address(w, o[1], i.width_src, l, i.immediate);
         Target t = target_of(w, address, "mbarrier wait");
         check_mbarrier_visible(w, *t.bar, false);
-        const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1) : t.bar->phase != w.reg<u64>(o[2])[l];
+        const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1)
+                                                   : t.bar->phase != w.reg<u64>(o[2])[l];
         if (complete) {
             done |= 1u << l;
             if (!(i.mods & kMbarRelaxed)) w.clocks.acquire(t.bar->completed);
@@ -173,9 +194,14 @@ void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
         if (!m.checks || !proxy_async || w.clocks.async.get(bar.init.agent) >= bar.init.clock) return;
     }
     if (w.clocks.generic.get(bar.init.agent) < bar.init.clock) {
-        m.report(&w, "mbarrier-race", "an mbarrier is used with no synchronisation after its mbarrier.init by another warp", w.pc(), bar.init_pc);
+        m.report(&w, "mbarrier-race",
+                 "an mbarrier is used with no synchronisation after its mbarrier.init by another warp", w.pc(),
+                 bar.init_pc);
     } else if (proxy_async && w.clocks.async.get(bar.init.agent) < bar.init.clock) {
-        m.report_strict(&w, "mbarrier-missing-fence", "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init or fence.proxy.async has made visible to it", w.pc(), bar.init_pc);
+        m.report_strict(&w, "mbarrier-missing-fence",
+                        "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init or "
+                        "fence.proxy.async has made visible to it",
+                        w.pc(), bar.init_pc);
     }
 }
 
@@ -184,8 +210,14 @@ Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what) { return *target_o
 void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, const Message* message) {
     const i32 pc = w ? w->pc() : -1;
     if (count > bar.pending) {
-        cta.cluster->machine->report(w, "mbarrier-over-arrival", format("%u arrivals on the mbarrier at shared 0x%x, which still expects %u in phase %u", count, offset, bar.pending, bar.phase), pc, bar.init_pc);
-        throw Fault("mbarrier-over-arrival", format("the mbarrier at shared 0x%x received more arrivals than its count of %u", offset, bar.expected));
+        cta.cluster->machine->report(
+            w, "mbarrier-over-arrival",
+            format("%u arrivals on the mbarrier at shared 0x%x, which still expects %u in phase %u", count, offset,
+                   bar.pending, bar.phase),
+            pc, bar.init_pc);
+        throw Fault(
+            "mbarrier-over-arrival",
+            format("the mbarrier at shared 0x%x received more arrivals than its count of %u", offset, bar.expected));
     }
     bar.pending -= count;
     if (message) bar.arriving.join(*message);
@@ -195,7 +227,9 @@ void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, co
 void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 issued_phase, i32 pc) {
     if (bar.phase == issued_phase && bar.in_flight) bar.in_flight -= 1;
     bar.tx -= bytes;
-    if (bar.tx < -kMaxTx) throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at shared 0x%x fell below -(2^20-1)", offset));
+    if (bar.tx < -kMaxTx)
+        throw Fault("mbarrier-tx-range",
+                    format("the tx-count of the mbarrier at shared 0x%x fell below -(2^20-1)", offset));
     settle_phase(cta, offset, bar, pc);
 }
 

@@ -28,11 +28,14 @@ u64 GlobalMemory::allocate(u64 size, std::string name) {
 
 void GlobalMemory::release(u64 address) {
     last_ = nullptr;
-    if (allocations_.erase(address) == 0) throw std::invalid_argument(format("no allocation starts at 0x%llx", (unsigned long long)address));
+    if (allocations_.erase(address) == 0)
+        throw std::invalid_argument(format("no allocation starts at 0x%llx", (unsigned long long)address));
 }
 
 Allocation* GlobalMemory::find(u64 address, u64 size) {
-    const auto holds = [&](const Allocation& a) { return address >= a.base && size <= a.size && address - a.base <= a.size - size; };
+    const auto holds = [&](const Allocation& a) {
+        return address >= a.base && size <= a.size && address - a.base <= a.size - size;
+    };
     if (last_ && holds(*last_)) return last_;
     auto it = allocations_.upper_bound(address);
     if (it == allocations_.begin()) return nullptr;
@@ -46,8 +49,11 @@ std::string GlobalMemory::describe(u64 address) const {
     if (it == allocations_.begin()) return "below every allocation";
     --it;
     const Allocation& a = it->second;
-    if (address - a.base < a.size) return format("starts %llu bytes into '%s' of %llu bytes and runs past its end", (unsigned long long)(address - a.base), a.name.c_str(), (unsigned long long)a.size);
-    return format("%llu bytes past the end of '%s' of %llu bytes", (unsigned long long)(address - a.base - a.size), a.name.c_str(), (unsigned long long)a.size);
+    if (address - a.base < a.size)
+        return format("starts %llu bytes into '%s' of %llu bytes and runs past its end",
+                      (unsigned long long)(address - a.base), a.name.c_str(), (unsigned long long)a.size);
+    return format("%llu bytes past the end of '%s' of %llu bytes", (unsigned long long)(address - a.base - a.size),
+                  a.name.c_str(), (unsigned long long)a.size);
 }
 
 void GlobalMemory::begin_launch() {

@@ -1,5 +1,5 @@
-// Address spaces. Generic addresses are split into windows; global allocations have guard gaps between them so that an access
-// past an end never lands in a neighbour.
+// Address spaces. Generic addresses are split into windows; global allocations have guard gaps between them so that an
+// access past an end never lands in a neighbour.
 #pragma once
 
 #include <cstring>
@@ -20,8 +20,8 @@ constexpr u64 kParamWindow = 0x0000'0400'0000'0000ull;
 constexpr u64 kWindowMask = 0xFFFF'FF00'0000'0000ull;
 constexpr u64 kAllocationGap = 4096;
 
-// A shared::cluster address is rank << 24 | offset, which is how the peer bit of a CTA pair is flipped by public kernels.
-// Offsets start at 1024: the first kilobyte of a CTA's shared memory belongs to the system on sm_90 and later.
+// A shared::cluster address is rank << 24 | offset, which is how the peer bit of a CTA pair is flipped by public
+// kernels. Offsets start at 1024: the first kilobyte of a CTA's shared memory belongs to the system on sm_90 and later.
 constexpr u32 kSharedRankShift = 24, kSharedOffsetMask = (1u << kSharedRankShift) - 1, kSharedStart = 1024;
 
 struct Allocation {

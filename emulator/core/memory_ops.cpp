@@ -7,22 +7,29 @@ namespace ptxm {
 SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
     const u32 rank = address >> kSharedRankShift, offset = address & kSharedOffsetMask;
     Cluster& cluster = *w.cta->cluster;
-    if (rank >= cluster.ctas.size()) throw Fault("shared-out-of-bounds", format("%s at shared address 0x%x names CTA rank %u of a cluster of %zu", what, address, rank, cluster.ctas.size()));
+    if (rank >= cluster.ctas.size())
+        throw Fault("shared-out-of-bounds", format("%s at shared address 0x%x names CTA rank %u of a cluster of %zu",
+                                                   what, address, rank, cluster.ctas.size()));
     Cta& cta = *cluster.ctas[rank];
     if (offset < kSharedStart || u64{offset} + size > cta.shared.size())
-        throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; the CTA has [0x%x, 0x%zx)", what, size, address, kSharedStart, cta.shared.size()));
+        throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; the CTA has [0x%x, 0x%zx)",
+                                                   what, size, address, kSharedStart, cta.shared.size()));
     return {&cta, offset};
 }
 
 Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
     GlobalMemory& memory = machine_of(w).global;
     if (Allocation* a = memory.find(address, size)) return *a;
-    throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size, (unsigned long long)address, memory.describe(address).c_str()));
+    throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size,
+                                               (unsigned long long)address, memory.describe(address).c_str()));
 }
 
 u8* resolve_param(Warp& w, u64 offset, u64 size) {
     const Launch& launch = *machine_of(w).launch;
-    if (offset + size > launch.params.size()) throw Fault("param-out-of-bounds", format("access of %llu bytes at parameter byte %llu of %zu", (unsigned long long)size, (unsigned long long)offset, launch.params.size()));
+    if (offset + size > launch.params.size())
+        throw Fault("param-out-of-bounds",
+                    format("access of %llu bytes at parameter byte %llu of %zu", (unsigned long long)size,
+                           (unsigned long long)offset, launch.params.size()));
     return const_cast<u8*>(launch.params.data() + offset);
 }
 
@@ -30,9 +37,19 @@ namespace {
 
 u32 element_bytes(Ty ty) {
     switch (ty) {
-        case Ty::b8: case Ty::u8_: case Ty::s8: return 1;
-        case Ty::b16: case Ty::u16_: case Ty::s16: case Ty::f16: case Ty::bf16: return 2;
-        case Ty::b64: case Ty::u64_: case Ty::s64: case Ty::f64: case Ty::f32x2: return 8;
+        case Ty::b8:
+        case Ty::u8_:
+        case Ty::s8: return 1;
+        case Ty::b16:
+        case Ty::u16_:
+        case Ty::s16:
+        case Ty::f16:
+        case Ty::bf16: return 2;
+        case Ty::b64:
+        case Ty::u64_:
+        case Ty::s64:
+        case Ty::f64:
+        case Ty::f32x2: return 8;
         case Ty::b128: return 16;
         default: return 4;
     }
@@ -63,7 +80,8 @@ void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
     if (low & (size - 1)) {
         for (u32 l = 0; l < kLanes; ++l)
             if ((mask >> l & 1) && (a.at[l] & (size - 1)))
-                throw Fault("misaligned", format("%s of %u bytes at 0x%llx (lane %u) is not aligned to its size", what, size, (unsigned long long)a.at[l], l));
+                throw Fault("misaligned", format("%s of %u bytes at 0x%llx (lane %u) is not aligned to its size", what,
+                                                 size, (unsigned long long)a.at[l], l));
     }
 }
 
@@ -114,25 +132,32 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
     }
     check_alignment(a, mask, size, what);
     switch (space) {
-        case Space::shared: case Space::shared_cluster: {
+        case Space::shared:
+        case Space::shared_cluster: {
             for (u32 l = 0; l < kLanes; ++l) {
                 if (!(mask >> l & 1)) continue;
                 const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
-                if (space == Space::shared && ref.cta != w.cta) throw Fault("shared-out-of-bounds", format("%s through .shared::cta at 0x%llx, which lies in another CTA", what, (unsigned long long)a.at[l]));
+                if (space == Space::shared && ref.cta != w.cta)
+                    throw Fault("shared-out-of-bounds",
+                                format("%s through .shared::cta at 0x%llx, which lies in another CTA", what,
+                                       (unsigned long long)a.at[l]));
                 pointers[l] = ref.cta->shared.data() + ref.offset;
             }
             each_run(a, mask, size, [&](u64 at, u32 n) {
-                touch_shared(*w.cta->cluster->ctas[at >> kSharedRankShift], w, static_cast<u32>(at) & kSharedOffsetMask, n, who, false);
+                touch_shared(*w.cta->cluster->ctas[at >> kSharedRankShift], w, static_cast<u32>(at) & kSharedOffsetMask,
+                             n, who, false);
             });
             break;
         }
-        case Space::global: case Space::constant: {
+        case Space::global:
+        case Space::constant: {
             for (u32 l = 0; l < kLanes; ++l) {
                 if (!(mask >> l & 1)) continue;
                 Allocation& allocation = resolve_global(w, a.at[l], size, what);
                 pointers[l] = allocation.data.get() + (a.at[l] - allocation.base);
             }
-            each_run(a, mask, size, [&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
+            each_run(a, mask, size,
+                     [&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
             break;
         }
         case Space::param:
@@ -142,7 +167,9 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         case Space::local:
             for (u32 l = 0; l < kLanes; ++l) {
                 if (!(mask >> l & 1)) continue;
-                if (a.at[l] + size > w.program->local_bytes) throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size, (unsigned long long)a.at[l], w.program->local_bytes));
+                if (a.at[l] + size > w.program->local_bytes)
+                    throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size,
+                                                              (unsigned long long)a.at[l], w.program->local_bytes));
                 pointers[l] = w.local.data() + u64{l} * w.program->local_bytes + a.at[l];
             }
             break;
@@ -209,7 +236,8 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
 
 u64 window_base(Space space) {
     switch (space) {
-        case Space::shared: case Space::shared_cluster: return kSharedWindow;
+        case Space::shared:
+        case Space::shared_cluster: return kSharedWindow;
         case Space::local: return kLocalWindow;
         case Space::param: return kParamWindow;
         default: return 0;
@@ -227,7 +255,9 @@ Flow cvta_to(Warp& w, const Inst& i, u32 mask) {
     if (base) {
         const u64* a = w.reg<u64>(w.ops(i)[1]);
         for (u32 l = 0; l < kLanes; ++l)
-            if ((mask >> l & 1) && (a[l] & kWindowMask) != base) throw Fault("address-space", format("cvta.to of 0x%llx, which is not in that window", (unsigned long long)a[l]));
+            if ((mask >> l & 1) && (a[l] & kWindowMask) != base)
+                throw Fault("address-space",
+                            format("cvta.to of 0x%llx, which is not in that window", (unsigned long long)a[l]));
     }
     return unary<u64, u64>(w, i, mask, [base](u64 a) { return a - base; });
 }

@@ -20,7 +20,8 @@ std::vector<T> records(const nb::bytes& raw) {
     return out;
 }
 
-Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb::bytes& consts, u32 units, u32 shared_static, u32 local_bytes, u32 param_bytes) {
+Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb::bytes& consts, u32 units,
+                     u32 shared_static, u32 local_bytes, u32 param_bytes) {
     Program p;
     for (const InstRecord& r : records<InstRecord>(insts)) {
         Inst i;
@@ -39,17 +40,22 @@ Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb
 
 void write_memory(Machine& m, u64 address, const nb::bytes& data) {
     Allocation* a = m.global.find(address, data.size());
-    if (!a) throw std::out_of_range(format("write of %zu bytes at 0x%llx: %s", data.size(), (unsigned long long)address, m.global.describe(address).c_str()));
+    if (!a)
+        throw std::out_of_range(format("write of %zu bytes at 0x%llx: %s", data.size(), (unsigned long long)address,
+                                       m.global.describe(address).c_str()));
     std::memcpy(a->data.get() + (address - a->base), data.data(), data.size());
 }
 
 nb::bytes read_memory(Machine& m, u64 address, u64 size) {
     Allocation* a = m.global.find(address, size);
-    if (!a) throw std::out_of_range(format("read of %llu bytes at 0x%llx: %s", (unsigned long long)size, (unsigned long long)address, m.global.describe(address).c_str()));
+    if (!a)
+        throw std::out_of_range(format("read of %llu bytes at 0x%llx: %s", (unsigned long long)size,
+                                       (unsigned long long)address, m.global.describe(address).c_str()));
     return nb::bytes(reinterpret_cast<const char*>(a->data.get() + (address - a->base)), size);
 }
 
-nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block, std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params) {
+nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
+             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params) {
     Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params)};
     {
         nb::gil_scoped_release release;
@@ -102,19 +108,37 @@ NB_MODULE(_core, module) {
     PTXM_SPECIALS(PTXM_NAME)
 #undef PTXM_NAME
     const std::pair<const char*, Ty> type_names[] = {
-        {"none", Ty::none}, {"b8", Ty::b8}, {"u8", Ty::u8_}, {"s8", Ty::s8}, {"b16", Ty::b16}, {"u16", Ty::u16_}, {"s16", Ty::s16},
-        {"f16", Ty::f16}, {"bf16", Ty::bf16}, {"b32", Ty::b32}, {"u32", Ty::u32_}, {"s32", Ty::s32}, {"f32", Ty::f32}, {"b64", Ty::b64},
-        {"u64", Ty::u64_}, {"s64", Ty::s64}, {"f64", Ty::f64}, {"b128", Ty::b128}, {"pred", Ty::pred}, {"f16x2", Ty::f16x2},
+        {"none", Ty::none},     {"b8", Ty::b8},      {"u8", Ty::u8_},    {"s8", Ty::s8},     {"b16", Ty::b16},
+        {"u16", Ty::u16_},      {"s16", Ty::s16},    {"f16", Ty::f16},   {"bf16", Ty::bf16}, {"b32", Ty::b32},
+        {"u32", Ty::u32_},      {"s32", Ty::s32},    {"f32", Ty::f32},   {"b64", Ty::b64},   {"u64", Ty::u64_},
+        {"s64", Ty::s64},       {"f64", Ty::f64},    {"b128", Ty::b128}, {"pred", Ty::pred}, {"f16x2", Ty::f16x2},
         {"bf16x2", Ty::bf16x2}, {"f32x2", Ty::f32x2}};
     for (const auto& [name, ty] : type_names) types[name] = static_cast<u32>(ty);
     nb::dict mods;
-    const std::pair<const char*, u32> mod_names[] = {
-        {"rn", kRn}, {"rz", kRz}, {"rm", kRm}, {"rp", kRp}, {"round_int", kRoundInt}, {"ftz", kFtz}, {"sat", kSat}, {"relu", kRelu},
-        {"nan", kNan}, {"cmp_shift", kCmpShift}, {"bool_shift", kBoolShift}, {"bool_negated", kBoolNegated},
-        {"space_shift", kSpaceShift}, {"bar_arrive_only", kBarArriveOnly}, {"bar_has_count", kBarHasCount},
-        {"mbar_blocking", kMbarBlocking}, {"mbar_parity", kMbarParity}, {"mbar_relaxed", kMbarRelaxed},
-        {"mbar_expect_tx", kMbarExpectTx}, {"shfl_shift", kShflShift}, {"vote_shift", kVoteShift}, {"tma_dim_shift", kTmaDimShift},
-        {"tc_a_tmem", kTcATmem}, {"tc_shape_shift", kTcShapeShift}};
+    const std::pair<const char*, u32> mod_names[] = {{"rn", kRn},
+                                                     {"rz", kRz},
+                                                     {"rm", kRm},
+                                                     {"rp", kRp},
+                                                     {"round_int", kRoundInt},
+                                                     {"ftz", kFtz},
+                                                     {"sat", kSat},
+                                                     {"relu", kRelu},
+                                                     {"nan", kNan},
+                                                     {"cmp_shift", kCmpShift},
+                                                     {"bool_shift", kBoolShift},
+                                                     {"bool_negated", kBoolNegated},
+                                                     {"space_shift", kSpaceShift},
+                                                     {"bar_arrive_only", kBarArriveOnly},
+                                                     {"bar_has_count", kBarHasCount},
+                                                     {"mbar_blocking", kMbarBlocking},
+                                                     {"mbar_parity", kMbarParity},
+                                                     {"mbar_relaxed", kMbarRelaxed},
+                                                     {"mbar_expect_tx", kMbarExpectTx},
+                                                     {"shfl_shift", kShflShift},
+                                                     {"vote_shift", kVoteShift},
+                                                     {"tma_dim_shift", kTmaDimShift},
+                                                     {"tc_a_tmem", kTcATmem},
+                                                     {"tc_shape_shift", kTcShapeShift}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
@@ -124,18 +148,25 @@ NB_MODULE(_core, module) {
     module.attr("SHARED_START") = kSharedStart;
 
     nb::class_<Program>(module, "Program")
-        .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"), nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"));
+        .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),
+             nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"));
     nb::class_<Machine>(module, "Machine")
         .def(nb::init<>())
         .def_rw("seed", &Machine::seed)
         .def_rw("checks", &Machine::checks)
         .def_rw("max_instructions", &Machine::max_instructions)
-        .def_prop_rw("schedule", [](const Machine& m) { return static_cast<u32>(m.schedule); }, [](Machine& m, u32 s) { m.schedule = static_cast<Schedule>(s); })
-        .def_prop_rw("profile", [](const Machine& m) { return static_cast<u32>(m.profile); }, [](Machine& m, u32 p) { m.profile = static_cast<Profile>(p); })
-        .def("allocate", [](Machine& m, u64 size, std::string name) { return m.global.allocate(size, std::move(name)); })
+        .def_prop_rw(
+            "schedule", [](const Machine& m) { return static_cast<u32>(m.schedule); },
+            [](Machine& m, u32 s) { m.schedule = static_cast<Schedule>(s); })
+        .def_prop_rw(
+            "profile", [](const Machine& m) { return static_cast<u32>(m.profile); },
+            [](Machine& m, u32 p) { m.profile = static_cast<Profile>(p); })
+        .def("allocate",
+             [](Machine& m, u64 size, std::string name) { return m.global.allocate(size, std::move(name)); })
         .def("release", [](Machine& m, u64 address) { m.global.release(address); })
         .def("write", &write_memory)
         .def("read", &read_memory)
-        .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"), nb::arg("dynamic_shared"), nb::arg("params"))
+        .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
+             nb::arg("dynamic_shared"), nb::arg("params"))
         .def_prop_ro("stats", &stats_of);
 }

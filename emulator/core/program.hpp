@@ -1,8 +1,8 @@
 // The decoded program: what the Python front hands to the core.
 //
-// Registers live in 128-byte units, one 32-bit word a lane; a 64-bit register takes two adjacent units, a 128-bit one four,
-// a predicate one (its first word is the 32-lane mask). Constants and special registers are units too, filled when a warp
-// starts, so that every operand is a unit index.
+// Registers live in 128-byte units, one 32-bit word a lane; a 64-bit register takes two adjacent units, a 128-bit one
+// four, a predicate one (its first word is the 32-lane mask). Constants and special registers are units too, filled
+// when a warp starts, so that every operand is a unit index.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,42 @@ constexpr u32 kFullMask = 0xFFFFFFFFu;
 constexpr u32 kUnitBytes = 128;
 
 enum class Ty : u8 {
-    none, b8, u8_, s8, b16, u16_, s16, f16, bf16, b32, u32_, s32, f32, b64, u64_, s64, f64, b128, pred, f16x2, bf16x2, f32x2
+    none,
+    b8,
+    u8_,
+    s8,
+    b16,
+    u16_,
+    s16,
+    f16,
+    bf16,
+    b32,
+    u32_,
+    s32,
+    f32,
+    b64,
+    u64_,
+    s64,
+    f64,
+    b128,
+    pred,
+    f16x2,
+    bf16x2,
+    f32x2
 };
 
 // One row an operation of the machine; the decoder picks it, the core binds it to a handler.
-#define PTXM_OPS(X)                                                                                                        \
-    X(mov) X(pack) X(unpack) X(add) X(sub) X(mul_lo) X(mul_hi) X(mul_wide) X(mad_lo) X(mad_hi) X(mad_wide) X(div) X(rem)   \
-    X(min) X(max) X(abs) X(neg) X(and_) X(or_) X(xor_) X(not_) X(lop3) X(shl) X(shr) X(shf_l) X(shf_r) X(bfe) X(bfi)        \
-    X(prmt) X(popc) X(clz) X(brev) X(setp) X(selp) X(fma) X(mul) X(ex2) X(lg2) X(rcp) X(rsqrt) X(sqrt) X(div_f) X(cvt)      \
-    X(cvt_pack) X(bra) X(ret) X(trap) X(nop) X(ld) X(st) X(cvta) X(cvta_to) X(clock) X(elect) X(shfl) X(vote)               \
-    X(activemask) X(bar) X(bar_warp) X(fence_proxy_async) X(fence_mbarrier_init) X(fence) X(mbar_init) X(mbar_inval)       \
-    X(mbar_arrive) X(mbar_expect_tx) X(mbar_wait) X(tma_load) X(tmem_alloc) X(tmem_dealloc) X(tmem_relinquish) X(tmem_ld)   \
-    X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before) X(tc_fence_after)
+#define PTXM_OPS(X)                                                                                                   \
+    X(mov)                                                                                                            \
+    X(pack) X(unpack) X(add) X(sub) X(mul_lo) X(mul_hi) X(mul_wide) X(mad_lo) X(mad_hi) X(mad_wide) X(div) X(rem)     \
+        X(min) X(max) X(abs) X(neg) X(and_) X(or_) X(xor_) X(not_) X(lop3) X(shl) X(shr) X(shf_l) X(shf_r) X(bfe)     \
+            X(bfi) X(prmt) X(popc) X(clz) X(brev) X(setp) X(selp) X(fma) X(mul) X(ex2) X(lg2) X(rcp) X(rsqrt) X(sqrt) \
+                X(div_f) X(cvt) X(cvt_pack) X(bra) X(ret) X(trap) X(nop) X(ld) X(st) X(cvta) X(cvta_to) X(clock)      \
+                    X(elect) X(shfl) X(vote) X(activemask) X(bar) X(bar_warp) X(fence_proxy_async)                    \
+                        X(fence_mbarrier_init) X(fence) X(mbar_init) X(mbar_inval) X(mbar_arrive) X(mbar_expect_tx)   \
+                            X(mbar_wait) X(tma_load) X(tmem_alloc) X(tmem_dealloc) X(tmem_relinquish) X(tmem_ld)      \
+                                X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before)  \
+                                    X(tc_fence_after)
 
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
@@ -44,14 +68,33 @@ enum class Op : u16 {
 
 // Modifier bits of Inst::mods. Fields overlap where the operations that use them differ.
 enum Mods : u32 {
-    kRn = 0, kRz = 1, kRm = 2, kRp = 3, kRoundInt = 0x4, kFtz = 1u << 3, kSat = 1u << 4, kRelu = 1u << 5, kNan = 1u << 6,
-    kCmpShift = 8, kCmpMask = 0x1Fu << 8, kBoolShift = 13, kBoolMask = 0x3u << 13, kBoolNegated = 1u << 15,
-    kSpaceShift = 8, kSpaceMask = 0x7u << 8,
-    kBarArriveOnly = 1u << 8, kBarHasCount = 1u << 9,
-    kMbarBlocking = 1u << 16, kMbarParity = 1u << 17, kMbarRelaxed = 1u << 18, kMbarExpectTx = 1u << 19,
-    kShflShift = 8, kVoteShift = 8,
+    kRn = 0,
+    kRz = 1,
+    kRm = 2,
+    kRp = 3,
+    kRoundInt = 0x4,
+    kFtz = 1u << 3,
+    kSat = 1u << 4,
+    kRelu = 1u << 5,
+    kNan = 1u << 6,
+    kCmpShift = 8,
+    kCmpMask = 0x1Fu << 8,
+    kBoolShift = 13,
+    kBoolMask = 0x3u << 13,
+    kBoolNegated = 1u << 15,
+    kSpaceShift = 8,
+    kSpaceMask = 0x7u << 8,
+    kBarArriveOnly = 1u << 8,
+    kBarHasCount = 1u << 9,
+    kMbarBlocking = 1u << 16,
+    kMbarParity = 1u << 17,
+    kMbarRelaxed = 1u << 18,
+    kMbarExpectTx = 1u << 19,
+    kShflShift = 8,
+    kVoteShift = 8,
     kTmaDimShift = 8,
-    kTcATmem = 1u << 9, kTcShapeShift = 16,
+    kTcATmem = 1u << 9,
+    kTcShapeShift = 16,
 };
 
 enum class Space : u8 { generic, global, shared, shared_cluster, local, param, constant };
@@ -60,7 +103,8 @@ enum class TmemShape : u8 { s32x32b, s16x64b, s16x128b, s16x256b };
 
 struct Warp;
 struct Inst;
-// next: on to the next instruction; jump: the handler has set the pc; stay: the fragment waits, is gone, or tries again.
+// next: on to the next instruction; jump: the handler has set the pc; stay: the fragment waits, is gone, or tries
+// again.
 enum class Flow : u8 { next, jump, stay };
 using Handler = Flow (*)(Warp&, const Inst&, u32 mask);
 
@@ -101,12 +145,14 @@ struct ConstRecord {
 };
 static_assert(sizeof(ConstRecord) == 16);
 
-#define PTXM_SPECIALS(X)                                                                                                   \
-    X(tid_x) X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y)       \
-    X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt) X(lanemask_ge)   \
-    X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y) X(cluster_ctaid_z) X(cluster_nctaid_x)     \
-    X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x) X(clusterid_y) X(clusterid_z) X(nclusterid_x) X(nclusterid_y)   \
-    X(nclusterid_z) X(dynamic_smem_size) X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
+#define PTXM_SPECIALS(X)                                                                                               \
+    X(tid_x)                                                                                                           \
+    X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y)           \
+        X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt)         \
+            X(lanemask_ge) X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y)                \
+                X(cluster_ctaid_z) X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x)          \
+                    X(clusterid_y) X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size) \
+                        X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
 
 enum class Special : u8 {
 #define PTXM_ENUM(name) name,

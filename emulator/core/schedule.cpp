@@ -1,4 +1,5 @@
-// Who runs next. Warps take turns in virtual time, one tick an instruction; asynchronous work completes by the schedule:
+// Who runs next. Warps take turns in virtual time, one tick an instruction; asynchronous work completes by the
+// schedule:
 //   realistic  at a latency that resembles the machine's
 //   early      when it is issued
 //   late       only when no warp can go on
@@ -80,7 +81,10 @@ void check_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
-        machine_of(w).report(&w, "uninitialised-register", format("source operand %u is read in lanes 0x%08x before anything was written to it", k + 1, mask & ~w.initialised[static_cast<u32>(s[k])]), w.pc());
+        machine_of(w).report(&w, "uninitialised-register",
+                             format("source operand %u is read in lanes 0x%08x before anything was written to it",
+                                    k + 1, mask & ~w.initialised[static_cast<u32>(s[k])]),
+                             w.pc());
     }
 }
 
@@ -100,7 +104,9 @@ bool step(Warp& w, bool checks) {
     const Inst& i = w.program->insts[static_cast<u32>(f.pc)];
     u32 mask = f.mask;
     if (i.guard >= 0) {
-        if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)])) machine_of(w).report(&w, "uninitialised-register", "the guard predicate is read before anything was written to it", f.pc);
+        if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)]))
+            machine_of(w).report(&w, "uninitialised-register",
+                                 "the guard predicate is read before anything was written to it", f.pc);
         const u32 p = w.pred(i.guard);
         mask &= i.guard_negated ? ~p : p;
         if (mask == 0) {
@@ -109,7 +115,10 @@ bool step(Warp& w, bool checks) {
         }
     }
     if (i.aligned) {
-        if (i.guard >= 0 && mask != f.mask) throw Fault("nonconvergent-aligned", format("an .aligned instruction is predicated off in lanes 0x%08x of its warp", f.mask & ~mask));
+        if (i.guard >= 0 && mask != f.mask)
+            throw Fault(
+                "nonconvergent-aligned",
+                format("an .aligned instruction is predicated off in lanes 0x%08x of its warp", f.mask & ~mask));
         if (!converge(w, w.live)) return false;
         mask = w.fragment().mask;
     }
@@ -149,17 +158,22 @@ void run_slice(Warp& w) {
         if (w.spun) break;
     }
     if (m.stats.warp_instructions - before > 0 && w.spun) w.time += 32;
-    if (m.stats.warp_instructions > m.max_instructions) throw Fault("instruction-limit", format("the launch executed more than %llu warp instructions", (unsigned long long)m.max_instructions));
+    if (m.stats.warp_instructions > m.max_instructions)
+        throw Fault("instruction-limit", format("the launch executed more than %llu warp instructions",
+                                                (unsigned long long)m.max_instructions));
 }
 
 void check_exit(Cluster& cluster) {
     Machine& m = *cluster.machine;
     for (const AsyncOp& op : cluster.pending)
-        m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight", "the CTA exits before this asynchronous operation is complete", op.pc);
+        m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight",
+                        "the CTA exits before this asynchronous operation is complete", op.pc);
     cluster.pending.clear();
     for (auto& cta : cluster.ctas) {
         const i32 owner = *std::max_element(cta->tmem.owner.begin(), cta->tmem.owner.end());
-        if (owner) m.report(&cta->warps[0], "tmem-leak", "tensor memory allocated here is not deallocated when the CTA exits", owner - 1);
+        if (owner)
+            m.report(&cta->warps[0], "tmem-leak", "tensor memory allocated here is not deallocated when the CTA exits",
+                     owner - 1);
     }
 }
 

@@ -1,7 +1,8 @@
 // Shadow state of a memory: who touched what last, in sectors.
 //
-// Shared and global memory: a sector is 32 bytes (eight 4-byte words), kept as one cell until an access covers only part of
-// it, then as eight. Tensor memory: a sector is 16 lanes of one column, never split (no tcgen05 access is finer).
+// Shared and global memory: a sector is 32 bytes (eight 4-byte words), kept as one cell until an access covers only
+// part of it, then as eight. Tensor memory: a sector is 16 lanes of one column, never split (no tcgen05 access is
+// finer).
 #pragma once
 
 #include <array>
@@ -42,7 +43,8 @@ struct Accessor {
 
 // Policy: bool ordered(const Access& earlier, bool earlier_was_write) for the accessor at hand.
 template <class Ordered, class Report>
-void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitialised, Ordered&& ordered, Report&& report) {
+void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitialised, Ordered&& ordered,
+                Report&& report) {
     if (cell.write.clock == 0) {
         if (!who.write && check_uninitialised) report(Conflict{nullptr, false, true});
     } else if ((cell.write.bytes & bytes) && !ordered(cell.write, true)) {
@@ -50,8 +52,10 @@ void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitiali
     }
     if (who.write) {
         for (u32 i = 0; i < cell.n_reads; ++i)
-            if ((cell.reads[i].bytes & bytes) && !ordered(cell.reads[i], false)) report(Conflict{&cell.reads[i], false, false});
-        cell.write = Access{who.clock, who.pc, who.agent, static_cast<u8>(cell.write.agent == who.agent ? cell.write.bytes | bytes : bytes)};
+            if ((cell.reads[i].bytes & bytes) && !ordered(cell.reads[i], false))
+                report(Conflict{&cell.reads[i], false, false});
+        cell.write = Access{who.clock, who.pc, who.agent,
+                            static_cast<u8>(cell.write.agent == who.agent ? cell.write.bytes | bytes : bytes)};
         cell.n_reads = 0;
         return;
     }
@@ -68,8 +72,10 @@ void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitiali
             return;
         }
     }
-    if (cell.n_reads < Cell::kReaders) cell.reads[cell.n_reads++] = Access{who.clock, who.pc, who.agent, bytes};
-    else cell.reads[who.pc % Cell::kReaders] = Access{who.clock, who.pc, who.agent, bytes};
+    if (cell.n_reads < Cell::kReaders)
+        cell.reads[cell.n_reads++] = Access{who.clock, who.pc, who.agent, bytes};
+    else
+        cell.reads[who.pc % Cell::kReaders] = Access{who.clock, who.pc, who.agent, bytes};
 }
 
 class LinearShadow {
@@ -78,7 +84,8 @@ public:
     explicit LinearShadow(u64 bytes) : sectors_((bytes + kSector - 1) / kSector) {}
 
     template <class Ordered, class Report>
-    void touch(u64 offset, u32 size, const Accessor& who, bool check_uninitialised, Ordered&& ordered, Report&& report) {
+    void touch(u64 offset, u32 size, const Accessor& who, bool check_uninitialised, Ordered&& ordered,
+               Report&& report) {
         const u64 end = offset + size;
         while (offset < end) {
             const u64 sector_end = (offset / kSector + 1) * kSector;
@@ -107,7 +114,8 @@ private:
     }
 
     template <class Ordered, class Report>
-    void touch_words(Sector& s, u64 offset, u64 stop, const Accessor& who, bool check, Ordered&& ordered, Report&& report) {
+    void touch_words(Sector& s, u64 offset, u64 stop, const Accessor& who, bool check, Ordered&& ordered,
+                     Report&& report) {
         while (offset < stop) {
             const u64 word_end = (offset / 4 + 1) * 4;
             const u64 to = std::min(stop, word_end);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr u32 kKBytes = 32;  // of one MMA: K = 16 for 16-bit elements
 constexpr u32 kK = 16;
-constexpr u32 kChunk = 16;   // the bytes that stay together in every canonical layout
+constexpr u32 kChunk = 16;  // the bytes that stay together in every canonical layout
 
 // Shared-memory matrix descriptor (PTX ISA 9.7.16.4.1).
 struct MatrixDescriptor {
@@ -23,10 +23,18 @@ struct MatrixDescriptor {
 
 MatrixDescriptor decode_descriptor(u64 bits, const char* which) {
     const auto field = [&](u32 low, u32 width) { return static_cast<u32>(bits >> low & ((1ull << width) - 1)); };
-    if (field(46, 3) != 1) throw Fault("matrix-descriptor", format("descriptor of %s (0x%016llx): bits 46-48 are %u, sm_100 needs 1", which, (unsigned long long)bits, field(46, 3)));
-    if (field(14, 2) || field(30, 2) || field(53, 8)) throw Fault("matrix-descriptor", format("descriptor of %s (0x%016llx): reserved bits are set", which, (unsigned long long)bits));
-    if (field(49, 3)) throw Fault("matrix-descriptor", format("descriptor of %s: base offset %u is not modelled", which, field(49, 3)));
-    if (field(52, 1)) throw Fault("matrix-descriptor", format("descriptor of %s: absolute leading-dimension addressing is not modelled", which));
+    if (field(46, 3) != 1)
+        throw Fault("matrix-descriptor", format("descriptor of %s (0x%016llx): bits 46-48 are %u, sm_100 needs 1",
+                                                which, (unsigned long long)bits, field(46, 3)));
+    if (field(14, 2) || field(30, 2) || field(53, 8))
+        throw Fault("matrix-descriptor",
+                    format("descriptor of %s (0x%016llx): reserved bits are set", which, (unsigned long long)bits));
+    if (field(49, 3))
+        throw Fault("matrix-descriptor",
+                    format("descriptor of %s: base offset %u is not modelled", which, field(49, 3)));
+    if (field(52, 1))
+        throw Fault("matrix-descriptor",
+                    format("descriptor of %s: absolute leading-dimension addressing is not modelled", which));
     MatrixDescriptor d;
     d.start = field(0, 14) << 4;
     d.leading = field(16, 14) << 4;
@@ -36,7 +44,9 @@ MatrixDescriptor decode_descriptor(u64 bits, const char* which) {
         case 2: d.swizzle = Swizzle::b128; break;
         case 4: d.swizzle = Swizzle::b64; break;
         case 6: d.swizzle = Swizzle::b32; break;
-        default: throw Fault("matrix-descriptor", format("descriptor of %s: swizzle code %u is not modelled", which, field(61, 3)));
+        default:
+            throw Fault("matrix-descriptor",
+                        format("descriptor of %s: swizzle code %u is not modelled", which, field(61, 3)));
     }
     return d;
 }
@@ -55,11 +65,15 @@ u32 chunk_offset(const MatrixDescriptor& d, bool mn_major, u32 mn, u32 k) {
     const u32 span = swizzle_bytes(d.swizzle);
     u32 a = d.start;
     if (!mn_major) {
-        if (d.swizzle == Swizzle::none) a += mn / 8 * d.stride + mn % 8 * kChunk + k / 8 * d.leading;
-        else a += mn / 8 * d.stride + mn % 8 * span + k / 8 * kChunk;
+        if (d.swizzle == Swizzle::none)
+            a += mn / 8 * d.stride + mn % 8 * kChunk + k / 8 * d.leading;
+        else
+            a += mn / 8 * d.stride + mn % 8 * span + k / 8 * kChunk;
     } else {
-        if (d.swizzle == Swizzle::none) a += mn / 8 * d.stride + k % 8 * kChunk + k / 8 * d.leading;
-        else a += mn * 2 / span * d.leading + mn * 2 % span / kChunk * kChunk + k % 8 * span + k / 8 * d.stride;
+        if (d.swizzle == Swizzle::none)
+            a += mn / 8 * d.stride + k % 8 * kChunk + k / 8 * d.leading;
+        else
+            a += mn * 2 / span * d.leading + mn * 2 % span / kChunk * kChunk + k % 8 * span + k / 8 * d.stride;
     }
     return swizzled(d.swizzle, a);
 }
@@ -72,10 +86,15 @@ struct Instruction {
 
 Instruction decode_instruction(u32 bits) {
     const auto field = [&](u32 low, u32 width) { return bits >> low & ((1u << width) - 1); };
-    if (field(0, 4)) throw Fault("instruction-descriptor", format("0x%08x: sparsity and saturation are not modelled", bits));
-    if (field(4, 2) != 1) throw Fault("instruction-descriptor", format("0x%08x: D type %u; only f32 is modelled", bits, field(4, 2)));
-    if (field(7, 3) > 1 || field(10, 3) > 1) throw Fault("instruction-descriptor", format("0x%08x: kind::f16 has A and B of type f16 (0) or bf16 (1)", bits));
-    if (field(6, 1) || field(23, 1) || field(29, 1)) throw Fault("instruction-descriptor", format("0x%08x: reserved bits are set", bits));
+    if (field(0, 4))
+        throw Fault("instruction-descriptor", format("0x%08x: sparsity and saturation are not modelled", bits));
+    if (field(4, 2) != 1)
+        throw Fault("instruction-descriptor", format("0x%08x: D type %u; only f32 is modelled", bits, field(4, 2)));
+    if (field(7, 3) > 1 || field(10, 3) > 1)
+        throw Fault("instruction-descriptor",
+                    format("0x%08x: kind::f16 has A and B of type f16 (0) or bf16 (1)", bits));
+    if (field(6, 1) || field(23, 1) || field(29, 1))
+        throw Fault("instruction-descriptor", format("0x%08x: reserved bits are set", bits));
     if (field(30, 2)) throw Fault("instruction-descriptor", format("0x%08x: the maximum shift belongs to .ws", bits));
     Instruction i;
     i.n = field(17, 6) << 3;
@@ -86,8 +105,12 @@ Instruction decode_instruction(u32 bits) {
     i.negate_b = field(14, 1);
     i.a_mn_major = field(15, 1);
     i.b_mn_major = field(16, 1);
-    if (i.m != 128) throw Fault("instruction-descriptor", format("0x%08x: M = %u; only M = 128 with cta_group::1 is modelled", bits, i.m));
-    if (i.n == 0 || i.n > 256 || i.n % 16) throw Fault("instruction-descriptor", format("0x%08x: N = %u; M = 128 needs a multiple of 16 in 16..256", bits, i.n));
+    if (i.m != 128)
+        throw Fault("instruction-descriptor",
+                    format("0x%08x: M = %u; only M = 128 with cta_group::1 is modelled", bits, i.m));
+    if (i.n == 0 || i.n > 256 || i.n % 16)
+        throw Fault("instruction-descriptor",
+                    format("0x%08x: N = %u; M = 128 needs a multiple of 16 in 16..256", bits, i.n));
     return i;
 }
 
@@ -129,11 +152,13 @@ void gather(const Cta& cta, const MatrixDescriptor& d, bool mn_major, u32 rows, 
 void gather_tmem(Tmem& t, u32 column, bool bf16, bool negate, float* out) {
     for (u32 lane = 0; lane < 128; ++lane) {
         const u32* words = t.row(lane) + column;
-        for (u32 k = 0; k < kK; ++k) out[lane * kK + k] = element(static_cast<u16>(words[k / 2] >> (16 * (k % 2))), bf16, negate);
+        for (u32 k = 0; k < kK; ++k)
+            out[lane * kK + k] = element(static_cast<u16>(words[k / 2] >> (16 * (k % 2))), bf16, negate);
     }
 }
 
-// D = A B^T (+ D) in f32, products and sums fused; silicon's internal alignment of the sixteen products is not modelled.
+// D = A B^T (+ D) in f32, products and sums fused; silicon's internal alignment of the sixteen products is not
+// modelled.
 void multiply(const float* a, const float* bt, u32 n, bool accumulate, Tmem& t, u32 d_column) {
     constexpr u32 kBlock = 16;
     for (u32 m = 0; m < 128; ++m) {
@@ -154,16 +179,20 @@ void multiply(const float* a, const float* bt, u32 n, bool accumulate, Tmem& t, 
 void execute(Cta& cta, const Mma& mma) {
     static thread_local float a[128 * kK], b[256 * kK], bt[kK * 256];
     const Instruction& s = mma.shape;
-    if (mma.a_tmem) gather_tmem(cta.tmem, mma.a_column, s.a_bf16, s.negate_a, a);
-    else gather(cta, mma.a, s.a_mn_major, 128, s.a_bf16, s.negate_a, a);
+    if (mma.a_tmem)
+        gather_tmem(cta.tmem, mma.a_column, s.a_bf16, s.negate_a, a);
+    else
+        gather(cta, mma.a, s.a_mn_major, 128, s.a_bf16, s.negate_a, a);
     gather(cta, mma.b, s.b_mn_major, s.n, s.b_bf16, s.negate_b, b);
     for (u32 n = 0; n < s.n; ++n)
         for (u32 k = 0; k < kK; ++k) bt[k * 256 + n] = b[n * kK + k];
     multiply(a, bt, s.n, mma.accumulate, cta.tmem, mma.d_column);
 }
 
-// Every chunk of an operand must lie in the CTA's shared memory; runs of adjacent ones are checked for conflicts together.
-void check_operand(Warp& w, const MatrixDescriptor& d, bool mn_major, u32 rows, const Accessor& who, const char* which) {
+// Every chunk of an operand must lie in the CTA's shared memory; runs of adjacent ones are checked for conflicts
+// together.
+void check_operand(Warp& w, const MatrixDescriptor& d, bool mn_major, u32 rows, const Accessor& who,
+                   const char* which) {
     static thread_local std::bitset<(1u << 18) / kChunk> used;
     used.reset();
     Cta& cta = *w.cta;
@@ -172,7 +201,10 @@ void check_operand(Warp& w, const MatrixDescriptor& d, bool mn_major, u32 rows, 
     for (u32 mn = 0; mn < rows; mn += mn_step) {
         for (u32 k = 0; k < kK; k += k_step) {
             const u32 at = chunk_offset(d, mn_major, mn, k);
-            if (at < kSharedStart || at + kChunk > cta.shared.size()) throw Fault("shared-out-of-bounds", format("tcgen05.mma reads operand %s at shared 0x%x; the CTA has [0x%x, 0x%zx)", which, at, kSharedStart, cta.shared.size()));
+            if (at < kSharedStart || at + kChunk > cta.shared.size())
+                throw Fault("shared-out-of-bounds",
+                            format("tcgen05.mma reads operand %s at shared 0x%x; the CTA has [0x%x, 0x%zx)", which, at,
+                                   kSharedStart, cta.shared.size()));
             used.set(at / kChunk);
             low = std::min(low, at / kChunk);
             high = std::max(high, at / kChunk);
@@ -188,11 +220,15 @@ void check_operand(Warp& w, const MatrixDescriptor& d, bool mn_major, u32 rows, 
 }
 
 void check_columns(Warp& w, u32 column, u32 columns, const char* what) {
-    if (!w.cta->tmem.allocated(column, columns)) throw Fault("tmem-unallocated", format("tcgen05.mma: %s in columns %u-%u, which are not all allocated", what, column, column + columns - 1));
+    if (!w.cta->tmem.allocated(column, columns))
+        throw Fault("tmem-unallocated", format("tcgen05.mma: %s in columns %u-%u, which are not all allocated", what,
+                                               column, column + columns - 1));
 }
 
 u32 tmem_column(u32 address, const char* what) {
-    if (address >> 16) throw Fault("tmem-address", format("tcgen05.mma: %s at lane %u; M = 128 starts at lane 0", what, address >> 16));
+    if (address >> 16)
+        throw Fault("tmem-address",
+                    format("tcgen05.mma: %s at lane %u; M = 128 starts at lane 0", what, address >> 16));
     return address & 0xFFFF;
 }
 
@@ -200,7 +236,10 @@ u32 tmem_column(u32 address, const char* what) {
 Flow mma(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Machine& m = machine_of(w);
-    if (std::popcount(mask) != 1) throw Fault("mma-issued-by-many", format("tcgen05.mma executed by %d lanes; each would issue the whole operation", std::popcount(mask)));
+    if (std::popcount(mask) != 1)
+        throw Fault(
+            "mma-issued-by-many",
+            format("tcgen05.mma executed by %d lanes; each would issue the whole operation", std::popcount(mask)));
     const u32 lane = static_cast<u32>(std::countr_zero(mask));
     Mma op;
     op.shape = decode_instruction(w.reg<u32>(o[3])[lane]);
@@ -242,11 +281,15 @@ Flow commit(Warp& w, const Inst& i, u32 mask) {
         check_mbarrier_visible(w, mbarrier_at(w, static_cast<u32>(address), "tcgen05.commit"), true);
         Message message = w.clocks.release();
         message.tc = w.clocks.tc;
-        for (VectorClock* clock : {&message.generic, &message.async, &message.tc}) clock->raise(w.clocks.tensor, w.clocks.mma_issued);
+        for (VectorClock* clock : {&message.generic, &message.async, &message.tc})
+            clock->raise(w.clocks.tensor, w.clocks.mma_issued);
         message.tc_unfenced = message.tc;
         start_async(w, true, 0, [at, message] {
             auto it = at.cta->mbarriers.find(at.offset);
-            if (it == at.cta->mbarriers.end()) throw Fault("mbarrier-uninitialised", format("tcgen05.commit arrives on shared 0x%x, where the mbarrier has been invalidated", at.offset));
+            if (it == at.cta->mbarriers.end())
+                throw Fault("mbarrier-uninitialised",
+                            format("tcgen05.commit arrives on shared 0x%x, where the mbarrier has been invalidated",
+                                   at.offset));
             mbarrier_arrive(nullptr, *at.cta, at.offset, it->second, 1, &message);
         });
     }

@@ -59,7 +59,9 @@ void each_row(const Box& box, F f) {
             inside = inside && c >= 0 && c < static_cast<i64>(m.global_dim[d]);
             if (inside) address += static_cast<u64>(c) * m.stride[d];
         }
-        if (inside) f(row * m.box[0] + static_cast<u32>(first), address + static_cast<u64>(x0 + first) * m.element_bytes(), static_cast<u32>(last - first));
+        if (inside)
+            f(row * m.box[0] + static_cast<u32>(first), address + static_cast<u64>(x0 + first) * m.element_bytes(),
+              static_cast<u32>(last - first));
         ++row;
         u32 d = 1;
         while (d < m.rank && ++index[d] == m.box[d]) index[d++] = 0;
@@ -80,11 +82,13 @@ void copy_to_shared(GlobalMemory& memory, const Box& box, Cta& cta, u32 offset) 
         return;
     }
     for (u32 n = 0; n < bytes; n += 16)
-        std::memcpy(cta.shared.data() + swizzled(box.map.swizzle, offset + n), linear.data() + n, std::min(16u, bytes - n));
+        std::memcpy(cta.shared.data() + swizzled(box.map.swizzle, offset + n), linear.data() + n,
+                    std::min(16u, bytes - n));
 }
 
 const u8* tensor_map_bytes(Warp& w, u64 address) {
-    if (address % 64) throw Fault("misaligned", format("tensor map at 0x%llx is not 64-byte aligned", (unsigned long long)address));
+    if (address % 64)
+        throw Fault("misaligned", format("tensor map at 0x%llx is not 64-byte aligned", (unsigned long long)address));
     if ((address & kWindowMask) == kParamWindow) return resolve_param(w, address & ~kWindowMask, 128);
     Allocation& a = resolve_global(w, address, 128, "tensor map");
     return a.data.get() + (address - a.base);
@@ -112,12 +116,15 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
         if (!(mask >> l & 1)) continue;
         Box box;
         box.map = decode_tensor_map(tensor_map_bytes(w, w.reg<u64>(o[1])[l]));
-        if (box.map.rank != dims) throw Fault("tensor-map", format("a %uD copy through a tensor map of rank %u", dims, box.map.rank));
+        if (box.map.rank != dims)
+            throw Fault("tensor-map", format("a %uD copy through a tensor map of rank %u", dims, box.map.rank));
         for (u32 d = 0; d < dims; ++d) box.start[d] = w.reg<i32>(o[2 + d])[l];
         const u32 bytes = box.map.box_bytes();
         const u32 alignment = 128;
         const SharedRef to = resolve_shared(w, shared_operand(w, o[0], l), bytes, "bulk tensor copy");
-        if (to.offset % alignment) throw Fault("misaligned", format("bulk tensor copy to shared 0x%x: the destination is aligned to %u bytes", to.offset, alignment));
+        if (to.offset % alignment)
+            throw Fault("misaligned", format("bulk tensor copy to shared 0x%x: the destination is aligned to %u bytes",
+                                             to.offset, alignment));
         const SharedRef at = resolve_shared(w, shared_operand(w, o[2 + dims], l), 8, "bulk tensor copy's mbarrier");
         Mbarrier& bar = mbarrier_at(w, at.cta->shared_address(at.offset), "bulk tensor copy");
         check_mbarrier_visible(w, bar, true);
@@ -134,7 +141,10 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
         start_async(w, false, 500 + bytes / 64, [&m, box, to, at, bytes, phase, pc] {
             copy_to_shared(m.global, box, *to.cta, to.offset);
             auto it = at.cta->mbarriers.find(at.offset);
-            if (it == at.cta->mbarriers.end()) throw Fault("mbarrier-uninitialised", format("a bulk copy completes on shared 0x%x, where the mbarrier has been invalidated", at.offset));
+            if (it == at.cta->mbarriers.end())
+                throw Fault(
+                    "mbarrier-uninitialised",
+                    format("a bulk copy completes on shared 0x%x, where the mbarrier has been invalidated", at.offset));
             mbarrier_complete_tx(*at.cta, at.offset, it->second, bytes, phase, static_cast<i32>(pc));
         });
     }

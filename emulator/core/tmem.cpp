@@ -18,7 +18,9 @@ Flow alloc(Warp& w, const Inst& i, u32 mask) {
     const u32 lane = static_cast<u32>(std::countr_zero(mask));
     const u32 columns = w.reg<u32>(o[1])[lane];
     Tmem& t = w.cta->tmem;
-    if (columns < 32 || columns > Tmem::kColumns || !std::has_single_bit(columns)) throw Fault("tmem-alloc-size", format("tcgen05.alloc of %u columns; a power of two of 32..512 is allowed", columns));
+    if (columns < 32 || columns > Tmem::kColumns || !std::has_single_bit(columns))
+        throw Fault("tmem-alloc-size",
+                    format("tcgen05.alloc of %u columns; a power of two of 32..512 is allowed", columns));
     if (t.relinquished) throw Fault("tmem-alloc-relinquished", "tcgen05.alloc after tcgen05.relinquish_alloc_permit");
     const u32 need = columns / Tmem::kGranule, total = Tmem::kColumns / Tmem::kGranule;
     for (u32 first = 0; first + need <= total; first += need) {
@@ -32,13 +34,16 @@ Flow alloc(Warp& w, const Inst& i, u32 mask) {
         t.shadow.forget(first * Tmem::kGranule, columns);
         u64 address = i.width_src == 64 ? w.reg<u64>(o[0])[lane] : w.reg<u32>(o[0])[lane];
         if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
-        const SharedRef to = resolve_shared(w, static_cast<u32>(address + static_cast<u64>(i.immediate)), 4, "tcgen05.alloc");
-        touch_shared(*to.cta, w, to.offset, 4, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}, false);
+        const SharedRef to =
+            resolve_shared(w, static_cast<u32>(address + static_cast<u64>(i.immediate)), 4, "tcgen05.alloc");
+        touch_shared(*to.cta, w, to.offset, 4,
+                     Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}, false);
         const u32 value = first * Tmem::kGranule;
         std::memcpy(to.cta->shared.data() + to.offset, &value, 4);
         return Flow::next;
     }
-    throw Fault("tmem-alloc-blocked", format("tcgen05.alloc of %u columns waits for columns that this CTA holds itself", columns));
+    throw Fault("tmem-alloc-blocked",
+                format("tcgen05.alloc of %u columns waits for columns that this CTA holds itself", columns));
 }
 
 Flow dealloc(Warp& w, const Inst& i, u32 mask) {
@@ -47,11 +52,16 @@ Flow dealloc(Warp& w, const Inst& i, u32 mask) {
     const u32 address = w.reg<u32>(o[0])[lane], columns = w.reg<u32>(o[1])[lane];
     Tmem& t = w.cta->tmem;
     const u32 first = address / Tmem::kGranule, count = columns / Tmem::kGranule;
-    const bool whole = address % Tmem::kGranule == 0 && columns % Tmem::kGranule == 0 && columns && address + columns <= Tmem::kColumns && t.allocated(address, columns) && t.block[first] == first && t.block[first + count - 1] == first &&
+    const bool whole = address % Tmem::kGranule == 0 && columns % Tmem::kGranule == 0 && columns &&
+                       address + columns <= Tmem::kColumns && t.allocated(address, columns) &&
+                       t.block[first] == first && t.block[first + count - 1] == first &&
                        (first + count == t.owner.size() || !t.owner[first + count] || t.block[first + count] != first);
-    if (!whole) throw Fault("tmem-dealloc", format("tcgen05.dealloc of %u columns at 0x%x is no allocation of this CTA", columns, address));
+    if (!whole)
+        throw Fault("tmem-dealloc",
+                    format("tcgen05.dealloc of %u columns at 0x%x is no allocation of this CTA", columns, address));
     // Giving columns back is a write: nobody may still be reading or writing them.
-    touch_tmem(*w.cta, w, 0, Tmem::kLanesTotal, address, columns, Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc");
+    touch_tmem(*w.cta, w, 0, Tmem::kLanesTotal, address, columns,
+               Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc");
     w.clocks.wait_st();
     for (u32 g = first; g < first + count; ++g) t.owner[g] = 0;
     t.shadow.forget(address, columns);
@@ -90,7 +100,8 @@ Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registe
     const u32* a = w.reg<u32>(address_unit);
     const u32 address = a[std::countr_zero(mask)];
     for (u32 l = 0; l < kLanes; ++l)
-        if ((mask >> l & 1) && a[l] != address) throw Fault("tmem-address", format("%s: the lanes of a warp pass different tensor-memory addresses", what));
+        if ((mask >> l & 1) && a[l] != address)
+            throw Fault("tmem-address", format("%s: the lanes of a warp pass different tensor-memory addresses", what));
     Region r;
     r.shape = static_cast<TmemShape>(i.mods >> kTcShapeShift & 0xF);
     r.lane = address >> 16;
@@ -100,17 +111,23 @@ Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registe
     const u32 quarter = 32 * (w.index % 4);
     const bool fits = r.lane == quarter || (r.lanes == 16 && r.lane == quarter + 16);
     if (!fits) {
-        machine_of(w).report_strict(&w, "tmem-lane-quarter", format("%s by warp %u addresses lane %u; the warp reaches lanes %u-%u", what, w.index, r.lane, quarter, quarter + 31), w.pc());
+        machine_of(w).report_strict(&w, "tmem-lane-quarter",
+                                    format("%s by warp %u addresses lane %u; the warp reaches lanes %u-%u", what,
+                                           w.index, r.lane, quarter, quarter + 31),
+                                    w.pc());
         r.lane = quarter + (r.lanes == 16 ? r.lane % 32 / 16 * 16 : 0);
     }
-    if (!w.cta->tmem.allocated(r.column, r.columns)) throw Fault("tmem-unallocated", format("%s of columns %u-%u, which are not all allocated", what, r.column, r.column + r.columns - 1));
+    if (!w.cta->tmem.allocated(r.column, r.columns))
+        throw Fault("tmem-unallocated", format("%s of columns %u-%u, which are not all allocated", what, r.column,
+                                               r.column + r.columns - 1));
     return r;
 }
 
 Flow load(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const Region r = region_of(w, i, mask, o[i.n_dst], i.n_dst, "tcgen05.ld");
-    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns, Accessor{w.clocks.ld, ++w.clocks.ld_issued, static_cast<u32>(w.pc()), false}, "tcgen05.ld");
+    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns,
+               Accessor{w.clocks.ld, ++w.clocks.ld_issued, static_cast<u32>(w.pc()), false}, "tcgen05.ld");
     Tmem& t = w.cta->tmem;
     for (u32 k = 0; k < i.n_dst; ++k) {
         if (o[k] < 0) continue;
@@ -127,7 +144,8 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 registers = i.n_src - 1u;
     const Region r = region_of(w, i, mask, o[0], registers, "tcgen05.st");
-    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns, Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.st");
+    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns,
+               Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.st");
     Tmem& t = w.cta->tmem;
     for (u32 k = 0; k < registers; ++k) {
         const u32* s = w.reg<u32>(o[1 + k]);

@@ -42,16 +42,20 @@ class FunctionNames:
     def __init__(self, in_module: Callable[[str], bool]) -> None:
         self.in_module = in_module  # is this the name of a variable or function of the module?
         self.registers: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._taken: dict[str, int] = {}  # and the number that was last tried for it
 
     def unique(self, name: str, shadows: bool) -> str:
         """`name`, or `name$2` and so on. `shadows`: an enclosing block declares it too, and keeps the plain name."""
-        chosen, number = name, 1
-        while chosen in self._taken or (shadows and chosen == name):
+        if name not in self._taken and not shadows:
+            self._taken[name] = 1
+            return name
+        number = self._taken.get(name, 1) + 1
+        while f"{name}${number}" in self._taken:
             number += 1
-            chosen = f"{name}${number}"
-        self._taken.add(chosen)
-        return chosen
+        if name in self._taken:
+            self._taken[name] = number
+        self._taken[f"{name}${number}"] = 1
+        return f"{name}${number}"
 
 
 class Scope:
