@@ -73,7 +73,7 @@ __device__ __forceinline__ void init_barriers(SharedMap<Traits> shared) {
         ptx::mbarrier_init(shared.probability_full(i), Traits::kRows);
     }
     ptx::mbarrier_init(shared.output_full(), 1);
-    ptx::fence_mbarrier_init();
+    ptx::fence_proxy_async();
 }
 
 // ---- Warp 5: TMA ----
@@ -280,10 +280,8 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
         init_barriers<Traits>(shared);
     }
     __syncwarp();
-    // Publishes the barriers and the TMEM address to every warp.
-    ptx::tcgen05_fence_before_thread_sync();
+    // Publishes the barriers and the TMEM address to every warp. Allocation is synchronous, so no tcgen05 fence is due.
     __syncthreads();
-    ptx::tcgen05_fence_after_thread_sync();
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
 
     if (warp == kTmaWarp) {

@@ -10,12 +10,9 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrival
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes earlier mbarrier.init visible to the asynchronous agents that will arrive, TMA and the tensor core. Other
-// threads still need a CTA barrier.
-__device__ __forceinline__ void fence_mbarrier_init() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+// Makes earlier writes through the generic proxy, mbarrier.init among them, visible to the asynchronous agents, TMA and
+// the tensor core. Other threads still need a CTA barrier.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // One arrival, releasing what this thread did before it.
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {

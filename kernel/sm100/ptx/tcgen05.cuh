@@ -93,10 +93,11 @@ __device__ __forceinline__ void tmem_load(float (&row)[Columns], uint32_t addres
                      : "r"(address + i)
                      : "memory");
     }
-    // The wait names the registers: without them the compiler is free to move arithmetic on the results above it.
+    asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");
+    // Names the registers after the wait: otherwise the compiler is free to move arithmetic on the results above it.
 #pragma unroll
     for (int i = 0; i < Columns; i += 32) {
-        asm volatile("tcgen05.wait::ld.sync.aligned;" : FMHA_REGISTERS_32("+f", row + i)::"memory");
+        asm volatile("" : FMHA_REGISTERS_32("+f", row + i));
     }
 }
 
