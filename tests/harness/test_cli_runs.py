@@ -1,5 +1,8 @@
-"""Whole runs from the command line: real git, nvcc and worker processes. Only the device is a stand-in, which fails
-where its configuration's t says so (tests/integration/fault_devices.py)."""
+"""Whole runs from the command line: real git, nvcc and worker processes.
+
+But for the last test, the device is a stand-in that fails where its configuration's t says so
+(tests/integration/fault_devices.py).
+"""
 
 from __future__ import annotations
 
@@ -196,3 +199,20 @@ def test_nohup_is_respected(fresh: Path) -> None:
     os.kill(process.pid, signal.SIGTERM)
     process.communicate()
     assert process.returncode == ExitCode.INCOMPLETE
+
+
+def test_the_emulator_itself(fresh: Path) -> None:
+    """Nothing stands in for anything here."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "harness", "run-matrix", "--json", "--quiet"],
+        cwd=fresh,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    for item in json.loads(ran.stdout)["configurations"]:
+        assert item["findings"] == []
+        assert item["stats"]["warp_instructions"] > 1000
