@@ -335,6 +335,18 @@ def test_tables_of_targets_and_prototypes() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "bra;",
+        "bra %r1;",
+        "bra 5;",
+        "L: bra L, L;",
+        "bra kernel;",
+        "L: brx.idx %r1, L;",
+        "T: .branchtargets L; L: bra T;",
+        "T: .branchtargets L; L: brx.idx T;",
+        "T: .branchtargets T;",
+        "call %rd1;",
+        "L: call %rd1, L;",
+        "call %rd1, (%r1), L; L:",
         "T: .branchtargets A;",
         "C: .calltargets nothing;",
         "brx.idx %r1, T;",
