@@ -1,7 +1,7 @@
 """Tensor maps: each rule has a value just inside and one just outside.
 
-The verdicts are the driver's own, which was given the same arguments on an H200; for the types and swizzles that came with
-Blackwell, and for other swizzles than 32B with interleave 32B, they are the documentation's.
+The verdicts are the driver's own, which was given the same arguments on an H200; for the types and swizzles that came
+with Blackwell, and for other swizzles than 32B with interleave 32B, they are the documentation's.
 """
 
 import struct
