@@ -247,6 +247,23 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+Flow diverge(Warp& w, i32 reconverge, const LaneGroup* groups, u32 count) {
+    Fragment& f = w.fragment();
+    if (count > 1 && reconverge >= 0 && reconverge != f.join_pc) {
+        f.joins.push_back(new_join(w, reconverge, f.mask));
+        refresh_join_pc(w, f);
+    }
+    f.pc = groups[0].pc;
+    f.mask = groups[0].mask;
+    for (u32 k = 1; k < count; ++k) {
+        Fragment other = w.fragment();
+        other.pc = groups[k].pc;
+        other.mask = groups[k].mask;
+        w.fragments.push_back(std::move(other));
+    }
+    return Flow::jump;
+}
+
 // Called where the fragment's pc has come to its innermost join.
 void reach_join(Warp& w) {
     Fragment& f = w.fragment();

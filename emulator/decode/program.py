@@ -6,13 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emulator import _core
-from emulator.decode import arithmetic, asynchronous, control, data
+from emulator.decode import (
+    arithmetic,
+    asynchronous,
+    atomics,
+    control,
+    conversion,
+    data,
+    floating,
+    integers,
+    system,
+)
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
-FORMS = {**arithmetic.FORMS, **data.FORMS, **control.FORMS, **asynchronous.FORMS}
+_SCALAR = {**arithmetic.FORMS, **integers.FORMS, **floating.FORMS, **conversion.FORMS}
+FORMS = {**_SCALAR, **data.FORMS, **atomics.FORMS, **control.FORMS, **system.FORMS, **asynchronous.FORMS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +103,11 @@ def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> 
     operands: list[int] = []
     for e in emitted:
         target = start[e.target] if e.target >= 0 else -1
-        body_meet = meet[e.body_index] if e.op == "bra" else -1
+        body_meet = meet[e.body_index] if e.op in ("bra", "brx") else -1
         records.append(pack_record(e, len(operands), target, start[body_meet] if body_meet >= 0 else -1))
         operands += e.dst
         operands += e.src
+        operands += [start[index] for index in e.targets]
     return b"".join(records), b"".join(x.to_bytes(4, "little", signed=True) for x in operands)
 
 
