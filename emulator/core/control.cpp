@@ -72,7 +72,10 @@ Flow ret(Warp& w, const Inst&, u32 mask) {
     return Flow::stay;
 }
 
-Flow trap(Warp&, const Inst&, u32) { throw Fault("trap", "the kernel executed trap"); }
+Flow trap(Warp&, const Inst& i, u32) {
+    if (i.immediate) throw Fault("indirect-call", "the address called is that of no function with this prototype");
+    throw Fault("trap", "the kernel executed trap");
+}
 Flow nop(Warp&, const Inst&, u32) { return Flow::next; }
 
 Flow clock(Warp& w, const Inst& i, u32 mask) {

@@ -5,7 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "machine.hpp"
+#include "access.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;
@@ -161,6 +161,7 @@ NB_MODULE(_core, module) {
     module.attr("TYPES") = types;
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
+    module.attr("CALL_PARAMS") = kCallParams;
 
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),

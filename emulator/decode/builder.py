@@ -27,6 +27,8 @@ CONST = struct.Struct("<IBBxxQ")
 CONST_BITS32, CONST_BITS64, CONST_SHARED32, CONST_SHARED64, CONST_SPECIAL, CONST_PRED = range(6)
 SPACES = {"generic": 0, "global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 3, "local": 4, "param": 5, "const": 6}
 
+_FUNCTION_BASE = 0x500_0000_0000
+
 _WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "f16": 16, "bf16": 16} | {
     **dict.fromkeys(("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2"), 16),
     **dict.fromkeys(("tf32", "u16x2", "s16x2"), 32),
@@ -158,6 +160,9 @@ class Builder:
         for table in (self.symbols.param, self.symbols.local, self.symbols.call_params, self.symbols.device):
             if name in table:
                 return self.number(table[name] + offset, width)
+        if name in self.module.functions:
+            # A function's address is good for comparing and calling only: no allocation lies there.
+            return self.number(_FUNCTION_BASE + 16 * list(self.module.functions).index(name), width)
         self.fail(f"address of '{name}': functions and variables of this kind are not modelled")
 
     # Operands

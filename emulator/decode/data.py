@@ -8,7 +8,7 @@ from emulator._core import MODS
 from emulator.decode.builder import SPACES, Builder, width_of
 from emulator.decode.modifiers import Modifiers
 from emulator.decode.ordering import drop_policy, take_hints, take_ordering, take_space
-from emulator.ptx import Address, Operand, PredicatePair, Register, Special, SymbolRef, Vector
+from emulator.ptx import Operand, PredicatePair, Register, Special, Vector
 
 _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
 
@@ -55,13 +55,6 @@ def _access_modifiers(b: Builder, m: Modifiers, semantics: dict[str, int]) -> tu
     return space, vector, type_name, mods if strong and space not in ("local", "param", "const") else -1, hinted
 
 
-def _call_space(b: Builder, operand: Operand, space: str) -> str:
-    """The parameters of call sites lie in local memory (calls.py)."""
-    if space == "param" and isinstance(operand, Address) and isinstance(operand.base, SymbolRef):
-        return "local" if operand.base.name in b.symbols.local else "param"
-    return space
-
-
 def _items(b: Builder, operand: Operand, vector: int) -> tuple[Operand, ...]:
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != vector:
@@ -82,7 +75,6 @@ def load(b: Builder, m: Modifiers) -> None:
     if len(operands) != 2:
         b.fail(f"2 operands are expected, not {len(operands)}")
     items = _items(b, operands[0], vector)
-    space = _call_space(b, operands[1], space)
     unit, width, offset = b.address(operands[1], space)
     b.emit(
         "ld" if order < 0 else "ld_sync",
@@ -103,7 +95,6 @@ def store(b: Builder, m: Modifiers) -> None:
         b.fail(f"2 operands are expected, not {len(operands)}")
     items = _items(b, operands[1], vector)
     value_width = _register_width(items, type_name)
-    space = _call_space(b, operands[0], space)
     unit, width, offset = b.address(operands[0], space)
     src = [unit, *(b.src(x, f"b{value_width}" if isinstance(x, Register) else type_name, any_width=True) for x in items)]
     b.emit(

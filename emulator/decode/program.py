@@ -18,6 +18,7 @@ from emulator.decode import (
     system,
 )
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
+from emulator.decode.calls import inline_calls
 from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
@@ -70,13 +71,18 @@ def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> t
     shared = [v for v in (*module.variables.values(), *function.variables.values()) if v.space == "shared"]
     shared_offsets, shared_bytes, alignment = _shared_layout(shared)
     local: dict[str, int] = {}
+    call_params: dict[str, int] = {}
     local_bytes = 0
     for v in function.variables.values():
-        if v.space == "local":
-            local[v.name] = _align(local_bytes, v.align)
-            local_bytes = local[v.name] + v.nbytes
+        if v.space in ("local", "param"):
+            offset = _align(local_bytes, v.align)
+            local_bytes = offset + v.nbytes
+            if v.space == "local":
+                local[v.name] = offset
+            else:
+                call_params[v.name] = _core.CALL_PARAMS + offset
     params, _ = parameter_layout(function)
-    return Symbols(shared_offsets, local, params, dict(device)), shared_bytes, local_bytes, alignment
+    return Symbols(shared_offsets, local, params, dict(device), call_params), shared_bytes, local_bytes, alignment
 
 
 def _decode_body(builder: Builder, function: Function) -> dict[int, int]:
@@ -116,9 +122,9 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
 
     Raises PtxError for anything the machine does not model, naming the line.
     """
-    function = module.functions[name]
-    if not function.body:
-        raise PtxError(f"entry {name} has no body", function.line)
+    if not module.functions[name].body:
+        raise PtxError(f"entry {name} has no body", module.functions[name].line)
+    function = inline_calls(module, module.functions[name])
     symbols, shared_bytes, local_bytes, dynamic_align = _symbols(module, function, device_symbols)
     builder = Builder(module, function, symbols)
     start = _decode_body(builder, function)

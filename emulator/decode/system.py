@@ -141,6 +141,12 @@ def fail_assertion(b: Builder, m: Modifiers) -> None:
     b.emit("assert_fail", "u64", src=[b.src(x, t) for x, t in ((message, "u64"), (file, "u64"), (line, "u32"), (function, "u64"))])
 
 
+def no_callee(b: Builder, m: Modifiers) -> None:
+    """Where the address of an indirect call was that of no known function (calls.py)."""
+    m.done()
+    b.emit("trap", immediate=1)
+
+
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "brx": branch_indexed,
     "redux": reduce,
@@ -156,4 +162,5 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "brkpt": nothing,
     "%vprintf": print_text,
     "%assertfail": fail_assertion,
+    "%nocallee": no_callee,
 }
