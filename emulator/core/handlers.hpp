@@ -15,6 +15,9 @@ Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);
 Handler bind_tmem(const InstRecord& r);
 Handler bind_tensor(const InstRecord& r);
+Handler bind_tensor_copy(const InstRecord& r);
+Handler bind_tensor_sync(const InstRecord& r);
+Handler bind_tmem_alloc(const InstRecord& r);
 
 // Stores the result of a setp, combined with its third source when there is one.
 void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits);

@@ -138,7 +138,21 @@ NB_MODULE(_core, module) {
                                                      {"vote_shift", kVoteShift},
                                                      {"tma_dim_shift", kTmaDimShift},
                                                      {"tc_a_tmem", kTcATmem},
-                                                     {"tc_shape_shift", kTcShapeShift}};
+                                                     {"tc_shape_shift", kTcShapeShift},
+                                                     {"tc_pair", kTcPair},
+                                                     {"tc_kind_shift", kTcKindShift},
+                                                     {"tc_ws", kTcWs},
+                                                     {"tc_a_shift", kTcAShift},
+                                                     {"tc_disable", kTcDisable},
+                                                     {"tc_zero_mask", kTcZeroMask},
+                                                     {"tc_scales_shift", kTcScalesShift},
+                                                     {"tc_input_scale_shift", kTcInputScaleShift},
+                                                     {"tc_pack", kTcPack},
+                                                     {"tc_reduce_shift", kTcReduceShift},
+                                                     {"tc_reduce_abs", kTcReduceAbs},
+                                                     {"tc_reduce_nan", kTcReduceNan},
+                                                     {"tc_unpack_shift", kTcUnpackShift},
+                                                     {"tc_multicast", kTcMulticast}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
