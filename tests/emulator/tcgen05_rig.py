@@ -6,7 +6,7 @@ CTA) runs the issue text, commits to an mbarrier that everybody waits on; every 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,6 @@ WAIT:
     tcgen05.fence::before_thread_sync;
     bar.sync 0;
     tcgen05.fence::after_thread_sync;
-    @%p1 bra END;
     setp.ne.u32 %p0, %warp, 0;
     @%p0 bra END;
     tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %taddr, 512;
@@ -119,6 +118,7 @@ _MEET = """\
     setp.eq.u32 %p2, %rank, 0;
     @%p2 bra LEADER;
     mov.u32 %r7, {ready};
+    tcgen05.fence::after_thread_sync;
     tcgen05.fence::before_thread_sync;
     mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];
     bra ISSUED;
@@ -131,7 +131,7 @@ LEADER:
 class Outcome:
     tmem: NDArray[np.uint32]  # (128, 512), or (2, 128, 512) of a pair
     report: Report
-    rules: list[str] = field(default_factory=list)
+    rules: list[str]
 
 
 def run(
@@ -169,7 +169,7 @@ def run(
     machine.write(buffers[0].address, blob)
     machine.write(buffers[1].address, words)
     report = machine.launch(
-        emulator.load_ptx(text.replace("@%p1 bra END;", "")),
+        emulator.load_ptx(text),
         "rig",
         grid=(ctas, 1, 1),
         block=(128, 1, 1),
