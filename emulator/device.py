@@ -197,8 +197,8 @@ def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared
         raise LaunchError(f"{threads} threads a CTA; {info.name} allows {min(limit, 1024)}")
     if info.required_block and tuple(block) != info.required_block:
         raise LaunchError(f"block is {block}; {info.name} requires {info.required_block}")
-    if cluster != (1, 1, 1):
-        raise LaunchError("clusters are not modelled")
+    if any(n < 1 or g % n for n, g in zip(cluster, grid, strict=True)):
+        raise LaunchError(f"grid is {grid}; it is no multiple of the cluster {cluster}")
     if shared_bytes < 0 or decoded.shared_static + shared_bytes > MAX_SHARED_BYTES:
         asked = f"{decoded.shared_static} static and {shared_bytes} dynamic bytes"
         raise LaunchError(f"{asked} of shared memory; a CTA has {MAX_SHARED_BYTES}")

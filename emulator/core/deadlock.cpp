@@ -23,6 +23,11 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
                               : format("barrier %u: %u threads arrived", f.wait_barrier, b.arrived);
         }
         case Wait::converge: return "the other lanes of the warp, which an .aligned or .sync instruction needs";
+        case Wait::tmem: {
+            const PairCall& call = cta.tmem.pair_call;
+            return call.waiting ? format("the peer CTA's tcgen05.%s", call.dealloc ? "dealloc" : "alloc")
+                                : std::string("tensor memory that is still allocated");
+        }
         case Wait::join: return "the other lanes of the warp, to reconverge";
         default: return "nothing: it polls";
     }

@@ -21,6 +21,9 @@ Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);
 Handler bind_tmem(const InstRecord& r);
 Handler bind_tensor(const InstRecord& r);
+Handler bind_tensor_copy(const InstRecord& r);
+Handler bind_tensor_sync(const InstRecord& r);
+Handler bind_tmem_alloc(const InstRecord& r);
 
 // Sends groups of the current fragment's lanes on to pcs of their own, to meet again at `reconverge`.
 struct LaneGroup {

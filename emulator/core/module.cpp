@@ -153,7 +153,21 @@ NB_MODULE(_core, module) {
                                                      {"acquire", kAcquire},
                                                      {"release", kRelease},
                                                      {"cta_scope", kCtaScope},
-                                                     {"atom_shift", kAtomShift}};
+                                                     {"atom_shift", kAtomShift},
+                                                     {"tc_pair", kTcPair},
+                                                     {"tc_kind_shift", kTcKindShift},
+                                                     {"tc_ws", kTcWs},
+                                                     {"tc_a_shift", kTcAShift},
+                                                     {"tc_disable", kTcDisable},
+                                                     {"tc_zero_mask", kTcZeroMask},
+                                                     {"tc_scales_shift", kTcScalesShift},
+                                                     {"tc_input_scale_shift", kTcInputScaleShift},
+                                                     {"tc_pack", kTcPack},
+                                                     {"tc_reduce_shift", kTcReduceShift},
+                                                     {"tc_reduce_abs", kTcReduceAbs},
+                                                     {"tc_reduce_nan", kTcReduceNan},
+                                                     {"tc_unpack_shift", kTcUnpackShift},
+                                                     {"tc_multicast", kTcMulticast}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;

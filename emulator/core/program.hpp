@@ -67,7 +67,8 @@ enum class Ty : u8 {
                         X(fence_mbarrier_init) X(fence) X(mbar_init) X(mbar_inval) X(mbar_arrive) X(mbar_expect_tx)   \
                             X(mbar_wait) X(tma_load) X(tmem_alloc) X(tmem_dealloc) X(tmem_relinquish) X(tmem_ld)      \
                                 X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before)  \
-                                    X(tc_fence_after)
+                                    X(tc_fence_after)                                                                 \
+    X(tc_cp) X(tc_shift)
 
 #define PTXM_SCALAR_OPS(X)                                                                                           \
     X(copysign) X(testp) X(fns) X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) \
@@ -120,13 +121,29 @@ enum Mods : u32 {
     kRelease = 1u << 12,
     kCtaScope = 1u << 13,
     kAtomShift = 16,
+    // tcgen05: any; mma; ld and st; cp; commit
+    kTcPair = 1u << 10,
+    kTcKindShift = 0,
+    kTcWs = 1u << 3,
+    kTcAShift = 1u << 4,
+    kTcDisable = 1u << 5,
+    kTcZeroMask = 1u << 6,
+    kTcScalesShift = 12,
+    kTcInputScaleShift = 20,
+    kTcPack = 1u << 5,
+    kTcReduceShift = 20,
+    kTcReduceAbs = 1u << 22,
+    kTcReduceNan = 1u << 23,
+    kTcUnpackShift = 12,
+    kTcMulticast = 1u << 5,
 };
 
 enum class Atom : u8 { add, and_, or_, xor_, min, max, inc, dec, exch, cas };
 
 enum class Space : u8 { generic, global, shared, shared_cluster, local, param, constant };
 enum class Cmp : u8 { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
-enum class TmemShape : u8 { s32x32b, s16x64b, s16x128b, s16x256b };
+enum class TmemShape : u8 { s32x32b, s16x64b, s16x128b, s16x256b, s16x32bx2 };
+enum class CopyShape : u8 { s128x256b, s4x256b, s128x128b, s64x128b_02_13, s64x128b_01_23, s32x128b };
 
 struct Warp;
 struct Inst;

@@ -16,6 +16,7 @@ from emulator.decode import (
     floating,
     integers,
     system,
+    tcgen05,
 )
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from emulator.decode.calls import inline_calls
@@ -24,7 +25,15 @@ from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
 _SCALAR = {**arithmetic.FORMS, **integers.FORMS, **floating.FORMS, **conversion.FORMS}
-FORMS = {**_SCALAR, **data.FORMS, **atomics.FORMS, **control.FORMS, **system.FORMS, **asynchronous.FORMS}
+FORMS = {
+    **_SCALAR,
+    **data.FORMS,
+    **atomics.FORMS,
+    **control.FORMS,
+    **system.FORMS,
+    **asynchronous.FORMS,
+    **tcgen05.FORMS,
+}
 
 
 @dataclass(frozen=True, slots=True)
