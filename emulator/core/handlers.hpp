@@ -13,6 +13,13 @@ Handler bind_control(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);
 Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);
+Handler bind_tma_store(const InstRecord& r);
+Handler bind_bulk(const InstRecord& r);
+Handler bind_bulk_group(const InstRecord& r);
+Handler bind_cluster(const InstRecord& r);
+Handler bind_named_barrier(const InstRecord& r);
+Handler bind_launch_control(const InstRecord& r);
+Handler bind_tensormap(const InstRecord& r);
 Handler bind_tmem(const InstRecord& r);
 Handler bind_tensor(const InstRecord& r);
 

@@ -48,21 +48,29 @@ enum class Ty : u8 {
 };
 
 // One row an operation of the machine; the decoder picks it, the core binds it to a handler.
-#define PTXM_OPS(X)                                                                                                   \
-    X(mov)                                                                                                            \
-    X(pack) X(unpack) X(add) X(sub) X(mul_lo) X(mul_hi) X(mul_wide) X(mad_lo) X(mad_hi) X(mad_wide) X(div) X(rem)     \
-        X(min) X(max) X(abs) X(neg) X(and_) X(or_) X(xor_) X(not_) X(lop3) X(shl) X(shr) X(shf_l) X(shf_r) X(bfe)     \
-            X(bfi) X(prmt) X(popc) X(clz) X(brev) X(setp) X(selp) X(fma) X(mul) X(ex2) X(lg2) X(rcp) X(rsqrt) X(sqrt) \
-                X(div_f) X(cvt) X(cvt_pack) X(bra) X(ret) X(trap) X(nop) X(ld) X(st) X(cvta) X(cvta_to) X(clock)      \
-                    X(elect) X(shfl) X(vote) X(activemask) X(bar) X(bar_warp) X(fence_proxy_async)                    \
-                        X(fence_mbarrier_init) X(fence) X(mbar_init) X(mbar_inval) X(mbar_arrive) X(mbar_expect_tx)   \
-                            X(mbar_wait) X(tma_load) X(tmem_alloc) X(tmem_dealloc) X(tmem_relinquish) X(tmem_ld)      \
-                                X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before)  \
+#define PTXM_OPS(X)                                                                                                  \
+    X(mov)                                                                                                           \
+    X(pack)                                                                                                          \
+    X(unpack) X(add) X(sub) X(mul_lo) X(mul_hi) X(mul_wide) X(mad_lo) X(mad_hi) X(mad_wide) X(div) X(rem) X(min)     \
+        X(max) X(abs) X(neg) X(and_) X(or_) X(xor_) X(not_) X(lop3) X(shl) X(shr) X(shf_l) X(shf_r) X(bfe) X(bfi)    \
+            X(prmt) X(popc) X(clz) X(brev) X(setp) X(selp) X(fma) X(mul) X(ex2) X(lg2) X(rcp) X(rsqrt) X(sqrt)       \
+                X(div_f) X(cvt) X(cvt_pack) X(bra) X(ret) X(trap) X(nop) X(ld) X(st) X(cvta) X(cvta_to) X(clock)     \
+                    X(elect) X(shfl) X(vote) X(activemask) X(bar) X(bar_warp) X(fence_proxy_async)                   \
+                        X(fence_mbarrier_init) X(fence) X(mbar_init) X(mbar_inval) X(mbar_arrive) X(mbar_expect_tx)  \
+                            X(mbar_wait) X(tma_load) X(tmem_alloc) X(tmem_dealloc) X(tmem_relinquish) X(tmem_ld)     \
+                                X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before) \
                                     X(tc_fence_after)
+
+#define PTXM_CLUSTER_OPS(X)                                                                                           \
+    X(mapa)                                                                                                           \
+    X(getctarank) X(cluster_arrive) X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load)       \
+        X(bulk_send) X(bulk_store) X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch)          \
+            X(tensormap_replace) X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) \
+                X(clc_ctaid)
 
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
-    PTXM_OPS(PTXM_ENUM)
+    PTXM_OPS(PTXM_ENUM) PTXM_CLUSTER_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 
@@ -93,11 +101,23 @@ enum Mods : u32 {
     kShflShift = 8,
     kVoteShift = 8,
     kTmaDimShift = 8,
+    kTmaGather4 = 1u << 11,  // tile::gather4 and tile::scatter4
+    kTmaPair = 1u << 12,     // cta_group::2
+    kBulkMulticast = 1u << 13,
+    kBulkRead = 1u << 14,  // wait_group.read
+    kReduceShift = 16,     // Reduction, of cp.reduce and bar.red
+    kBarLanes = 1u << 10,  // without .aligned
+    kBarNegated = 1u << 11,
+    kMbarNoComplete = 1u << 20,
+    kMbarDrop = 1u << 21,
+    kClusterRelaxed = 1u << 8,
+    kSetmaxnregDec = 1u << 8,
     kTcATmem = 1u << 9,
     kTcShapeShift = 16,
 };
 
 enum class Space : u8 { generic, global, shared, shared_cluster, local, param, constant };
+enum class Reduction : u8 { none, add, min, max, inc, dec, and_, or_, xor_, popc };
 enum class Cmp : u8 { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
 enum class TmemShape : u8 { s32x32b, s16x64b, s16x128b, s16x256b };
 
@@ -145,13 +165,14 @@ struct ConstRecord {
 };
 static_assert(sizeof(ConstRecord) == 16);
 
-#define PTXM_SPECIALS(X)                                                                                               \
-    X(tid_x)                                                                                                           \
-    X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y)           \
-        X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt)         \
-            X(lanemask_ge) X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y)                \
-                X(cluster_ctaid_z) X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x)          \
-                    X(clusterid_y) X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size) \
+#define PTXM_SPECIALS(X)                                                                                          \
+    X(tid_x)                                                                                                      \
+    X(tid_y)                                                                                                      \
+    X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y) X(nctaid_z)   \
+        X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt) X(lanemask_ge) \
+            X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y) X(cluster_ctaid_z)       \
+                X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x) X(clusterid_y)         \
+                    X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size)           \
                         X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
 
 enum class Special : u8 {
