@@ -104,6 +104,7 @@ NB_MODULE(_core, module) {
 #define PTXM_NAME(name) add_name(ops, #name, Op::name);
     PTXM_OPS(PTXM_NAME)
     PTXM_SCALAR_OPS(PTXM_NAME)
+    PTXM_CLUSTER_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
@@ -169,6 +170,14 @@ NB_MODULE(_core, module) {
                                                      {"tc_unpack_shift", kTcUnpackShift},
                                                      {"tc_multicast", kTcMulticast}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
+    const std::pair<const char*, u32> cluster_mods[] = {
+        {"tma_gather4", kTmaGather4},       {"tma_pair", kTmaPair},
+        {"bulk_multicast", kBulkMulticast}, {"bulk_read", kBulkRead},
+        {"reduce_shift", kReduceShift},     {"bar_lanes", kBarLanes},
+        {"bar_negated", kBarNegated},       {"mbar_no_complete", kMbarNoComplete},
+        {"mbar_drop", kMbarDrop},           {"cluster_relaxed", kClusterRelaxed},
+        {"setmaxnreg_dec", kSetmaxnregDec}};
+    for (const auto& [name, value] : cluster_mods) mods[name] = value;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;

@@ -76,9 +76,16 @@ enum class Ty : u8 {
     X(cvt_int_pack) X(ld_sync) X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux)           \
     X(match_any) X(match_all) X(isspacep)
 
+#define PTXM_CLUSTER_OPS(X)                                                                                           \
+    X(mapa)                                                                                                           \
+    X(getctarank) X(cluster_arrive) X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load)       \
+        X(bulk_send) X(bulk_store) X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch)          \
+            X(tensormap_replace) X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) \
+                X(clc_ctaid)
+
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
-    PTXM_OPS(PTXM_ENUM) PTXM_SCALAR_OPS(PTXM_ENUM)
+    PTXM_OPS(PTXM_ENUM) PTXM_SCALAR_OPS(PTXM_ENUM) PTXM_CLUSTER_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 
@@ -109,6 +116,17 @@ enum Mods : u32 {
     kShflShift = 8,
     kVoteShift = 8,
     kTmaDimShift = 8,
+    kTmaGather4 = 1u << 11,  // tile::gather4 and tile::scatter4
+    kTmaPair = 1u << 12,     // cta_group::2
+    kBulkMulticast = 1u << 13,
+    kBulkRead = 1u << 14,  // wait_group.read
+    kReduceShift = 16,     // Reduction, of cp.reduce and bar.red
+    kBarLanes = 1u << 10,  // without .aligned
+    kBarNegated = 1u << 11,
+    kMbarNoComplete = 1u << 20,
+    kMbarDrop = 1u << 21,
+    kClusterRelaxed = 1u << 8,
+    kSetmaxnregDec = 1u << 8,
     kTcATmem = 1u << 9,
     kTcShapeShift = 16,
     kRna = 1u << 7,         // cvt: to nearest, ties away from zero
@@ -141,6 +159,7 @@ enum Mods : u32 {
 enum class Atom : u8 { add, and_, or_, xor_, min, max, inc, dec, exch, cas };
 
 enum class Space : u8 { generic, global, shared, shared_cluster, local, param, constant };
+enum class Reduction : u8 { none, add, min, max, inc, dec, and_, or_, xor_, popc };
 enum class Cmp : u8 { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
 enum class TmemShape : u8 { s32x32b, s16x64b, s16x128b, s16x256b, s16x32bx2 };
 enum class CopyShape : u8 { s128x256b, s4x256b, s128x128b, s64x128b_02_13, s64x128b_01_23, s32x128b };
@@ -189,13 +208,14 @@ struct ConstRecord {
 };
 static_assert(sizeof(ConstRecord) == 16);
 
-#define PTXM_SPECIALS(X)                                                                                               \
-    X(tid_x)                                                                                                           \
-    X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y)           \
-        X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt)         \
-            X(lanemask_ge) X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y)                \
-                X(cluster_ctaid_z) X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x)          \
-                    X(clusterid_y) X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size) \
+#define PTXM_SPECIALS(X)                                                                                          \
+    X(tid_x)                                                                                                      \
+    X(tid_y)                                                                                                      \
+    X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y) X(nctaid_z)   \
+        X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt) X(lanemask_ge) \
+            X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y) X(cluster_ctaid_z)       \
+                X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x) X(clusterid_y)         \
+                    X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size)           \
                         X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
 
 // is_explicit_cluster is a predicate: a value of all ones or zero in each lane is one.

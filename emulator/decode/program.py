@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from emulator import _core
 from emulator.decode import (
     arithmetic,
-    asynchronous,
     atomics,
+    bulk,
+    clusters,
     control,
     conversion,
     data,
@@ -24,16 +25,20 @@ from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
-_SCALAR = {**arithmetic.FORMS, **integers.FORMS, **floating.FORMS, **conversion.FORMS}
-FORMS = {
-    **_SCALAR,
-    **data.FORMS,
-    **atomics.FORMS,
-    **control.FORMS,
-    **system.FORMS,
-    **asynchronous.FORMS,
-    **tcgen05.FORMS,
-}
+_FAMILIES = (
+    arithmetic,
+    integers,
+    floating,
+    conversion,
+    data,
+    atomics,
+    control,
+    system,
+    bulk,
+    clusters,
+    tcgen05,
+)
+FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
 
 
 @dataclass(frozen=True, slots=True)
