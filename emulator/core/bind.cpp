@@ -4,8 +4,9 @@ namespace ptxm {
 
 Handler bind_handler(const InstRecord& r) {
     using Bind = Handler (*)(const InstRecord&);
-    constexpr Bind families[] = {bind_float,    bind_convert, bind_memory, bind_control, bind_barrier,
-                                 bind_mbarrier, bind_tma,     bind_tmem,   bind_tensor,  bind_integer};
+    constexpr Bind families[] = {bind_float,       bind_convert,  bind_memory,   bind_control, bind_barrier,
+                                 bind_mbarrier,    bind_tma,      bind_tmem,     bind_tensor,  bind_integer,
+                                 bind_matrix_move, bind_warp_mma, bind_cp_async, bind_wgmma};
     for (Bind bind : families)
         if (Handler h = bind(r)) return h;
     throw std::invalid_argument(format("line %u: no handler for operation %u, types %u and %u, widths %u and %u",

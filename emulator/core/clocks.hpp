@@ -17,16 +17,17 @@ namespace ptxm {
 
 using AgentId = u16;
 
-enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store };
+enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, cp_async, warpgroup };
 
 struct AgentInfo {
     AgentKind kind;
     u16 cta;     // rank in the cluster
     u16 warp;    // issuing warp; for bulk_load the mbarrier's owner has none and this is 0
-    u32 detail;  // bulk_load: shared-memory offset of the mbarrier; bulk_store: lane
+    u32 detail;  // bulk_load: shared-memory offset of the mbarrier; bulk_store: lane; warpgroup: its first warp
 };
 
-inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp; }
+// Non-bulk cp.async works through the generic proxy (PTX ISA 9.7.9.25.2: only the bulk forms are in the async proxy).
+inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp || kind == AgentKind::cp_async; }
 
 class VectorClock {
 public:

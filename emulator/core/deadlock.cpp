@@ -24,6 +24,8 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
         }
         case Wait::converge: return "the other lanes of the warp, which an .aligned or .sync instruction needs";
         case Wait::join: return "the other lanes of the warp, to reconverge";
+        case Wait::async_group: return "asynchronous groups of its own to complete";
+        case Wait::warpgroup: return "the other warps of its warpgroup, to execute the same wgmma";
         default: return "nothing: it polls";
     }
 }

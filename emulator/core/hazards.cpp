@@ -10,7 +10,8 @@ const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, bool proxy_async) {
     const Cluster& cluster = *w.cta->cluster;
     const AgentInfo& agent = info(cluster, earlier.agent);
-    if (earlier.agent == who.agent && agent.kind != AgentKind::bulk_load) return true;
+    if (earlier.agent == who.agent && agent.kind != AgentKind::bulk_load && agent.kind != AgentKind::cp_async)
+        return true;
     const bool needs_proxy_fence = proxy_async && earlier_was_write && is_generic(agent.kind);
     const VectorClock& view = needs_proxy_fence ? w.clocks.async : w.clocks.generic;
     return view.get(earlier.agent) >= earlier.clock;
@@ -53,6 +54,13 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool pro
         return {"bulk-copy-in-flight",
                 format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between",
                        me.c_str(), mine, place.c_str(), them.c_str())};
+    if (agent.kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
+        return {"cp-async-in-flight",
+                format("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
+                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+    if (agent.kind == AgentKind::warpgroup)
+        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no wgmma.wait_group in between",
+                                              me.c_str(), mine, place.c_str(), them.c_str())};
     if (agent.kind == AgentKind::tensor)
         return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between",
                                               me.c_str(), mine, place.c_str(), them.c_str())};
@@ -120,6 +128,8 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
         case AgentKind::tensor: return format("the tensor core (issued by warp %u)", a.warp);
         case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
         case AgentKind::bulk_store: return format("a bulk store of warp %u", a.warp);
+        case AgentKind::cp_async: return format("a cp.async of warp %u", a.warp);
+        case AgentKind::warpgroup: return format("wgmma of the warpgroup of warps %u-%u", a.warp, a.warp + 3u);
     }
     return "?";
 }

@@ -7,6 +7,7 @@
 #include <random>
 #include <unordered_map>
 
+#include "async_groups.hpp"
 #include "memory.hpp"
 
 namespace ptxm {
@@ -23,7 +24,7 @@ struct Join {
     u32 arrived = 0;
 };
 
-enum class Wait : u8 { none, join, converge, mbarrier, barrier, cluster };
+enum class Wait : u8 { none, join, converge, mbarrier, barrier, cluster, async_group, warpgroup };
 
 struct Fragment {
     i32 pc = 0;
@@ -59,6 +60,8 @@ struct Warp {
         std::vector<u32> groups;
     };
     std::unordered_map<u32, LaneBulk> bulk;  // by lane
+    CopyGroups copies;                       // cp.async
+    std::unique_ptr<WgmmaRegisters> wgmma;   // once the warp has executed a wgmma instruction
 
     template <class T>
     T* reg(i32 unit) {
@@ -119,7 +122,8 @@ struct Cta {
     std::array<NamedBarrier, 16> barriers;
     Tmem tmem;
     std::vector<Warp> warps;
-    u64 tensor_free = 0;  // when the tensor core finishes what it has
+    std::vector<Warpgroup> warpgroups;  // once a wgmma instruction has been executed
+    u64 tensor_free = 0;                // when the tensor core finishes what it has
     u32 shared_address(u32 offset) const { return rank << kSharedRankShift | offset; }
 };
 
@@ -188,6 +192,9 @@ inline Machine& machine_of(Warp& w) { return *w.cta->cluster->machine; }
 void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> complete);
 // Runs a cluster until its warps have exited, or as far as it gets. False: stuck on something outside the cluster.
 bool run_cluster(Cluster& cluster);
+
+// wgmma.cpp: an instruction that is not a wgmma uses its registers.
+void use_wgmma_registers(Warp& w, const Inst& i);
 
 // deadlock.cpp
 void report_deadlock(Cluster& cluster, const char* rule);

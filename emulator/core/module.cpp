@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "machine.hpp"
+#include "matrix.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;
@@ -103,6 +104,7 @@ NB_MODULE(_core, module) {
     nb::dict ops, specials, types;
 #define PTXM_NAME(name) add_name(ops, #name, Op::name);
     PTXM_OPS(PTXM_NAME)
+    PTXM_MATRIX_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
@@ -140,6 +142,12 @@ NB_MODULE(_core, module) {
                                                      {"tc_a_tmem", kTcATmem},
                                                      {"tc_shape_shift", kTcShapeShift}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
+    for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
+    nb::dict matrix_types;
+#define PTXM_NAME(name) add_name(matrix_types, #name, MatrixType::name);
+    PTXM_MATRIX_TYPES(PTXM_NAME)
+#undef PTXM_NAME
+    module.attr("MATRIX_TYPES") = matrix_types;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;

@@ -60,9 +60,16 @@ enum class Ty : u8 {
                                 X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before)  \
                                     X(tc_fence_after)
 
+// Warp- and warpgroup-level matrix instructions and non-bulk asynchronous copies.
+#define PTXM_MATRIX_OPS(X)                                                                                         \
+    X(ldmatrix)                                                                                                    \
+    X(stmatrix) X(movmatrix) X(mma_sync) X(cp_async) X(cp_async_commit) X(cp_async_wait) X(cp_async_mbar) X(wgmma) \
+        X(wgmma_fence) X(wgmma_commit) X(wgmma_wait)
+
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
     PTXM_OPS(PTXM_ENUM)
+    PTXM_MATRIX_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emulator import _core
-from emulator.decode import arithmetic, asynchronous, control, data
+from emulator.decode import arithmetic, asynchronous, control, data, matrix, matrix_move
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
-FORMS = {**arithmetic.FORMS, **data.FORMS, **control.FORMS, **asynchronous.FORMS}
+FORMS = {**arithmetic.FORMS, **data.FORMS, **control.FORMS, **asynchronous.FORMS, **matrix_move.FORMS, **matrix.FORMS}
 
 
 @dataclass(frozen=True, slots=True)
