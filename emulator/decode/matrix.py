@@ -93,6 +93,8 @@ def mma(b: Builder, m: Modifiers) -> None:
         b.fail("mma.m8n8k4 of .f16 (the form of sm_70) is not modelled")
     m.need("row", "col")
     narrow = m.take("kind::f8f6f4")
+    if narrow and not b.module.target.startswith("sm_12"):
+        b.fail(f"mma of kind::f8f6f4 needs target sm_120a, the module is for {b.module.target}")
     saturate = m.take("satfinite")
     d, a, b_type, c = _types(m, 4)
     operation = m.choose({"xor": 0, "and": MODS["mma_and"]}, -1)

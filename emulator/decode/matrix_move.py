@@ -50,6 +50,8 @@ def ldmatrix(b: Builder, m: Modifiers) -> None:
     else:
         m.need("b16" if shape == "m8n8" else "b8")
     m.done()
+    if shape != "m8n8" and int("".join(filter(str.isdigit, b.module.target))) < 100:
+        b.fail(f"ldmatrix.{shape} needs target sm_100a, the module is for {b.module.target}")
     if shape == "m8n8" and packed or shape == "m8n16" and not packed:
         b.fail(f".{shape} does not go with this type")
     if (shape == "m16n16") != bool(mods & MODS["mat_trans"]) and shape != "m8n8":
