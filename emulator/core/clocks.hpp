@@ -18,19 +18,21 @@ namespace ptxm {
 using AgentId = u16;
 
 // bulk_store writes what a thread's bulk-group operations store, bulk_store_read reads what they store from.
-enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, bulk_store_read };
+enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, bulk_store_read, cp_async, warpgroup };
 
 struct AgentInfo {
     AgentKind kind;
     u16 cta;     // rank in the cluster
     u16 warp;    // issuing warp; for bulk_load the mbarrier's owner has none and this is 0
-    u32 detail;  // bulk_load: shared-memory offset of the mbarrier; bulk_store and bulk_store_read: lane
+    u32 detail;  // bulk_load: offset of the mbarrier; bulk_store and bulk_store_read: lane; warpgroup: its first warp
 };
 
 inline bool is_bulk_store(AgentKind kind) {
     return kind == AgentKind::bulk_store || kind == AgentKind::bulk_store_read;
 }
-inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp; }
+
+// Non-bulk cp.async works through the generic proxy (PTX ISA 9.7.9.25.2: only the bulk forms are in the async proxy).
+inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp || kind == AgentKind::cp_async; }
 
 class VectorClock {
 public:

@@ -35,6 +35,8 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
                                 : std::string("tensor memory that is still allocated");
         }
         case Wait::join: return "the other lanes of the warp, to reconverge";
+        case Wait::async_group: return "asynchronous groups of its own to complete";
+        case Wait::warpgroup: return "the other warps of its warpgroup, to execute the same wgmma";
         default: return "nothing: it polls";
     }
 }

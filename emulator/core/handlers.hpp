@@ -38,6 +38,10 @@ struct LaneGroup {
     u32 mask;
 };
 Flow diverge(Warp& w, i32 reconverge, const LaneGroup* groups, u32 count);
+Handler bind_matrix_move(const InstRecord& r);
+Handler bind_warp_mma(const InstRecord& r);
+Handler bind_cp_async(const InstRecord& r);
+Handler bind_wgmma(const InstRecord& r);
 
 // Stores the result of a setp, combined with its third source when there is one.
 void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits);

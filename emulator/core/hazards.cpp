@@ -34,7 +34,8 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     const AgentKind kind = kind_of(w, earlier, who);
     const bool needs_proxy_fence = proxy_async && earlier_was_write && is_generic(kind);
     if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
-    if (earlier.agent == who.agent && kind != AgentKind::bulk_load && kind != AgentKind::bulk_store) return true;
+    const bool unordered_within = kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
+    if (earlier.agent == who.agent && !unordered_within) return true;
     const VectorClock& view = needs_proxy_fence ? w.clocks.async : w.clocks.generic;
     return view.get(earlier.agent) >= earlier.clock;
 }
@@ -81,6 +82,13 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool pro
         return {"bulk-copy-in-flight",
                 format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between",
                        me.c_str(), mine, place.c_str(), them.c_str())};
+    if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
+        return {"cp-async-in-flight",
+                format("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
+                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+    if (kind == AgentKind::warpgroup)
+        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no wgmma.wait_group in between",
+                                              me.c_str(), mine, place.c_str(), them.c_str())};
     if (kind == AgentKind::tensor)
         return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between",
                                               me.c_str(), mine, place.c_str(), them.c_str())};
@@ -149,6 +157,8 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
         case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
         case AgentKind::bulk_store:
         case AgentKind::bulk_store_read: return format("a bulk store of warp %u", a.warp);
+        case AgentKind::cp_async: return format("a cp.async of warp %u", a.warp);
+        case AgentKind::warpgroup: return format("wgmma of the warpgroup of warps %u-%u", a.warp, a.warp + 3u);
     }
     return "?";
 }

@@ -7,6 +7,7 @@
 #include <random>
 #include <unordered_map>
 
+#include "async_groups.hpp"
 #include "memory.hpp"
 #include "sync_table.hpp"
 
@@ -24,7 +25,7 @@ struct Join {
     u32 arrived = 0;
 };
 
-enum class Wait : u8 { none, join, converge, mbarrier, barrier, cluster, tmem, bulk, registers };
+enum class Wait : u8 { none, join, converge, mbarrier, barrier, cluster, tmem, bulk, registers, async_group, warpgroup };
 
 struct Fragment {
     i32 pc = 0;
@@ -73,6 +74,8 @@ struct Warp {
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
     u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
+    CopyGroups copies;                       // cp.async
+    std::unique_ptr<WgmmaRegisters> wgmma;   // once the warp has executed a wgmma instruction
 
     template <class T>
     T* reg(i32 unit) {
@@ -184,6 +187,7 @@ struct Cta {
     VectorClock exit_ordered;                      // what a relaxed cluster barrier has ordered before this CTA's exit
     u32 free_registers = 0;                        // setmaxnreg's pool
     std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup
+    std::vector<Warpgroup> warpgroups;             // once a wgmma instruction has been executed
     u32 shared_address(u32 offset) const { return rank << kSharedRankShift | offset; }
 };
 
@@ -283,6 +287,9 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
 
 // grid.cpp
 void run_grid(Machine& m);
+
+// wgmma.cpp: an instruction that is not a wgmma uses its registers.
+void use_wgmma_registers(Warp& w, const Inst& i);
 
 // deadlock.cpp
 void report_deadlock(Cluster& cluster, const char* rule);

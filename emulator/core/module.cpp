@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "access.hpp"
+#include "machine.hpp"
+#include "matrix.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;
@@ -105,6 +107,7 @@ NB_MODULE(_core, module) {
     PTXM_OPS(PTXM_NAME)
     PTXM_SCALAR_OPS(PTXM_NAME)
     PTXM_CLUSTER_OPS(PTXM_NAME)
+    PTXM_MATRIX_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
@@ -178,6 +181,12 @@ NB_MODULE(_core, module) {
         {"mbar_drop", kMbarDrop},           {"cluster_relaxed", kClusterRelaxed},
         {"setmaxnreg_dec", kSetmaxnregDec}};
     for (const auto& [name, value] : cluster_mods) mods[name] = value;
+    for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
+    nb::dict matrix_types;
+#define PTXM_NAME(name) add_name(matrix_types, #name, MatrixType::name);
+    PTXM_MATRIX_TYPES(PTXM_NAME)
+#undef PTXM_NAME
+    module.attr("MATRIX_TYPES") = matrix_types;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;

@@ -83,9 +83,15 @@ enum class Ty : u8 {
             X(tensormap_replace) X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) \
                 X(clc_ctaid)
 
+// Warp- and warpgroup-level matrix instructions and non-bulk asynchronous copies.
+#define PTXM_MATRIX_OPS(X)                                                                                         \
+    X(ldmatrix)                                                                                                    \
+    X(stmatrix) X(movmatrix) X(mma_sync) X(cp_async) X(cp_async_commit) X(cp_async_wait) X(cp_async_mbar) X(wgmma) \
+        X(wgmma_fence) X(wgmma_commit) X(wgmma_wait)
+
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
-    PTXM_OPS(PTXM_ENUM) PTXM_SCALAR_OPS(PTXM_ENUM) PTXM_CLUSTER_OPS(PTXM_ENUM)
+    PTXM_OPS(PTXM_ENUM) PTXM_SCALAR_OPS(PTXM_ENUM) PTXM_CLUSTER_OPS(PTXM_ENUM) PTXM_MATRIX_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 

@@ -123,6 +123,7 @@ bool step(Warp& w, bool checks) {
         mask = w.fragment().mask;
     }
     if (checks) check_sources(w, i, mask);
+    if (w.wgmma) use_wgmma_registers(w, i);
     const Flow flow = i.handler(w, i, mask);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();

@@ -15,10 +15,10 @@ namespace ptxm {
 
 struct Access {
     u32 clock = 0;  // 0: none
-    u32 pc : 24 = 0;
+    u32 pc : 23 = 0;
     u32 bytes : 4 = 0xF;  // within a word, for accesses narrower than one
     u32 strong : 1 = 0;   // atomic, volatile or with memory-ordering semantics: two such never race
-    u32 kind : 3 = 0;     // AgentKind: the agents of a cluster that is gone are not described anywhere else
+    u32 kind : 4 = 0;     // AgentKind: the agents of a cluster that is gone are not described anywhere else
     AgentId agent = 0;
     u16 cluster = 0;  // agents are numbered within their cluster; 0 in memory that only one cluster reaches
 };
@@ -51,10 +51,10 @@ struct Accessor {
     Access access(u32 bytes) const {
         Access a;
         a.clock = clock;
-        a.pc = pc & 0xFFFFFF;
+        a.pc = pc & 0x7FFFFF;
         a.bytes = bytes & 0xF;
         a.strong = strong;
-        a.kind = static_cast<u32>(kind) & 7;
+        a.kind = static_cast<u32>(kind) & 0xF;
         a.agent = agent;
         a.cluster = cluster;
         return a;

@@ -28,9 +28,7 @@ _IM2COL = ("im2col", "im2col::w", "im2col::w::128", "im2col_no_offs")
 def copy(b: Builder, m: Modifiers) -> None:
     """cp.async.bulk and cp.reduce.async.bulk, in all their forms."""
     reduce = m.take("reduce")
-    m.need("async")
-    if not m.take("bulk"):
-        b.fail("cp.async without .bulk is not modelled")
+    m.need("async", "bulk")
     if reduce:
         _reduce(b, m)
     elif m.take("commit_group"):
@@ -268,4 +266,4 @@ def _generic(b: Builder, operand: Operand, space: str) -> int:
     return unit
 
 
-FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"cp": copy, "tensormap": tensormap}
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"tensormap": tensormap}

@@ -16,6 +16,8 @@ from emulator.decode import (
     data,
     floating,
     integers,
+    matrix,
+    matrix_move,
     system,
     tcgen05,
 )
@@ -36,6 +38,8 @@ _FAMILIES = (
     system,
     bulk,
     clusters,
+    matrix,
+    matrix_move,
     tcgen05,
 )
 FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
