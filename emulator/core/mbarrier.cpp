@@ -50,7 +50,8 @@ struct Target {
     Mbarrier* bar;
 };
 
-Target target_of(Warp& w, u64 address, const char* what) {
+// `clock` is that of the access, when the warp has released since: 0 for now.
+Target target_of(Warp& w, u64 address, const char* what, u32 clock = 0) {
     if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, what);
     if (ref.offset % 8)
@@ -59,7 +60,7 @@ Target target_of(Warp& w, u64 address, const char* what) {
     if (it == ref.cta->mbarriers.end())
         throw Fault("mbarrier-uninitialised",
                     format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
-    if (ref.cta != w.cta) note_outside_access(*ref.cta, w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()));
+    if (ref.cta != w.cta) note_outside_access(*ref.cta, w.clocks.self, clock ? clock : w.clocks.epoch(), static_cast<u32>(w.pc()));
     return {ref.cta, ref.offset, &it->second};
 }
 
@@ -146,11 +147,12 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const i32* s = o + i.n_dst;
     const bool relaxed = i.mods & kMbarRelaxed;
+    const u32 clock = w.clocks.epoch();
     const Message message = relaxed ? Message{} : w.clocks.release();
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        Target t = target_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive");
+        Target t = target_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive", clock);
         check_mbarrier_visible(w, *t.bar, false);
         if (i.n_dst && o[0] >= 0) {
             if (t.cta != w.cta)
