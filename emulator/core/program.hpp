@@ -69,11 +69,12 @@ enum class Ty : u8 {
                                 X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before)  \
                                     X(tc_fence_after)
 
-#define PTXM_SCALAR_OPS(X)                                                                                           \
-    X(copysign) X(testp) X(fns) X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) \
-    X(carry_sub) X(carry_mad_lo) X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos)       \
-    X(cvt_int_pack) X(ld_sync) X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux)           \
-    X(match_any) X(match_all) X(isspacep)
+#define PTXM_SCALAR_OPS(X)                                                                                            \
+    X(copysign)                                                                                                       \
+    X(testp) X(fns) X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) X(carry_sub) \
+        X(carry_mad_lo) X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos) X(cvt_int_pack) \
+            X(ld_sync) X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux) X(match_any)       \
+                X(match_all) X(isspacep)
 
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
@@ -172,19 +173,21 @@ struct ConstRecord {
 };
 static_assert(sizeof(ConstRecord) == 16);
 
-#define PTXM_SPECIALS(X)                                                                                               \
-    X(tid_x)                                                                                                           \
-    X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y)           \
-        X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt)         \
-            X(lanemask_ge) X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y)                \
-                X(cluster_ctaid_z) X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x)          \
-                    X(clusterid_y) X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size) \
+#define PTXM_SPECIALS(X)                                                                                          \
+    X(tid_x)                                                                                                      \
+    X(tid_y)                                                                                                      \
+    X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y) X(nctaid_z)   \
+        X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt) X(lanemask_ge) \
+            X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y) X(cluster_ctaid_z)       \
+                X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x) X(clusterid_y)         \
+                    X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size)           \
                         X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
 
 // is_explicit_cluster is a predicate: a value of all ones or zero in each lane is one.
-#define PTXM_MORE_SPECIALS(X)                                                                                          \
-    X(aggr_smem_size) X(is_explicit_cluster) X(reserved_smem_offset_begin) X(reserved_smem_offset_end)                 \
-        X(reserved_smem_offset_cap) X(reserved_smem_offset_0) X(reserved_smem_offset_1) X(zero)
+#define PTXM_MORE_SPECIALS(X)                                                                                    \
+    X(aggr_smem_size)                                                                                            \
+    X(is_explicit_cluster) X(reserved_smem_offset_begin) X(reserved_smem_offset_end) X(reserved_smem_offset_cap) \
+        X(reserved_smem_offset_0) X(reserved_smem_offset_1) X(zero)
 
 enum class Special : u8 {
 #define PTXM_ENUM(name) name,

@@ -17,7 +17,7 @@ struct Access {
     u32 clock = 0;  // 0: none
     u32 pc = 0;
     AgentId agent = 0;
-    u8 bytes = 0xF;  // within a word, for accesses narrower than one
+    u8 bytes = 0xF;       // within a word, for accesses narrower than one
     bool strong = false;  // atomic, volatile or with memory-ordering semantics: two such never race
 };
 
@@ -56,8 +56,9 @@ void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitiali
         for (u32 i = 0; i < cell.n_reads; ++i)
             if ((cell.reads[i].bytes & bytes) && !ordered(cell.reads[i], false))
                 report(Conflict{&cell.reads[i], false, false});
-        cell.write = Access{who.clock, who.pc, who.agent,
-                            static_cast<u8>(cell.write.agent == who.agent ? cell.write.bytes | bytes : bytes), who.strong};
+        cell.write =
+            Access{who.clock, who.pc, who.agent,
+                   static_cast<u8>(cell.write.agent == who.agent ? cell.write.bytes | bytes : bytes), who.strong};
         cell.n_reads = 0;
         return;
     }

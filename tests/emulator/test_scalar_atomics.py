@@ -111,7 +111,9 @@ red.relaxed.gpu.global.add{noftz}.{kind} [%cell], {register}1;"""
     if kind in ("f32", "f64"):
         assert cell.view(data.dtype)[0] == total
         return
-    want = int(np.array([total], np.float16).view(np.uint16)[0]) if "b" not in kind else int(_bf16(np.array([total]))[0])
+    want = (
+        int(np.array([total], np.float16).view(np.uint16)[0]) if "b" not in kind else int(_bf16(np.array([total]))[0])
+    )
     assert cell.view(np.uint16)[: width // 16].tolist() == [want] * (width // 16)
 
 

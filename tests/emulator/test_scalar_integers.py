@@ -227,7 +227,9 @@ def test_packing_bytes_and_words() -> None:
     np.testing.assert_array_equal(high, words[1][active])
 
 
-@pytest.mark.parametrize(("kind", "bits", "signed"), [("u8", 8, False), ("s8", 8, True), ("s16", 16, True), ("u4", 4, False)])
+@pytest.mark.parametrize(
+    ("kind", "bits", "signed"), [("u8", 8, False), ("s8", 8, True), ("s16", 16, True), ("u4", 4, False)]
+)
 def test_packing_with_saturation(kind: str, bits: int, signed: bool) -> None:
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     inputs = [x // np.uint32(1 << 22) if k < 2 and bits < 16 else x for k, x in enumerate(_values(32, 3))]
