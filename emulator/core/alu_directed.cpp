@@ -29,8 +29,8 @@ Flow directed(Warp& w, const Inst& i, u32 m) {
                 *c = i.n_src > 2 ? w.reg<float>(o[3]) : a;
     alignas(32) float result[kParts * kLanes];
     for (u32 k = 0; k < kParts * kLanes; ++k) {
-        const float r = ftz ? flush(apply<kOp, kMode>(flush(a[k]), flush(b[k]), flush(c[k])))
-                            : apply<kOp, kMode>(a[k], b[k], c[k]);
+        const float r =
+            ftz ? flush(apply<kOp, kMode>(flush(a[k]), flush(b[k]), flush(c[k]))) : apply<kOp, kMode>(a[k], b[k], c[k]);
         result[k] = sat ? saturated(r) : r;
     }
     if constexpr (kParts == 2) {

@@ -114,8 +114,8 @@ Flow find_top(Warp& w, const Inst& i, u32 m) {
     });
 }
 
-// add.cc, addc, sub.cc, subc, mad.cc, madc. Destinations: d, then CC.CF with .cc; sources end with CC.CF for the c forms.
-// A subtraction keeps the borrow in CC.CF (PTX ISA 9.7.2).
+// add.cc, addc, sub.cc, subc, mad.cc, madc. Destinations: d, then CC.CF with .cc; sources end with CC.CF for the c
+// forms. A subtraction keeps the borrow in CC.CF (PTX ISA 9.7.2).
 template <class U>
 Flow carrying(Warp& w, const Inst& i, u32 m) {
     using Wide = unsigned __int128;
@@ -133,8 +133,9 @@ Flow carrying(Warp& w, const Inst& i, u32 m) {
         Wide x = a[l], y = b[l];
         if (mad) {
             using S = std::make_signed_t<U>;
-            const Wide product = is_signed ? static_cast<Wide>(static_cast<__int128>(static_cast<S>(a[l])) * static_cast<S>(b[l]))
-                                           : x * y;
+            const Wide product =
+                is_signed ? static_cast<Wide>(static_cast<__int128>(static_cast<S>(a[l])) * static_cast<S>(b[l]))
+                          : x * y;
             x = static_cast<U>(op == Op::carry_mad_hi ? product >> (8 * sizeof(U)) : product);
             y = c[l];
         }
@@ -152,7 +153,8 @@ i32 part_of(u32 word, u32 index, u32 bits, bool is_signed) {
     return is_signed ? static_cast<i32>(raw) >> (32 - bits) : static_cast<i32>(raw >> (32 - bits));
 }
 
-// dp4a, dp2a d, a, b, c: type is that of a, type2 that of b; dp2a takes two bytes of b, the upper two when immediate is 1.
+// dp4a, dp2a d, a, b, c: type is that of a, type2 that of b; dp2a takes two bytes of b, the upper two when immediate
+// is 1.
 Flow dot_product(Warp& w, const Inst& i, u32 m) {
     const bool four = static_cast<Op>(i.op) == Op::dp4a, signed_a = static_cast<Ty>(i.type) == Ty::s32,
                signed_b = static_cast<Ty>(i.type2) == Ty::s32;
@@ -169,7 +171,8 @@ template <class T>
 Flow select(Warp& w, const Inst& i, u32 m) {
     if (static_cast<Ty>(i.type2) == Ty::f32) {
         const bool ftz = i.mods & kFtz;
-        return ternary<T, T, T, float>(w, i, m, [ftz](T a, T b, float c) { return (ftz ? flush(c) : c) >= 0.0f ? a : b; });
+        return ternary<T, T, T, float>(w, i, m,
+                                       [ftz](T a, T b, float c) { return (ftz ? flush(c) : c) >= 0.0f ? a : b; });
     }
     return ternary<T, T, T, i32>(w, i, m, [](T a, T b, i32 c) { return c >= 0 ? a : b; });
 }
@@ -202,7 +205,8 @@ Flow insert_wide(Warp& w, const Inst& i, u32 m) {  // bfi.b64
 
 template <bool kMax>
 Flow relu_extreme(Warp& w, const Inst& i, u32 m) {
-    return binary<i32, i32, i32>(w, i, m, [](i32 a, i32 b) { return std::max(kMax ? std::max(a, b) : std::min(a, b), 0); });
+    return binary<i32, i32, i32>(w, i, m,
+                                 [](i32 a, i32 b) { return std::max(kMax ? std::max(a, b) : std::min(a, b), 0); });
 }
 
 template <class T, class F>
@@ -227,12 +231,14 @@ Handler half_pairs(Op op) {
         case Op::min:
             return [](Warp& w, const Inst& i, u32 m) {
                 const bool relu = i.mods & kRelu;
-                return halves<T>(w, i, m, [relu](T a, T b) { return relu ? std::max<T>(std::min(a, b), 0) : std::min(a, b); });
+                return halves<T>(w, i, m,
+                                 [relu](T a, T b) { return relu ? std::max<T>(std::min(a, b), 0) : std::min(a, b); });
             };
         case Op::max:
             return [](Warp& w, const Inst& i, u32 m) {
                 const bool relu = i.mods & kRelu;
-                return halves<T>(w, i, m, [relu](T a, T b) { return relu ? std::max<T>(std::max(a, b), 0) : std::max(a, b); });
+                return halves<T>(w, i, m,
+                                 [relu](T a, T b) { return relu ? std::max<T>(std::max(a, b), 0) : std::max(a, b); });
             };
         default: return nullptr;
     }
@@ -295,7 +301,8 @@ using U128 = unsigned __int128;
 // The 128-bit register and its 32-bit words; bytes and 8-bit registers.
 Handler vector_move(Op op, u32 whole, u32 part) {
     if (op == Op::pack && part == 8) return whole == 32 ? pack_bytes<u32> : whole == 16 ? pack_bytes<u16> : nullptr;
-    if (op == Op::unpack && part == 8) return whole == 32 ? unpack_bytes<u32> : whole == 16 ? unpack_bytes<u16> : nullptr;
+    if (op == Op::unpack && part == 8)
+        return whole == 32 ? unpack_bytes<u32> : whole == 16 ? unpack_bytes<u16> : nullptr;
     if (op == Op::pack && whole == 128 && part == 32)
         return [](Warp& w, const Inst& i, u32 m) {
             const i32* o = w.ops(i);

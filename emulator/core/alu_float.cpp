@@ -78,7 +78,7 @@ Flow test_property(Warp& w, const Inst& i, u32 m) {
     for (u32 l = 0; l < kLanes; ++l) {
         const u64 field = a[l] & (kFormat.sign_bit() - 1), infinity = kFormat.exponent_mask(),
                   smallest = u64{1} << kFormat.mantissa_bits;
-        const bool properties[] = {field < infinity, field == infinity, field <= infinity, field > infinity,
+        const bool properties[] = {field<infinity, field == infinity, field <= infinity, field> infinity,
                                    field < infinity && field >= smallest, field != 0 && field < smallest};
         bits |= static_cast<u32>(properties[i.immediate]) << l;
     }
@@ -133,9 +133,11 @@ Handler f32_handler(Op op, u32 mods) {
             return
                 [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::tanh(a); }); };
         case Op::sin:
-            return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sin(a); }); };
+            return
+                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sin(a); }); };
         case Op::cos:
-            return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::cos(a); }); };
+            return
+                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::cos(a); }); };
         case Op::copysign: return sign_of<u32>;
         case Op::testp: return test_property<kF32, u32>;
         default: return nullptr;

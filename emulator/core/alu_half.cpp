@@ -63,7 +63,8 @@ template <class N, u32 kParts>
 Flow sign_bits(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
     const u16* a = w.reg<u16>(o[1]);
-    const u16 flip = static_cast<Op>(i.op) == Op::neg ? 0x8000 : 0, keep = static_cast<Op>(i.op) == Op::abs ? 0x7FFF : 0xFFFF;
+    const u16 flip = static_cast<Op>(i.op) == Op::neg ? 0x8000 : 0,
+              keep = static_cast<Op>(i.op) == Op::abs ? 0x7FFF : 0xFFFF;
     alignas(32) u16 result[kParts * kLanes];
     for (u32 k = 0; k < kParts * kLanes; ++k) {
         const u16 x = static_cast<u16>((a[k] ^ flip) & keep);

@@ -97,7 +97,8 @@ Flow ld_sync(Warp& w, const Inst& i, u32 mask) {
 Flow st_sync(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[0], i.width_dst, i.immediate);
     u8* pointers[kLanes];
-    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers, true);
+    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
+                  true);
     store_values(w, i, mask, pointers);
     Message storage;
     const Message* message = outgoing(w, i, storage);
@@ -127,9 +128,12 @@ u16 combine_narrow(Atom op, u16 a, u16 b) {
     const float x = widen(a), y = widen(b);
     float r = x + y;
     if (op != Atom::add) {
-        if (x != x || y != y) r = x != x ? y : x;
-        else if (x == y) r = std::signbit(x) == (op == Atom::min) ? x : y;
-        else r = (op == Atom::min) == (x < y) ? x : y;
+        if (x != x || y != y)
+            r = x != x ? y : x;
+        else if (x == y)
+            r = std::signbit(x) == (op == Atom::min) ? x : y;
+        else
+            r = (op == Atom::min) == (x < y) ? x : y;
     }
     return &kFormat == &kF16 ? float_to_half(r) : float_to_bf16(r);
 }
@@ -137,7 +141,8 @@ u16 combine_narrow(Atom op, u16 a, u16 b) {
 template <const Format& kFormat>
 u32 combine_pair(Atom op, u32 a, u32 b) {
     const u32 low = combine_narrow<kFormat>(op, static_cast<u16>(a), static_cast<u16>(b));
-    return static_cast<u32>(combine_narrow<kFormat>(op, static_cast<u16>(a >> 16), static_cast<u16>(b >> 16))) << 16 | low;
+    return static_cast<u32>(combine_narrow<kFormat>(op, static_cast<u16>(a >> 16), static_cast<u16>(b >> 16))) << 16 |
+           low;
 }
 
 // On global memory an f32 addition flushes denormals, on shared memory it does not (PTX ISA, atom).
@@ -201,7 +206,8 @@ void update_lane(Warp& w, const Inst& i, u32 lane, u8* at, u32 bytes, u32 count,
     }
 }
 
-// atom and red. Sources: the address, then the values (one an element of a vector; for cas the comparand and the value).
+// atom and red. Sources: the address, then the values (one an element of a vector; for cas the comparand and the
+// value).
 Flow atom(Warp& w, const Inst& i, u32 mask) {
     const u32 bytes = element_bytes(static_cast<Ty>(i.type));
     const bool cas = static_cast<Atom>(i.mods >> kAtomShift & 0xF) == Atom::cas;
@@ -222,7 +228,8 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
     each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods & kAcquire); });
     Message storage;
     const Message* message = outgoing(w, i, storage);
-    if (message) each_location(pointers, mask, [&](const u8* at) { publish(w, at, message, i.mods & kCtaScope, true); });
+    if (message)
+        each_location(pointers, mask, [&](const u8* at) { publish(w, at, message, i.mods & kCtaScope, true); });
     return Flow::next;
 }
 

@@ -181,7 +181,8 @@ u64 convert_value(const Format& s, const Format& d, u64 bits, u32 mods) {
     Number n = decode(s, bits);
     if ((mods & kRelu) && n.negative && !n.nan) n = Number{};
     u64 result = encode(d, n, rounding, mods & kSatfinite);
-    if ((mods & kFtz) && &d == &kF32) result = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(result))));
+    if ((mods & kFtz) && &d == &kF32)
+        result = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(result))));
     return mods & kSat ? saturate_bits(d, result) : result;
 }
 
@@ -222,7 +223,8 @@ Handler exact_handler(Ty d, Ty s) {
 
 Handler bind_convert(const InstRecord& r) {
     const Ty d = static_cast<Ty>(r.type), s = static_cast<Ty>(r.type2);
-    if (static_cast<Op>(r.op) == Op::cvt_pack || static_cast<Op>(r.op) == Op::cvt_int_pack) return bind_convert_packed(r);
+    if (static_cast<Op>(r.op) == Op::cvt_pack || static_cast<Op>(r.op) == Op::cvt_int_pack)
+        return bind_convert_packed(r);
     if (static_cast<Op>(r.op) != Op::cvt) return nullptr;
     IntType ignored{};
     const bool d_int = integer_type(d, ignored), s_int = integer_type(s, ignored);
@@ -230,8 +232,13 @@ Handler bind_convert(const InstRecord& r) {
     if (d_int) return format_of(s) ? float_to_int : nullptr;
     if (s_int) return format_of(d) ? int_to_float : nullptr;
     // A register wider than its type is read lane by lane.
-    const bool plain = r.mods == 0 && r.width_dst == (d == Ty::f64 ? 64 : d == Ty::f32 ? 32 : 16) &&
-                       r.width_src == (s == Ty::f64 ? 64 : s == Ty::f32 ? 32 : 16);
+    const bool plain = r.mods == 0 &&
+                       r.width_dst == (d == Ty::f64   ? 64
+                                       : d == Ty::f32 ? 32
+                                                      : 16) &&
+                       r.width_src == (s == Ty::f64   ? 64
+                                       : s == Ty::f32 ? 32
+                                                      : 16);
     if (plain)
         if (Handler h = exact_handler(d, s)) return h;
     return format_of(d) && format_of(s) ? float_to_float : nullptr;

@@ -1,5 +1,5 @@
-// cvt to and from pairs: two f32 into one packed register, and f16x2 or bf16x2 to and from the 4-, 6- and 8-bit formats;
-// cvt.pack of integers (PTX ISA 9.7.9.21, 9.7.9.22).
+// cvt to and from pairs: two f32 into one packed register, and f16x2 or bf16x2 to and from the 4-, 6- and 8-bit
+// formats; cvt.pack of integers (PTX ISA 9.7.9.21, 9.7.9.22).
 #include <algorithm>
 
 #include "convert.hpp"

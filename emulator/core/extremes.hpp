@@ -41,7 +41,8 @@ float extreme_of(float a, float b, u32 mods) {
 template <bool kMax>
 float extreme_of(float a, float b, float c, u32 mods) {
     const bool propagate = mods & kNan;
-    if (mods & kAbs) return extreme<kMax>(extreme<kMax>(std::fabs(a), std::fabs(b), propagate), std::fabs(c), propagate);
+    if (mods & kAbs)
+        return extreme<kMax>(extreme<kMax>(std::fabs(a), std::fabs(b), propagate), std::fabs(c), propagate);
     return extreme<kMax>(extreme<kMax>(a, b, propagate), c, propagate);
 }
 

@@ -65,7 +65,8 @@ inline bool rounds_up(Rounding r, bool negative, u64 kept, bool inexact, int aga
 }
 
 inline u64 overflow(const Format& f, bool negative, Rounding r, bool satfinite) {
-    const bool inwards = r == Rounding::zero || (r == Rounding::minus && !negative) || (r == Rounding::plus && negative);
+    const bool inwards =
+        r == Rounding::zero || (r == Rounding::minus && !negative) || (r == Rounding::plus && negative);
     if (satfinite || inwards || f.specials == Format::none) return f.max();
     return f.specials == Format::nan_only ? f.nan() : f.exponent_mask();
 }
@@ -95,8 +96,9 @@ inline u64 encode(const Format& f, const Number& n, Rounding r, bool satfinite =
     if (n.nan) return f.specials == Format::none ? f.max() : f.nan();
     const u64 sign = n.negative ? f.sign_bit() : 0;
     if (n.infinite)
-        return sign | (satfinite || f.specials != Format::ieee ? overflow(f, n.negative, Rounding::nearest_even, satfinite)
-                                                               : f.exponent_mask());
+        return sign |
+               (satfinite || f.specials != Format::ieee ? overflow(f, n.negative, Rounding::nearest_even, satfinite)
+                                                        : f.exponent_mask());
     if (n.magnitude == 0) return sign;
     return sign | encode_finite(f, n, r, satfinite);
 }

@@ -218,8 +218,7 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     }
 }
 
-void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc,
-                     Severity severity) {
+void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
     if (findings.seen(rule, pc, other_pc)) return;
     Finding f;
     f.rule = std::move(rule);

@@ -70,11 +70,12 @@ enum class Ty : u8 {
                                     X(tc_fence_after)                                                                 \
     X(tc_cp) X(tc_shift)
 
-#define PTXM_SCALAR_OPS(X)                                                                                           \
-    X(copysign) X(testp) X(fns) X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) \
-    X(carry_sub) X(carry_mad_lo) X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos)       \
-    X(cvt_int_pack) X(ld_sync) X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux)           \
-    X(match_any) X(match_all) X(isspacep)
+#define PTXM_SCALAR_OPS(X)                                                                                            \
+    X(copysign)                                                                                                       \
+    X(testp) X(fns) X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) X(carry_sub) \
+        X(carry_mad_lo) X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos) X(cvt_int_pack) \
+            X(ld_sync) X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux) X(match_any)       \
+                X(match_all) X(isspacep)
 
 #define PTXM_CLUSTER_OPS(X)                                                                                           \
     X(mapa)                                                                                                           \
@@ -225,9 +226,10 @@ static_assert(sizeof(ConstRecord) == 16);
                         X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
 
 // is_explicit_cluster is a predicate: a value of all ones or zero in each lane is one.
-#define PTXM_MORE_SPECIALS(X)                                                                                          \
-    X(aggr_smem_size) X(is_explicit_cluster) X(reserved_smem_offset_begin) X(reserved_smem_offset_end)                 \
-        X(reserved_smem_offset_cap) X(reserved_smem_offset_0) X(reserved_smem_offset_1) X(zero)
+#define PTXM_MORE_SPECIALS(X)                                                                                    \
+    X(aggr_smem_size)                                                                                            \
+    X(is_explicit_cluster) X(reserved_smem_offset_begin) X(reserved_smem_offset_end) X(reserved_smem_offset_cap) \
+        X(reserved_smem_offset_0) X(reserved_smem_offset_1) X(zero)
 
 enum class Special : u8 {
 #define PTXM_ENUM(name) name,

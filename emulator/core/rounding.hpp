@@ -62,7 +62,8 @@ inline float fma_directed(float a, float b, float c) {
 template <u32 kMode>
 inline float div_directed(float a, float b) {
     const double x = a, y = b, q = x / y, rest = std::fma(-q, y, x);
-    return round_directed<kMode>({q, rest == 0.0 || rest != rest ? 0.0 : (std::signbit(rest) == std::signbit(y) ? 1.0 : -1.0)});
+    return round_directed<kMode>(
+        {q, rest == 0.0 || rest != rest ? 0.0 : (std::signbit(rest) == std::signbit(y) ? 1.0 : -1.0)});
 }
 
 template <u32 kMode>

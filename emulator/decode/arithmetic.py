@@ -244,7 +244,9 @@ def selp(b: Builder, m: Modifiers) -> None:
     d, x, y, p = b.instruction.operands
     if isinstance(p, Negated):
         b.fail("selp takes no negated predicate")
-    b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name), b.src(y, type_name), b.src(p, "pred")])
+    b.emit(
+        "selp", type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name), b.src(y, type_name), b.src(p, "pred")]
+    )
 
 
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {

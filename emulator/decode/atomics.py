@@ -64,7 +64,9 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
-def _emit(b: Builder, dst: list[Operand], operands: tuple[Operand, ...], access: tuple[str, str, str, int, bool]) -> None:
+def _emit(
+    b: Builder, dst: list[Operand], operands: tuple[Operand, ...], access: tuple[str, str, str, int, bool]
+) -> None:
     operation, type_name, space, mods, _ = access
     if len(operands) != (3 if operation == "cas" else 2):
         b.fail("wrong number of operands")

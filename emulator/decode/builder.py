@@ -25,7 +25,16 @@ from emulator.ptx import (
 INST = struct.Struct("<H6BiBxHIIiiI4xq")
 CONST = struct.Struct("<IBBxxQ")
 CONST_BITS32, CONST_BITS64, CONST_SHARED32, CONST_SHARED64, CONST_SPECIAL, CONST_PRED = range(6)
-SPACES = {"generic": 0, "global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 3, "local": 4, "param": 5, "const": 6}
+SPACES = {
+    "generic": 0,
+    "global": 1,
+    "shared": 2,
+    "shared::cta": 2,
+    "shared::cluster": 3,
+    "local": 4,
+    "param": 5,
+    "const": 6,
+}
 
 _FUNCTION_BASE = 0x500_0000_0000
 

@@ -1,8 +1,8 @@
 """Calls, by putting the callee's body in place of each: fresh registers, labels and local memory a call site.
 
 The call ABI of PTX (7.1) passes parameters in .param variables that the caller declares. A parameter of the callee is
-such a variable under another name, so nothing is copied. `ret` in a callee is a branch to what follows the call. Calls of
-vprintf and __assertfail become instructions of their own. Recursion needs a stack and is refused.
+such a variable under another name, so nothing is copied. `ret` in a callee is a branch to what follows the call. Calls
+of vprintf and __assertfail become instructions of their own. Recursion needs a stack and is refused.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class _Inliner:
                 operands = tuple(names.operand(x) for x in instruction.operands)
                 self.body.append(replace(instruction, operands=operands, guard=names.guard(instruction.guard)))
             if len(self.body) > _MOST_INSTRUCTIONS:
-                raise PtxError("calls expand to more instructions than are modelled", instruction.line, instruction.text)
+                raise PtxError(
+                    "calls expand to more instructions than are modelled", instruction.line, instruction.text
+                )
         start.append(len(self.body))
         for label, index in function.labels.items():
             self.labels[names.label(label)] = start[index]

@@ -96,7 +96,10 @@ def store(b: Builder, m: Modifiers) -> None:
     items = _items(b, operands[1], vector)
     value_width = _register_width(items, type_name)
     unit, width, offset = b.address(operands[0], space)
-    src = [unit, *(b.src(x, f"b{value_width}" if isinstance(x, Register) else type_name, any_width=True) for x in items)]
+    src = [
+        unit,
+        *(b.src(x, f"b{value_width}" if isinstance(x, Register) else type_name, any_width=True) for x in items),
+    ]
     b.emit(
         "st" if order < 0 else "st_sync",
         type_name,
@@ -157,7 +160,9 @@ def shuffle(b: Builder, m: Modifiers) -> None:
     if len(b.instruction.operands) != 5:
         b.fail("5 operands are expected")
     d, *s = b.instruction.operands
-    b.emit("shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(x, "b32") for x in s], mods=mode << MODS["shfl_shift"])
+    b.emit(
+        "shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(x, "b32") for x in s], mods=mode << MODS["shfl_shift"]
+    )
 
 
 def activemask(b: Builder, m: Modifiers) -> None:
@@ -176,4 +181,3 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "shfl": shuffle,
     "activemask": activemask,
 }
-

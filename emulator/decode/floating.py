@@ -110,7 +110,7 @@ def sign(b: Builder, m: Modifiers, type_name: str) -> None:
 
 
 def transcendental(b: Builder, m: Modifiers) -> None:
-    """ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh. The approximate forms give a correctly rounded or nearly so result."""
+    """ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh. The approximate forms are correctly rounded or nearly so."""
     opcode = b.instruction.opcode
     approximate = m.take("approx")
     rounding = m.choose(_ROUNDING, -1) if opcode in ("rcp", "sqrt") and not approximate else MODS["rn"]

@@ -119,7 +119,11 @@ def _decode_body(builder: Builder, function: Function) -> dict[int, int]:
 
 def _falls_off(function: Function) -> bool:
     last = function.body[-1]
-    return last.opcode not in ("ret", "exit", "trap") or last.guard is not None or len(function.body) in function.labels.values()
+    return (
+        last.opcode not in ("ret", "exit", "trap")
+        or last.guard is not None
+        or len(function.body) in function.labels.values()
+    )
 
 
 def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> tuple[bytes, bytes]:

@@ -138,7 +138,11 @@ def fail_assertion(b: Builder, m: Modifiers) -> None:
     """What a call of __assertfail becomes (calls.py)."""
     m.done()
     message, file, line, function = _operands(b, 4)
-    b.emit("assert_fail", "u64", src=[b.src(x, t) for x, t in ((message, "u64"), (file, "u64"), (line, "u32"), (function, "u64"))])
+    b.emit(
+        "assert_fail",
+        "u64",
+        src=[b.src(x, t) for x, t in ((message, "u64"), (file, "u64"), (line, "u32"), (function, "u64"))],
+    )
 
 
 def no_callee(b: Builder, m: Modifiers) -> None:

@@ -18,7 +18,7 @@ def _declarations(widths: dict[str, int]) -> str:
 
 
 def _ptx(instruction: str, masking: str, inputs: list[int], results: list[int], setup: str) -> str:
-    widths = {name: w for name, w in zip(_NAMES, inputs, strict=False)}
+    widths = dict(zip(_NAMES, inputs, strict=False))
     widths |= {f"{'p' if w == 1 else 'd'}{n}": w for n, w in enumerate(results)}
     lines = []
     for name, w in zip(_NAMES, inputs, strict=False):

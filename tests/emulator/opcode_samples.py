@@ -54,7 +54,19 @@ def _regs(prefix: str, count: int, first: int = 1) -> str:
     return "{" + ", ".join(f"{prefix}{first + n}" for n in range(count)) + "}"
 
 
-_SOURCES = {"mov": 1, "neg": 1, "not": 1, "abs": 1, "ex2": 1, "lg2": 1, "rcp": 1, "sqrt": 1, "rsqrt": 1, "mad": 3, "fma": 3}
+_SOURCES = {
+    "mov": 1,
+    "neg": 1,
+    "not": 1,
+    "abs": 1,
+    "ex2": 1,
+    "lg2": 1,
+    "rcp": 1,
+    "sqrt": 1,
+    "rsqrt": 1,
+    "mad": 3,
+    "fma": 3,
+}
 
 
 def _plain(name: str, modifiers: list[str]) -> str:

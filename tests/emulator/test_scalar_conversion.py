@@ -26,7 +26,7 @@ def _inputs(name: str, count: int = 400, seed: int = 1):
 @pytest.mark.parametrize(("to", "of"), PAIRS)
 @pytest.mark.parametrize("mode", ["", "rn", "rz", "rm", "rp"])
 def test_float_to_float(to: str, of: str, mode: str) -> None:
-    exact = PRECISION[to] > PRECISION[of] and not (to, of) == ("f16", "bf16")
+    exact = PRECISION[to] > PRECISION[of] and (to, of) != ("f16", "bf16")
     if not mode and not exact:
         pytest.skip("needs a rounding")
     suffix = f".{mode}" if mode else ""
@@ -57,9 +57,7 @@ def test_packing_two_f32(to: str, mode: str, flags: str) -> None:
 
 @pytest.mark.parametrize("mode", ["rna", "rn", "rz"])
 def test_tf32_keeps_the_upper_bits(mode: str) -> None:
-    check(
-        f"cvt.{mode}.tf32.f32 %d0, %a;", [_inputs("f32")], 32, lambda a: encode("tf32", decode("f32", a), mode) << 13
-    )
+    check(f"cvt.{mode}.tf32.f32 %d0, %a;", [_inputs("f32")], 32, lambda a: encode("tf32", decode("f32", a), mode) << 13)
 
 
 NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m1x2": "e2m1", "e2m3x2": "e2m3", "e3m2x2": "e3m2"}

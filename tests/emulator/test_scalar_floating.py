@@ -87,7 +87,9 @@ def test_ftz_and_sat(op: str, mode: str, flags: str) -> None:
 def test_pairs_of_f32(op: str, mode: str, ftz: str) -> None:
     n = 3 if op == "fma" else 2
     halves = [_arguments("f32", n), [np.roll(x, 7) for x in _arguments("f32", n)]]
-    inputs = [low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32) for low, high in zip(*halves, strict=True)]
+    inputs = [
+        low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32) for low, high in zip(*halves, strict=True)
+    ]
     got, active = run_lanes(f"{op}.{mode}{ftz}.f32x2 %d0, {', '.join(f'%{x}' for x in 'abc'[:n])};", inputs, [64])
     expected = _expected("f32", op, mode, ftz)
     for value, lane in zip(got.tolist(), active.tolist(), strict=True):
