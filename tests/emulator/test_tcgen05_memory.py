@@ -35,13 +35,16 @@ def transfer(shape: str, n: int, packed: bool, split: int, *, column: int, half:
     count = n * SIZES[shape]
     names = ", ".join(f"%v{k}" for k in range(count))
     middle = f", {split}" if shape == "16x32bx2" else ""
-    text = registers(("%r20", half << 16)) + f"""
+    text = (
+        registers(("%r20", half << 16))
+        + f"""
     add.s32 %r21, %lanes, %r20;
     tcgen05.ld.sync.aligned.{shape}.x{n}{".pack::16b" if packed else ""}.b32 {{{names}}}, [%r21+{column}]{middle};
     tcgen05.wait::ld.sync.aligned;
     tcgen05.st.sync.aligned.32x32b.x{count}.b32 [%lanes+256], {{{names}}};
     tcgen05.wait::st.sync.aligned;
     """
+    )
     return text, count
 
 
@@ -204,7 +207,12 @@ def allocate(body: str, *, block: int = 32, pair: bool = False, words: int = 4, 
     out = machine.alloc(4 * words, "out")
     ctas = 1 + pair
     report = machine.launch(
-        emulator.load_ptx(ALLOCATOR.format(body=body)), "k", (ctas, 1, 1), (block, 1, 1), [out.address], cluster=(ctas, 1, 1)
+        emulator.load_ptx(ALLOCATOR.format(body=body)),
+        "k",
+        (ctas, 1, 1),
+        (block, 1, 1),
+        [out.address],
+        cluster=(ctas, 1, 1),
     )
     return machine.read(out.address, 4 * words).view(np.uint32), report
 
@@ -274,7 +282,9 @@ def test_a_pair_allocates_together_at_the_same_columns(late):
 
 
 def test_a_pair_that_disagrees_is_a_fault():
-    body = PAIR.format(late=0, columns="%r7", second="").replace("GO:", "GO:\nadd.u32 %r7, %r3, 1;\nshl.b32 %r7, %r7, 5;")
+    body = PAIR.format(late=0, columns="%r7", second="").replace(
+        "GO:", "GO:\nadd.u32 %r7, %r3, 1;\nshl.b32 %r7, %r7, 5;"
+    )
     _, report = allocate(body, pair=True)
     assert report.findings[0].rule == "cta-pair"
     assert "meets" in report.findings[0].message
