@@ -18,19 +18,18 @@ constexpr u64 kPolling = 4000;
 
 u64 pick(Machine& m, u64 n) { return m.random() % n; }
 
-bool is_head(const Cluster& cluster, const AsyncOp& op) {
-    if (!op.tensor) return true;
-    for (const AsyncOp& other : cluster.pending)
-        if (other.tensor && other.cta == op.cta && other.sequence < op.sequence) return false;
-    return true;
-}
-
 // The pending operation to complete now, or -1. `forced`: no warp can run, so something must.
 i64 due(Cluster& cluster, u64 now, bool forced) {
     Machine& m = *cluster.machine;
+    // Pending operations are in the order of their issue, so the first of a CTA's tensor core is its head.
     std::vector<u32> heads;
-    for (u32 k = 0; k < cluster.pending.size(); ++k)
-        if (is_head(cluster, cluster.pending[k])) heads.push_back(k);
+    u32 tensor_seen = 0;  // by CTA rank; a cluster has at most 16
+    for (u32 k = 0; k < cluster.pending.size(); ++k) {
+        const AsyncOp& op = cluster.pending[k];
+        if (op.tensor && tensor_seen >> op.cta & 1) continue;
+        if (op.tensor) tensor_seen |= 1u << op.cta;
+        heads.push_back(k);
+    }
     if (heads.empty()) return -1;
     if (m.schedule == Schedule::random) {
         if (!forced && pick(m, 4) != 0) return -1;

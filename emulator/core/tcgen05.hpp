@@ -9,6 +9,8 @@
 // tcgen05_commit.cpp      tcgen05.commit and the fences
 #pragma once
 
+#include <bit>
+
 #include "machine.hpp"
 #include "tensormap.hpp"
 
@@ -73,8 +75,26 @@ void unpack_b4x16_p64(const u8* source, u8* containers);
 void decode_row(Format f, const u8* row, float* out);
 void decode_row(Format f, const u8* row, i32* out);
 double decode_scale(u8 bits, bool e8m0);
-float half_to_float(u16 h);
-u16 float_to_half(float x);
+
+// Exponent moved by 112 through an exact multiplication, which normalises denormals too; the loop vectorises.
+inline float half_to_float(u16 h) {
+    const float magnitude = std::bit_cast<float>(static_cast<u32>(h & 0x7FFF) << 13) * 0x1p112f;
+    const u32 special = (h & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
+    return std::bit_cast<float>(std::bit_cast<u32>(magnitude) | special | static_cast<u32>(h & 0x8000) << 16);
+}
+
+// Round to nearest even, NaN to 0x7FFF; beyond the largest half lies infinity. No branches: the loops over it
+// vectorise.
+inline u16 float_to_half(float x) {
+    const u32 bits = std::bit_cast<u32>(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+    const u32 normal = (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    // At 0.5 the unit of an f32 is 2^-24, that of a denormal half: the addition rounds.
+    const u32 denormal = std::bit_cast<u32>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000;
+    u32 half = magnitude < 0x38800000 ? denormal : normal;
+    half = magnitude >= 0x477FF000 ? 0x7C00 : half;
+    half = magnitude > 0x7F800000 ? 0x7FFF : sign | half;
+    return static_cast<u16>(half);
+}
 
 // Where D and A lie in tensor memory (PTX ISA 9.7.16.10.5): the rows of one CTA, and the banks that its columns are
 // dealt to: bank b holds columns [b n / banks, (b + 1) n / banks) of D in lanes of its own, all from the same column.

@@ -83,25 +83,6 @@ void unpack_b4x16_p64(const u8* source, u8* containers) {
     for (u32 k = 0; k < 16; ++k) containers[k] = static_cast<u8>((source[k / 2] >> (4 * (k % 2)) & 0xF) << 2);
 }
 
-// Exponent moved by 112 through an exact multiplication, which normalises denormals too; the loop vectorises.
-float half_to_float(u16 h) {
-    const float magnitude = std::bit_cast<float>(static_cast<u32>(h & 0x7FFF) << 13) * 0x1p112f;
-    const u32 special = (h & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
-    return std::bit_cast<float>(std::bit_cast<u32>(magnitude) | special | static_cast<u32>(h & 0x8000) << 16);
-}
-
-// Round to nearest even; beyond the largest half lies infinity.
-u16 float_to_half(float x) {
-    const u32 bits = std::bit_cast<u32>(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
-    if (magnitude > 0x7F800000) return 0x7FFF;
-    if (magnitude >= 0x477FF000) return static_cast<u16>(sign | 0x7C00);
-    if (magnitude < 0x38800000) {
-        const float scaled = std::fabs(x) * 0x1p24f;  // a denormal's unit is 2^-24
-        return static_cast<u16>(sign | static_cast<u32>(std::nearbyintf(scaled)));
-    }
-    return static_cast<u16>(sign | (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13);
-}
-
 void decode_row(Format f, const u8* row, float* out) {
     switch (f) {
         case Format::f16:

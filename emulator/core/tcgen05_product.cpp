@@ -23,15 +23,13 @@ struct Rows {
 
 constexpr u32 kBlockColumns = 16;
 
-// sum[r][j] of rows r and 16 columns over k in [from, to).
-template <class T, u32 R, u32 K>
-inline void partial(const T* const* a, const T* bt, T (&sum)[R][kBlockColumns]) {
+// sum[j] += a[k] bt[k][j] over 16 columns. One row at a time: what GCC turns into a few vector registers.
+template <u32 K, class T>
+inline void partial(const T* a, const T* bt, T (&sum)[kBlockColumns]) {
     for (u32 k = 0; k < K; ++k) {
+        const T x = a[k];
         const T* b = bt + k * kMaxN;
-        for (u32 r = 0; r < R; ++r) {
-            const T x = a[r][k];
-            for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = multiply_add(x, b[j], sum[r][j]);
-        }
+        for (u32 j = 0; j < kBlockColumns; ++j) sum[j] = multiply_add(x, b[j], sum[j]);
     }
 }
 
@@ -45,31 +43,24 @@ struct F16 {
     static u32 store(float x) { return float_to_half(x); }
 };
 
-template <class D, u32 K, u32 R>
-void float_block(const Rows<float>& rows, u32 first, const float* bt, u32 column, u32 width, bool accumulate,
-                 float scale) {
-    float sum[R][kBlockColumns] = {};
+// One row of D, 16 columns or, at its end, fewer.
+template <class D, u32 K>
+inline void float_block(const float* a, const float* bt, u32* d, u32 width, bool accumulate, float scale) {
+    float sum[kBlockColumns] = {};
     if (accumulate)
-        for (u32 r = 0; r < R; ++r)
-            for (u32 j = 0; j < width; ++j) sum[r][j] = D::load(rows.d[first + r][column + j]) * scale;
-    partial<float, R, K>(rows.a + first, bt + column, sum);
-    for (u32 r = 0; r < R; ++r)
-        for (u32 j = 0; j < width; ++j) rows.d[first + r][column + j] = D::store(sum[r][j]);
+        for (u32 j = 0; j < width; ++j) sum[j] = D::load(d[j]) * scale;
+    partial<K>(a, bt, sum);
+    for (u32 j = 0; j < width; ++j) d[j] = D::store(sum[j]);
 }
 
 template <class D, u32 K>
 void float_product(const Mma& op, const Rows<float>& rows, const float* bt, u32 n) {
     const float scale = 1.0f / static_cast<float>(1u << op.input_scale);
-    for (u32 column = 0; column < n; column += kBlockColumns) {
-        const u32 width = std::min(kBlockColumns, n - column);
-        u32 r = 0;
-        for (; r + 4 <= rows.count; r += 4) {
-            if (width == kBlockColumns)
-                float_block<D, K, 4>(rows, r, bt, column, kBlockColumns, op.accumulate, scale);
-            else
-                float_block<D, K, 4>(rows, r, bt, column, width, op.accumulate, scale);
-        }
-        for (; r < rows.count; ++r) float_block<D, K, 1>(rows, r, bt, column, width, op.accumulate, scale);
+    const u32 whole = n / kBlockColumns * kBlockColumns;
+    for (u32 r = 0; r < rows.count; ++r) {
+        for (u32 column = 0; column < whole; column += kBlockColumns)
+            float_block<D, K>(rows.a[r], bt + column, rows.d[r] + column, kBlockColumns, op.accumulate, scale);
+        if (whole < n) float_block<D, K>(rows.a[r], bt + whole, rows.d[r] + whole, n - whole, op.accumulate, scale);
     }
 }
 
@@ -81,11 +72,11 @@ void int_product(const Mma& op, const Rows<i32>& rows, const i32* bt, u32 n) {
     for (u32 r = 0; r < rows.count; ++r) {
         for (u32 column = 0; column < n; column += kBlockColumns) {
             const u32 width = std::min(kBlockColumns, n - column);
-            i32 sum[1][kBlockColumns] = {};
-            partial<i32, 1, 32>(rows.a + r, bt + column, sum);
+            i32 sum[kBlockColumns] = {};
+            partial<32>(rows.a[r], bt + column, sum);
             u32* d = rows.d[r] + column;
             for (u32 j = 0; j < width; ++j) {
-                const i64 total = (op.accumulate ? i64{static_cast<i32>(d[j])} : 0) + sum[0][j];
+                const i64 total = (op.accumulate ? i64{static_cast<i32>(d[j])} : 0) + sum[j];
                 d[j] = static_cast<u32>(op.shape.saturate ? saturated(total) : static_cast<i32>(total));
             }
         }
@@ -105,12 +96,11 @@ void scaled_product(const Mma& op, const Rows<float>& rows, const float* bt, con
             if (op.accumulate)
                 for (u32 j = 0; j < width; ++j) total[j] = std::bit_cast<float>(d[j]);
             for (u32 s = 0; s < S; ++s) {
-                float sum[1][kBlockColumns] = {};
-                const float* a = rows.a[r] + s * kBlock;
-                partial<float, 1, kBlock>(&a, bt + s * kBlock * kMaxN + column, sum);
+                float sum[kBlockColumns] = {};
+                partial<kBlock>(rows.a[r] + s * kBlock, bt + s * kBlock * kMaxN + column, sum);
                 const double scale = rows.scale[r][s];
                 for (u32 j = 0; j < kBlockColumns; ++j)
-                    total[j] += static_cast<double>(sum[0][j]) * scale * sb[s * kMaxN + column + j];
+                    total[j] += static_cast<double>(sum[j]) * scale * sb[s * kMaxN + column + j];
             }
             for (u32 j = 0; j < width; ++j) d[j] = std::bit_cast<u32>(static_cast<float>(total[j]));
         }

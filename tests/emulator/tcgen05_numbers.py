@@ -35,7 +35,9 @@ def random_operand(rng: np.random.Generator, name: str, rows: int) -> tuple[Byte
             return half.view(np.uint8).reshape(rows, 32), half.astype(np.float64)
         if name == "bf16":
             top = (x.view(np.uint32) >> 16).astype(np.uint16)
-            return top.view(np.uint8).reshape(rows, 32), (top.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+            return top.view(np.uint8).reshape(rows, 32), (top.astype(np.uint32) << 16).view(np.float32).astype(
+                np.float64
+            )
         # Thirteen low bits that the tensor core ignores.
         cut = (x.view(np.uint32) & ~np.uint32(0x1FFF)).view(np.float32)
         return x.view(np.uint8).reshape(rows, 32), cut.astype(np.float64)

@@ -165,7 +165,9 @@ def run(
         load=_transfer(store=False),
     )
     machine = emulator.Device(**device)  # type: ignore[arg-type]
-    buffers = [machine.alloc(n, name) for name, n in (("image", len(blob)), ("tmem", words.nbytes), ("out", words.nbytes))]
+    buffers = [
+        machine.alloc(n, name) for name, n in (("image", len(blob)), ("tmem", words.nbytes), ("out", words.nbytes))
+    ]
     machine.write(buffers[0].address, blob)
     machine.write(buffers[1].address, words)
     report = machine.launch(
@@ -187,7 +189,8 @@ def _transfer(*, store: bool) -> str:
     for column in range(0, COLUMNS, _STEP):
         quads = range(0, _STEP, 4)
         memory = [
-            (f"[%{'tmem' if store else 'out'}+{4 * (column + k)}]", ", ".join(f"%v{k + j}" for j in range(4))) for k in quads
+            (f"[%{'tmem' if store else 'out'}+{4 * (column + k)}]", ", ".join(f"%v{k + j}" for j in range(4)))
+            for k in quads
         ]
         if store:
             lines += [f"ld.global.v4.b32 {{{regs}}}, {at};" for at, regs in memory]

@@ -26,7 +26,9 @@ def registers(*values: tuple[str, int]) -> str:
     return "\n".join(f"mov.b{'64' if name.startswith('%rd') else '32'} {name}, {value};" for name, value in values)
 
 
-def mma_text(mods: str, d: int, a: int, b: int, idesc: int, *, a_tmem: bool = False, tail: str = "%p3", accumulate=True):
+def mma_text(
+    mods: str, d: int, a: int, b: int, idesc: int, *, a_tmem: bool = False, tail: str = "%p3", accumulate=True
+):
     a_operand = "[%r9]" if a_tmem else "%rd1"
     return (
         registers(("%r8", d), ("%r9", a if a_tmem else 0), ("%rd1", 0 if a_tmem else a), ("%rd2", b), ("%r10", idesc))
@@ -62,7 +64,10 @@ PLAIN = [
     ("f16", "bf16", "bf16"),
     ("f16", "f16", "bf16"),
     ("tf32", "tf32", "tf32"),
-    *[("f8f6f4", a, b) for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e2m3", "e5m2"), ("e3m2", "e2m1"), ("e2m1", "e2m3"))],
+    *[
+        ("f8f6f4", a, b)
+        for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e2m3", "e5m2"), ("e3m2", "e2m1"), ("e2m1", "e2m3"))
+    ],
 ]
 
 
@@ -424,7 +429,11 @@ def repeated(first: str, period: str, n: int) -> str:
 MASKS = [
     (128, {"skip": 4, "use": 3}, [repeated("", "0", 64)]),
     (128, {"nonzero": 1, "skip": 2, "use": 3}, [repeated("", "0000111", 64)]),
-    (64, {"nonzero": 1, "skip": 2, "use": 3, "first": 0b01}, [repeated("111", "0000111", 32), repeated("", "0000111", 32)]),
+    (
+        64,
+        {"nonzero": 1, "skip": 2, "use": 3, "first": 0b01},
+        [repeated("111", "0000111", 32), repeated("", "0000111", 32)],
+    ),
     (
         32,
         {"nonzero": 1, "skip": 2, "use": 3, "first": 0b0011, "start": 0x01020100, "shift": 2},
