@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import emulator
-from tests.emulator import fragments as fr
-from tests.emulator import micro
+from tests.emulator import matrix_fragments as fr
+from tests.emulator import matrix_rig as rig
 
 RNG = np.random.default_rng(7)
 
@@ -47,7 +47,7 @@ def _multiply(
         a, b = fr.pack(a, bits), fr.pack(b, bits)
     size = 8 if kind == "f64" else 4
     counts = (c.nbytes // 32 // size, a.shape[1], b.shape[1], c.nbytes // 32 // size)
-    out = micro.run(_program(mnemonic, counts, kind == "f64"), {"a": a, "b": b, "c": c, "d": c.nbytes}, target=target)
+    out = rig.run(_program(mnemonic, counts, kind == "f64"), {"a": a, "b": b, "c": c, "d": c.nbytes}, target=target)
     assert out.rules == []
     flat = out.array("d", raw_c.dtype).reshape(32, nc)
     d = np.zeros((rows, 8), raw_c.dtype)
@@ -223,7 +223,7 @@ R4, F4, R2, R1 = "{%r0,%r1,%r2,%r3}", "{%f0,%f1,%f2,%f3}", "{%r0,%r1}", "{%r0}"
 )
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(emulator.PtxError, match=message):
-        micro.run(f"{text};", {"x": 4})
+        rig.run(f"{text};", {"x": 4})
 
 
 def test_needs_the_whole_warp() -> None:
@@ -233,4 +233,4 @@ def test_needs_the_whole_warp() -> None:
     mov.b32 %r0, 0; mov.b32 %r1, 0; mov.b32 %r2, 0; mov.b32 %r3, 0;
     mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {R4}, {R4}, {R2}, {R4};
     """
-    assert micro.run(body, {"x": 4}).rules == ["partial-warp"]
+    assert rig.run(body, {"x": 4}).rules == ["partial-warp"]
