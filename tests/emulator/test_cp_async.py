@@ -29,7 +29,9 @@ READ = "ld.shared.v4.b32 {%r0, %r1, %r2, %r3}, [%r61];\nst.global.v4.b32 [%rd1],
 def test_bytes(size: int, limit: str, schedule: Schedule) -> None:
     """Lane l reads l % (size + 1) bytes under src-size, none where l is odd under ignore-src; the rest are zeros."""
     operand = {"": "", "size": ", %r5", "ignore": ", %p1", "not-ignore": ", !%p1"}[limit]
-    body = ADDRESSES + f"""
+    body = (
+        ADDRESSES
+        + f"""
     mov.b32 %r0, 0xEEEEEEEE;
     st.shared.v4.b32 [%r61], {{%r0, %r0, %r0, %r0}};
     rem.u32 %r5, %lane0, {size + 1};
@@ -38,32 +40,41 @@ def test_bytes(size: int, limit: str, schedule: Schedule) -> None:
     cp.async.ca.shared.global.L2::128B [%r61], [%rd0], {size}{operand};
     cp.async.commit_group;
     cp.async.wait_group 0;
-    """ + READ
+    """
+        + READ
+    )
     out = rig.run(body, {"x": SOURCE, "out": 512}, declarations=SHARED, schedule=schedule, seed=3)
     assert out.rules == []
     want = np.full((32, 16), 0xEE, np.uint8)
-    for l in range(32):
-        n = {"": size, "size": l % (size + 1), "ignore": size * (1 - l % 2), "not-ignore": size * (l % 2)}[limit]
-        want[l, :size] = 0
-        want[l, :n] = SOURCE.reshape(-1, 16)[l, :n]
+    for lane in range(32):
+        n = {"": size, "size": lane % (size + 1), "ignore": size * (1 - lane % 2), "not-ignore": size * (lane % 2)}[
+            limit
+        ]
+        want[lane, :size] = 0
+        want[lane, :n] = SOURCE.reshape(-1, 16)[lane, :n]
     np.testing.assert_array_equal(out.buffers["out"].reshape(32, 16), want)
 
 
 def test_offsets_and_generic_width() -> None:
-    body = ADDRESSES + """
+    body = (
+        ADDRESSES
+        + """
     cvt.u64.u32 %rd2, %r61;
     cp.async.cg.shared::cta.global [%rd2+512], [%rd0+256], 16;
     cp.async.wait_all;
     ld.shared.v4.b32 {%r0, %r1, %r2, %r3}, [%r61+512];
     st.global.v4.b32 [%rd1], {%r0, %r1, %r2, %r3};
     """
+    )
     out = rig.run(body, {"x": SOURCE, "out": 512}, declarations=SHARED)
     assert out.rules == []
     np.testing.assert_array_equal(out.buffers["out"], SOURCE[256:768])
 
 
 def test_ignored_source_is_not_read() -> None:
-    body = ADDRESSES + "setp.ge.u32 %p1, %lane0, 0;\ncp.async.cg.shared.global [%r61], [0], 16, %p1;\ncp.async.wait_all;\n"
+    body = (
+        ADDRESSES + "setp.ge.u32 %p1, %lane0, 0;\ncp.async.cg.shared.global [%r61], [0], 16, %p1;\ncp.async.wait_all;\n"
+    )
     assert rig.run(body + READ, {"x": SOURCE, "out": 512}, declarations=SHARED).rules == []
     body = body.replace(", %p1;\ncp", ";\ncp")
     assert rig.run(body + READ, {"x": SOURCE, "out": 512}, declarations=SHARED).rules == ["global-out-of-bounds"]
@@ -88,9 +99,10 @@ def test_read_before_the_wait(schedule: Schedule) -> None:
     head, wait = ADDRESSES + COPY + "cp.async.commit_group;\n", "cp.async.wait_group 0;\n"
     clean = rig.run(head + wait + READ, {"x": SOURCE, "out": 512}, declarations=SHARED, schedule=schedule)
     assert clean.rules == []
-    assert "cp-async-in-flight" in rig.run(
-        head + READ + wait, {"x": SOURCE, "out": 512}, declarations=SHARED, schedule=schedule
-    ).rules
+    assert (
+        "cp-async-in-flight"
+        in rig.run(head + READ + wait, {"x": SOURCE, "out": 512}, declarations=SHARED, schedule=schedule).rules
+    )
 
 
 def test_data_does_not_land_early() -> None:
@@ -133,10 +145,16 @@ def test_uncommitted_copies_need_wait_all() -> None:
 
 def test_groups_belong_to_lanes() -> None:
     """Odd lanes commit once more than even ones: a wait for one pending group leaves the even lanes' copy in flight."""
-    body = ADDRESSES + """
+    body = (
+        ADDRESSES
+        + """
     and.b32 %r6, %lane0, 1;
     setp.eq.u32 %p1, %r6, 1;
-    """ + COPY + "cp.async.commit_group;\n@%p1 cp.async.commit_group;\ncp.async.wait_group 1;\n" + READ
+    """
+        + COPY
+        + "cp.async.commit_group;\n@%p1 cp.async.commit_group;\ncp.async.wait_group 1;\n"
+        + READ
+    )
     assert rig.run(body + "cp.async.wait_all;", {"x": SOURCE, "out": 512}, declarations=SHARED).rules == [
         "cp-async-in-flight"
     ]
@@ -170,7 +188,9 @@ def test_the_wait_precedes_the_barrier() -> None:
 
 def test_overwriting_the_source() -> None:
     """Another warp writes what a copy reads."""
-    body = ADDRESSES + """
+    body = (
+        ADDRESSES
+        + """
     setp.ge.u32 %p0, %tid0, 32;
     @%p0 bra $wait;
     cp.async.cg.shared.global [%r61], [%rd0], 16;
@@ -183,8 +203,11 @@ def test_overwriting_the_source() -> None:
     $end:
     cp.async.wait_all;
     """
+    )
     for wait, rules in (("cp.async.wait_all;", []), ("", ["cp-async-in-flight"])):
-        got = rig.run(body.replace("WAIT", wait), {"x": SOURCE.copy(), "out": 16}, declarations=SHARED, block=(64, 1, 1))
+        got = rig.run(
+            body.replace("WAIT", wait), {"x": SOURCE.copy(), "out": 16}, declarations=SHARED, block=(64, 1, 1)
+        )
         assert got.rules == rules
 
 

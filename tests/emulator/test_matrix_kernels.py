@@ -1,4 +1,4 @@
-"""GEMMs compiled by nvcc: ldmatrix, mma.sync and cp.async; TMA, mbarriers and wgmma. Right, clean, and seen when broken."""
+"""GEMMs compiled by nvcc: ldmatrix, mma.sync and cp.async; TMA, mbarriers and wgmma. Right, clean; seen when broken."""
 
 from __future__ import annotations
 

@@ -53,13 +53,16 @@ def test_ldmatrix_b16(count: int, trans: bool, space: str) -> None:
 
 def test_ldmatrix_through_a_generic_address() -> None:
     rows = _rows()
-    body = FILL + """
+    body = (
+        FILL
+        + """
     cvt.u64.u32 %rd2, %r61;
     cvta.shared.u64 %rd2, %rd2;
     ldmatrix.sync.aligned.m8n8.x1.b16 {%r0}, [%rd2];
     mad.wide.u32 %rd1, %lane0, 4, %p_out;
     st.global.b32 [%rd1], %r0;
     """
+    )
     out = rig.run(body, {"rows": rows, "out": 128}, declarations=SHARED)
     assert out.rules == []
     np.testing.assert_array_equal(out.buffers["out"].reshape(8, 16), rows[:8])
@@ -85,7 +88,7 @@ def test_ldmatrix_m8n16(count: int, fmt: str, bits: int) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("suffix", "bits"), [("b8", 8), ("b8x16.b6x16_p32", 6), ("b8x16.b4x16_p64", 4)])
 def test_ldmatrix_m16n16(count: int, suffix: str, bits: int) -> None:
-    """A lane has four rows of two columns; the arrangement is that of CuTe's SM100_U8x8_LDSM_T, through its own maps."""
+    """A lane has four rows of two columns; the arrangement is that of CuTe's SM100_U8x8_LDSM_T, by its own maps."""
     rows = _rows()
     got = _load(f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{suffix}", 2 * count, rows)
     data = rows if bits == 8 else _packed(rows, bits)

@@ -40,9 +40,9 @@ def _multiply(
     rows, k = raw_a.shape
     bits = {"f16": 16, "tf32": 32, "f64": 64, "b8": 8, "b4": 4, "b1": 1}[kind]
     na, nb, nc = rows * k // 32, k * 8 // 32, rows * 8 // 32
-    a = np.array([[raw_a[fr.a_position(shape, kind, l, i)] for i in range(na)] for l in range(32)])
-    b = np.array([[raw_b[fr.b_position(kind, l, i)] for i in range(nb)] for l in range(32)])
-    c = np.array([[raw_c[fr.c_position(rows, l, i)] for i in range(nc)] for l in range(32)], raw_c.dtype)
+    a = np.array([[raw_a[fr.a_position(shape, kind, lane, i)] for i in range(na)] for lane in range(32)])
+    b = np.array([[raw_b[fr.b_position(kind, lane, i)] for i in range(nb)] for lane in range(32)])
+    c = np.array([[raw_c[fr.c_position(rows, lane, i)] for i in range(nc)] for lane in range(32)], raw_c.dtype)
     if kind != "f64":
         a, b = fr.pack(a, bits), fr.pack(b, bits)
     size = 8 if kind == "f64" else 4
@@ -51,9 +51,9 @@ def _multiply(
     assert out.rules == []
     flat = out.array("d", raw_c.dtype).reshape(32, nc)
     d = np.zeros((rows, 8), raw_c.dtype)
-    for l in range(32):
+    for lane in range(32):
         for i in range(nc):
-            d[fr.c_position(rows, l, i)] = flat[l, i]
+            d[fr.c_position(rows, lane, i)] = flat[lane, i]
     return d
 
 
@@ -106,7 +106,9 @@ def test_float(shape: str, kind: str, ty: str, acc: str, integral: bool) -> None
         assert np.all(np.abs(d.astype(np.float64) - exact) <= bound * (k + 1) * 2.0**-24 + step)
 
 
-@pytest.mark.parametrize("types", [("e4m3", "e2m1"), ("e2m1", "e3m2"), ("e2m3", "e5m2"), ("e2m1", "e2m1"), ("e3m2", "e4m3")])
+@pytest.mark.parametrize(
+    "types", [("e4m3", "e2m1"), ("e2m1", "e3m2"), ("e2m3", "e5m2"), ("e2m1", "e2m1"), ("e3m2", "e4m3")]
+)
 def test_f8f6f4(types: tuple[str, str]) -> None:
     ta, tb = types
     raw_a, a = _elements(np.zeros((16, 32)), ta)
@@ -150,9 +152,7 @@ def test_special_values() -> None:
     big = np.full((16, 8), 65504, np.float16)
     raw_a[:] = 0
     raw_a[:, 0] = 0x4C00  # 16: half a unit in the last place of 65504, a tie that rounds to even, infinity
-    d = _multiply(
-        "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "m16n8k16", "f16", raw_a, raw_b, big, "sm_100a"
-    )
+    d = _multiply("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "m16n8k16", "f16", raw_a, raw_b, big, "sm_100a")
     assert np.all(np.isposinf(d))
 
 
@@ -166,7 +166,11 @@ def test_f64(shape: str) -> None:
 
 INTEGER_CASES = [
     *((s, "b8", x, y) for s in ("m8n8k16", "m16n8k16", "m16n8k32") for x in ("s8", "u8") for y in ("s8", "u8")),
-    *((s, "b4", x, y) for s in ("m8n8k32", "m16n8k32", "m16n8k64") for x, y in (("s4", "s4"), ("u4", "s4"), ("u4", "u4"))),
+    *(
+        (s, "b4", x, y)
+        for s in ("m8n8k32", "m16n8k32", "m16n8k64")
+        for x, y in (("s4", "s4"), ("u4", "s4"), ("u4", "u4"))
+    ),
 ]
 
 
@@ -183,9 +187,7 @@ def test_integer(shape: str, kind: str, x: str, y: str, saturate: bool) -> None:
     c = RNG.integers(-1000, 1000, (m, 8)).astype(np.int32)
     c[0], c[1] = 2**31 - 1, -(2**31)
     suffix = ".satfinite" if saturate else ""
-    d = _multiply(
-        f"mma.sync.aligned.{shape}.row.col{suffix}.s32.{x}.{y}.s32", shape, kind, raw_a, raw_b, c, "sm_100a"
-    )
+    d = _multiply(f"mma.sync.aligned.{shape}.row.col{suffix}.s32.{x}.{y}.s32", shape, kind, raw_a, raw_b, c, "sm_100a")
     exact = value(raw_a, x) @ value(raw_b, y) + c.astype(np.int64)
     want = np.clip(exact, -(2**31), 2**31 - 1) if saturate else (exact + 2**31) % 2**32 - 2**31
     np.testing.assert_array_equal(d, want)

@@ -57,7 +57,11 @@ def _rules(text: str, schedule: Schedule = "realistic", threads: int = 128, head
             "wgmma-register-in-flight",
         ),
         # An operation that no commit covers is not waited for
-        (FENCE + FIRST + WAIT + STORE + COMMIT + WAIT, FENCE + FIRST + COMMIT + WAIT + STORE, "wgmma-register-in-flight"),
+        (
+            FENCE + FIRST + WAIT + STORE + COMMIT + WAIT,
+            FENCE + FIRST + COMMIT + WAIT + STORE,
+            "wgmma-register-in-flight",
+        ),
         # The fence
         (FIRST + COMMIT + WAIT, FENCE + FIRST + COMMIT + WAIT, "wgmma-missing-fence"),
         (FENCE + SET_D + CHAINED + COMMIT + WAIT, SET_D + FENCE + CHAINED + COMMIT + WAIT, "wgmma-missing-fence"),
@@ -122,7 +126,7 @@ def test_writes_through_cp_async_need_the_proxy_fence_too() -> None:
 
 
 def test_a_warp_reads_its_own_rows_of_a() -> None:
-    """Each warp rewrites 16 rows of A and fences them: no barrier is needed for its own, as released kernels rely on."""
+    """Each warp rewrites 16 rows of A and fences them: its own need no barrier, as released kernels rely on."""
     own = "shr.u32 %r1, %tid0, 5;\nOTHERmad.lo.u32 %r1, %r1, 2048, %r60;\nmad.lo.u32 %r1, %lane0, 4, %r1;\n"
     own += "mov.b32 %r2, 0;\nst.shared.b32 [%r1], %r2;\nfence.proxy.async;\n"
     tail = FENCE + FIRST + COMMIT + WAIT

@@ -1,6 +1,6 @@
-// C[M, N] = A[M, K] B[K, N], bf16 into f32: cp.async double buffering, ldmatrix, mma.sync. One CTA of four warps computes
-// 64 x 64; each warp 32 x 32. Sizes are multiples of the tile. NO_WAIT and NO_BARRIER leave a step out, for the hazard
-// checks to see.
+// C[M, N] = A[M, K] B[K, N], bf16 into f32: cp.async double buffering, ldmatrix, mma.sync. One CTA of four warps
+// computes 64 x 64; each warp 32 x 32. Sizes are multiples of the tile. NO_WAIT and NO_BARRIER leave a step out, for
+// the hazard checks to see.
 typedef unsigned short bf16;
 constexpr int kTile = 64, kDepth = 32, kThreads = 128;
 

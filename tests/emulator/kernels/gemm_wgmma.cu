@@ -1,6 +1,6 @@
-// C[M, N] = A[M, K] B[N, K]^T, bf16 into f32, for sm_90a: a producer warp loads 128B-swizzled tiles with TMA into a ring
-// of two stages; a warpgroup multiplies them with wgmma. TILE_N columns a CTA, 64 rows. WGMMA_SS and WGMMA_RS hold the
-// instruction's text and operands (the test writes them). A_REGISTERS: A goes through ldmatrix into registers.
+// C[M, N] = A[M, K] B[N, K]^T, bf16 into f32, for sm_90a: a producer warp loads 128B-swizzled tiles with TMA into a
+// ring of two stages; a warpgroup multiplies them with wgmma. TILE_N columns a CTA, 64 rows. WGMMA_SS and WGMMA_RS hold
+// the instruction's text and operands (the test writes them). A_REGISTERS: A goes through ldmatrix into registers.
 // NO_FENCE, NO_WAIT, EARLY_RELEASE and NO_FULL_WAIT leave a step out, for the hazard checks to see.
 #include "wgmma_text.h"
 
@@ -21,8 +21,9 @@ __device__ unsigned shared_address(const void* p) { return static_cast<unsigned>
 
 __device__ void wait(u64* bar, unsigned parity) {
     asm volatile(
-        "{\n.reg .pred p;\nRETRY:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\nbra RETRY;\nDONE:\n}"
-        ::"r"(shared_address(bar)), "r"(parity)
+        "{\n.reg .pred p;\nRETRY:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\nbra "
+        "RETRY;\nDONE:\n}" ::"r"(shared_address(bar)),
+        "r"(parity)
         : "memory");
 }
 
