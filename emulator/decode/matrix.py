@@ -16,7 +16,7 @@ NARROW = (*FP8, "e3m2", "e2m3", "e2m1")
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Instructions that multiply one family of types: bits of an element in a register, shapes (M, K), types of C and D."""
+    """Instructions that multiply one family of types: bits of an element, shapes (M, K), types of C and D."""
 
     a: tuple[str, ...]
     bits: int
@@ -72,10 +72,10 @@ def _refuse(b: Builder, m: Modifiers) -> None:
 
 def _kind_of(b: Builder, narrow: bool, a: str, b_type: str) -> _Kind:
     kinds = (_F8F6F4,) if narrow else _KINDS
-    for kind in kinds:
-        if a in kind.a and (b_type == a or (kind.mixed and b_type in kind.a)):
-            return kind
-    b.fail(f"mma of .{a} by .{b_type} does not exist")
+    found = next((x for x in kinds if a in x.a and (b_type == a or (x.mixed and b_type in x.a))), None)
+    if found is None:
+        b.fail(f"mma of .{a} by .{b_type} does not exist")
+    return found
 
 
 def _check_results(b: Builder, kind: _Kind, d: str, c: str) -> None:
@@ -105,7 +105,7 @@ def mma(b: Builder, m: Modifiers) -> None:
     if shape not in kind.shapes:
         b.fail(f"mma of .{a} by .{b_type} has no such shape")
     _check_results(b, kind, d, c)
-    if saturate and kind.results != ("s32",) or saturate and a == "b1":
+    if (saturate and kind.results != ("s32",)) or (saturate and a == "b1"):
         b.fail(".satfinite needs integers")
     if (operation >= 0) != (a == "b1"):
         b.fail(".xor.popc and .and.popc belong to .b1")
@@ -185,7 +185,7 @@ def _mma_async(b: Builder, m: Modifiers) -> None:
     kind = next((x for x in _GROUP_KINDS if a in x.a and b_type in x.a), None)
     if kind is None or kind.k != k or d not in kind.results:
         b.fail(f"wgmma of .{a} by .{b_type} into .{d} with K = {k} does not exist or is not modelled")
-    if d == "s32" and n > 32 and n % 16 or d == "s32" and n == 40:
+    if (d == "s32" and n > 32 and n % 16) or (d == "s32" and n == 40):
         b.fail(f"wgmma of integers has no N = {n}")
     if saturate and d != "s32":
         b.fail(".satfinite needs integers")

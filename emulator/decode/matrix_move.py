@@ -52,7 +52,7 @@ def ldmatrix(b: Builder, m: Modifiers) -> None:
     m.done()
     if shape != "m8n8" and int("".join(filter(str.isdigit, b.module.target))) < 100:
         b.fail(f"ldmatrix.{shape} needs target sm_100a, the module is for {b.module.target}")
-    if shape == "m8n8" and packed or shape == "m8n16" and not packed:
+    if (shape == "m8n8" and packed) or (shape == "m8n16" and not packed):
         b.fail(f".{shape} does not go with this type")
     if (shape == "m16n16") != bool(mods & MODS["mat_trans"]) and shape != "m8n8":
         b.fail(".trans is mandatory for .m16n16 and not available for .m8n16")
@@ -119,7 +119,9 @@ def _copy(b: Builder, m: Modifiers) -> None:
     mods = size.bits << MODS["copy_bytes_shift"]
     to, to_width, to_offset = b.address(target, "shared")
     of, of_width, of_offset = b.address(source, "global")
-    mods |= (MODS["copy_wide_destination"] if to_width == 64 else 0) | (MODS["copy_wide_source"] if of_width == 64 else 0)
+    mods |= (MODS["copy_wide_destination"] if to_width == 64 else 0) | (
+        MODS["copy_wide_source"] if of_width == 64 else 0
+    )
     src = [to, of]
     for operand in rest:
         unit, bits = _limit(b, operand)
@@ -131,7 +133,7 @@ def _copy(b: Builder, m: Modifiers) -> None:
 
 def _limit(b: Builder, operand: Operand) -> tuple[int, int]:
     """The fourth operand: ignore-src is a predicate, src-size a number."""
-    if isinstance(operand, Negated) or isinstance(operand, Register) and operand.type == "pred":
+    if isinstance(operand, Negated) or (isinstance(operand, Register) and operand.type == "pred"):
         unit, negated = b.pred(operand)
         return unit, MODS["copy_ignore"] | (MODS["copy_ignore_negated"] if negated else 0)
     return b.src(operand, "u32"), MODS["copy_size"]

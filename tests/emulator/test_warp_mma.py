@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import emulator
-from tests.emulator import fragments as fr
-from tests.emulator import micro
+from tests.emulator import matrix_fragments as fr
+from tests.emulator import matrix_rig as rig
 
 RNG = np.random.default_rng(7)
 
@@ -40,20 +40,20 @@ def _multiply(
     rows, k = raw_a.shape
     bits = {"f16": 16, "tf32": 32, "f64": 64, "b8": 8, "b4": 4, "b1": 1}[kind]
     na, nb, nc = rows * k // 32, k * 8 // 32, rows * 8 // 32
-    a = np.array([[raw_a[fr.a_position(shape, kind, l, i)] for i in range(na)] for l in range(32)])
-    b = np.array([[raw_b[fr.b_position(kind, l, i)] for i in range(nb)] for l in range(32)])
-    c = np.array([[raw_c[fr.c_position(rows, l, i)] for i in range(nc)] for l in range(32)], raw_c.dtype)
+    a = np.array([[raw_a[fr.a_position(shape, kind, lane, i)] for i in range(na)] for lane in range(32)])
+    b = np.array([[raw_b[fr.b_position(kind, lane, i)] for i in range(nb)] for lane in range(32)])
+    c = np.array([[raw_c[fr.c_position(rows, lane, i)] for i in range(nc)] for lane in range(32)], raw_c.dtype)
     if kind != "f64":
         a, b = fr.pack(a, bits), fr.pack(b, bits)
     size = 8 if kind == "f64" else 4
     counts = (c.nbytes // 32 // size, a.shape[1], b.shape[1], c.nbytes // 32 // size)
-    out = micro.run(_program(mnemonic, counts, kind == "f64"), {"a": a, "b": b, "c": c, "d": c.nbytes}, target=target)
+    out = rig.run(_program(mnemonic, counts, kind == "f64"), {"a": a, "b": b, "c": c, "d": c.nbytes}, target=target)
     assert out.rules == []
     flat = out.array("d", raw_c.dtype).reshape(32, nc)
     d = np.zeros((rows, 8), raw_c.dtype)
-    for l in range(32):
+    for lane in range(32):
         for i in range(nc):
-            d[fr.c_position(rows, l, i)] = flat[l, i]
+            d[fr.c_position(rows, lane, i)] = flat[lane, i]
     return d
 
 
@@ -106,7 +106,9 @@ def test_float(shape: str, kind: str, ty: str, acc: str, integral: bool) -> None
         assert np.all(np.abs(d.astype(np.float64) - exact) <= bound * (k + 1) * 2.0**-24 + step)
 
 
-@pytest.mark.parametrize("types", [("e4m3", "e2m1"), ("e2m1", "e3m2"), ("e2m3", "e5m2"), ("e2m1", "e2m1"), ("e3m2", "e4m3")])
+@pytest.mark.parametrize(
+    "types", [("e4m3", "e2m1"), ("e2m1", "e3m2"), ("e2m3", "e5m2"), ("e2m1", "e2m1"), ("e3m2", "e4m3")]
+)
 def test_f8f6f4(types: tuple[str, str]) -> None:
     ta, tb = types
     raw_a, a = _elements(np.zeros((16, 32)), ta)
@@ -150,9 +152,7 @@ def test_special_values() -> None:
     big = np.full((16, 8), 65504, np.float16)
     raw_a[:] = 0
     raw_a[:, 0] = 0x4C00  # 16: half a unit in the last place of 65504, a tie that rounds to even, infinity
-    d = _multiply(
-        "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "m16n8k16", "f16", raw_a, raw_b, big, "sm_100a"
-    )
+    d = _multiply("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "m16n8k16", "f16", raw_a, raw_b, big, "sm_100a")
     assert np.all(np.isposinf(d))
 
 
@@ -166,7 +166,11 @@ def test_f64(shape: str) -> None:
 
 INTEGER_CASES = [
     *((s, "b8", x, y) for s in ("m8n8k16", "m16n8k16", "m16n8k32") for x in ("s8", "u8") for y in ("s8", "u8")),
-    *((s, "b4", x, y) for s in ("m8n8k32", "m16n8k32", "m16n8k64") for x, y in (("s4", "s4"), ("u4", "s4"), ("u4", "u4"))),
+    *(
+        (s, "b4", x, y)
+        for s in ("m8n8k32", "m16n8k32", "m16n8k64")
+        for x, y in (("s4", "s4"), ("u4", "s4"), ("u4", "u4"))
+    ),
 ]
 
 
@@ -183,9 +187,7 @@ def test_integer(shape: str, kind: str, x: str, y: str, saturate: bool) -> None:
     c = RNG.integers(-1000, 1000, (m, 8)).astype(np.int32)
     c[0], c[1] = 2**31 - 1, -(2**31)
     suffix = ".satfinite" if saturate else ""
-    d = _multiply(
-        f"mma.sync.aligned.{shape}.row.col{suffix}.s32.{x}.{y}.s32", shape, kind, raw_a, raw_b, c, "sm_100a"
-    )
+    d = _multiply(f"mma.sync.aligned.{shape}.row.col{suffix}.s32.{x}.{y}.s32", shape, kind, raw_a, raw_b, c, "sm_100a")
     exact = value(raw_a, x) @ value(raw_b, y) + c.astype(np.int64)
     want = np.clip(exact, -(2**31), 2**31 - 1) if saturate else (exact + 2**31) % 2**32 - 2**31
     np.testing.assert_array_equal(d, want)
@@ -223,7 +225,7 @@ R4, F4, R2, R1 = "{%r0,%r1,%r2,%r3}", "{%f0,%f1,%f2,%f3}", "{%r0,%r1}", "{%r0}"
 )
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(emulator.PtxError, match=message):
-        micro.run(f"{text};", {"x": 4})
+        rig.run(f"{text};", {"x": 4})
 
 
 def test_needs_the_whole_warp() -> None:
@@ -233,4 +235,4 @@ def test_needs_the_whole_warp() -> None:
     mov.b32 %r0, 0; mov.b32 %r1, 0; mov.b32 %r2, 0; mov.b32 %r3, 0;
     mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {R4}, {R4}, {R2}, {R4};
     """
-    assert micro.run(body, {"x": 4}).rules == ["partial-warp"]
+    assert rig.run(body, {"x": 4}).rules == ["partial-warp"]

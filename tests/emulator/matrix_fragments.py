@@ -1,4 +1,4 @@
-"""Fragment layouts and narrow formats, written from the PTX ISA's tables (9.7.14.5) and not from the machine's rules."""
+"""Fragment layouts and narrow formats, written from the PTX ISA's tables (9.7.14.5) not from the machine's rules."""
 
 from __future__ import annotations
 
@@ -110,4 +110,10 @@ def minifloat(raw: NDArray[Any], exponent: int, mantissa: int, special: str = "n
     return np.where((raw >> (exponent + mantissa)) & 1, -value, value)
 
 
-FORMATS = {"e4m3": (4, 3, "nan"), "e5m2": (5, 2, "ieee"), "e3m2": (3, 2, "none"), "e2m3": (2, 3, "none"), "e2m1": (2, 1, "none")}
+FORMATS = {
+    "e4m3": (4, 3, "nan"),
+    "e5m2": (5, 2, "ieee"),
+    "e3m2": (3, 2, "none"),
+    "e2m3": (2, 3, "none"),
+    "e2m1": (2, 1, "none"),
+}
