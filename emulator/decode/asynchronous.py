@@ -9,7 +9,6 @@ from emulator.decode.builder import Builder
 from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Address, Negated, Vector
 
-
 _SHAPES = {"32x32b": (0, 1), "16x64b": (1, 1), "16x128b": (2, 2), "16x256b": (3, 4)}
 
 
