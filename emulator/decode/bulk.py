@@ -1,4 +1,4 @@
-"""Bulk asynchronous copies, with and without tensor maps (PTX ISA 9.7.9.25-27), and changes of tensor maps (9.7.9.28)."""
+"""Bulk asynchronous copies, with and without tensor maps (PTX ISA 9.7.9.25-27); tensormap.replace (9.7.9.28)."""
 
 from __future__ import annotations
 

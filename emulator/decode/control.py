@@ -129,8 +129,9 @@ def membar(b: Builder, m: Modifiers) -> None:
 _SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shared::cluster"}
 
 
-_MBARRIER = ("init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count")
 _REMOTE = ("arrive", "arrive_drop", "expect_tx", "complete_tx")  # those that take .shared::cluster
+_MBARRIER = (*_REMOTE, "init", "inval", "test_wait", "try_wait", "pending_count")
+_PLAIN = {"init": "mbar_init", "inval": "mbar_inval", "expect_tx": "mbar_expect_tx", "complete_tx": "mbar_complete_tx"}
 
 
 def mbarrier(b: Builder, m: Modifiers) -> None:
@@ -160,8 +161,7 @@ def mbarrier(b: Builder, m: Modifiers) -> None:
             b.fail("wrong number of operands")
         unit, width, offset = b.address(address, space)
         src = [unit, *(b.src(x, "u32") for x in rest)]
-        ops = {"init": "mbar_init", "inval": "mbar_inval", "expect_tx": "mbar_expect_tx", "complete_tx": "mbar_complete_tx"}
-        b.emit(ops[action], "b64", src=src, immediate=offset, width_src=width)
+        b.emit(_PLAIN[action], "b64", src=src, immediate=offset, width_src=width)
 
 
 def _semantics(m: Modifiers) -> int:

@@ -1,8 +1,8 @@
 """Small kernels over named arrays and tensor maps, launched with clusters.
 
-A body finds, declared: %p0-15, %h0-7, %r0-63, %d0-31, %f0-15, %q0-3 (b128); %tid, %cta (%ctaid.x), %rank (%cluster_ctarank),
-%leader (thread 0); and for each array or tensor map NAME its generic address in %NAME. Shared memory: `bar`, 8 mbarriers;
-`word`, 16 bytes; `tile`, 16 KiB aligned to 1024.
+A body finds, declared: %p0-15, %h0-7, %r0-63, %d0-31, %f0-15, %q0-3 (b128); %tid, %cta (%ctaid.x), %rank
+(%cluster_ctarank), %leader (thread 0); and for each array or tensor map NAME its generic address in %NAME. Shared
+memory: `bar`, 8 mbarriers; `word`, 16 bytes; `tile`, 16 KiB aligned to 1024.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from emulator import Device, Report, load_ptx

@@ -1,4 +1,4 @@
-"""Bulk copies and tensor copies against NumPy: boxes, swizzles, clipping, gathers, reductions, multicast, bulk groups."""
+"""Bulk and tensor copies against NumPy: boxes, swizzles, clipping, gathers, reductions, multicast, bulk groups."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from emulator import Device, PtxError, encode_tiled, load_ptx
 from tests.emulator.clusterlab import CLUSTER_SYNC, MapMaker, init_barriers, run, source, wait
 
 Array = NDArray[Any]
+Shape = tuple[int, ...]
 DTYPES = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "s32": np.int32, "f32": np.float32, "u64": np.uint64,
           "s64": np.int64, "f64": np.float64, "f16": np.float16, "f32_ftz": np.float32}  # fmt: skip
 
 
-def tiled(name: str, shape: tuple[int, ...], box: tuple[int, ...], dtype: str = "u32", **options: Any) -> MapMaker:
+def tiled(name: str, shape: Shape, box: Shape, dtype: str = "u32", **options: Any) -> MapMaker:
     """A map of array `name`, shapes outermost first as NumPy has them."""
 
     def make(addresses: Mapping[str, int]) -> bytes:
@@ -30,7 +31,7 @@ def tiled(name: str, shape: tuple[int, ...], box: tuple[int, ...], dtype: str = 
     return make
 
 
-def cut(data: Array, start: tuple[int, ...], box: tuple[int, ...], steps: tuple[int, ...] | None = None, fill: Any = 0) -> Array:
+def cut(data: Array, start: Shape, box: Shape, steps: Shape | None = None, fill: Any = 0) -> Array:
     """The box of `data` at `start`, element by element, `fill` where it lies outside."""
     steps = steps or (1,) * len(box)
     counts = tuple(-(-n // s) for n, s in zip(box, steps, strict=True))
@@ -75,7 +76,7 @@ add.u32 %r51, %r51, 1; setp.lt.u32 %p14, %r51, {chunks}; @%p14 bra COPY;
 """
 
 
-def load(data: Array, dtype: str, box: tuple[int, ...], start: tuple[int, ...], **options: Any) -> Array:
+def load(data: Array, dtype: str, box: Shape, start: Shape, **options: Any) -> Array:
     """The bytes that a tensor load leaves in shared memory."""
     steps = options.get("element_strides")
     counts = [-(-n // s) for n, s in zip(box[::-1], steps or [1] * len(box), strict=True)]
@@ -85,7 +86,8 @@ def load(data: Array, dtype: str, box: tuple[int, ...], start: tuple[int, ...], 
     {init_barriers(1)}
     mov.u32 %r9, bar; mov.u32 %r8, tile;
     mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {size};
-    cp.async.bulk.tensor.{len(box)}d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r8], [%map, {{{coordinates}}}], [%r9];
+    cp.async.bulk.tensor.{len(box)}d.shared::cta.global.tile.mbarrier::complete_tx::bytes
+        [%r8], [%map, {{{coordinates}}}], [%r9];
     {wait()}
     {COPY_OUT.format(chunks=size // 16)}
     """
@@ -94,7 +96,7 @@ def load(data: Array, dtype: str, box: tuple[int, ...], start: tuple[int, ...], 
     return run(body, {"data": data, "out": out}, maps, block=1).clean().arrays["out"]
 
 
-def numbers(shape: tuple[int, ...], dtype: type) -> Array:
+def numbers(shape: Shape, dtype: type) -> Array:
     return (np.arange(np.prod(shape)) % 251 + 1).astype(dtype).reshape(shape)
 
 
@@ -113,14 +115,21 @@ def numbers(shape: tuple[int, ...], dtype: type) -> Array:
         ((3, 2, 4, 5, 12), (2, 2, 2, 3, 4), (-1, 1, 3, -2, 9)),
     ],
 )
-def test_boxes_with_out_of_bounds_fill(shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...]) -> None:
+def test_boxes_with_out_of_bounds_fill(shape: Shape, box: Shape, start: Shape) -> None:
     data = numbers(shape, np.uint32)
     np.testing.assert_array_equal(load(data, "u32", box, start), cut(data, start, box).reshape(-1).view(np.uint8))
 
 
 @pytest.mark.parametrize(
     ("mode", "width"),
-    [("32B", 8), ("64B", 16), ("128B", 32), ("128B_atom_32B", 32), ("128B_atom_32B_flip_8B", 32), ("128B_atom_64B", 32)],
+    [
+        ("32B", 8),
+        ("64B", 16),
+        ("128B", 32),
+        ("128B_atom_32B", 32),
+        ("128B_atom_32B_flip_8B", 32),
+        ("128B_atom_64B", 32),
+    ],
 )
 def test_swizzles(mode: str, width: int) -> None:
     data = np.arange(40 * 64, dtype=np.uint32).reshape(40, 64)
@@ -152,7 +161,7 @@ def test_subnormals_of_flushing_types() -> None:
 
 @pytest.mark.parametrize("rows", [(0, 1, 2, 3), (7, -1, 7, 100), (2**30, -(2**31), 5, 4)])
 @pytest.mark.parametrize("column", [0, 12, -4, 30])
-def test_gather4(rows: tuple[int, ...], column: int) -> None:
+def test_gather4(rows: Shape, column: int) -> None:
     data = np.arange(8 * 32, dtype=np.uint32).reshape(8, 32)
     body = f"""
     {init_barriers(1)} mov.u32 %r9, bar; mov.u32 %r8, tile;
@@ -179,11 +188,14 @@ FENCE = "fence.proxy.async.shared::cta;\n"
 STORED = "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n"
 
 
-def store(data: Array, out: Array, dtype: str, box: tuple[int, ...], start: tuple[int, ...], op: str = "", **options: Any) -> Array:
+def store(data: Array, out: Array, dtype: str, box: Shape, start: Shape, op: str = "", **options: Any) -> Array:
     """`out` after shared memory that holds the bytes of `data` has been stored through a map of it."""
     coordinates = ", ".join(str(x) for x in start[::-1])
-    name = f"cp.reduce.async.bulk.tensor.{len(box)}d.global.shared::cta.{op}.tile" if op else (
-        f"cp.async.bulk.tensor.{len(box)}d.global.shared::cta.tile")
+    name = (
+        f"cp.reduce.async.bulk.tensor.{len(box)}d.global.shared::cta.{op}.tile"
+        if op
+        else (f"cp.async.bulk.tensor.{len(box)}d.global.shared::cta.tile")
+    )
     body = f"""
     {FILL.format(words=data.nbytes // 4)} {FENCE}
     {name}.bulk_group [%map, {{{coordinates}}}], [%r40];
@@ -193,7 +205,7 @@ def store(data: Array, out: Array, dtype: str, box: tuple[int, ...], start: tupl
     return run(body, {"data": data, "out": out}, maps, block=1).clean().arrays["out"]
 
 
-def paste(out: Array, data: Array, start: tuple[int, ...], combine: Any = None) -> Array:
+def paste(out: Array, data: Array, start: Shape, combine: Any = None) -> Array:
     out = out.copy()
     for index in np.ndindex(*data.shape):
         at = tuple(x + i for x, i in zip(start, index, strict=True))
@@ -213,7 +225,7 @@ def paste(out: Array, data: Array, start: tuple[int, ...], combine: Any = None) 
         ((3, 2, 4, 5, 12), (2, 2, 2, 3, 4), (-1, 1, 3, -2, 9)),
     ],
 )
-def test_stores_are_clipped(shape: tuple[int, ...], box: tuple[int, ...], start: tuple[int, ...]) -> None:
+def test_stores_are_clipped(shape: Shape, box: Shape, start: Shape) -> None:
     data, out = numbers(box, np.uint32), np.full(shape, 7, np.uint32)
     np.testing.assert_array_equal(store(data, out, "u32", box, start), paste(out, data, start))
 
@@ -285,7 +297,8 @@ def test_two_ctas_may_reduce_into_the_same_words() -> None:
 def test_scatter4() -> None:
     data, out = numbers((4, 8), np.uint32), np.zeros((9, 32), np.uint32)
     body = f"""{FILL.format(words=32)} {FENCE}
-    cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%map, {{28, 8, -1, 2, 9}}], [%r40]; {STORED}"""
+    cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group
+        [%map, {{28, 8, -1, 2, 9}}], [%r40]; {STORED}"""
     done = run(body, {"data": data, "out": out}, {"map": tiled("out", out.shape, (1, 8))}, block=1).clean()
     want = out.copy()
     want[8, 28:32], want[2, 28:32] = data[0, :4], data[2, :4]
@@ -324,7 +337,8 @@ def test_shared_to_the_shared_memory_of_a_peer() -> None:
     np.testing.assert_array_equal(done.arrays["out"], np.stack([data, data]))
     # The source is not read any more only once the peer has said so.
     last = body.rfind(CLUSTER_SYNC)
-    assert run(body[:last], {"data": data, "out": out}, block=1, grid=2, cluster=2).rules == {"exit-with-work-in-flight"}
+    short = run(body[:last], {"data": data, "out": out}, block=1, grid=2, cluster=2)
+    assert short.rules == {"exit-with-work-in-flight"}
 
 
 def multicast(size: int, mask: int, group: str = "", barrier: str = "mov.u32 %r9, bar;", expect: str = "") -> str:
@@ -362,7 +376,8 @@ def test_pair_signals_go_to_the_leader() -> None:
     setp.eq.u32 %p1, %rank, 0;
     @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 1024;
     shl.b32 %r3, %rank, 4;
-    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%r8], [%map, {{%r3, 2}}], [%r9];
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2
+        [%r8], [%map, {{%r3, 2}}], [%r9];
     @!%p1 bra PEER;
     {wait()}
     mov.u32 %r10, bar; add.u32 %r10, %r10, 8; mapa.shared::cluster.u32 %r11, %r10, 1;
@@ -405,10 +420,12 @@ def test_what_bulk_groups_order() -> None:
 
 
 def test_a_wait_leaves_the_newest_groups_pending() -> None:
-    second = """add.u64 %d1, %out, 256; add.u32 %r1, %r40, 256; cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r1], 256;
+    second = """add.u64 %d1, %out, 256; add.u32 %r1, %r40, 256;
+    cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r1], 256;
     cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 1;\n"""
     end = "cp.async.bulk.wait_group.read 0;\n"
-    fill = "mov.u32 %r2, 1;" + FILL.replace("FILL", "FILL2").replace("tile;", "tile; add.u32 %r40, %r40, 256;").format(words=64)
+    high = FILL.replace("FILL", "FILL2").replace("tile;", "tile; add.u32 %r40, %r40, 256;")
+    fill = high.format(words=64)
     fill += "sub.u32 %r40, %r40, 256;" + FENCE
     assert store_then(fill, second + "st.shared.u32 [%r40], 1;\n" + end) == set()
     assert store_then(fill, second + "st.shared.u32 [%r40+256], 1;\n" + end) == {"bulk-store-in-flight"}
@@ -421,7 +438,7 @@ def test_a_wait_leaves_the_newest_groups_pending() -> None:
         ("add.u32 %r8, %r8, 8; cp.async.bulk.global.shared::cta.bulk_group [%out], [%r8], 16;", "misaligned"),
         ("add.u64 %d1, %out, 8; cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r8], 16;", "misaligned"),
         ("cp.async.bulk.global.shared::cta.bulk_group [%out], [%r8], 4096;", "global-out-of-bounds"),
-        ("add.u32 %r8, %r8, 64; cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%map, {0}], [%r8];", "misaligned"),
+        ("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%map, {0}], [%r8+64];", "misaligned"),
         ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, 0}], [%r8];", "tensor-map"),
         ("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%out, {0}], [%r8];", "tensor-map"),
         ("cp.reduce.async.bulk.tensor.1d.global.shared::cta.inc.bulk_group [%map, {0}], [%r8];", "bulk-reduction"),
@@ -433,18 +450,24 @@ def test_faults(text: str, rule: str) -> None:
     assert run(body, {"out": out}, {"map": tiled("out", (64,), (16,), "f32")}, block=1).rules == {rule}
 
 
+TX = "mbarrier::complete_tx::bytes"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r1], [%d1, {0, 0, 0}], [%r2], {%h1};", "im2col"),
+        (f"cp.async.bulk.tensor.3d.shared::cta.global.im2col.{TX} [%r1], [%d1, {{0, 0, 0}}], [%r2], {{0}};", "im2col"),
         ("cp.async.bulk.tensor.3d.global.shared::cta.im2col_no_offs.bulk_group [%d1, {0, 0, 0}], [%r1];", "im2col"),
         ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], 16, %h1;", "byte masks"),
-        ("cp.async.bulk.tensor.3d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r1], [%d1, {0, 0, 0, 0, 0}], [%r2];", "two-dimensional"),
-        ("cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%r1], [%d1, {0}], [%r2], %h1;", "shared::cluster"),
+        (f"cp.async.bulk.tensor.3d.shared::cta.global.tile::gather4.{TX} [%r1], [%d1, {{0, 0, 0, 0, 0}}], [%r2];",
+         "two-dimensional"),
+        (f"cp.async.bulk.tensor.1d.shared::cta.global.tile.{TX}.multicast::cluster [%r1], [%d1, {{0}}], [%r2], %h1;",
+         "shared::cluster"),
         ("cp.async.bulk.wait_group %r1;", "constant"),
         ("cp.reduce.async.bulk.global.shared::cta.bulk_group.inc.s32 [%d1], [%r1], 16;", "not modelled here"),
     ],
 )  # fmt: skip
 def test_refused_forms(text: str, message: str) -> None:
+    module = load_ptx(source(text, {}, {}))
     with pytest.raises(PtxError, match=message):
-        Device().launch(load_ptx(source(text, {}, {})), "kernel", (1, 1, 1), (1, 1, 1), [])
+        Device().launch(module, "kernel", (1, 1, 1), (1, 1, 1), [])

@@ -206,7 +206,8 @@ def test_dropped_and_pending_arrivals() -> None:
 
 def test_launches_that_the_driver_refuses() -> None:
     def launch(directives: str, grid: int, cluster: tuple[int, int, int] | None) -> None:
-        Device().launch(load_ptx(source("", {}, {}, directives)), "kernel", (grid, 1, 1), (32, 1, 1), [], cluster=cluster)
+        module = load_ptx(source("", {}, {}, directives))
+        Device().launch(module, "kernel", (grid, 1, 1), (32, 1, 1), [], cluster=cluster)
 
     launch(".explicitcluster .reqnctapercluster 2, 1, 1", 4, None)
     launch(".maxclusterrank 4", 4, (4, 1, 1))

@@ -7,6 +7,7 @@ import pytest
 
 from emulator import Device, PtxError, load_ptx
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
+from tests.emulator.test_bulk_copies import tiled
 
 ONE = {"out": np.zeros(256, np.uint32)}
 SLOT = "mul.wide.u32 %d1, %cta, 4; add.u64 %d1, %out, %d1;\n"
@@ -30,7 +31,8 @@ def test_a_race_between_clusters_is_reported_once(cluster: int) -> None:
 
 
 def test_reads_race_with_writes_of_other_clusters() -> None:
-    body = "setp.eq.u32 %p1, %cta, 1; @%p1 ld.global.u32 %r1, [%out]; setp.eq.u32 %p2, %cta, 0; @%p2 st.global.u32 [%out+{}], 1;"
+    body = """setp.eq.u32 %p1, %cta, 1; @%p1 ld.global.u32 %r1, [%out];
+    setp.eq.u32 %p2, %cta, 0; @%p2 st.global.u32 [%out+{}], 1;"""
     assert run(body.format(0), ONE, block=1, grid=2).rules == {"race"}
     assert run(body.format(4), ONE, block=1, grid=2).rules == set()
     assert run("ld.global.u32 %r1, [%out];", ONE, grid=5).rules == set()
@@ -46,7 +48,8 @@ def test_the_cluster_barrier_orders_only_its_own_cluster() -> None:
 
 
 def test_results_do_not_depend_on_the_order_of_clusters() -> None:
-    body = f"{init_barriers(32)} mbarrier.arrive.shared::cta.b64 _, [bar]; {wait()} {SLOT} @%leader st.global.u32 [%d1], %cta;"
+    body = f"{init_barriers(32)} mbarrier.arrive.shared::cta.b64 _, [bar]; {wait()} {SLOT}"
+    body += "@%leader st.global.u32 [%d1], %cta;"
     for seed in range(3):
         done = run(body, ONE, grid=200, schedule="random", seed=seed).clean()
         np.testing.assert_array_equal(done.arrays["out"][:200], np.arange(200))
@@ -86,7 +89,8 @@ def test_a_persistent_kernel_takes_over_what_has_not_started() -> None:
 
 def test_a_cancelled_cluster_answers_all_its_ctas() -> None:
     request = ".multicast::cluster::all.b128 [%r30], [%r31];"
-    body = persistent(request, f"{CLUSTER_SYNC} setp.eq.u32 %p2, %rank, 0;").replace("clusterlaunch", "@%p2 clusterlaunch", 1)
+    body = persistent(request, f"{CLUSTER_SYNC} setp.eq.u32 %p2, %rank, 0;")
+    body = body.replace("clusterlaunch", "@%p2 clusterlaunch", 1)
     body = body.replace("mov.u32 %r20, %cta;", "sub.u32 %r20, %cta, %rank;") + CLUSTER_SYNC
     done = run(body, ONE, grid=60, block=1, cluster=2).clean()
     np.testing.assert_array_equal(done.arrays["out"], [1] * 60 + [0] * 196)
@@ -120,17 +124,18 @@ def test_register_pool() -> None:
     # Three warpgroups of 168: 24 + 2 x 240 is all there is.
     assert run(registers(24, 240), ONE, block=384).rules == set()
     short = run(registers(32, 240), ONE, block=384)
-    assert short.rules == {"deadlock"} and "registers" in str(short.report.findings[0])
+    assert short.rules == {"deadlock"}
+    assert "registers" in str(short.report.findings[0])
     assert run(registers(24, 240), ONE, block=384, directives=".maxnreg 160").rules == {"deadlock"}
-    assert run(registers(24, 224), ONE, block=384, directives=".maxnreg 160").rules == {"deadlock"} - {"deadlock"}
+    assert run(registers(24, 224), ONE, block=384, directives=".maxnreg 160").rules == set()
     assert run(registers(200, 240), ONE, block=384).rules == {"setmaxnreg"}
 
 
 def test_register_counts() -> None:
     for count in ("20", "28", "264", "%r1"):
-        with pytest.raises(PtxError, match="24..256"):
-            text = source(f"setmaxnreg.inc.sync.aligned.u32 {count};", {}, {})
-            Device().launch(load_ptx(text), "kernel", (1, 1, 1), (128, 1, 1), [])
+        module = load_ptx(source(f"setmaxnreg.inc.sync.aligned.u32 {count};", {}, {}))
+        with pytest.raises(PtxError, match="multiple of 8"):
+            Device().launch(module, "kernel", (1, 1, 1), (128, 1, 1), [])
     body = """setp.lt.u32 %p1, %tid, 32; @%p1 bra ONE;
     setmaxnreg.dec.sync.aligned.u32 40; bra END; ONE: setmaxnreg.dec.sync.aligned.u32 40; END:"""
     assert run(body, ONE, block=128).rules == {"setmaxnreg-divergent"}
@@ -145,7 +150,8 @@ def test_lanes_may_meet_at_different_barrier_instructions(form: str) -> None:
     mov.u32 %r3, tile; shl.b32 %r4, %tid, 2; add.u32 %r3, %r3, %r4; st.shared.u32 [%r3], %tid;
     and.b32 %r1, %tid, 1; setp.eq.u32 %p1, %r1, 0; @%p1 bra EVEN;
     {form} 3, 64; bra JOIN; EVEN: {form} 3, 64;
-    JOIN: xor.b32 %r5, %tid, 63; shl.b32 %r5, %r5, 2; mov.u32 %r6, tile; add.u32 %r6, %r6, %r5; ld.shared.u32 %r7, [%r6];
+    JOIN: xor.b32 %r5, %tid, 63; shl.b32 %r5, %r5, 2;
+    mov.u32 %r6, tile; add.u32 %r6, %r6, %r5; ld.shared.u32 %r7, [%r6];
     mul.wide.u32 %d1, %tid, 4; add.u64 %d1, %out, %d1; st.global.u32 [%d1], %r7;
     """
     done = run(body, ONE, block=64).clean()
@@ -177,7 +183,8 @@ def test_reductions(operation: str, result: int) -> None:
     ("body", "rules"),
     [
         ("bar.arrive 1, 64; bar.sync 1, 64;", {"barrier-over-arrival"}),
-        ("setp.lt.u32 %p1, %tid, 32; @%p1 bra A; bar.sync 1, 96; bra B; A: bar.sync 1, 64; B:", {"barrier-count-mismatch", "deadlock"}),
+        ("setp.lt.u32 %p1, %tid, 32; @%p1 bra A; bar.sync 1, 96; bra B; A: bar.sync 1, 64; B:",
+         {"barrier-count-mismatch", "deadlock"}),
         ("setp.lt.u32 %p1, %tid, 32; @%p1 bra A; bar.sync 1; bra B; A: bar.red.or.pred %p2, 1, %p1; B:",
          {"barrier-mixed-reduction"}),
         ("bar.sync 1, 96;", {"deadlock"}),
@@ -221,8 +228,6 @@ cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 
 
 def test_replaced_maps_need_the_tensormap_fence() -> None:
-    from tests.emulator.test_bulk_copies import tiled
-
     arrays = {**ONE, "other": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}
     maps = {"map": tiled("other", (256,), (4,))}
     fence = "fence.proxy.tensormap::generic.acquire.gpu [%space], 128;"
