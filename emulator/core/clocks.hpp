@@ -17,7 +17,9 @@ namespace ptxm {
 
 using AgentId = u16;
 
-enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store };
+// `phase` accesses nothing: its clock counts the completed phases of one mbarrier, and a warp's view of it is how many
+// the warp knows to be complete.
+enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, phase };
 
 struct AgentInfo {
     AgentKind kind;
@@ -50,25 +52,28 @@ private:
 // What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would
 // have.
 struct Message {
-    VectorClock generic, async, tc, tc_unfenced;
+    VectorClock generic, async, tc, tc_unfenced, async_global;
     void join(const Message& m) {
         generic.join(m.generic);
         async.join(m.async);
         tc.join(m.tc);
         tc_unfenced.join(m.tc_unfenced);
+        async_global.join(m.async_global);
     }
     void clear() {
         generic.clear();
         async.clear();
         tc.clear();
         tc_unfenced.clear();
+        async_global.clear();
     }
 };
 
 // The clocks of one warp.
 struct WarpClocks {
     AgentId self = 0, ld = 0, st = 0, tensor = 0;
-    VectorClock generic, async;
+    VectorClock generic, async;               // async: of shared memory
+    VectorClock async_global;                 // the same of global memory, which a fence may leave out
     VectorClock tc;                           // effective for my next tcgen05 operation
     VectorClock published;                    // covered by fence::before_thread_sync
     VectorClock acquired, acquired_unfenced;  // received, effective only after fence::after_thread_sync
@@ -86,18 +91,20 @@ struct WarpClocks {
     void tick() { generic.raise(self, epoch() + 1); }
 
     Message release() {
-        Message m{generic, async, published, tc};
+        Message m{generic, async, published, tc, async_global};
         tick();
         return m;
     }
     void acquire(const Message& m) {
         generic.join(m.generic);
         async.join(m.async);
+        async_global.join(m.async_global);
         acquired.join(m.tc);
         acquired_unfenced.join(m.tc_unfenced);
     }
-    void fence_proxy_async() {
-        async.join(generic);
+    void fence_proxy_async(bool shared, bool global) {
+        if (shared) async.join(generic);
+        if (global) async_global.join(generic);
         tick();
     }
     void fence_before() { published.join(tc); }

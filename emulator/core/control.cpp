@@ -357,14 +357,14 @@ Handler bind_barrier(const InstRecord& r) {
         case Op::bar: return bar;
         case Op::bar_warp: return bar_warp;
         case Op::fence_proxy_async:
-            return [](Warp& w, const Inst&, u32) {
-                w.clocks.fence_proxy_async();
+            return [](Warp& w, const Inst& i, u32) {
+                w.clocks.fence_proxy_async(i.mods & kFenceShared, i.mods & kFenceGlobal);
                 return Flow::next;
             };
         // Makes barrier initialisation visible to the async proxy as well: modelled as a proxy fence.
         case Op::fence_mbarrier_init:
             return [](Warp& w, const Inst&, u32) {
-                w.clocks.fence_proxy_async();
+                w.clocks.fence_proxy_async(true, false);
                 return Flow::next;
             };
         case Op::fence: return nop;

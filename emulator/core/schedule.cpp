@@ -13,7 +13,8 @@ namespace ptxm {
 namespace {
 
 constexpr u32 kSlice = 64;
-// Warp instructions without an arrival, a completion or an exit before polling counts as livelock.
+// Warp instructions without an arrival, a completion or an exit before polling counts as livelock; half of the launch's
+// limit when that is less, so that it is told from a loop without an end.
 constexpr u64 kLivelock = 20'000'000;
 
 u64 pick(Machine& m, u64 n) { return m.random() % n; }
@@ -222,7 +223,8 @@ bool run_cluster(Cluster& cluster) {
         const u32 live_before = cluster.live_warps;
         run_slice(*w);
         if (!w->spun || cluster.live_warps != live_before) cluster.progress = m.stats.warp_instructions;
-        if (m.stats.warp_instructions - cluster.progress > kLivelock && !release_joins(cluster)) {
+        const u64 patience = std::min(kLivelock, m.max_instructions / 2);
+        if (m.stats.warp_instructions - cluster.progress > patience && !release_joins(cluster)) {
             report_deadlock(cluster, "livelock");
             return false;
         }

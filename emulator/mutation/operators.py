@@ -114,9 +114,8 @@ def _weakened(s: Statement) -> Iterator[Change]:
         for scope, narrower in _SCOPES.items():
             if m.endswith(scope):
                 yield f"scope {narrower}", str(s.with_mnemonic(m.removesuffix(scope) + narrower))
-    elif re.match(r"(ld|st|atom|red|barrier\.cluster)\b", m) and _STRONG.search(m):
-        if not (m.startswith("barrier.cluster") and ".acquire" in m):  # barrier.cluster.wait knows acquire only
-            yield "relaxed", str(s.with_mnemonic(_STRONG.sub(".relaxed", m)))
+    elif re.match(r"(ld|st|atom|red|barrier\.cluster\.arrive)\b", m) and _STRONG.search(m):
+        yield "relaxed", str(s.with_mnemonic(_STRONG.sub(".relaxed", m)))
     if _GROUPS.match(m) and s.operands:
         yield "one group more", str(s.with_operand(0, str(int(s.operands[0], 0) + 1)))
         if m == "cp.async.bulk.wait_group":

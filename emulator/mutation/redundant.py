@@ -31,7 +31,7 @@ class Redundant:
 
 
 def load_redundant(path: Path) -> tuple[Redundant, ...]:
-    """A YAML list of {kernel, what, instruction, source, reason}; `source` may be left out. ValueError when it is not."""
+    """A YAML list of {kernel, what, instruction, source, reason}; `source` may be left out. ValueError otherwise."""
     entries = yaml.safe_load(path.read_text())
     if not isinstance(entries, list):
         raise ValueError(f"{path}: a list is expected")
@@ -39,6 +39,7 @@ def load_redundant(path: Path) -> tuple[Redundant, ...]:
     for n, entry in enumerate(entries):
         if not isinstance(entry, dict) or not {"kernel", "what", "instruction", "reason"} <= entry.keys():
             raise ValueError(f"{path}: entry {n + 1} needs kernel, what, instruction and reason")
-        patterns = [re.compile(str(entry.get(key, ""))) for key in ("what", "instruction", "source")]
-        out.append(Redundant(str(entry["kernel"]), *patterns, reason=" ".join(str(entry["reason"]).split())))
+        what, instruction, source = (re.compile(str(entry.get(k, ""))) for k in ("what", "instruction", "source"))
+        reason = " ".join(str(entry["reason"]).split())
+        out.append(Redundant(str(entry["kernel"]), what, instruction, source, reason))
     return tuple(out)
