@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,9 +158,9 @@ class Device:
     ) -> Report:
         """Runs a grid to its end.
 
-        `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError for
-        what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does wrong
-        is in the report.
+        `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError
+        for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
+        wrong is in the report.
         """
         info = module.entries.get(entry)
         if info is None:
@@ -209,9 +210,8 @@ def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared
     if cluster != (1, 1, 1):
         raise LaunchError("clusters are not modelled")
     if shared_bytes < 0 or decoded.shared_static + shared_bytes > MAX_SHARED_BYTES:
-        raise LaunchError(
-            f"{decoded.shared_static} static and {shared_bytes} dynamic bytes of shared memory; a CTA has {MAX_SHARED_BYTES}"
-        )
+        asked = f"{decoded.shared_static} static and {shared_bytes} dynamic bytes"
+        raise LaunchError(f"{asked} of shared memory; a CTA has {MAX_SHARED_BYTES}")
     if decoded.shared_static > _MAX_STATIC_SHARED:
         raise LaunchError(f"{decoded.shared_static} bytes of static shared memory; {_MAX_STATIC_SHARED} are allowed")
 
@@ -235,7 +235,6 @@ def _argument_bytes(param: Param, value: bytes | int | float) -> bytes:
             return value.to_bytes(param.nbytes, "little", signed=value < 0)
         except OverflowError:
             raise LaunchError(f"parameter {param.name} has {param.nbytes} bytes, {value} does not fit") from None
-    formats = {4: np.float32, 8: np.float64}
-    if param.nbytes not in formats:
+    if param.nbytes not in (4, 8):
         raise LaunchError(f"parameter {param.name} has {param.nbytes} bytes, a float has 4 or 8")
-    return formats[param.nbytes](value).tobytes()
+    return struct.pack("<f" if param.nbytes == 4 else "<d", value)
