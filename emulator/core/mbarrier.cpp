@@ -198,7 +198,8 @@ void check_phase_lag(Warp& w, const Inst& i, u32 lane, const Target& t) {
 }
 
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
-// completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll.
+// completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
+// its time runs out: the random schedule draws that half of the time, for kernels that do not try again.
 Flow wait(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     // Suspended until its phase completed: true even if the barrier has moved on since.
@@ -230,8 +231,10 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
             blocked_on = canonical;
         }
     }
-    machine_of(w).stats.barrier_waits += 1;
-    if (done != mask && done == 0 && same && (i.mods & kMbarBlocking)) {
+    Machine& m = machine_of(w);
+    m.stats.barrier_waits += 1;
+    const bool times_out = m.schedule == Schedule::random && done != mask && m.random() % 2 == 0;
+    if (done != mask && done == 0 && same && (i.mods & kMbarBlocking) && !times_out) {
         Fragment& f = w.fragment();
         f.wait = Wait::mbarrier;
         f.wait_mbar = static_cast<u32>(blocked_on);

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--entry", help="the entry to mutate; the module's only one by default")
     parser.add_argument("--name", help="the kernel's name in the redundant list; the entry's by default")
     parser.add_argument("--redundant", type=Path, help="YAML list of mutants that are proven to change nothing")
-    parser.add_argument("--random", type=int, default=6, help="random schedules after realistic, early and late")
+    parser.add_argument("--random", type=int, default=8, help="random schedules after realistic, early and late")
     parser.add_argument("--every", type=int, default=1, help="run one mutant in so many")
     parser.add_argument("--seed", type=int, default=0, help="of the sample drawn by --every")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

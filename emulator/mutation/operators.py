@@ -58,8 +58,12 @@ def mutants_of(ptx: str, function: Function) -> Iterator[Mutant]:
     """Every mutant of `function`, in the order of its body."""
     source = Source(ptx)
     index = 0
+    previous: Instruction | None = None
     for instruction in function.body:
         changes = list(_changes(instruction))
+        if previous is not None and _repeats(instruction, previous):
+            changes.append(("delete", "wait not repeated", ""))
+        previous = instruction
         span = source.span(instruction) if changes else None
         if changes and span is None:
             raise ValueError(f"line {instruction.line}: cannot find {instruction.text!r} in the source")
@@ -68,6 +72,13 @@ def mutants_of(ptx: str, function: Function) -> Iterator[Mutant]:
             text = source.replaced(span, replacement)
             yield Mutant(index, kind, what, instruction.line, instruction.text, _place(instruction), text)
             index += 1
+
+
+def _repeats(instruction: Instruction, previous: Instruction) -> bool:
+    """A branch back to the wait just before it, on that wait's predicate."""
+    if instruction.opcode != "bra" or instruction.guard is None or not _WAITS.match(previous.mnemonic):
+        return False
+    return instruction.guard.negated and previous.operands[0] == instruction.guard.register
 
 
 def _place(instruction: Instruction) -> str:

@@ -92,3 +92,80 @@ def test_the_lenient_profile_leaves_out_what_the_table_says(name: str) -> None:
     example = load(name)
     report = example.run(example.broken, profile="lenient")
     assert (example.rule in rules(report)) == RULES[example.rule].lenient
+
+
+# Thread 0 fills a ring of two slots, warps 1 to 3 read it: twelve turns, each slot's barriers pass six phases.
+RING = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+@%first mbarrier.init.shared::cta.b64 [bar+8], 1;
+@%first mbarrier.init.shared::cta.b64 [bar+16], 96;
+@%first mbarrier.init.shared::cta.b64 [bar+24], 96;
+bar.sync 0;
+mov.b32 %r1, 0;
+L:
+and.b32 %r2, %r1, 1;
+shr.u32 %r3, %r1, 1;
+and.b32 %r3, %r3, 1;
+xor.b32 %r4, %r3, 1;
+mov.b32 %r5, bar;
+shl.b32 %r6, %r2, 3;
+add.u32 %r5, %r5, %r6;
+mov.b32 %r7, tile;
+add.u32 %r7, %r7, %r6;
+@!%warp0 bra READ;
+@!%first bra NEXT;
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r5+16], %r4; @!%p1 bra W; }
+st.shared.b32 [%r7], %r1;
+mbarrier.arrive.shared::cta.b64 _, [%r5];
+bra NEXT;
+READ:
+{ W: mbarrier.WAIT.parity.shared::cta.b64 %p1, [%r5], %r3; @!%p1 bra W; }
+ld.shared.b32 %r8, [%r7];
+add.u32 %r9, %r9, %r8;
+mbarrier.arrive.shared::cta.b64 _, [%r5+16];
+NEXT:
+add.u32 %r1, %r1, 1;
+setp.lt.u32 %p2, %r1, 12;
+@%p2 bra L;
+"""
+
+# Warp 1 waits for phases 0 and 2 alone. It learns of phase 1 from warp 2, by the barrier of the whole CTA.
+EVERY_OTHER = """
+setp.eq.u32 %p2, %warp, 1;
+setp.eq.u32 %p3, %warp, 2;
+@%first mbarrier.arrive.shared::cta.b64 _, [bar];
+@!%p2 bra A;
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra W; }
+A:
+bar.sync 0;
+@%first mbarrier.arrive.shared::cta.b64 _, [bar];
+@!%p3 bra B;
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 1; @!%p1 bra W; }
+B:
+bar.sync 0;
+@%first mbarrier.arrive.shared::cta.b64 _, [bar];
+@!%p2 bra C;
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra W; }
+C:
+"""
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+@pytest.mark.parametrize("wait", ["try_wait", "test_wait"])
+def test_a_ring_that_nobody_can_overtake_is_no_phase_aliasing(wait: str, schedule: Schedule) -> None:
+    for seed in range(8):
+        body = "mov.b32 %r9, 0;" + RING.replace("WAIT", wait)
+        assert run_micro(body, schedule=schedule, seed=seed)[0].findings == ()
+
+
+def test_a_ring_whose_readers_do_not_answer_is_overtaken() -> None:
+    lines = [line for line in RING.replace("WAIT", "try_wait").splitlines() if "[%r5+16], %r4" not in line]
+    body = "\n".join(["mov.b32 %r9, 0;", *lines])
+    found = set().union(*(rules(run_micro(body, schedule="random", seed=seed)[0]) for seed in range(4)))
+    assert {"race", "mbarrier-phase-aliasing"} <= found
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+def test_a_waiter_that_learned_of_the_phase_it_skips_is_no_phase_aliasing(schedule: Schedule) -> None:
+    for seed in range(8):
+        assert run_micro(EVERY_OTHER, "barrier", schedule=schedule, seed=seed)[0].findings == ()
