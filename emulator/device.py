@@ -15,7 +15,7 @@ from emulator import _core
 from emulator.decode import Decoded, decode_entry, parameter_layout
 from emulator.ptx import Function, PtxError, Variable, parse
 from emulator.ptx import Module as ParsedModule
-from emulator.report import Report, findings_of
+from emulator.report import Report, Waiver, apply_waivers, findings_of
 
 Schedule = Literal["realistic", "early", "late", "random"]
 Profile = Literal["strict", "lenient"]
@@ -113,11 +113,18 @@ class Device:
 
     `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`.
     `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
-    `checks` False turns conflict checks off (faults are still faults).
+    `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
+    `max_instructions` ends a launch that executes more warp instructions.
     """
 
     def __init__(
-        self, seed: int = 0, schedule: Schedule = "realistic", profile: Profile = "strict", checks: bool = True
+        self,
+        seed: int = 0,
+        schedule: Schedule = "realistic",
+        profile: Profile = "strict",
+        checks: bool = True,
+        waivers: Sequence[Waiver] = (),
+        max_instructions: int | None = None,
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
@@ -128,6 +135,9 @@ class Device:
         self._machine.schedule = SCHEDULES.index(schedule)
         self._machine.profile = PROFILES.index(profile)
         self._machine.checks = checks
+        if max_instructions is not None:
+            self._machine.max_instructions = max_instructions
+        self._waivers = tuple(waivers)
         self._decoded: dict[tuple[int, str], Decoded] = {}
         self._symbols: dict[int, dict[str, int]] = {}
         self._modules: list[Module] = []  # keeps the ids in the two tables above unique
@@ -176,7 +186,7 @@ class Device:
         _check_launch(info, decoded, grid, block, shared_bytes)
         dims = _cluster_dims(info, grid, cluster)
         raw = self._machine.run(decoded.program, grid, block, dims, shared_bytes, _pack_args(info, args))
-        return Report(findings_of(decoded.sources, raw), dict(self._machine.stats))
+        return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), dict(self._machine.stats))
 
     def _decode(self, module: Module, entry: str) -> Decoded:
         key = (id(module), entry)

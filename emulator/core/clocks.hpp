@@ -17,8 +17,12 @@ namespace ptxm {
 
 using AgentId = u16;
 
-// bulk_store writes what a thread's bulk-group operations store, bulk_store_read reads what they store from.
-enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, bulk_store_read, cp_async, warpgroup };
+// bulk_store writes what a thread's bulk-group operations store, bulk_store_read reads what they store from. `phase`
+// accesses nothing: its clock counts the completed phases of one mbarrier, and a warp's view of it is how many the warp
+// knows to be complete.
+enum class AgentKind : u8 {
+    warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, bulk_store_read, cp_async, warpgroup, phase
+};
 
 struct AgentInfo {
     AgentKind kind;
@@ -95,7 +99,7 @@ private:
 // What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would
 // have. The clocks are those of `cluster`.
 struct Message {
-    VectorClock generic, async, tc, tc_unfenced;
+    VectorClock generic, async, tc, tc_unfenced, async_global;
     u32 cluster = kNoCluster;
     ForeignClocks foreign;
     void join(const Message& m) {
@@ -103,13 +107,14 @@ struct Message {
         if (cluster == kNoCluster) cluster = m.cluster;
         foreign.join(m.foreign);
         if (cluster != m.cluster) {
-            foreign.join(m.cluster, m.generic, m.async);
+            foreign.join(m.cluster, m.generic, m.async_global);
             return;
         }
         generic.join(m.generic);
         async.join(m.async);
         tc.join(m.tc);
         tc_unfenced.join(m.tc_unfenced);
+        async_global.join(m.async_global);
     }
     void clear() {
         cluster = kNoCluster;
@@ -118,14 +123,16 @@ struct Message {
         async.clear();
         tc.clear();
         tc_unfenced.clear();
+        async_global.clear();
     }
 };
 
 // The clocks of one warp.
 struct WarpClocks {
     AgentId self = 0, ld = 0, st = 0, tensor = 0;
-    u32 cluster = 0;  // the number of this warp's cluster in the launch
-    VectorClock generic, async;
+    u32 cluster = 0;              // the number of this warp's cluster in the launch
+    VectorClock generic, async;   // async: of shared memory
+    VectorClock async_global;     // the same of global memory, which a fence may leave out
     ForeignClocks foreign;
     VectorClock tc;                           // effective for my next tcgen05 operation
     VectorClock published;                    // covered by fence::before_thread_sync
@@ -144,31 +151,38 @@ struct WarpClocks {
     void tick() { generic.raise(self, epoch() + 1); }
 
     Message release() {
-        Message m{generic, async, published, tc, cluster, foreign};
+        Message m{generic, async, published, tc, async_global, cluster, foreign};
         tick();
         return m;
     }
     void acquire(const Message& m) {
         for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
         if (m.cluster != cluster) {
-            if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async);
+            if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
             return;
         }
         generic.join(m.generic);
         async.join(m.async);
+        async_global.join(m.async_global);
         acquired.join(m.tc);
         acquired_unfenced.join(m.tc_unfenced);
     }
+    // From another cluster, or by way of one: only global memory is reached.
     void acquire(u32 from, const VectorClock& known, const VectorClock& known_async) {
         if (from != cluster) {
             foreign.join(from, known, known_async);
             return;
         }
         generic.join(known);
-        async.join(known_async);
+        async_global.join(known_async);
     }
-    void fence_proxy_async() {
-        async.join(generic);
+    void fence_proxy_async(bool shared, bool global) {
+        if (shared) async.join(generic);
+        if (!global) {
+            tick();
+            return;
+        }
+        async_global.join(generic);
         foreign.fence_proxy_async();
         tick();
     }

@@ -195,7 +195,7 @@ Handler bind_cluster(const InstRecord& r) {
             return [](Warp& w, const Inst&, u32) {
                 for (auto& [offset, bar] : w.cta->mbarriers)
                     if (bar.init.agent == w.clocks.self) bar.init_fenced = true;
-                w.clocks.fence_proxy_async();
+                w.clocks.fence_proxy_async(true, false);
                 return Flow::next;
             };
         default: return nullptr;

@@ -61,7 +61,7 @@ public:
                 case Progress::yielded: idle_ = 0; break;
             }
             if (idle_ == 0) progress = m_.stats.warp_instructions;
-            if (m_.stats.warp_instructions - progress > kLivelock) {
+            if (m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
                 report_deadlock(cluster, "livelock");
                 return;
             }

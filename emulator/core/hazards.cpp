@@ -28,15 +28,19 @@ std::string describe_earlier(const Warp& w, const Access& earlier, const Accesso
                                                             : "a bulk copy of another cluster or CTA";
 }
 
+// How a linear memory is accessed. The async proxy needs a fence.proxy.async that covers the memory's space.
+enum class Proxy : u8 { generic, async_shared, async_global };
+
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
-bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, bool proxy_async) {
+bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
     if (earlier.strong && who.strong) return true;
     const AgentKind kind = kind_of(w, earlier, who);
-    const bool needs_proxy_fence = proxy_async && earlier_was_write && is_generic(kind);
+    const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind);
     if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
     const bool unordered_within = kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
-    if (earlier.agent == who.agent && !unordered_within) return true;
-    const VectorClock& view = needs_proxy_fence ? w.clocks.async : w.clocks.generic;
+    if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) return true;
+    const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
+    const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;
     return view.get(earlier.agent) >= earlier.clock;
 }
 
@@ -55,7 +59,7 @@ struct Verdict {
     std::string message;
 };
 
-Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
+Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const std::string& place) {
     const Cluster& cluster = *w.cta->cluster;
     const std::string me = describe_agent(cluster, who.agent);
     if (c.uninitialised)
@@ -64,14 +68,15 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool pro
     const AgentKind kind = kind_of(w, e, who);
     const std::string them = describe_earlier(w, e, who);
     const char* mine = who.write ? "writes" : "reads";
-    if (linear_ordered(w, e, c.earlier_was_write, who, proxy_async))
+    if (linear_ordered(w, e, c.earlier_was_write, who, proxy))
         return {
             "mma-missing-fence-after",
             format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
                    me.c_str(), mine, place.c_str(), them.c_str())};
-    if (proxy_async && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
+    if (proxy != Proxy::generic && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
         return {"missing-proxy-fence",
-                format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async in between",
+                format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
+                       "between",
                        me.c_str(), mine, place.c_str(), them.c_str())};
     if (is_bulk_store(kind))
         return {"bulk-store-in-flight",
@@ -96,10 +101,10 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool pro
                            them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
 
-void report_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
+void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const std::string& place) {
     Machine& m = machine_of(w);
     const i32 other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
-    Verdict v = explain_linear(w, c, who, proxy_async, place);
+    Verdict v = explain_linear(w, c, who, proxy, place);
     m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc), other);
 }
 
@@ -155,6 +160,7 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
         case AgentKind::tmem_st: return format("a tcgen05.st of warp %u", a.warp);
         case AgentKind::tensor: return format("the tensor core (issued by warp %u)", a.warp);
         case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
+        case AgentKind::phase: return format("the mbarrier at shared 0x%x", a.detail);
         case AgentKind::bulk_store:
         case AgentKind::bulk_store_read: return format("a bulk store of warp %u", a.warp);
         case AgentKind::cp_async: return format("a cp.async of warp %u", a.warp);
@@ -168,13 +174,14 @@ void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& wh
     if (&target != w.cta || info(*target.cluster, who.agent).kind == AgentKind::bulk_load)
         note_outside_access(target, who.agent, who.clock, who.pc);
     const bool strict = machine_of(w).profile == Profile::strict;
+    const Proxy proxy = proxy_async ? Proxy::async_shared : Proxy::generic;
     target.shared_shadow->touch(
         offset, size, who, true,
         [&](const Access& e, bool was_write) {
-            return linear_ordered(w, e, was_write, who, proxy_async) && (!strict || fenced_for_mma(w, e, who));
+            return linear_ordered(w, e, was_write, who, proxy) && (!strict || fenced_for_mma(w, e, who));
         },
         [&](const Conflict& c) {
-            report_linear(w, c, who, proxy_async, format("shared memory in [0x%x, 0x%x)", offset, offset + size));
+            report_linear(w, c, who, proxy, format("shared memory in [0x%x, 0x%x)", offset, offset + size));
         });
 }
 
@@ -183,12 +190,13 @@ void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor&
     Accessor who = accessor;
     who.cluster = w.cta->cluster->number;
     who.kind = info(*w.cta->cluster, who.agent).kind;
+    const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
     if (!a.shadow) a.shadow = std::make_unique<LinearShadow>(a.size);
     a.shadow->touch(
         address - a.base, size, who, false,
-        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy_async); },
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
-            report_linear(w, c, who, proxy_async,
+            report_linear(w, c, who, proxy,
                           format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base)));
         });
 }

@@ -93,8 +93,9 @@ struct Mbarrier {
     u32 phase = 0;  // phases completed
     Message arriving, completed;
     bool has_agent = false;
-    AgentId agent = 0;  // of bulk loads that complete here
-    u32 in_flight = 0;  // bulk operations issued against the phase in progress
+    AgentId agent = 0;   // of bulk loads that complete here
+    AgentId phases = 0;  // its clock: `phase`
+    u32 in_flight = 0;   // bulk operations issued against the phase in progress
     i32 init_pc = -1;
     Access init;
     bool init_fenced = false;  // by fence.mbarrier_init of the initialising warp

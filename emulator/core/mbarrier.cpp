@@ -7,6 +7,14 @@ namespace {
 
 constexpr i64 kMaxTx = (1 << 20) - 1;
 
+// A completed phase was seen. A relaxed wait learns that, and nothing of what came before it.
+void observe(Warp& w, const Mbarrier& bar, bool relaxed) {
+    if (relaxed)
+        w.clocks.generic.raise(bar.phases, bar.phase);
+    else
+        w.clocks.acquire(bar.completed);
+}
+
 void wake_waiters(Cta& cta, u32 offset) {
     const u32 address = cta.shared_address(offset);
     for (auto& c : cta.cluster->ctas) {
@@ -15,7 +23,7 @@ void wake_waiters(Cta& cta, u32 offset) {
                 if (f.wait != Wait::mbarrier || f.wait_mbar != address) continue;
                 f.wait = Wait::none;
                 f.wait_over = true;
-                if (!f.wait_relaxed) w.clocks.acquire(cta.mbarriers.at(offset).completed);
+                observe(w, cta.mbarriers.at(offset), f.wait_relaxed);
                 w.time = std::max(w.time, cta.cluster->now);
             }
         }
@@ -36,8 +44,9 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     bar.in_flight = 0;
     bar.completed = std::move(bar.arriving);
     bar.arriving = Message{};
+    if (bar.completed.cluster == kNoCluster) bar.completed.cluster = cta.cluster->number;
+    bar.completed.generic.raise(bar.phases, bar.phase);
     if (bar.has_agent) {
-        if (bar.completed.cluster == kNoCluster) bar.completed.cluster = cta.cluster->number;
         bar.completed.generic.raise(bar.agent, bar.phase);
         bar.completed.async.raise(bar.agent, bar.phase);
     }
@@ -110,6 +119,7 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         bar.expected = bar.pending = count;
         bar.init_pc = w.pc();
         bar.init = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access(0xF);
+        bar.phases = w.cta->cluster->new_agent({AgentKind::phase, static_cast<u16>(ref.cta->rank), 0, ref.offset});
         ref.cta->mbarriers.emplace(ref.offset, std::move(bar));
     }
     return Flow::next;
@@ -131,6 +141,16 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
+// The lanes of one arrive have no order: which of them opened the next phase is chance.
+void report_split_arrival(Warp& w, const Target& t) {
+    machine_of(w).report(
+        &w, "mbarrier-split-arrival",
+        format("lanes of one mbarrier.arrive complete a phase of the mbarrier at shared 0x%x and arrive "
+               "for the next one: its count of %u is not the number of threads that arrive",
+               t.offset, t.bar->expected),
+        w.pc(), t.bar->init_pc);
+}
+
 void check_arrival(Warp& w, const Inst& i, const Target& t, u32 count) {
     if (count == 0)
         throw Fault("mbarrier-count", format("an arrival of count 0 at shared 0x%x; valid is 1..2^20-1", t.offset));
@@ -150,9 +170,17 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     const u32 clock = w.clocks.epoch();
     const Message message = relaxed ? Message{} : w.clocks.release();
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
+    const Mbarrier* first = nullptr;
+    u32 first_phase = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         Target t = target_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive", clock);
+        if (!first) {
+            first = t.bar;
+            first_phase = t.bar->phase;
+        } else if (t.bar == first && t.bar->phase != first_phase) {
+            report_split_arrival(w, t);
+        }
         check_mbarrier_visible(w, *t.bar, false);
         if (i.n_dst && o[0] >= 0) {
             if (t.cta != w.cta)
@@ -202,13 +230,38 @@ Flow pending_count(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
+// A parity (or a state) names a phase only while that phase is the one in progress or the one before it (PTX ISA
+// 9.7.13.15.16). The phase that is meant: the last that the warp knows to be complete, by whatever path of
+// synchronisation, or the one after it, by parity. Where another has completed since, the wait has missed its phase:
+// it takes a later one for it, or blocks. A waiter that the barrier cannot overtake is never seen here.
+void check_phase_lag(Warp& w, const Inst& i, u32 lane, const Target& t) {
+    const Mbarrier& bar = *t.bar;
+    i64 meant = 0;
+    if (i.mods & kMbarParity) {
+        const i64 known = w.clocks.generic.get(bar.phases);
+        meant = (known & 1) == (w.reg<u32>(w.ops(i)[2])[lane] & 1) ? known : known - 1;
+    } else {
+        meant = static_cast<i64>(token_phase(w.reg<u64>(w.ops(i)[2])[lane]));
+    }
+    if (bar.phase <= meant + 1) return;
+    machine_of(w).report(&w, "mbarrier-phase-aliasing",
+                         format("warp %u waits for phase %lld of the mbarrier at shared 0x%x, which has completed %u "
+                                "phases: nothing keeps it from overtaking this waiter",
+                                w.index, (long long)meant, t.offset, bar.phase),
+                         w.pc(), bar.init_pc);
+}
+
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
-// completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll.
+// completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
+// its time runs out: the random schedule draws that half of the time, for kernels that do not try again.
 Flow wait(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     // Suspended until its phase completed: true even if the barrier has moved on since.
     if (w.fragment().wait_over) {
         w.fragment().wait_over = false;
+        const u32 lane = static_cast<u32>(std::countr_zero(mask));
+        check_phase_lag(w, i, lane,
+                        target_of(w, lane_address(w, o[1], i.width_src, lane, i.immediate), "mbarrier wait"));
         w.pred(o[0]) |= mask;
         return Flow::next;
     }
@@ -221,19 +274,22 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         Target t = target_of(w, address, "mbarrier wait");
         check_local(w, t.cta, "a wait");
         check_mbarrier_visible(w, *t.bar, false);
+        check_phase_lag(w, i, l, t);
         const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1)
                                                    : t.bar->phase != token_phase(w.reg<u64>(o[2])[l]);
         if (complete) {
             done |= 1u << l;
-            if (!(i.mods & kMbarRelaxed)) w.clocks.acquire(t.bar->completed);
+            observe(w, *t.bar, i.mods & kMbarRelaxed);
         } else {
             const u64 canonical = t.cta->shared_address(t.offset);
             same = same && (blocked_on == 0 || blocked_on == canonical);
             blocked_on = canonical;
         }
     }
-    machine_of(w).stats.barrier_waits += 1;
-    if (done != mask && done == 0 && same && (i.mods & kMbarBlocking)) {
+    Machine& m = machine_of(w);
+    m.stats.barrier_waits += 1;
+    const bool times_out = m.schedule == Schedule::random && done != mask && m.random() % 2 == 0;
+    if (done != mask && done == 0 && same && (i.mods & kMbarBlocking) && !times_out) {
         Fragment& f = w.fragment();
         f.wait = Wait::mbarrier;
         f.wait_mbar = static_cast<u32>(blocked_on);

@@ -143,6 +143,8 @@ NB_MODULE(_core, module) {
                                                      {"mbar_parity", kMbarParity},
                                                      {"mbar_relaxed", kMbarRelaxed},
                                                      {"mbar_expect_tx", kMbarExpectTx},
+                                                     {"fence_shared", kFenceShared},
+                                                     {"fence_global", kFenceGlobal},
                                                      {"shfl_shift", kShflShift},
                                                      {"vote_shift", kVoteShift},
                                                      {"tma_dim_shift", kTmaDimShift},

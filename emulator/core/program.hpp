@@ -120,6 +120,8 @@ enum Mods : u32 {
     kMbarParity = 1u << 17,
     kMbarRelaxed = 1u << 18,
     kMbarExpectTx = 1u << 19,
+    kFenceShared = 1u << 8,
+    kFenceGlobal = 1u << 9,
     kShflShift = 8,
     kVoteShift = 8,
     kTmaDimShift = 8,

@@ -91,9 +91,11 @@ def fence(b: Builder, m: Modifiers) -> None:
             _tensormap_fence(b, m)
             return
         m.need("async")
-        m.choose({"global": 0, "shared::cta": 1, "shared::cluster": 2}, 3)
+        shared, everywhere = MODS["fence_shared"], MODS["fence_shared"] | MODS["fence_global"]
+        spaces = {"global": MODS["fence_global"], "shared::cta": shared, "shared::cluster": shared}
+        mods = m.choose(spaces, everywhere)
         m.done()
-        b.emit("fence_proxy_async")
+        b.emit("fence_proxy_async", mods=mods)
         return
     if m.take("mbarrier_init"):
         m.need("release", "cluster")
