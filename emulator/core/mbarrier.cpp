@@ -151,7 +151,7 @@ void report_split_arrival(Warp& w, const Target& t) {
         w.pc(), t.bar->init_pc);
 }
 
-void check_arrival(Warp& w, const Inst& i, const Target& t, u32 count) {
+void check_arrival(const Inst& i, const Target& t, u32 count) {
     if (count == 0)
         throw Fault("mbarrier-count", format("an arrival of count 0 at shared 0x%x; valid is 1..2^20-1", t.offset));
     if ((i.mods & kMbarNoComplete) && count >= t.bar->pending)
@@ -193,7 +193,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
             expect(t, w.reg<u32>(s[1])[l]);
         else if (i.n_src > 1)
             count = w.reg<u32>(s[1])[l];
-        check_arrival(w, i, t, count);
+        check_arrival(i, t, count);
         if (i.mods & kMbarDrop) t.bar->expected -= std::min(count, t.bar->expected);
         mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, relaxed ? nullptr : &message);
     }

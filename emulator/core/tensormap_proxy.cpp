@@ -141,7 +141,7 @@ Flow replace_field(Warp& w, const Inst& i, u32 mask) {
 Flow acquire(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        Message known{w.clocks.generic, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
+        Message known{w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
         w.map_fences.insert_or_assign(w.reg<u64>(w.ops(i)[0])[l], std::move(known));
     }
     w.clocks.tick();
