@@ -127,7 +127,7 @@ def mn_major(swizzle: int, element: int, rows: int) -> Layout:
 
 
 def instruction(kind: str, m: int, n: int, a: str, b: str, d: str = "f32", **fields: int) -> int:
-    """The 32-bit instruction descriptor; fields are negate_a, negate_b, a_mn, b_mn, saturate, shift, e8m0, id_a, id_b."""
+    """The instruction descriptor; fields are negate_a, negate_b, a_mn, b_mn, saturate, shift, e8m0, id_a, id_b."""
     word = CODES[a] << 7 | CODES[b] << 10 | n >> 3 << 17
     for name, bit in (("negate_a", 13), ("negate_b", 14), ("a_mn", 15), ("b_mn", 16)):
         word |= fields.get(name, 0) << bit
