@@ -1,4 +1,4 @@
-"""The tensor core's operands in NumPy, from the definitions: number formats, canonical layouts, descriptors, data paths."""
+"""The tensor core's operands in NumPy, from the definitions: formats, canonical layouts, descriptors, data paths."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class Layout:
         return image.tobytes()
 
     def descriptor(self, start: int) -> int:
-        word = (start + self.k_offset) >> 4 & 0x3FFF
-        return word | (self.leading >> 4 & 0x3FFF) << 16 | (self.stride >> 4 & 0x3FFF) << 32 | 1 << 46 | self.code << 61
+        fields = ((start + self.k_offset, 0), (self.leading, 16), (self.stride, 32))
+        return sum((x >> 4 & 0x3FFF) << at for x, at in fields) | 1 << 46 | self.code << 61
 
 
 def k_major(swizzle: int, k_offset: int = 0) -> Layout:
@@ -127,7 +127,7 @@ def mn_major(swizzle: int, element: int, rows: int) -> Layout:
 
 
 def instruction(kind: str, m: int, n: int, a: str, b: str, d: str = "f32", **fields: int) -> int:
-    """The 32-bit instruction descriptor; `fields`: negate_a, negate_b, a_mn, b_mn, saturate, shift, e8m0, id_a, id_b."""
+    """The instruction descriptor; fields are negate_a, negate_b, a_mn, b_mn, saturate, shift, e8m0, id_a, id_b."""
     word = CODES[a] << 7 | CODES[b] << 10 | n >> 3 << 17
     for name, bit in (("negate_a", 13), ("negate_b", 14), ("a_mn", 15), ("b_mn", 16)):
         word |= fields.get(name, 0) << bit

@@ -1,7 +1,7 @@
-"""A kernel around a few tcgen05 instructions: shared and tensor memory are filled from images, and tensor memory is read back.
+"""A kernel around a few tcgen05 instructions: fills shared and tensor memory from images, reads tensor memory back.
 
-One CTA of four warps, or a pair of them. Warp 0 allocates all columns; every warp fills its lanes; thread 0 (of the even
-CTA) runs the issue text, commits to an mbarrier that everybody waits on; every warp then stores its lanes.
+One CTA of four warps, or a pair of them. Warp 0 allocates all columns; every warp fills its lanes; thread 0 (of the
+even CTA) runs the issue text, commits to an mbarrier that everybody waits on; every warp then stores its lanes.
 """
 
 from __future__ import annotations

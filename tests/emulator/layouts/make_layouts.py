@@ -3,8 +3,8 @@
     python make_layouts.py CUTLASS_INCLUDE [EXTRA_INCLUDE ...]
 
 needs g++, CuTe's headers (PyPI `nvidia-cutlass`: cutlass_library/source/include), libcu++ and CUDA's headers, and
-`apache-tvm` in the Python that runs it. Each layout is linear in the bits of its two indices, which is checked for every
-element here; the file keeps the images of the bits, and tests rebuild and compare every element.
+`apache-tvm` in the Python that runs it. Each layout is linear in the bits of its two indices, which is checked for
+every element here; the file keeps the images of the bits, and tests rebuild and compare every element.
 """
 
 from __future__ import annotations
