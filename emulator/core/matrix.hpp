@@ -1,6 +1,9 @@
 // What the warp- and warpgroup-level matrix instructions share: element types, modifiers, fragment layouts.
 #pragma once
 
+#include <array>
+#include <bit>
+#include <type_traits>
 #include <utility>
 
 #include "machine.hpp"
@@ -124,11 +127,49 @@ inline bool is_integer(MatrixType t) {
     return t == MatrixType::s8 || t == MatrixType::u8 || t == MatrixType::s4 || t == MatrixType::u4;
 }
 
-float from_half(u16 bits);
+// Branch-free, for loops over lanes: a half's exponent and fraction are scaled into place, so that subnormals
+// normalise.
+inline float from_half(u16 h) {
+    const u32 sign = (h & 0x8000u) << 16, magnitude = (h & 0x7FFFu) << 13;
+    const u32 scaled = std::bit_cast<u32>(std::bit_cast<float>(magnitude) * 0x1p112f);
+    const u32 special = magnitude >= 0x0F800000u ? 0x7F800000u : 0;  // infinity and NaN keep their fraction
+    return std::bit_cast<float>(sign | scaled | special);
+}
 u16 to_half(float x);  // nearest even; NaN becomes 0x7FFF
-// The value of a floating-point element of up to 32 bits, in the low bits of `raw`.
-float decode(MatrixType t, u32 raw);
-i32 decode_integer(MatrixType t, u32 raw);
+
+extern const std::array<float, 256> kE4m3, kE5m2, kE3m2, kE2m3, kE2m1;
+
+template <u32 n>
+using Bits = std::integral_constant<u32, n>;
+
+// Calls f(bits of an element, decoder of an element in the low bits of a word). One instance of f a type keeps the
+// choice out of its loops.
+template <class F>
+void with_float(MatrixType t, F f) {
+    switch (t) {
+        case MatrixType::f16: return f(Bits<16>{}, [](u32 raw) { return from_half(static_cast<u16>(raw)); });
+        case MatrixType::bf16: return f(Bits<16>{}, [](u32 raw) { return std::bit_cast<float>(raw << 16); });
+        // A tf32 operand is a 32-bit container whose 13 low bits are not read.
+        case MatrixType::tf32: return f(Bits<32>{}, [](u32 raw) { return std::bit_cast<float>(raw & 0xFFFFE000u); });
+        case MatrixType::e4m3: return f(Bits<8>{}, [](u32 raw) { return kE4m3[raw & 0xFF]; });
+        case MatrixType::e5m2: return f(Bits<8>{}, [](u32 raw) { return kE5m2[raw & 0xFF]; });
+        case MatrixType::e3m2: return f(Bits<8>{}, [](u32 raw) { return kE3m2[raw & 0xFF]; });
+        case MatrixType::e2m3: return f(Bits<8>{}, [](u32 raw) { return kE2m3[raw & 0xFF]; });
+        case MatrixType::e2m1: return f(Bits<8>{}, [](u32 raw) { return kE2m1[raw & 0xFF]; });
+        default: throw Fault("internal", "not a floating-point element");
+    }
+}
+
+template <class F>
+void with_integer(MatrixType t, F f) {
+    switch (t) {
+        case MatrixType::s8: return f(Bits<8>{}, [](u32 raw) { return i32{static_cast<std::int8_t>(raw)}; });
+        case MatrixType::u8: return f(Bits<8>{}, [](u32 raw) { return static_cast<i32>(raw & 0xFF); });
+        case MatrixType::s4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw << 28) >> 28; });
+        case MatrixType::u4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw & 0xF); });
+        default: throw Fault("internal", "not an integer element");
+    }
+}
 
 }  // namespace element
 

@@ -52,11 +52,8 @@ struct ByteAt {
     u32 row, byte;
 };
 
-// 8 x 16 bytes, untransposed: four consecutive bytes a lane; transposed, b16: two elements of one column.
-ByteAt byte_m8(u32 lane, u32 k, bool transposed) {
-    if (!transposed) return {lane / 4, lane % 4 * 4 + k};
-    return {lane % 4 * 2 + k / 2, lane / 4 * 2 + k % 2};
-}
+// 8 x 8 elements of 16 bits, transposed: two elements of one column. Untransposed, the lanes' words lie in order.
+ByteAt byte_m8_transposed(u32 lane, u32 k) { return {lane % 4 * 2 + k / 2, lane / 4 * 2 + k % 2}; }
 
 // stmatrix .m16n8 .b8: the register matrix has 16 rows (columns in memory). The ISA's figure is an accumulator's
 // fragment; CuTe's SM100_U8x4_STSM_T gives it as numbers.
@@ -81,10 +78,14 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
         if (o[r] < 0) continue;
         u32* d = w.reg<u32>(o[r]);
         const u32 first = wide ? r / 2 * 16 : r * 8;
+        if (!wide && !(i.mods & kMatTrans)) {
+            std::memcpy(d, data[first], kLanes * 4);  // lane l has word l % 4 of row l / 4
+            continue;
+        }
         for (u32 l = 0; l < kLanes; ++l) {
             u8 bytes[4];
             for (u32 k = 0; k < 4; ++k) {
-                const ByteAt p = wide ? byte_m16n16(l, r % 2, k) : byte_m8(l, k, i.mods & kMatTrans);
+                const ByteAt p = wide ? byte_m16n16(l, r % 2, k) : byte_m8_transposed(l, k);
                 bytes[k] = data[first + p.row][p.byte];
             }
             std::memcpy(&d[l], bytes, 4);
@@ -103,11 +104,16 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     row_offsets(w, i, matrices * 8, o[0], i.width_dst, true, offsets);
     for (u32 r = 0; r < matrices; ++r) {
         const u32* s = w.reg<u32>(o[1 + r]);
+        if (!tall && !(i.mods & kMatTrans)) {
+            for (u32 row = 0; row < 8; ++row)
+                std::memcpy(w.cta->shared.data() + offsets[r * 8 + row], s + row * 4, kRowBytes);
+            continue;
+        }
         for (u32 l = 0; l < kLanes; ++l) {
             u8 bytes[4];
             std::memcpy(bytes, &s[l], 4);
             for (u32 k = 0; k < 4; ++k) {
-                const ByteAt p = tall ? byte_m16n8(l, k) : byte_m8(l, k, i.mods & kMatTrans);
+                const ByteAt p = tall ? byte_m16n8(l, k) : byte_m8_transposed(l, k);
                 w.cta->shared[offsets[r * 8 + p.row] + p.byte] = bytes[k];
             }
         }

@@ -25,9 +25,10 @@ Shape shape_of(const Inst& i) {
 }
 
 // f(row or k, column, raw bits) for every element of a fragment of elements of up to 32 bits.
-template <class F>
+template <u32 bits, class F>
 void each_a(Warp& w, const i32* units, const Shape& s, F f) {
-    const u32 bits = element::bits(s.a), per = 32 / bits, registers = s.m * s.k / per / kLanes;
+    constexpr u32 per = 32 / bits;
+    const u32 registers = s.m * s.k / per / kLanes;
     for (u32 r = 0; r < registers; ++r) {
         const u32* raw = w.reg<u32>(units[r]);
         for (u32 l = 0; l < kLanes; ++l) {
@@ -39,9 +40,10 @@ void each_a(Warp& w, const i32* units, const Shape& s, F f) {
     }
 }
 
-template <class F>
+template <u32 bits, class F>
 void each_b(Warp& w, const i32* units, const Shape& s, F f) {
-    const u32 bits = element::bits(s.b), per = 32 / bits, registers = s.k * kN / per / kLanes;
+    constexpr u32 per = 32 / bits;
+    const u32 registers = s.k * kN / per / kLanes;
     for (u32 r = 0; r < registers; ++r) {
         const u32* raw = w.reg<u32>(units[r]);
         for (u32 l = 0; l < kLanes; ++l) {
@@ -73,15 +75,23 @@ Flow mma_float(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
     alignas(32) float a[16][32], b[32][kN], d[16][kN];
-    each_a(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = element::decode(s.a, raw); });
-    each_b(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = element::decode(s.b, raw); });
+    element::with_float(s.a, [&](auto bits, auto decode) {
+        each_a<bits.value>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = decode(raw); });
+    });
+    element::with_float(s.b, [&](auto bits, auto decode) {
+        each_b<bits.value>(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = decode(raw); });
+    });
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         d[row][column] =
             s.c == MatrixType::f16 ? element::from_half(w.reg<u16>(uc[e / 2])[2 * l + e % 2]) : w.reg<float>(uc[e])[l];
     });
-    for (u32 row = 0; row < s.m; ++row)
+    for (u32 row = 0; row < s.m; ++row) {
+        float sum[kN];
+        for (u32 n = 0; n < kN; ++n) sum[n] = d[row][n];
         for (u32 k = 0; k < s.k; ++k)
-            for (u32 n = 0; n < kN; ++n) d[row][n] = __builtin_fmaf(a[row][k], b[k][n], d[row][n]);
+            for (u32 n = 0; n < kN; ++n) sum[n] = __builtin_fmaf(a[row][k], b[k][n], sum[n]);
+        for (u32 n = 0; n < kN; ++n) d[row][n] = sum[n];
+    }
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         if (s.d == MatrixType::f16) {
             if (o[e / 2] >= 0) w.reg<u16>(o[e / 2])[2 * l + e % 2] = element::to_half(d[row][column]);
@@ -103,8 +113,12 @@ Flow mma_integer(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
     i32 a[16][64], b[64][kN];
-    each_a(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = element::decode_integer(s.a, raw); });
-    each_b(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = element::decode_integer(s.b, raw); });
+    element::with_integer(s.a, [&](auto bits, auto decode) {
+        each_a<bits.value>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = decode(raw); });
+    });
+    element::with_integer(s.b, [&](auto bits, auto decode) {
+        each_b<bits.value>(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = decode(raw); });
+    });
     i32 result[4][kLanes];
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         i64 sum = w.reg<i32>(uc[e])[l];
@@ -123,8 +137,8 @@ Flow mma_bits(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
     bool a[16][kMaxK], b[kMaxK][kN];
-    each_a(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = raw & 1; });
-    each_b(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = raw & 1; });
+    each_a<1>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = raw & 1; });
+    each_b<1>(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = raw & 1; });
     const bool both = i.mods & kMmaAnd;
     i32 result[4][kLanes];
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {

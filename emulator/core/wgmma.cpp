@@ -4,18 +4,13 @@
 // order and writes the accumulator registers when each completes. Conflicts in shared memory are checked at the
 // instruction, for each warp against what it has synchronised with: its own 16 rows of A, and all of B. Registers of
 // operations in flight, and registers touched since the last wgmma.fence, are followed a unit at a time.
-//
-// Sums are those of mma.sync (warp_mma.cpp): fused products in f32 in the order of k.
-#include <algorithm>
-#include <limits>
-
 #include "handlers.hpp"
 #include "wgmma_operands.hpp"
 
 namespace ptxm {
 namespace {
 
-constexpr u32 kWarps = 4, kRows = 16;  // of a warpgroup; of a warp's part of D
+constexpr u32 kWarps = kWgmmaWarps, kRows = kWgmmaRows;
 
 Warpgroup& warpgroup_of(Warp& w) {
     Cta& cta = *w.cta;
@@ -42,135 +37,8 @@ WgmmaRegisters& registers_of(Warp& w) {
     return *w.wgmma;
 }
 
-// One operation in the queue of a warpgroup.
-struct Operation {
-    WgmmaShape shape;
-    const i32* units[kWarps];  // operands of the instruction, the same for each warp
-    Warp* warps[kWarps];
-    u64 a = 0, b = 0;
-    bool accumulate = false;
-};
-
-// Operands: D registers, then A (registers or descriptor), B descriptor, scale-d.
-struct Sources {
-    const i32 *d, *a;
-    i32 b, scale;
-    u32 a_count;
-};
-
-Sources sources_of(const i32* o, const WgmmaShape& s) {
-    const u32 nd = s.d_registers(), na = s.a_registers ? 4 : 1;
-    return {o, o + nd, o[nd + na], o[nd + na + 1], na};
-}
-
-constexpr u32 kMaxK = 32, kMaxN = 256;
-
-struct Tiles {
-    float a[kRows * kMaxK], b[kMaxK * kMaxN], d[kRows * kMaxN];
-};
-struct IntegerTiles {
-    i32 a[kRows * kMaxK], b[kMaxK * kMaxN], d[kRows * kMaxN];
-};
-
-template <class T, class Decode>
-void gather_b(const Operation& op, T* b, Decode decode) {
-    const WgmmaShape& s = op.shape;
-    each_wgmma_element(*op.warps[0]->cta, decode_wgmma_descriptor(op.b, "B"), s.b_mn_major, s.b_bytes(), 0, s.n,
-                       [&](u32 n, u32 k, u32 raw) { b[k * kMaxN + n] = decode(s.b, raw); });
-}
-
-template <class T, class Decode>
-void gather_a(const Operation& op, u32 warp, T* a, Decode decode) {
-    const WgmmaShape& s = op.shape;
-    Warp& w = *op.warps[warp];
-    if (!s.a_registers) {
-        each_wgmma_element(*w.cta, decode_wgmma_descriptor(op.a, "A"), s.a_mn_major, s.a_bytes(), warp * kRows, kRows,
-                           [&](u32 m, u32 k, u32 raw) { a[m % kRows * kMaxK + k] = decode(s.a, raw); });
-        return;
-    }
-    const Sources from = sources_of(op.units[warp], s);
-    const u32 bits = element::bits(s.a), per = 32 / bits;
-    for (u32 r = 0; r < 4; ++r) {
-        const u32* raw = w.reg<u32>(from.a[r]);
-        for (u32 l = 0; l < kLanes; ++l) {
-            for (u32 e = 0; e < per; ++e) {
-                const fragment::Position p = fragment::a(kRows, per, l, r, e);
-                a[p.row * kMaxK + p.column] = decode(s.a, raw[l] >> (e * bits));
-            }
-        }
-    }
-}
-
-// f(element, lane, place in a 16 x 256 tile) for a warp's part of D.
-template <class F>
-void each_d(u32 n, F f) {
-    for (u32 e = 0; e < n / 2; ++e) {
-        for (u32 l = 0; l < kLanes; ++l) {
-            const fragment::Position p = fragment::d(l, e);
-            f(e, l, p.row * kMaxN + p.column);
-        }
-    }
-}
-
-void multiply(const WgmmaShape& s, const float* a, const float* b, float* d) {
-    for (u32 row = 0; row < kRows; ++row) {
-        for (u32 k = 0; k < s.k; ++k) {
-            const float x = a[row * kMaxK + k];
-            for (u32 n = 0; n < s.n; ++n) d[row * kMaxN + n] = __builtin_fmaf(x, b[k * kMaxN + n], d[row * kMaxN + n]);
-        }
-    }
-}
-
-void execute_float(const Operation& op) {
-    static thread_local Tiles t;
-    const WgmmaShape& s = op.shape;
-    gather_b(op, t.b, [&](MatrixType type, u32 raw) { return s.b_scale * element::decode(type, raw); });
-    for (u32 warp = 0; warp < kWarps; ++warp) {
-        Warp& w = *op.warps[warp];
-        const i32* d = op.units[warp];
-        gather_a(op, warp, t.a, [&](MatrixType type, u32 raw) { return s.a_scale * element::decode(type, raw); });
-        each_d(s.n, [&](u32 e, u32 l, u32 at) {
-            t.d[at] = !op.accumulate           ? 0.0f
-                      : s.d == MatrixType::f16 ? element::from_half(w.reg<u16>(d[e / 2])[2 * l + e % 2])
-                                               : w.reg<float>(d[e])[l];
-        });
-        multiply(s, t.a, t.b, t.d);
-        each_d(s.n, [&](u32 e, u32 l, u32 at) {
-            if (s.d == MatrixType::f16)
-                w.reg<u16>(d[e / 2])[2 * l + e % 2] = element::to_half(t.d[at]);
-            else
-                w.reg<float>(d[e])[l] = t.d[at];
-        });
-    }
-}
-
-// Sums of 32 products of 8-bit values are exact in 32 bits; only the accumulator can overflow.
-void execute_integer(const Operation& op) {
-    static thread_local IntegerTiles t;
-    const WgmmaShape& s = op.shape;
-    gather_b(op, t.b, element::decode_integer);
-    for (u32 warp = 0; warp < kWarps; ++warp) {
-        Warp& w = *op.warps[warp];
-        gather_a(op, warp, t.a, element::decode_integer);
-        std::fill(std::begin(t.d), std::end(t.d), 0);
-        for (u32 row = 0; row < kRows; ++row)
-            for (u32 k = 0; k < s.k; ++k)
-                for (u32 n = 0; n < s.n; ++n) t.d[row * kMaxN + n] += t.a[row * kMaxK + k] * t.b[k * kMaxN + n];
-        each_d(s.n, [&](u32 e, u32 l, u32 at) {
-            i32& d = w.reg<i32>(op.units[warp][e])[l];
-            const i64 sum = i64{t.d[at]} + (op.accumulate ? d : 0);
-            d = s.saturate ? static_cast<i32>(
-                                 std::clamp<i64>(sum, std::numeric_limits<i32>::min(), std::numeric_limits<i32>::max()))
-                           : static_cast<i32>(static_cast<u64>(sum));
-        });
-    }
-}
-
-void complete(Warpgroup& g, const Operation& op) {
-    if (op.shape.d == MatrixType::s32)
-        execute_integer(op);
-    else
-        execute_float(op);
+void complete(Warpgroup& g, const WgmmaOperation& op) {
+    execute_wgmma(op);
     g.completed += 1;
     for (Warp* w : op.warps) {
         for (Fragment& f : w->fragments) {
@@ -214,7 +82,7 @@ void report_unfenced(Warp& w, const char* what) {
 
 // The order of register accesses (PTX ISA 9.7.15.7.1): a wgmma.fence after those of other instructions; accumulators of
 // one shape may be chained without one.
-void check_registers(Warp& w, const WgmmaShape& s, const Sources& from, bool accumulate) {
+void check_registers(Warp& w, const WgmmaShape& s, const WgmmaSources& from, bool accumulate) {
     WgmmaRegisters& r = *w.wgmma;
     const u32 key = shape_key(s);
     bool unfenced = r.fences == 0, busy = false, unset = false;
@@ -240,7 +108,7 @@ void check_registers(Warp& w, const WgmmaShape& s, const Sources& from, bool acc
     if (busy) report_in_flight(w, "a register of A is the accumulator of an operation in flight");
 }
 
-void mark_registers(Warp& w, const WgmmaShape& s, const Sources& from, u32 clock) {
+void mark_registers(Warp& w, const WgmmaShape& s, const WgmmaSources& from, u32 clock) {
     WgmmaRegisters& r = *w.wgmma;
     if (s.a_registers)
         for (u32 k = 0; k < from.a_count; ++k) r.in_flight[static_cast<u32>(from.a[k])] = {clock, 0};
@@ -248,7 +116,8 @@ void mark_registers(Warp& w, const WgmmaShape& s, const Sources& from, u32 clock
 }
 
 // What a warp checks for itself when it comes to the instruction.
-void check_issue(Warp& w, const Warpgroup& g, const WgmmaShape& s, const Sources& from, u64 a, u64 b, bool accumulate) {
+void check_issue(Warp& w, const Warpgroup& g, const WgmmaShape& s, const WgmmaSources& from, u64 a, u64 b,
+                 bool accumulate) {
     const u32 quarter = w.index % kWarps;
     const Accessor who{g.agent, g.issued + 1, static_cast<u32>(w.pc()), false};
     if (!s.a_registers)
@@ -261,10 +130,10 @@ void check_issue(Warp& w, const Warpgroup& g, const WgmmaShape& s, const Sources
 // The last of the four warps has come: the operation starts.
 void start(Warp& w, Warpgroup& g, const Inst& i, const WgmmaShape& s) {
     Cta& cta = *w.cta;
-    Operation op;
+    WgmmaOperation op;
     op.shape = s;
     const u32 first = w.index / kWarps * kWarps;
-    const Sources from = sources_of(w.ops(i), s);
+    const WgmmaSources from = wgmma_sources(w.ops(i), s);
     for (u32 k = 0; k < kWarps; ++k) {
         Warp& each = cta.warps[first + k];
         op.warps[k] = &each;
@@ -301,7 +170,7 @@ Flow wgmma(Warp& w, const Inst& i, u32 mask) {
         return Flow::next;
     }
     const WgmmaShape s = wgmma_shape(i);
-    const Sources from = sources_of(w.ops(i), s);
+    const WgmmaSources from = wgmma_sources(w.ops(i), s);
     const u64 a = s.a_registers ? 0 : uniform<u64>(w, from.a[0], "the descriptor of A");
     const u64 b = uniform<u64>(w, from.b, "the descriptor of B");
     if (g.arrived && g.pc != w.pc())

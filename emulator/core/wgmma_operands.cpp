@@ -66,10 +66,14 @@ WgmmaShape wgmma_shape(const Inst& i) {
     return s;
 }
 
+WgmmaSources wgmma_sources(const i32* o, const WgmmaShape& s) {
+    const u32 nd = s.d_registers(), na = s.a_registers ? 4 : 1;
+    return {o, o + nd, o[nd + na], o[nd + na + 1], na};
+}
+
 void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
                          const Accessor& who, const char* which) {
-    static thread_local std::bitset<(1u << 19) / kWgmmaChunk> used;
-    used.reset();
+    std::bitset<(1u << 19) / kWgmmaChunk> used;  // 4 KiB of stack: a thread_local would be looked up at each use
     Cta& cta = *w.cta;
     const u32 per = kWgmmaChunk / element_bytes, k_count = kWgmmaKBytes / element_bytes;
     const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;

@@ -34,14 +34,37 @@ struct WgmmaShape {
 
 WgmmaShape wgmma_shape(const Inst& i);
 
+constexpr u32 kWgmmaWarps = 4, kWgmmaRows = 16;  // of a warpgroup; of a warp's part of A and D
+
+// One operation in the queue of a warpgroup.
+struct WgmmaOperation {
+    WgmmaShape shape;
+    const i32* units[kWgmmaWarps];  // operands of the instruction, the same for each warp
+    Warp* warps[kWgmmaWarps];
+    u64 a = 0, b = 0;
+    bool accumulate = false;
+};
+
+// Operands: D registers, then A (registers or descriptor), B descriptor, scale-d.
+struct WgmmaSources {
+    const i32 *d, *a;
+    i32 b, scale;
+    u32 a_count;
+};
+
+WgmmaSources wgmma_sources(const i32* operands, const WgmmaShape& s);
+
+// Multiplies, and writes the accumulator registers of the four warps.
+void execute_wgmma(const WgmmaOperation& op);
+
 // Checks bounds and conflicts of rows [first, first + rows) of an operand, as the warp that reads them.
 void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
                          const Accessor& who, const char* which);
 
 // Calls f(row, k, raw bits) for every element of rows [first, first + rows).
-template <class F>
-void each_wgmma_element(const Cta& cta, const WgmmaDescriptor& d, bool mn_major, u32 bytes, u32 first, u32 rows, F f) {
-    const u32 per = kWgmmaChunk / bytes, k_count = kWgmmaKBytes / bytes;
+template <u32 bytes, class F>
+void each_wgmma_element(const Cta& cta, const WgmmaDescriptor& d, bool mn_major, u32 first, u32 rows, F f) {
+    constexpr u32 per = kWgmmaChunk / bytes, k_count = kWgmmaKBytes / bytes;
     const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;
     for (u32 mn = first; mn < first + rows; mn += mn_step) {
         for (u32 k = 0; k < k_count; k += k_step) {
