@@ -82,9 +82,8 @@ def decode(name: str, bits: int) -> Real:
 def _neighbours(f: Format, x: Fraction) -> tuple[int, Fraction, Fraction]:
     """The field of the largest representable number <= x (unbounded above), that number, and the next."""
     lowest = 1 - f.bias
-    exponent = lowest
-    while Fraction(2) ** (exponent + 1) <= x:
-        exponent += 1
+    exponent = x.numerator.bit_length() - x.denominator.bit_length()  # or one more than floor(log2(x))
+    exponent = max(exponent - (Fraction(2) ** exponent > x), lowest)
     quantum = Fraction(2) ** (exponent - f.mantissa)
     steps = x // quantum
     field = steps if exponent == lowest else ((exponent - lowest) << f.mantissa) + steps
