@@ -4,6 +4,7 @@ TYPES: dict[str, int]
 MODS: dict[str, int]
 PARAM_WINDOW: int
 SHARED_START: int
+CALL_PARAMS: int
 
 class Program:
     def __init__(

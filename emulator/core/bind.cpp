@@ -4,7 +4,8 @@ namespace ptxm {
 
 Handler bind_handler(const InstRecord& r) {
     using Bind = Handler (*)(const InstRecord&);
-    constexpr Bind families[] = {bind_float,    bind_convert, bind_memory, bind_control, bind_barrier,
+    constexpr Bind families[] = {bind_directed, bind_float, bind_half, bind_convert, bind_extra_integer, bind_sync,   bind_warp,
+                                 bind_system,   bind_memory, bind_control, bind_barrier,
                                  bind_mbarrier, bind_tma,     bind_tmem,   bind_tensor,  bind_integer};
     for (Bind bind : families)
         if (Handler h = bind(r)) return h;

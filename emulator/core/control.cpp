@@ -72,7 +72,10 @@ Flow ret(Warp& w, const Inst&, u32 mask) {
     return Flow::stay;
 }
 
-Flow trap(Warp&, const Inst&, u32) { throw Fault("trap", "the kernel executed trap"); }
+Flow trap(Warp&, const Inst& i, u32) {
+    if (i.immediate) throw Fault("indirect-call", "the address called is that of no function with this prototype");
+    throw Fault("trap", "the kernel executed trap");
+}
 Flow nop(Warp&, const Inst&, u32) { return Flow::next; }
 
 Flow clock(Warp& w, const Inst& i, u32 mask) {
@@ -246,6 +249,23 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
 }
 
 }  // namespace
+
+Flow diverge(Warp& w, i32 reconverge, const LaneGroup* groups, u32 count) {
+    Fragment& f = w.fragment();
+    if (count > 1 && reconverge >= 0 && reconverge != f.join_pc) {
+        f.joins.push_back(new_join(w, reconverge, f.mask));
+        refresh_join_pc(w, f);
+    }
+    f.pc = groups[0].pc;
+    f.mask = groups[0].mask;
+    for (u32 k = 1; k < count; ++k) {
+        Fragment other = w.fragment();
+        other.pc = groups[k].pc;
+        other.mask = groups[k].mask;
+        w.fragments.push_back(std::move(other));
+    }
+    return Flow::jump;
+}
 
 // Called where the fragment's pc has come to its innermost join.
 void reach_join(Warp& w) {

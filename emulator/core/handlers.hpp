@@ -8,6 +8,12 @@ namespace ptxm {
 Handler bind_integer(const InstRecord& r);
 Handler bind_float(const InstRecord& r);
 Handler bind_convert(const InstRecord& r);
+Handler bind_directed(const InstRecord& r);
+Handler bind_half(const InstRecord& r);
+Handler bind_extra_integer(const InstRecord& r);
+Handler bind_sync(const InstRecord& r);
+Handler bind_warp(const InstRecord& r);
+Handler bind_system(const InstRecord& r);
 Handler bind_memory(const InstRecord& r);
 Handler bind_control(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);
@@ -15,6 +21,13 @@ Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);
 Handler bind_tmem(const InstRecord& r);
 Handler bind_tensor(const InstRecord& r);
+
+// Sends groups of the current fragment's lanes on to pcs of their own, to meet again at `reconverge`.
+struct LaneGroup {
+    i32 pc;
+    u32 mask;
+};
+Flow diverge(Warp& w, i32 reconverge, const LaneGroup* groups, u32 count);
 
 // Stores the result of a setp, combined with its third source when there is one.
 void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits);

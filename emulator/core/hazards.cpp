@@ -8,6 +8,7 @@ const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }
 
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, bool proxy_async) {
+    if (earlier.strong && who.strong) return true;
     const Cluster& cluster = *w.cta->cluster;
     const AgentInfo& agent = info(cluster, earlier.agent);
     if (earlier.agent == who.agent && agent.kind != AgentKind::bulk_load) return true;
@@ -174,10 +175,12 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     }
 }
 
-void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc) {
+void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc,
+                     Severity severity) {
     if (findings.seen(rule, pc, other_pc)) return;
     Finding f;
     f.rule = std::move(rule);
+    f.severity = severity;
     f.message = std::move(message);
     f.pc = pc;
     f.other_pc = other_pc;

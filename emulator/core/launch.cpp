@@ -48,10 +48,19 @@ u32 special_value(Special s, const Launch& launch, const Program& program, const
         case Special::nclusterid_z: return g[2] / c[2];
         case Special::dynamic_smem_size: return launch.dynamic_shared;
         case Special::total_smem_size: return program.shared_static + launch.dynamic_shared;
-        case Special::smid: return 0;
+        case Special::smid: return cta.linear % 148;
         case Special::nsmid: return 148;
         case Special::gridid: return 1;
         case Special::warp_size: return kLanes;
+        // What the driver reports for sm_100: the first kilobyte of shared memory is the system's.
+        case Special::aggr_smem_size: return kSharedStart + program.shared_static + launch.dynamic_shared;
+        case Special::is_explicit_cluster: return c[0] * c[1] * c[2] > 1 ? ~0u : 0;
+        case Special::reserved_smem_offset_begin:
+        case Special::reserved_smem_offset_0:
+        case Special::reserved_smem_offset_1:
+        case Special::zero: return 0;
+        case Special::reserved_smem_offset_end:
+        case Special::reserved_smem_offset_cap: return kSharedStart;
     }
     return 0;
 }
@@ -142,6 +151,7 @@ void Machine::run(const Program& p, const Launch& l) {
     running = nullptr;
     random.seed(seed);
     global.begin_launch();
+    sync.clear();
     const auto start = std::chrono::steady_clock::now();
     std::unique_ptr<Cluster> cluster;
     try {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "memory.hpp"
+#include "sync_table.hpp"
 
 namespace ptxm {
 
@@ -53,6 +54,7 @@ struct Warp {
     std::vector<u8> local;         // 32 x local_bytes
     WarpClocks clocks;
     bool spun = false;  // the slice ended in a failed poll
+    WarpFences fences;
     struct LaneBulk {
         u32 issued = 0;
         u32 open = 0;
@@ -131,6 +133,7 @@ struct Cluster {
     std::unordered_map<u64, AgentId> bulk_agents;
     u32 live_warps = 0;
     u64 now = 0;
+    SyncTable sync;    // of locations in shared memory
     u64 progress = 0;  // instruction count at the last event that was not polling
     AgentId new_agent(AgentInfo info) {
         agents.push_back(info);
@@ -159,6 +162,7 @@ struct Machine {
     Machine& operator=(const Machine&) = delete;
 
     GlobalMemory global;
+    SyncTable sync;
     Findings findings;
     Stats stats;
     Schedule schedule = Schedule::realistic;
@@ -175,7 +179,8 @@ struct Machine {
     // Runs one grid to its end. Hazards and faults become findings; nothing is thrown for what a kernel does.
     void run(const Program& program, const Launch& launch);
 
-    void report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1);
+    void report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1,
+                Severity severity = Severity::error);
     // For rules that released kernels break: an error under the strict profile, nothing under the lenient one.
     void report_strict(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1) {
         if (profile == Profile::strict) report(warp, std::move(rule), std::move(message), pc, other_pc);

@@ -5,7 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "machine.hpp"
+#include "access.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;
@@ -103,16 +103,21 @@ NB_MODULE(_core, module) {
     nb::dict ops, specials, types;
 #define PTXM_NAME(name) add_name(ops, #name, Op::name);
     PTXM_OPS(PTXM_NAME)
+    PTXM_SCALAR_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
+    PTXM_MORE_SPECIALS(PTXM_NAME)
 #undef PTXM_NAME
     const std::pair<const char*, Ty> type_names[] = {
         {"none", Ty::none},     {"b8", Ty::b8},      {"u8", Ty::u8_},    {"s8", Ty::s8},     {"b16", Ty::b16},
         {"u16", Ty::u16_},      {"s16", Ty::s16},    {"f16", Ty::f16},   {"bf16", Ty::bf16}, {"b32", Ty::b32},
         {"u32", Ty::u32_},      {"s32", Ty::s32},    {"f32", Ty::f32},   {"b64", Ty::b64},   {"u64", Ty::u64_},
         {"s64", Ty::s64},       {"f64", Ty::f64},    {"b128", Ty::b128}, {"pred", Ty::pred}, {"f16x2", Ty::f16x2},
-        {"bf16x2", Ty::bf16x2}, {"f32x2", Ty::f32x2}};
+        {"bf16x2", Ty::bf16x2}, {"f32x2", Ty::f32x2},
+        {"tf32", Ty::tf32},     {"e4m3x2", Ty::e4m3x2}, {"e5m2x2", Ty::e5m2x2}, {"e2m1x2", Ty::e2m1x2},
+        {"e2m3x2", Ty::e2m3x2}, {"e3m2x2", Ty::e3m2x2}, {"ue8m0x2", Ty::ue8m0x2},
+        {"u16x2", Ty::u16x2},   {"s16x2", Ty::s16x2}};
     for (const auto& [name, ty] : type_names) types[name] = static_cast<u32>(ty);
     nb::dict mods;
     const std::pair<const char*, u32> mod_names[] = {{"rn", kRn},
@@ -138,7 +143,17 @@ NB_MODULE(_core, module) {
                                                      {"vote_shift", kVoteShift},
                                                      {"tma_dim_shift", kTmaDimShift},
                                                      {"tc_a_tmem", kTcATmem},
-                                                     {"tc_shape_shift", kTcShapeShift}};
+                                                     {"tc_shape_shift", kTcShapeShift},
+                                                     {"rna", kRna},
+                                                     {"satfinite", kSatfinite},
+                                                     {"xorsign_abs", kXorsignAbs},
+                                                     {"abs", kAbs},
+                                                     {"carry_in", kCarryIn},
+                                                     {"carry_out", kCarryOut},
+                                                     {"acquire", kAcquire},
+                                                     {"release", kRelease},
+                                                     {"cta_scope", kCtaScope},
+                                                     {"atom_shift", kAtomShift}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
@@ -146,6 +161,7 @@ NB_MODULE(_core, module) {
     module.attr("TYPES") = types;
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
+    module.attr("CALL_PARAMS") = kCallParams;
 
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),

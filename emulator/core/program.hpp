@@ -44,7 +44,16 @@ enum class Ty : u8 {
     pred,
     f16x2,
     bf16x2,
-    f32x2
+    f32x2,
+    tf32,
+    e4m3x2,
+    e5m2x2,
+    e2m1x2,
+    e2m3x2,
+    e3m2x2,
+    ue8m0x2,
+    u16x2,
+    s16x2
 };
 
 // One row an operation of the machine; the decoder picks it, the core binds it to a handler.
@@ -60,9 +69,15 @@ enum class Ty : u8 {
                                 X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before)  \
                                     X(tc_fence_after)
 
+#define PTXM_SCALAR_OPS(X)                                                                                           \
+    X(copysign) X(testp) X(fns) X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) \
+    X(carry_sub) X(carry_mad_lo) X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos)       \
+    X(cvt_int_pack) X(ld_sync) X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux)           \
+    X(match_any) X(match_all) X(isspacep)
+
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
-    PTXM_OPS(PTXM_ENUM)
+    PTXM_OPS(PTXM_ENUM) PTXM_SCALAR_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 
@@ -95,7 +110,19 @@ enum Mods : u32 {
     kTmaDimShift = 8,
     kTcATmem = 1u << 9,
     kTcShapeShift = 16,
+    kRna = 1u << 7,         // cvt: to nearest, ties away from zero
+    kSatfinite = 1u << 8,   // cvt
+    kXorsignAbs = 1u << 8,  // min, max
+    kAbs = 1u << 9,         // three-input min, max
+    kCarryIn = 1u << 8,
+    kCarryOut = 1u << 9,
+    kAcquire = 1u << 11,  // ld, st, atom, above the state space
+    kRelease = 1u << 12,
+    kCtaScope = 1u << 13,
+    kAtomShift = 16,
 };
+
+enum class Atom : u8 { add, and_, or_, xor_, min, max, inc, dec, exch, cas };
 
 enum class Space : u8 { generic, global, shared, shared_cluster, local, param, constant };
 enum class Cmp : u8 { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
@@ -154,9 +181,14 @@ static_assert(sizeof(ConstRecord) == 16);
                     X(clusterid_y) X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size) \
                         X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
 
+// is_explicit_cluster is a predicate: a value of all ones or zero in each lane is one.
+#define PTXM_MORE_SPECIALS(X)                                                                                          \
+    X(aggr_smem_size) X(is_explicit_cluster) X(reserved_smem_offset_begin) X(reserved_smem_offset_end)                 \
+        X(reserved_smem_offset_cap) X(reserved_smem_offset_0) X(reserved_smem_offset_1) X(zero)
+
 enum class Special : u8 {
 #define PTXM_ENUM(name) name,
-    PTXM_SPECIALS(PTXM_ENUM)
+    PTXM_SPECIALS(PTXM_ENUM) PTXM_MORE_SPECIALS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 

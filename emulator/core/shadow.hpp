@@ -18,6 +18,7 @@ struct Access {
     u32 pc = 0;
     AgentId agent = 0;
     u8 bytes = 0xF;  // within a word, for accesses narrower than one
+    bool strong = false;  // atomic, volatile or with memory-ordering semantics: two such never race
 };
 
 struct Cell {
@@ -39,6 +40,7 @@ struct Accessor {
     u32 clock;
     u32 pc;
     bool write;
+    bool strong = false;
 };
 
 // Policy: bool ordered(const Access& earlier, bool earlier_was_write) for the accessor at hand.
@@ -55,27 +57,28 @@ void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitiali
             if ((cell.reads[i].bytes & bytes) && !ordered(cell.reads[i], false))
                 report(Conflict{&cell.reads[i], false, false});
         cell.write = Access{who.clock, who.pc, who.agent,
-                            static_cast<u8>(cell.write.agent == who.agent ? cell.write.bytes | bytes : bytes)};
+                            static_cast<u8>(cell.write.agent == who.agent ? cell.write.bytes | bytes : bytes), who.strong};
         cell.n_reads = 0;
         return;
     }
     for (u32 i = 0; i < cell.n_reads; ++i) {
         if (cell.reads[i].agent == who.agent) {
-            cell.reads[i] = Access{who.clock, who.pc, who.agent, static_cast<u8>(cell.reads[i].bytes | bytes)};
+            cell.reads[i] = Access{who.clock, who.pc, who.agent, static_cast<u8>(cell.reads[i].bytes | bytes),
+                                   who.strong && cell.reads[i].strong};
             return;
         }
     }
     // A reader that is ordered before this one can be forgotten: whoever is ordered after this read is after that one.
     for (u32 i = 0; i < cell.n_reads; ++i) {
         if (ordered(cell.reads[i], false)) {
-            cell.reads[i] = Access{who.clock, who.pc, who.agent, bytes};
+            cell.reads[i] = Access{who.clock, who.pc, who.agent, bytes, who.strong};
             return;
         }
     }
     if (cell.n_reads < Cell::kReaders)
-        cell.reads[cell.n_reads++] = Access{who.clock, who.pc, who.agent, bytes};
+        cell.reads[cell.n_reads++] = Access{who.clock, who.pc, who.agent, bytes, who.strong};
     else
-        cell.reads[who.pc % Cell::kReaders] = Access{who.clock, who.pc, who.agent, bytes};
+        cell.reads[who.pc % Cell::kReaders] = Access{who.clock, who.pc, who.agent, bytes, who.strong};
 }
 
 class LinearShadow {

@@ -63,16 +63,17 @@ def fence(b: Builder, m: Modifiers) -> None:
         m.done()
         b.emit("fence_mbarrier_init")
         return
-    m.choose({"sc": 0, "acq_rel": 1, "acquire": 2, "release": 3})
+    both = MODS["acquire"] | MODS["release"]
+    mods = m.choose({"sc": both, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
     m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
     m.done()
-    b.emit("fence")
+    b.emit("fence_acq_rel", mods=mods)
 
 
 def membar(b: Builder, m: Modifiers) -> None:
     m.choose({"cta": 0, "gl": 1, "sys": 2})
     m.done()
-    b.emit("fence")
+    b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"])
 
 
 _SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shared::cluster"}
