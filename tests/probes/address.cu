@@ -36,7 +36,6 @@ extern "C" __global__ void aligned_after_static(uint32_t* out) {
 extern "C" __global__ void sizes(uint32_t* out) {
     asm volatile("mov.u32 %0, %%dynamic_smem_size;" : "=r"(out[0]));
     asm volatile("mov.u32 %0, %%total_smem_size;" : "=r"(out[1]));
-    asm volatile("mov.u32 %0, %%warpid;" : "=r"(out[2]));
     asm volatile("mov.u32 %0, %%laneid;" : "=r"(out[3]));
     asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(out[4]));
     asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(out[5]));

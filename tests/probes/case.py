@@ -59,7 +59,8 @@ class Case:
     shared: int = 0
     cluster: Dim3 = (1, 1, 1)
     reference: Callable[[Array], Array] | None = None  # of an approx probe: float64 of float32
-    bound: float = 0.0  # ulp
+    bound: float = 0.0  # ulp; without a reference, of the format `nan` between GPU and emulator
+    floor: float = 0.0  # errors of results smaller than this are measured in ulp of it
     dense: tuple[Arg, ...] = field(default=())  # arguments of a denser run, compared but not checked in
 
 

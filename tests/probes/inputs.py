@@ -15,7 +15,8 @@ _F32 += [0.001953125, 0.0009765625, 0.015625, 0.017578125, 1.52587890625e-05, 7.
 
 
 def _f32_edges() -> NDArray[np.uint32]:
-    values = np.array(_F32, np.float32).view(np.uint32)
+    with np.errstate(over="ignore"):
+        values = np.array(_F32, np.float32).view(np.uint32)
     nans = np.array([0x7FC00000, 0x7F800001, 0x7FC12345], np.uint32)
     # Around the ties of bf16, tf32, f16 and fp8: half of the last bit kept, with both parities, and neighbours.
     ties = [0x3F800000 | k << s | 1 << (s - 1) for s in (13, 16, 20, 21) for k in (0, 1)]
@@ -25,7 +26,9 @@ def _f32_edges() -> NDArray[np.uint32]:
 
 
 F32 = _f32_edges()
-F32_FEW = np.concatenate([F32[: len(F32) // 2 : 2], F32[len(F32) // 2 :: 3]])
+# Products of these, and the smallest normal itself, lie just below and at 2^-126: where .ftz must decide.
+NEAR_TINY = np.array([0x3F7FFFFE, 0x3F7FFFFF, 0x3F800000, 0x00800000, 0x00800001, 0x80800000, 0x80800001], np.uint32)
+F32_FEW = np.concatenate([NEAR_TINY, F32[: len(F32) // 2 : 2], F32[len(F32) // 2 :: 3]])
 S32 = np.array(
     [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 0x00FFFFFF]
     + [0x01000000, 0x01000001, 0x7FFFFFBF, 0x7FFFFFC0, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0x55555555]
@@ -33,10 +36,13 @@ S32 = np.array(
     np.uint32,
 )
 SHIFTS = np.array([0, 1, 5, 15, 16, 17, 31, 32, 33, 40, 63, 64, 65, 127, 128, 255, 256, 257, 288, 0x80000000, 0xFFFFFFFF], np.uint32)
+BYTES = np.array([0, 1, 5, 15, 16, 31, 32, 33, 40, 63, 64, 65, 127, 128, 255], np.uint32)  # what bfe, bfi, fns define
 S64 = np.concatenate([S32.astype(np.uint64), S32.astype(np.uint64) << np.uint64(32), ~S32.astype(np.uint64)])
+with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+    _WIDENED = F32.view(np.float32).astype(np.float64).view(np.uint64)
 F64 = np.concatenate(
     [
-        F32.view(np.float32).astype(np.float64).view(np.uint64),
+        _WIDENED,
         np.array([1, 0x000FFFFFFFFFFFFF, 0x0010000000000000, 0x7FEFFFFFFFFFFFFF, 0x7FF0000000000001], np.uint64),
         np.array([0x3FF0000010000000, 0x3FF0000030000000, 0x3FF0000010000001, 0x380FFFFFE0000000], np.uint64),
     ]
@@ -47,7 +53,7 @@ F16 = np.concatenate([_H, _H | np.uint16(0x8000)])
 BF16 = np.concatenate([_B, _B | np.uint16(0x8000)])
 
 EDGES: dict[str, Array] = {
-    "f32": F32, "s32": S32, "shift": SHIFTS, "s64": S64, "f64": F64, "f16": F16, "bf16": BF16,
+    "f32": F32, "s32": S32, "shift": SHIFTS, "byte": BYTES, "five": np.arange(32, dtype=np.uint32), "few": np.array([0, 1, 2, 3, 31, 32, 0xFFFFFFFF, 0xFFFFFFFE], np.uint32), "s64": S64, "f64": F64, "f16": F16, "bf16": BF16,
     "f16x2": (F16.astype(np.uint32) | np.roll(F16, 7).astype(np.uint32) << 16),
     "bf16x2": (BF16.astype(np.uint32) | np.roll(BF16, 7).astype(np.uint32) << 16),
     "b16": S32.astype(np.uint16), "e8x2": np.zeros(0, np.uint16), "member": np.array([0xFFFFFFFF], np.uint32),
@@ -58,8 +64,10 @@ FEW: dict[str, Array] = {**EDGES, "f32": F32_FEW, "f64": F64[::3], "s64": S64[::
 def random_bits(kind: str, n: int, salt: int) -> Array:
     """Hashed patterns; half of the f32 have a moderate exponent, where roundings differ and results do not overflow."""
     dtype = EDGES[kind].dtype
-    if kind == "shift":
-        return hashed32(n, salt) % np.uint32(80)
+    if kind in ("shift", "byte", "five"):
+        return hashed32(n, salt) % np.uint32(32 if kind == "five" else 80)
+    if kind == "few":
+        return hashed32(n, salt) % np.uint32(41) - np.uint32(20)
     if kind == "member":
         return np.full(n, 0xFFFFFFFF, np.uint32)
     if kind == "e8x2":

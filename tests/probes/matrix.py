@@ -119,7 +119,7 @@ def _wgmma() -> Iterator[Case]:
             k_major = [descriptor(128, 256, swizzle), descriptor(1024, 128, swizzle)]
         else:
             k_major = [descriptor(16, atom, swizzle), descriptor(16, 2 * atom, swizzle)]
-        mn_major = [descriptor(2048, atom, swizzle), descriptor(atom, 4096, swizzle)]
+        mn_major = [descriptor(2048, atom, swizzle), descriptor(atom, 2048, swizzle)]
         both = {"k": k_major, "m": mn_major, "n": mn_major}
         for entry in ("kk", "mk", "kn", "mn"):
             for i, (a, b) in enumerate(zip(both[entry[0]], both[entry[1]], strict=True)):
