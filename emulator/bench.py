@@ -49,7 +49,8 @@ _LOOPS = {
     "fma.rn.f32": "fma.rn.f32 %f1, %f1, %f2, %f3;\n" * 16,
     "ex2.approx.ftz.f32": "ex2.approx.ftz.f32 %f4, %f2;\n" * 16,
     "max.f32": "max.f32 %f1, %f1, %f2;\n" * 16,
-    "integer mix": "add.s32 %r6, %r1, %r2;\nshl.b32 %r7, %r6, 3;\nxor.b32 %r8, %r7, %r1;\nmul.lo.s32 %r9, %r8, %r6;\n" * 4,
+    "integer mix": "add.s32 %r6, %r1, %r2;\nshl.b32 %r7, %r6, 3;\nxor.b32 %r8, %r7, %r1;\nmul.lo.s32 %r9, %r8, %r6;\n"
+    * 4,
     "setp + selp": "setp.lt.f32 %p2, %f1, %f3;\nselp.f32 %f5, %f1, %f3, %p2;\n" * 8,
     "ld.shared.v4 + st.shared.v4": (
         "ld.shared.v4.f32 {%f6, %f7, %f8, %f9}, [%r5];\nst.shared.v4.f32 [%r5], {%f9, %f8, %f7, %f6};\n" * 8

@@ -50,6 +50,9 @@ class Entry:
     param_bytes: int
     max_threads: int | None  # .maxntid, or the product of .reqntid
     required_block: Dim3 | None  # .reqntid
+    required_cluster: Dim3 | None = None  # .reqnctapercluster
+    explicit_cluster: bool = False  # .explicitcluster: a launch has to give cluster dimensions
+    max_cluster: int | None = None  # .maxclusterrank
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +77,28 @@ class Module:
 def _entry(function: Function) -> Entry:
     offsets, total = parameter_layout(function)
     params = tuple(Param(p.name, p.nbytes, p.align, offsets[p.name]) for p in function.params)
-    required = function.directives.get("reqntid")
-    limit = required or function.directives.get("maxntid")
+    directives = function.directives
+    required = directives.get("reqntid")
+    limit = required or directives.get("maxntid")
     threads = int(np.prod([int(x) for x in limit])) if limit else None
-    block = None
-    if required:
-        x, y, z = (*(int(n) for n in required), 1, 1)[:3]
-        block = (x, y, z)
-    return Entry(function.name, params, total, threads, block)
+    block = _three(required) if required else None
+    cluster = directives.get("reqnctapercluster")
+    most = directives.get("maxclusterrank")
+    return Entry(
+        function.name,
+        params,
+        total,
+        threads,
+        block,
+        _three(cluster) if cluster else None,
+        "explicitcluster" in directives,
+        int(most[0]) if most else None,
+    )
+
+
+def _three(values: Sequence[object]) -> Dim3:
+    x, y, z = (*(int(str(n)) for n in values), 1, 1)[:3]
+    return (x, y, z)
 
 
 def load_ptx(source: str | Path) -> Module:
@@ -144,9 +161,9 @@ class Device:
         block: Dim3,
         args: Sequence[bytes | int | float],
         shared_bytes: int = 0,
-        cluster: Dim3 = (1, 1, 1),
+        cluster: Dim3 | None = None,
     ) -> Report:
-        """Runs a grid to its end.
+        """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
         `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError
         for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
@@ -156,8 +173,9 @@ class Device:
         if info is None:
             raise LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
         decoded = self._decode(module, entry)
-        _check_launch(info, decoded, grid, block, shared_bytes, cluster)
-        raw = self._machine.run(decoded.program, grid, block, cluster, shared_bytes, _pack_args(info, args))
+        _check_launch(info, decoded, grid, block, shared_bytes)
+        dims = _cluster_dims(info, grid, cluster)
+        raw = self._machine.run(decoded.program, grid, block, dims, shared_bytes, _pack_args(info, args))
         return Report(findings_of(decoded.sources, raw), dict(self._machine.stats))
 
     def _decode(self, module: Module, entry: str) -> Decoded:
@@ -186,7 +204,29 @@ class Device:
         return address
 
 
-def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3) -> None:
+_MAX_CLUSTER = 16  # more than 8 is non-portable, which a launch on this device opts into
+
+
+def _cluster_dims(info: Entry, grid: Dim3, cluster: Dim3 | None) -> Dim3:
+    """The cluster dimensions of a launch, after the driver's checks."""
+    required = info.required_cluster
+    if cluster is None and required is None and info.explicit_cluster:
+        raise LaunchError(f"{info.name} is declared .explicitcluster: the launch has to give cluster dimensions")
+    dims = cluster or required or (1, 1, 1)
+    if required and dims != required:
+        raise LaunchError(f"cluster is {dims}; {info.name} requires {required}")
+    size = dims[0] * dims[1] * dims[2]
+    if min(dims) < 1 or size > _MAX_CLUSTER:
+        raise LaunchError(f"cluster is {dims}; 1..{_MAX_CLUSTER} CTAs are allowed")
+    if info.max_cluster is not None and size > info.max_cluster:
+        raise LaunchError(f"cluster of {size} CTAs; {info.name} allows {info.max_cluster}")
+    for axis, n, c in zip("xyz", grid, dims, strict=True):
+        if n % c:
+            raise LaunchError(f"grid.{axis} is {n}, no multiple of the cluster's {c}")
+    return dims
+
+
+def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
     for name, value, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
         for axis, n, limit in zip("xyz", value, limits, strict=True):
             if not 1 <= n <= limit:
@@ -197,8 +237,6 @@ def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared
         raise LaunchError(f"{threads} threads a CTA; {info.name} allows {min(limit, 1024)}")
     if info.required_block and tuple(block) != info.required_block:
         raise LaunchError(f"block is {block}; {info.name} requires {info.required_block}")
-    if cluster != (1, 1, 1):
-        raise LaunchError("clusters are not modelled")
     if shared_bytes < 0 or decoded.shared_static + shared_bytes > MAX_SHARED_BYTES:
         asked = f"{decoded.shared_static} static and {shared_bytes} dynamic bytes"
         raise LaunchError(f"{asked} of shared memory; a CTA has {MAX_SHARED_BYTES}")

@@ -6,13 +6,36 @@ namespace {
 
 const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }
 
+AgentKind kind_of(const Warp& w, const Access& earlier, const Accessor& who) {
+    return earlier.cluster == who.cluster ? info(*w.cta->cluster, earlier.agent).kind
+                                          : static_cast<AgentKind>(earlier.kind);
+}
+
+// What this warp knows of an agent of another cluster.
+u32 foreign_clock(const Warp& w, const Access& earlier, bool async) {
+    const ForeignClocks::View* view = w.clocks.foreign.find(earlier.cluster);
+    if (!view) return 0;
+    return (async ? view->async : view->generic).get(earlier.agent);
+}
+
+u32 known_clock(const Warp& w, const Access& earlier, const Accessor& who) {
+    return earlier.cluster == who.cluster ? w.clocks.generic.get(earlier.agent) : foreign_clock(w, earlier, false);
+}
+
+std::string describe_earlier(const Warp& w, const Access& earlier, const Accessor& who) {
+    if (earlier.cluster == who.cluster) return describe_agent(*w.cta->cluster, earlier.agent);
+    return is_generic(static_cast<AgentKind>(earlier.kind)) ? "a warp of another cluster or CTA"
+                                                            : "a bulk copy of another cluster or CTA";
+}
+
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, bool proxy_async) {
     if (earlier.strong && who.strong) return true;
-    const Cluster& cluster = *w.cta->cluster;
-    const AgentInfo& agent = info(cluster, earlier.agent);
-    if (earlier.agent == who.agent && agent.kind != AgentKind::bulk_load) return true;
-    const bool needs_proxy_fence = proxy_async && earlier_was_write && is_generic(agent.kind);
+    const AgentKind kind = kind_of(w, earlier, who);
+    const bool needs_proxy_fence = proxy_async && earlier_was_write && is_generic(kind);
+    if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
+    const bool unordered_within = kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
+    if (earlier.agent == who.agent && !unordered_within) return true;
     const VectorClock& view = needs_proxy_fence ? w.clocks.async : w.clocks.generic;
     return view.get(earlier.agent) >= earlier.clock;
 }
@@ -38,23 +61,35 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool pro
     if (c.uninitialised)
         return {"uninitialised-shared", format("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
     const Access& e = *c.earlier;
-    const AgentInfo& agent = info(cluster, e.agent);
-    const std::string them = describe_agent(cluster, e.agent);
+    const AgentKind kind = kind_of(w, e, who);
+    const std::string them = describe_earlier(w, e, who);
     const char* mine = who.write ? "writes" : "reads";
     if (linear_ordered(w, e, c.earlier_was_write, who, proxy_async))
         return {
             "mma-missing-fence-after",
             format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
                    me.c_str(), mine, place.c_str(), them.c_str())};
-    if (proxy_async && c.earlier_was_write && is_generic(agent.kind) && w.clocks.generic.get(e.agent) >= e.clock)
+    if (proxy_async && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
         return {"missing-proxy-fence",
                 format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async in between",
                        me.c_str(), mine, place.c_str(), them.c_str())};
-    if (agent.kind == AgentKind::bulk_load && c.earlier_was_write)
+    if (is_bulk_store(kind))
+        return {"bulk-store-in-flight",
+                format("%s %s %s while %s may still %s it: no cp.async.bulk.wait_group%s by its thread in between",
+                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read",
+                       c.earlier_was_write ? "" : "{.read}")};
+    if (kind == AgentKind::bulk_load && c.earlier_was_write)
         return {"bulk-copy-in-flight",
                 format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between",
                        me.c_str(), mine, place.c_str(), them.c_str())};
-    if (agent.kind == AgentKind::tensor)
+    if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
+        return {"cp-async-in-flight",
+                format("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
+                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+    if (kind == AgentKind::warpgroup)
+        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no wgmma.wait_group in between",
+                                              me.c_str(), mine, place.c_str(), them.c_str())};
+    if (kind == AgentKind::tensor)
         return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between",
                                               me.c_str(), mine, place.c_str(), them.c_str())};
     return {"race", format("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(),
@@ -120,13 +155,18 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
         case AgentKind::tmem_st: return format("a tcgen05.st of warp %u", a.warp);
         case AgentKind::tensor: return format("the tensor core (issued by warp %u)", a.warp);
         case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
-        case AgentKind::bulk_store: return format("a bulk store of warp %u", a.warp);
+        case AgentKind::bulk_store:
+        case AgentKind::bulk_store_read: return format("a bulk store of warp %u", a.warp);
+        case AgentKind::cp_async: return format("a cp.async of warp %u", a.warp);
+        case AgentKind::warpgroup: return format("wgmma of the warpgroup of warps %u-%u", a.warp, a.warp + 3u);
     }
     return "?";
 }
 
 void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
+    if (&target != w.cta || info(*target.cluster, who.agent).kind == AgentKind::bulk_load)
+        note_outside_access(target, who.agent, who.clock, who.pc);
     const bool strict = machine_of(w).profile == Profile::strict;
     target.shared_shadow->touch(
         offset, size, who, true,
@@ -138,8 +178,11 @@ void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& wh
         });
 }
 
-void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async) {
+void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& accessor, bool proxy_async) {
     if (!machine_of(w).checks) return;
+    Accessor who = accessor;
+    who.cluster = w.cta->cluster->number;
+    who.kind = info(*w.cta->cluster, who.agent).kind;
     if (!a.shadow) a.shadow = std::make_unique<LinearShadow>(a.size);
     a.shadow->touch(
         address - a.base, size, who, false,

@@ -37,6 +37,7 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     bar.completed = std::move(bar.arriving);
     bar.arriving = Message{};
     if (bar.has_agent) {
+        if (bar.completed.cluster == kNoCluster) bar.completed.cluster = cta.cluster->number;
         bar.completed.generic.raise(bar.agent, bar.phase);
         bar.completed.async.raise(bar.agent, bar.phase);
     }
@@ -49,7 +50,8 @@ struct Target {
     Mbarrier* bar;
 };
 
-Target target_of(Warp& w, u64 address, const char* what) {
+// `clock` is that of the access, when the warp has released since: 0 for now.
+Target target_of(Warp& w, u64 address, const char* what, u32 clock = 0) {
     if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, what);
     if (ref.offset % 8)
@@ -58,7 +60,27 @@ Target target_of(Warp& w, u64 address, const char* what) {
     if (it == ref.cta->mbarriers.end())
         throw Fault("mbarrier-uninitialised",
                     format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
+    if (ref.cta != w.cta) note_outside_access(*ref.cta, w.clocks.self, clock ? clock : w.clocks.epoch(), static_cast<u32>(w.pc()));
     return {ref.cta, ref.offset, &it->second};
+}
+
+// Of the instructions that have no .shared::cluster form.
+void check_local(Warp& w, const Cta* target, const char* what) {
+    if (target != w.cta)
+        throw Fault("mbarrier-remote",
+                    format("%s on an mbarrier of CTA rank %u; only arrive, expect_tx and complete_tx reach other CTAs",
+                           what, target->rank));
+}
+
+// The state token: the phase, and the arrivals that were pending.
+u64 state_token(const Mbarrier& bar) { return u64{bar.pending} << 32 | bar.phase; }
+u32 token_phase(u64 state) { return static_cast<u32>(state); }
+
+void expect(const Target& t, u32 bytes) {
+    t.bar->tx += bytes;
+    if (bytes > kMaxTx || t.bar->tx > kMaxTx)
+        throw Fault("mbarrier-tx-range",
+                    format("the tx-count of the mbarrier at shared 0x%x exceeds 2^20-1", t.offset));
 }
 
 u64 lane_address(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
@@ -73,6 +95,7 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         u64 address = lane_address(w, o[0], i.width_src, l, i.immediate);
         if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
         const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "mbarrier.init");
+        check_local(w, ref.cta, "mbarrier.init");
         if (ref.offset % 8)
             throw Fault("misaligned",
                         format("mbarrier.init at shared 0x%x: an mbarrier is 8-byte aligned", ref.offset));
@@ -86,7 +109,7 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         Mbarrier bar;
         bar.expected = bar.pending = count;
         bar.init_pc = w.pc();
-        bar.init = Access{w.clocks.epoch(), static_cast<u32>(w.pc()), w.clocks.self, 0xF};
+        bar.init = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access(0xF);
         ref.cta->mbarriers.emplace(ref.offset, std::move(bar));
     }
     return Flow::next;
@@ -97,6 +120,7 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         Target t = target_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.inval");
+        check_local(w, t.cta, "mbarrier.inval");
         check_mbarrier_visible(w, *t.bar, false);
         if (t.bar->in_flight)
             machine_of(w).report(&w, "mbarrier-inval-in-flight",
@@ -107,26 +131,42 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
-// Operands: [state], address, [tx bytes | count]. Every active lane arrives.
+void check_arrival(Warp& w, const Inst& i, const Target& t, u32 count) {
+    if (count == 0)
+        throw Fault("mbarrier-count", format("an arrival of count 0 at shared 0x%x; valid is 1..2^20-1", t.offset));
+    if ((i.mods & kMbarNoComplete) && count >= t.bar->pending)
+        throw Fault("mbarrier-no-complete",
+                    format("%u arrivals with .noComplete complete the phase of the mbarrier at shared 0x%x, which "
+                           "expects %u",
+                           count, t.offset, t.bar->pending));
+}
+
+// Operands: [state], address, [tx bytes | count]. Every active lane arrives. arrive_drop also lowers the count of later
+// phases (PTX ISA 9.7.13.15.14).
 Flow arrive(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const i32* s = o + i.n_dst;
     const bool relaxed = i.mods & kMbarRelaxed;
+    const u32 clock = w.clocks.epoch();
     const Message message = relaxed ? Message{} : w.clocks.release();
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        Target t = target_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive");
+        Target t = target_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive", clock);
         check_mbarrier_visible(w, *t.bar, false);
-        if (i.n_dst && o[0] >= 0) w.reg<u64>(o[0])[l] = t.bar->phase;
+        if (i.n_dst && o[0] >= 0) {
+            if (t.cta != w.cta)
+                throw Fault("mbarrier-remote-state",
+                            format("mbarrier.arrive on the mbarrier of CTA rank %u returns no state", t.cta->rank));
+            w.reg<u64>(o[0])[l] = state_token(*t.bar);
+        }
         u32 count = 1;
         if (i.mods & kMbarExpectTx)
-            t.bar->tx += w.reg<u32>(s[1])[l];
+            expect(t, w.reg<u32>(s[1])[l]);
         else if (i.n_src > 1)
             count = w.reg<u32>(s[1])[l];
-        if (t.bar->tx > kMaxTx)
-            throw Fault("mbarrier-tx-range",
-                        format("the tx-count of the mbarrier at shared 0x%x exceeds 2^20-1", t.offset));
+        check_arrival(w, i, t, count);
+        if (i.mods & kMbarDrop) t.bar->expected -= std::min(count, t.bar->expected);
         mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, relaxed ? nullptr : &message);
     }
     return Flow::next;
@@ -138,8 +178,27 @@ Flow expect_tx(Warp& w, const Inst& i, u32 mask) {
         if (!(mask >> l & 1)) continue;
         Target t = target_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.expect_tx");
         check_mbarrier_visible(w, *t.bar, false);
-        t.bar->tx += w.reg<u32>(o[1])[l];
+        expect(t, w.reg<u32>(o[1])[l]);
     }
+    return Flow::next;
+}
+
+// complete-tx without a copy: what an asynchronous operation would signal (PTX ISA 9.7.13.15.12).
+Flow complete_tx(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        Target t = target_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.complete_tx");
+        check_mbarrier_visible(w, *t.bar, false);
+        mbarrier_complete_tx(*t.cta, t.offset, *t.bar, w.reg<u32>(o[1])[l], ~0u, w.pc());
+    }
+    return Flow::next;
+}
+
+Flow pending_count(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l)
+        if (mask >> l & 1) w.reg<u32>(o[0])[l] = static_cast<u32>(w.reg<u64>(o[1])[l] >> 32);
     return Flow::next;
 }
 
@@ -160,9 +219,10 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         if (!(mask >> l & 1)) continue;
         address = lane_address(w, o[1], i.width_src, l, i.immediate);
         Target t = target_of(w, address, "mbarrier wait");
+        check_local(w, t.cta, "a wait");
         check_mbarrier_visible(w, *t.bar, false);
         const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1)
-                                                   : t.bar->phase != w.reg<u64>(o[2])[l];
+                                                   : t.bar->phase != token_phase(w.reg<u64>(o[2])[l]);
         if (complete) {
             done |= 1u << l;
             if (!(i.mods & kMbarRelaxed)) w.clocks.acquire(t.bar->completed);
@@ -190,6 +250,8 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
 
 void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
     Machine& m = machine_of(w);
+    // fence.mbarrier_init, then a cluster barrier, publishes initialisations even if the arrival is relaxed.
+    if (bar.init_published && w.cluster_waits >= bar.init_published) return;
     if (!m.checks || bar.init.agent == w.clocks.self) {
         if (!m.checks || !proxy_async || w.clocks.async.get(bar.init.agent) >= bar.init.clock) return;
     }
@@ -224,6 +286,27 @@ void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, co
     settle_phase(cta, offset, bar, pc);
 }
 
+TxSource begin_tx(Warp& w, u32 address, const char* what) {
+    const Target t = target_of(w, address, what);
+    check_mbarrier_visible(w, *t.bar, true);
+    Mbarrier& bar = *t.bar;
+    if (!bar.has_agent) {
+        bar.has_agent = true;
+        bar.agent = t.cta->cluster->new_agent({AgentKind::bulk_load, static_cast<u16>(t.cta->rank), 0, t.offset});
+    }
+    bar.in_flight += 1;
+    return {t.cta, t.offset, bar.agent, bar.phase};
+}
+
+void end_tx(const TxSource& source, u32 bytes, i32 pc) {
+    auto it = source.cta->mbarriers.find(source.offset);
+    if (it == source.cta->mbarriers.end())
+        throw Fault(
+            "mbarrier-uninitialised",
+            format("a bulk copy completes on shared 0x%x, where the mbarrier has been invalidated", source.offset));
+    mbarrier_complete_tx(*source.cta, source.offset, it->second, bytes, source.phase, pc);
+}
+
 void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 issued_phase, i32 pc) {
     if (bar.phase == issued_phase && bar.in_flight) bar.in_flight -= 1;
     bar.tx -= bytes;
@@ -240,6 +323,8 @@ Handler bind_mbarrier(const InstRecord& r) {
         case Op::mbar_arrive: return arrive;
         case Op::mbar_expect_tx: return expect_tx;
         case Op::mbar_wait: return wait;
+        case Op::mbar_complete_tx: return complete_tx;
+        case Op::mbar_pending: return pending_count;
         default: return nullptr;
     }
 }

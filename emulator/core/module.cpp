@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "access.hpp"
+#include "machine.hpp"
+#include "matrix.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;
@@ -104,6 +106,8 @@ NB_MODULE(_core, module) {
 #define PTXM_NAME(name) add_name(ops, #name, Op::name);
     PTXM_OPS(PTXM_NAME)
     PTXM_SCALAR_OPS(PTXM_NAME)
+    PTXM_CLUSTER_OPS(PTXM_NAME)
+    PTXM_MATRIX_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
@@ -153,8 +157,36 @@ NB_MODULE(_core, module) {
                                                      {"acquire", kAcquire},
                                                      {"release", kRelease},
                                                      {"cta_scope", kCtaScope},
-                                                     {"atom_shift", kAtomShift}};
+                                                     {"atom_shift", kAtomShift},
+                                                     {"tc_pair", kTcPair},
+                                                     {"tc_kind_shift", kTcKindShift},
+                                                     {"tc_ws", kTcWs},
+                                                     {"tc_a_shift", kTcAShift},
+                                                     {"tc_disable", kTcDisable},
+                                                     {"tc_zero_mask", kTcZeroMask},
+                                                     {"tc_scales_shift", kTcScalesShift},
+                                                     {"tc_input_scale_shift", kTcInputScaleShift},
+                                                     {"tc_pack", kTcPack},
+                                                     {"tc_reduce_shift", kTcReduceShift},
+                                                     {"tc_reduce_abs", kTcReduceAbs},
+                                                     {"tc_reduce_nan", kTcReduceNan},
+                                                     {"tc_unpack_shift", kTcUnpackShift},
+                                                     {"tc_multicast", kTcMulticast}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
+    const std::pair<const char*, u32> cluster_mods[] = {
+        {"tma_gather4", kTmaGather4},       {"tma_pair", kTmaPair},
+        {"bulk_multicast", kBulkMulticast}, {"bulk_read", kBulkRead},
+        {"reduce_shift", kReduceShift},     {"bar_lanes", kBarLanes},
+        {"bar_negated", kBarNegated},       {"mbar_no_complete", kMbarNoComplete},
+        {"mbar_drop", kMbarDrop},           {"cluster_relaxed", kClusterRelaxed},
+        {"setmaxnreg_dec", kSetmaxnregDec}};
+    for (const auto& [name, value] : cluster_mods) mods[name] = value;
+    for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
+    nb::dict matrix_types;
+#define PTXM_NAME(name) add_name(matrix_types, #name, MatrixType::name);
+    PTXM_MATRIX_TYPES(PTXM_NAME)
+#undef PTXM_NAME
+    module.attr("MATRIX_TYPES") = matrix_types;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;

@@ -13,8 +13,8 @@ namespace ptxm {
 namespace {
 
 constexpr u32 kSlice = 64;
-// Warp instructions without an arrival, a completion or an exit before polling counts as livelock.
-constexpr u64 kLivelock = 20'000'000;
+// Warp instructions without an arrival, a completion or an exit after which other clusters get their turn.
+constexpr u64 kPolling = 4000;
 
 u64 pick(Machine& m, u64 n) { return m.random() % n; }
 
@@ -123,6 +123,7 @@ bool step(Warp& w, bool checks) {
         mask = w.fragment().mask;
     }
     if (checks) check_sources(w, i, mask);
+    if (w.wgmma) use_wgmma_registers(w, i);
     const Flow flow = i.handler(w, i, mask);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
@@ -166,9 +167,15 @@ void run_slice(Warp& w) {
 void check_exit(Cluster& cluster) {
     Machine& m = *cluster.machine;
     for (const AsyncOp& op : cluster.pending)
-        m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight",
-                        "the CTA exits before this asynchronous operation is complete", op.pc);
-    cluster.pending.clear();
+        if (!op.outlives)
+            m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight",
+                            "the CTA exits before this asynchronous operation is complete", op.pc);
+    // Stores are still performed, in order; what would only have changed the cluster's own memory is dropped.
+    while (!cluster.pending.empty()) {
+        AsyncOp op = std::move(cluster.pending.front());
+        cluster.pending.erase(cluster.pending.begin());
+        if (op.store) op.complete();
+    }
     for (auto& cta : cluster.ctas) {
         const i32 owner = *std::max_element(cta->tmem.owner.begin(), cta->tmem.owner.end());
         if (owner)
@@ -189,46 +196,55 @@ void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> comple
         op.time = std::max(cta.tensor_free, w.time) + latency;
         cta.tensor_free = op.time;
     }
-    op.sequence = m.sequence++;
     op.tensor = tensor;
     op.cta = cta.rank;
     op.pc = w.pc();
     op.warp = w.index;
     op.complete = std::move(complete_fn);
     m.stats.async_ops += 1;
-    if (m.schedule == Schedule::early) {
-        cluster.now = std::max(cluster.now, w.time);
-        op.complete();
-        return;
-    }
-    cluster.pending.push_back(std::move(op));
+    if (m.schedule == Schedule::early) cluster.now = std::max(cluster.now, w.time);
+    enqueue_async(cluster, std::move(op));
 }
 
-bool run_cluster(Cluster& cluster) {
+void enqueue_async(Cluster& cluster, AsyncOp op) {
     Machine& m = *cluster.machine;
+    op.sequence = m.sequence++;
+    if (m.schedule == Schedule::early)
+        op.complete();
+    else
+        cluster.pending.push_back(std::move(op));
+}
+
+Progress run_cluster(Cluster& cluster, u64 budget) {
+    Machine& m = *cluster.machine;
+    const u64 start = m.stats.warp_instructions;
+    u64 polled_since = start;  // the last event of this turn that was not polling
     while (cluster.live_warps) {
         Warp* w = next_warp(cluster);
-        const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr);
+        const bool polling = m.stats.warp_instructions - polled_since > kPolling;
+        const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr || polling);
         if (op >= 0) {
             complete(cluster, static_cast<u32>(op));
+            polled_since = m.stats.warp_instructions;
             continue;
         }
-        if (!w) {
-            if (release_joins(cluster)) continue;
+        if (!w || polling) {
+            if (release_joins(cluster)) {
+                polled_since = m.stats.warp_instructions;
+                continue;
+            }
+            if (w) return Progress::polling;
             report_deadlock(cluster, "deadlock");
-            return false;
+            return Progress::failed;
         }
+        if (m.stats.warp_instructions - start > budget) return Progress::yielded;
         m.running = w;
         const u32 live_before = cluster.live_warps;
         run_slice(*w);
-        if (!w->spun || cluster.live_warps != live_before) cluster.progress = m.stats.warp_instructions;
-        if (m.stats.warp_instructions - cluster.progress > kLivelock && !release_joins(cluster)) {
-            report_deadlock(cluster, "livelock");
-            return false;
-        }
+        if (!w->spun || cluster.live_warps != live_before) cluster.progress = polled_since = m.stats.warp_instructions;
     }
     check_exit(cluster);
-    return true;
+    return Progress::done;
 }
 
 }  // namespace ptxm

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from emulator import _core
 from emulator.decode import (
     arithmetic,
-    asynchronous,
     atomics,
+    bulk,
+    clusters,
     control,
     conversion,
     data,
     floating,
     integers,
+    matrix,
+    matrix_move,
     system,
+    tcgen05,
 )
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from emulator.decode.calls import inline_calls
@@ -23,8 +27,22 @@ from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
-_SCALAR = {**arithmetic.FORMS, **integers.FORMS, **floating.FORMS, **conversion.FORMS}
-FORMS = {**_SCALAR, **data.FORMS, **atomics.FORMS, **control.FORMS, **system.FORMS, **asynchronous.FORMS}
+_FAMILIES = (
+    arithmetic,
+    integers,
+    floating,
+    conversion,
+    data,
+    atomics,
+    control,
+    system,
+    bulk,
+    clusters,
+    matrix,
+    matrix_move,
+    tcgen05,
+)
+FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from typing import NoReturn
 from emulator.ptx.errors import PtxError
 
 # Possessive throughout, so that no input makes it backtrack. An instruction's dotted name is one token; a directive is
-# one token a component (".shared", ".b8"). A stray character, an unterminated comment or string is a token no rule accepts.
+# one token a component (".shared", ".b8"). No rule accepts the tokens of a stray character and of a comment or a string
+# without an end. The end of the text is an empty token.
 _TOKEN = re.compile(
     r"""
     (?: \s++ | //[^\n]*+ | /\*(?s:.*?)\*/ )*+

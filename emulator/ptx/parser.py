@@ -204,14 +204,16 @@ class _ModuleParser:
             arguments: list[DirectiveArgument] = []
             if token == ".pragma":
                 pragmas.extend(parse_pragma(tokens))
-                arguments = pragmas
-            elif token == ".attribute":
+                continue
+            if token == ".attribute":
                 arguments.extend(self._attribute())
             elif tokens.items[tokens.at][:1].isdigit() or unquote(tokens.items[tokens.at]) is not None:
                 arguments.append(self._directive_argument())
                 while tokens.accept(","):
                     arguments.append(self._directive_argument())
             directives[token[1:]] = tuple(arguments)
+        if pragmas:
+            directives["pragma"] = tuple(pragmas)
 
     def _directive_argument(self) -> DirectiveArgument:
         string = unquote(self.tokens.items[self.tokens.at])
