@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tests.probes.case import Array, Case, In
+from tests.probes.case import Arg, Array, Case, In
 from tests.probes.catalogue import cases
+from tests.probes.known import KNOWN, pattern_of
 from tests.probes.scalar import ROW_OF
 from tests.probes.store import Result, load
 
@@ -74,7 +75,12 @@ def ulp_errors(case: Case, inputs: Array, results: Array) -> Array:
         x = inputs.view(np.float32).astype(np.float64)
         exact, got = case.reference(x), results.view(np.float32).astype(np.float64)
         size = np.abs(exact)
-        ulp = np.exp2(np.maximum(np.floor(np.log2(np.where(size > 0, np.maximum(size, case.floor), max(case.floor, 1.0)))), -126.0) - 23.0)
+        ulp = np.exp2(
+            np.maximum(
+                np.floor(np.log2(np.where(size > 0, np.maximum(size, case.floor), max(case.floor, 1.0)))), -126.0
+            )
+            - 23.0
+        )
         error = np.abs(got - exact) / ulp
         limit = 2.0**128 * (1 - 2.0**-25)
         error = np.where(np.isnan(exact), np.where(np.isnan(got), 0.0, np.inf), error)
@@ -107,13 +113,21 @@ def _first(inputs: Array | None, gpu: Array, ours: Array, bad: Array, with_input
     return f"{bad.size} differ; {given}GPU {int(gpu[i]):#x}, emulator {int(ours[i]):#x}"
 
 
+def _operands_of(case: Case, arguments: tuple[Arg, ...], element: int, elements: int) -> list[str]:
+    """Operands of the thread that gave an element: halves and words of one result share a thread."""
+    inputs = [x.data for x in arguments if isinstance(x, In)]
+    return [hex(int(x[element * x.size // elements])) for x in inputs]
+
+
 def compare(case: Case, gpu: Result, ours: Result, dense: bool = False) -> Comparison:
     name = case.name + ("/dense" if dense else "")
     if not ours.modelled:
         return Comparison(name, "not-modelled", note=ours.error.split("\n")[0][:160])
     if gpu.error or ours.error:
         verdict: Verdict = "agree" if gpu.error and ours.error else "differ"
-        return Comparison(name, verdict, note=f"GPU: {gpu.error or 'ran'}; emulator: {(ours.error or 'ran').splitlines()[0]}")
+        return Comparison(
+            name, verdict, note=f"GPU: {gpu.error or 'ran'}; emulator: {(ours.error or 'ran').splitlines()[0]}"
+        )
     a = np.concatenate([_typed(case, x) for x in gpu.outputs])
     b = np.concatenate([_typed(case, x) for x in ours.outputs])
     payload = (a != b) & _is_nan(case, a) & _is_nan(case, b)
@@ -131,8 +145,7 @@ def compare(case: Case, gpu: Result, ours: Result, dense: bool = False) -> Compa
     ulp = float(np.abs(_ordered(a) - _ordered(b)).max()) if case.kind == "accumulate" else 0.0
     note = _first(None, a, b, wrong, False) if wrong.size else ""
     if wrong.size and case.source == "scalar":
-        given = [hex(int(x.data[wrong[0] // ROW_OF[case.entry].words // (a.size // max(x.data.size, 1) or 1) * (a.size // max(x.data.size, 1) or 1)])) for x in case.args if isinstance(x, In) and x.data.size >= a.size]  # fmt: skip
-        note += f" of {', '.join(given)}"
+        note += f" of {', '.join(_operands_of(case, arguments, int(wrong[0]), a.size))}"
     return Comparison(name, "differ" if wrong.size else "agree", a.size, same, int(payload.sum()), ulp, note=note)
 
 
@@ -151,7 +164,9 @@ def summary(found: list[Comparison]) -> dict[str, dict[str, int]]:
     table: dict[str, dict[str, int]] = {}
     for c in found:
         group = "/".join(c.name.split("/")[:1])
-        row = table.setdefault(group, {"probes": 0, "agree": 0, "differ": 0, "not-modelled": 0, "elements": 0, "identical": 0})
+        row = table.setdefault(
+            group, {"probes": 0, "agree": 0, "differ": 0, "not-modelled": 0, "elements": 0, "identical": 0}
+        )
         row["probes"] += 1
         row[c.verdict] += 1
         row["elements"] += c.elements
@@ -164,6 +179,9 @@ def _record(found: list[Comparison], provenance: dict[str, Any]) -> str:
     rows = []
     for c in found:
         values = {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(c).items()}
+        pattern = pattern_of(c.name)
+        if pattern and c.verdict == "differ":
+            values["reason"] = KNOWN[pattern]
         rows.append("  " + json.dumps({k: v for k, v in values.items() if v or k in ("name", "verdict")}))
     return head.removesuffix("\n}") + ',\n "probes": [\n' + ",\n".join(rows) + "\n ]\n}\n"
 
@@ -174,6 +192,7 @@ def main() -> None:
     parser.add_argument("emulator", type=Path)
     parser.add_argument("dense", type=Path, nargs="?")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--provenance", default="{}", help="JSON object to record beside the GPU's name and driver")
     asked = parser.parse_args()
     gpu, provenance = load(asked.gpu)
     ours, _ = load(asked.emulator)
@@ -183,11 +202,13 @@ def main() -> None:
         if c.verdict != "agree":
             print(f"{c.verdict:13}{c.name:44}{c.identical}/{c.elements} {c.note}")
         elif c.max_ulp_gpu:
-            print(f"{c.name:40}{c.identical}/{c.elements} identical; max ulp GPU {c.max_ulp_gpu:.3f}, emulator {c.max_ulp_emulator:.3f}")
+            print(
+                f"{c.name:40}{c.identical}/{c.elements} identical; max ulp GPU {c.max_ulp_gpu:.3f}, emulator {c.max_ulp_emulator:.3f}"
+            )
     for group, row in summary(found).items():
         print(group, row)
     if asked.json:
-        asked.json.write_text(_record(found, provenance))
+        asked.json.write_text(_record(found, provenance | json.loads(asked.provenance)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,22 @@ from numpy.typing import NDArray
 
 from tests.probes.case import Array, hashed, hashed32
 
-_F32 = [0.0, 1e-45, 1.1754942e-38, 1.1754944e-38, 1e-40, 0.25, 0.5, 0.49999997, 1.0, 1.0000001, 0.99999994, 1.5, 2.0, 2.5]
+_F32 = [
+    0.0,
+    1e-45,
+    1.1754942e-38,
+    1.1754944e-38,
+    1e-40,
+    0.25,
+    0.5,
+    0.49999997,
+    1.0,
+    1.0000001,
+    0.99999994,
+    1.5,
+    2.0,
+    2.5,
+]
 _F32 += [3.0, 3.5, 7.5, 127.5, 240.0, 256.0, 448.0, 464.0, 464.00003, 480.0, 57344.0, 61440.0, 65504.0, 65519.996]
 _F32 += [65520.0, 32767.5, 65535.5, 8388607.5, 8388608.0, 16777216.0, 16777217.0, 2147483520.0, 2147483648.0]
 _F32 += [4294967040.0, 4294967296.0, 9.223372e18, 1.8446744e19, 3.4028235e38, 1.7e38, np.inf, 6e-8, 2.98e-8, 6.1e-5]
@@ -35,7 +50,9 @@ S32 = np.array(
     + [0xAAAAAAAA, 0xFFFF8000, 0xFFFFFF80, 0xFFFFFF7F, 0xFFFFFFFE, 0xFFFFFFFF],
     np.uint32,
 )
-SHIFTS = np.array([0, 1, 5, 15, 16, 17, 31, 32, 33, 40, 63, 64, 65, 127, 128, 255, 256, 257, 288, 0x80000000, 0xFFFFFFFF], np.uint32)
+SHIFTS = np.array(
+    [0, 1, 5, 15, 16, 17, 31, 32, 33, 40, 63, 64, 65, 127, 128, 255, 256, 257, 288, 0x80000000, 0xFFFFFFFF], np.uint32
+)
 BYTES = np.array([0, 1, 5, 15, 16, 31, 32, 33, 40, 63, 64, 65, 127, 128, 255], np.uint32)  # what bfe, bfi, fns define
 S64 = np.concatenate([S32.astype(np.uint64), S32.astype(np.uint64) << np.uint64(32), ~S32.astype(np.uint64)])
 with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
@@ -47,8 +64,14 @@ F64 = np.concatenate(
         np.array([0x3FF0000010000000, 0x3FF0000030000000, 0x3FF0000010000001, 0x380FFFFFE0000000], np.uint64),
     ]
 )
-_H = np.array([0, 1, 0x3FF, 0x400, 0x3800, 0x3C00, 0x3C01, 0x3E00, 0x4000, 0x5BFF, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7F80], np.uint16)
-_B = np.array([0, 1, 0x7F, 0x80, 0x3F00, 0x3F80, 0x3F81, 0x3FC0, 0x4000, 0x43E0, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF], np.uint16)
+_H = np.array(
+    [0, 1, 0x3FF, 0x400, 0x3800, 0x3C00, 0x3C01, 0x3E00, 0x4000, 0x5BFF, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7F80],
+    np.uint16,
+)
+_B = np.array(
+    [0, 1, 0x7F, 0x80, 0x3F00, 0x3F80, 0x3F81, 0x3FC0, 0x4000, 0x43E0, 0x7F7F, 0x7F80, 0x7F81, 0x7FC0, 0x7FFF],
+    np.uint16,
+)
 F16 = np.concatenate([_H, _H | np.uint16(0x8000)])
 BF16 = np.concatenate([_B, _B | np.uint16(0x8000)])
 
@@ -81,7 +104,9 @@ def random_bits(kind: str, n: int, salt: int) -> Array:
         return bits
     wide = hashed32(n, salt)
     if kind == "f32":
-        narrow32 = wide & np.uint32(0x807FFFFF) | (np.uint32(115) + hashed32(n, salt + 77) % np.uint32(24)) << np.uint32(23)
+        narrow32 = wide & np.uint32(0x807FFFFF) | (
+            np.uint32(115) + hashed32(n, salt + 77) % np.uint32(24)
+        ) << np.uint32(23)
         wide = np.where(np.arange(n) % 2 == 0, narrow32, wide).astype(np.uint32)
     return wide.astype(dtype) if dtype.itemsize == 4 else (wide >> np.uint32(16)).astype(dtype)
 
@@ -103,4 +128,7 @@ def operands(kinds: tuple[str, ...], n: int, salt: int) -> list[Array]:
             edge.append(t[index % size] if len(t) else random_bits(kinds[len(edge)], count, salt))
             index = index // size
     have = len(edge[0])
-    return [np.concatenate([e, random_bits(k, n - have, salt + 11 * i)]) for i, (e, k) in enumerate(zip(edge, kinds, strict=True))]
+    return [
+        np.concatenate([e, random_bits(k, n - have, salt + 11 * i)])
+        for i, (e, k) in enumerate(zip(edge, kinds, strict=True))
+    ]

@@ -48,7 +48,11 @@ def wide(dtype: str, n: int, salt: int) -> Array:
     exponent = (h % np.uint64(spread)).astype(np.int32) - spread // 2
     mantissa = ((h >> np.uint64(20)) & np.uint64(2**mantissa_bits - 1)).astype(np.uint32)
     if dtype in ("bf16", "tf32"):
-        bits = sign << np.uint32(31) | (exponent + 127).astype(np.uint32) << np.uint32(23) | mantissa << np.uint32(23 - mantissa_bits)
+        bits = (
+            sign << np.uint32(31)
+            | (exponent + 127).astype(np.uint32) << np.uint32(23)
+            | mantissa << np.uint32(23 - mantissa_bits)
+        )
         return bits if dtype == "tf32" else (bits >> np.uint32(16)).astype(np.uint16)
     if dtype == "f16":
         return (sign << np.uint32(15) | (exponent + 15).astype(np.uint32) << np.uint32(10) | mantissa).astype(np.uint16)
@@ -81,7 +85,9 @@ def _mma() -> Iterator[Case]:
     for salt, (name, (dtype, na, nb, nc)) in enumerate(_MMA.items()):
         a, b = whole(dtype, tiles * 32 * na, 60 + salt), whole(dtype, tiles * 32 * nb, 80 + salt)
         if dtype == "s8":
-            c = hashed32(tiles * 32 * nc, 99) | np.uint32(0x7FFF0000) & np.uint32(0 if "sat" not in name else 0xFFFFFFFF)
+            c = hashed32(tiles * 32 * nc, 99) | np.uint32(0x7FFF0000) & np.uint32(
+                0 if "sat" not in name else 0xFFFFFFFF
+            )
         elif nc == 2:
             c = whole("f16", tiles * 32 * nc, 99)
         else:
@@ -105,7 +111,18 @@ def descriptor(leading: int, stride: int, swizzle: str) -> bytes:
     return (leading >> 4 << 16 | stride >> 4 << 32 | code << 62).to_bytes(8, "little")
 
 
-def _wgmma_case(name: str, entry: str, dtype: str, n: int, a: bytes, b: bytes, smem: Array, d: Array, fragments: Array, kind: str = "exact") -> Case:
+def _wgmma_case(
+    name: str,
+    entry: str,
+    dtype: str,
+    n: int,
+    a: bytes,
+    b: bytes,
+    smem: Array,
+    d: Array,
+    fragments: Array,
+    kind: str = "exact",
+) -> Case:
     size = smem.nbytes
     args = (In(smem), size, size // 2, a, b, In(d), In(fragments), Out(np.zeros(128 * n, np.uint32)))
     return Case(f"matrix/{name}", "matrix", entry, args, kind, "f32", block=(128, 1, 1), shared=size)  # type: ignore[arg-type]
@@ -130,10 +147,18 @@ def _wgmma() -> Iterator[Case]:
                 name = f"wgmma_bf16_{entry}/{swizzle}_{i}"
                 yield _wgmma_case(name, f"wgmma_bf16_{entry}", "bf16", 32, b, b, smem, d, fragments)
     swizzled = descriptor(16, 1024, "128B")
-    for entry, dtype in (("bf16_overwrite", "bf16"), ("bf16_negated", "bf16"), ("tf32", "tf32"), ("e4m3", "e4m3"), ("s8", "s8")):
+    for entry, dtype in (
+        ("bf16_overwrite", "bf16"),
+        ("bf16_negated", "bf16"),
+        ("tf32", "tf32"),
+        ("e4m3", "e4m3"),
+        ("s8", "s8"),
+    ):
         values = whole(dtype, 8192, 114)
         accumulator = hashed32(128 * 32, 115) if dtype == "s8" else d
-        yield _wgmma_case(f"wgmma_{entry}", f"wgmma_{entry}", dtype, 32, swizzled, swizzled, values, accumulator, fragments)
+        yield _wgmma_case(
+            f"wgmma_{entry}", f"wgmma_{entry}", dtype, 32, swizzled, swizzled, values, accumulator, fragments
+        )
 
 
 def _wgmma_sums() -> Iterator[Case]:
@@ -144,7 +169,16 @@ def _wgmma_sums() -> Iterator[Case]:
             accumulators = _f32(512, 130 + i)
             unused = np.zeros(4, np.uint32)
             yield _wgmma_case(
-                f"sum_wgmma_{dtype}/{i}", f"wgmma_sum_{dtype}", dtype, 4, plain, plain, values, accumulators, np.resize(unused, 512), "accumulate"
+                f"sum_wgmma_{dtype}/{i}",
+                f"wgmma_sum_{dtype}",
+                dtype,
+                4,
+                plain,
+                plain,
+                values,
+                accumulators,
+                np.resize(unused, 512),
+                "accumulate",
             )
 
 

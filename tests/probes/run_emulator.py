@@ -48,7 +48,9 @@ def run(module: Module, case: Case, arguments: Sequence[Arg]) -> Result:
     values, addresses = _arguments(device, arguments)
     grid = (arguments[0].data.size // case.block[0], 1, 1) if arguments is case.dense else case.grid  # type: ignore[union-attr]
     try:
-        report = device.launch(module, case.entry, grid, case.block, values, shared_bytes=case.shared, cluster=case.cluster)
+        report = device.launch(
+            module, case.entry, grid, case.block, values, shared_bytes=case.shared, cluster=case.cluster
+        )
     except (emulator.PtxError, LaunchError) as error:
         return Result([], str(error), modelled=False)
     if not report.ok:

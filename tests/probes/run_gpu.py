@@ -63,7 +63,9 @@ class Driver:
 
     def download(self, address: int, nbytes: int) -> Array:
         out = np.zeros(nbytes, np.uint8)
-        self.call("cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(address), ctypes.c_size_t(nbytes))
+        self.call(
+            "cuMemcpyDtoH_v2", ctypes.c_void_p(out.ctypes.data), ctypes.c_uint64(address), ctypes.c_size_t(nbytes)
+        )
         return out
 
     def free(self, address: int) -> None:
@@ -168,7 +170,16 @@ def main(cubins: Path, out: Path, sources: list[str]) -> None:
     for source in sources or ("tma", "mbarrier", "scalar", "matrix", "address"):
         results |= run_source(source, cubins)
         failed = [(n, r.error) for n, r in results.items() if r.error]
-        print(source, len(results), "results,", len(failed), "failed,", round(time.monotonic() - start, 1), "s", flush=True)
+        print(
+            source,
+            len(results),
+            "results,",
+            len(failed),
+            "failed,",
+            round(time.monotonic() - start, 1),
+            "s",
+            flush=True,
+        )
         print(json.dumps(failed[:8]), flush=True)
     provenance = _provenance()
     dense = {n: r for n, r in results.items() if n.endswith("/dense")}

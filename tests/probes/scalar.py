@@ -54,7 +54,18 @@ def _approximations() -> None:
             asm = f"{name}.approx{ftz}.f32"
             reference = _flushing(f) if ftz else f
             ROWS.append(
-                Row(asm.replace(".", "_"), f"{asm} %0, %1;", "r", ("f32",), "f32", 1, reference, bound, (low, high), floor)
+                Row(
+                    asm.replace(".", "_"),
+                    f"{asm} %0, %1;",
+                    "r",
+                    ("f32",),
+                    "f32",
+                    1,
+                    reference,
+                    bound,
+                    (low, high),
+                    floor,
+                )
             )
 
     # Bounds of the PTX ISA 9.7.3 in ulp of the result. Those of lg2, sin and cos are absolute for small results.
@@ -63,8 +74,25 @@ def _approximations() -> None:
     row("rcp", lambda x: 1.0 / x, 1.0, 0.5, 4.0)
     row("rsqrt", lambda x: 1.0 / np.sqrt(x), 2.0, 0.5, 8.0)
     row("sqrt", np.sqrt, 2.0, 0.5, 8.0)
-    for asm, f, low, high in (("tanh.approx.f32", np.tanh, -5.0, 5.0), ("sin.approx.f32", np.sin, -3.0, 3.0), ("cos.approx.f32", np.cos, -3.0, 3.0)):
-        ROWS.append(Row(asm.replace(".", "_"), f"{asm} %0, %1;", "r", ("f32",), "f32", 1, f, 1 << 13, (low, high), 0.0 if asm.startswith("tanh") else 1.0))
+    for asm, f, low, high in (
+        ("tanh.approx.f32", np.tanh, -5.0, 5.0),
+        ("sin.approx.f32", np.sin, -3.0, 3.0),
+        ("cos.approx.f32", np.cos, -3.0, 3.0),
+    ):
+        ROWS.append(
+            Row(
+                asm.replace(".", "_"),
+                f"{asm} %0, %1;",
+                "r",
+                ("f32",),
+                "f32",
+                1,
+                f,
+                1 << 13,
+                (low, high),
+                0.0 if asm.startswith("tanh") else 1.0,
+            )
+        )
 
 
 def _flushing(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -125,7 +153,12 @@ def _halves() -> None:
     for t in ("f16", "bf16"):
         for c in ("lt", "neu", "geu", "num"):
             _predicate(f"setp.{c}.{t}", f"{t} {t}")
-    for op, t in (("ex2.approx", "f16x2"), ("ex2.approx.ftz", "bf16x2"), ("tanh.approx", "f16x2"), ("tanh.approx", "bf16x2")):
+    for op, t in (
+        ("ex2.approx", "f16x2"),
+        ("ex2.approx.ftz", "bf16x2"),
+        ("tanh.approx", "f16x2"),
+        ("tanh.approx", "bf16x2"),
+    ):
         name = f"{op}.{t}"
         ROWS.append(Row(name.replace(".", "_"), f"{name} %0, %1;", "r", (t,), t, bound=2.0))
 
@@ -181,7 +214,14 @@ def _conversions() -> None:
 
 
 def _integers() -> None:
-    for t, r, kind in (("u32", "r", "s32"), ("s32", "r", "s32"), ("u64", "l", "s64"), ("s64", "l", "s64"), ("u16", "h", "b16"), ("s16", "h", "b16")):
+    for t, r, kind in (
+        ("u32", "r", "s32"),
+        ("s32", "r", "s32"),
+        ("u64", "l", "s64"),
+        ("s64", "l", "s64"),
+        ("u16", "h", "b16"),
+        ("s16", "h", "b16"),
+    ):
         _add(f"shr.{t}", r, f"{kind} shift")
         for op in ("div", "rem", "min", "max", "mul.lo", "mul.hi"):
             _add(f"{op}.{t}", r, f"{kind} {kind}")
@@ -251,7 +291,9 @@ def _warp_wide() -> None:
     text = "{ .reg .pred p; setp.lt.s32 p, %1, %2; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
     _add(f"{text}#vote.ballot", "r", "s32 s32")
     for op in ("all", "any", "uni"):
-        text = f"{{ .reg .pred p, q; setp.ne.s32 p, %1, %2; vote.sync.{op}.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }}"
+        text = (
+            f"{{ .reg .pred p, q; setp.ne.s32 p, %1, %2; vote.sync.{op}.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q; }}"
+        )
         _add(f"{text}#vote.{op}", "r", "shift shift")
 
 
@@ -284,7 +326,9 @@ def source() -> str:
 def _approx_inputs(row: Row, n: int) -> Array:
     """Half a sweep over all bit patterns with the edges in front, half a sweep over the function's useful domain."""
     half = n // 2
-    sweep = (np.arange(half, dtype=np.uint64) * np.uint64((1 << 32) // half) + hashed32(half, 3) % np.uint32((1 << 32) // half))
+    sweep = np.arange(half, dtype=np.uint64) * np.uint64((1 << 32) // half) + hashed32(half, 3) % np.uint32(
+        (1 << 32) // half
+    )
     sweep = sweep.astype(np.uint32)
     sweep[: len(EDGES["f32"])] = EDGES["f32"]
     low, high = row.domain
@@ -306,7 +350,9 @@ def _case(row: Row, salt: int) -> Case:
     values = operands(row.inputs, n, salt)
     if row.name.startswith("shfl"):  # segment masks in bits 8..12, clamps in bits 0..4
         clamp = np.repeat(hashed32(n // 32, salt), 32)
-        values[2] = np.where(np.arange(n) % 64 < 32, clamp & np.uint32(0x1F1F), np.uint32(31) | (clamp & np.uint32(3)) << np.uint32(11))
+        values[2] = np.where(
+            np.arange(n) % 64 < 32, clamp & np.uint32(0x1F1F), np.uint32(31) | (clamp & np.uint32(3)) << np.uint32(11)
+        )
         values[0] = np.arange(n, dtype=np.uint32) + np.uint32(1000)
     case = _launch(row, values)
     return replace(case, kind="approx", bound=row.bound) if row.bound else case
@@ -315,7 +361,9 @@ def _case(row: Row, salt: int) -> Case:
 def _launch(row: Row, values: list[Array]) -> Case:
     n = values[0].size
     arguments = (*(In(v) for v in values), Out(np.zeros(n * row.words, _DTYPE[row.result])))
-    return Case(f"scalar/{row.name}", "scalar", row.name, arguments, nan=row.nan, grid=(n // 128, 1, 1), block=(128, 1, 1))
+    return Case(
+        f"scalar/{row.name}", "scalar", row.name, arguments, nan=row.nan, grid=(n // 128, 1, 1), block=(128, 1, 1)
+    )
 
 
 def cases() -> Iterator[Case]:

@@ -25,13 +25,19 @@ def save(path: Path, results: dict[str, Result], provenance: dict[str, Any]) -> 
     parts = [o.view(np.uint8).ravel() for r in results.values() for o in r.outputs]
     blob = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
     packed = np.frombuffer(lzma.compress(blob.tobytes(), preset=9), np.uint8)
-    np.savez_compressed(path, blob=packed, index=np.array(json.dumps(index)), provenance=np.array(json.dumps(provenance)))
+    np.savez_compressed(
+        path, blob=packed, index=np.array(json.dumps(index)), provenance=np.array(json.dumps(provenance))
+    )
 
 
 def load(path: Path) -> tuple[dict[str, Result], dict[str, Any]]:
     with np.load(path, allow_pickle=False) as stored:
         packed = lzma.decompress(stored["blob"].tobytes())
-        blob, index, provenance = np.frombuffer(packed, np.uint8), json.loads(str(stored["index"])), json.loads(str(stored["provenance"]))
+        blob, index, provenance = (
+            np.frombuffer(packed, np.uint8),
+            json.loads(str(stored["index"])),
+            json.loads(str(stored["provenance"])),
+        )
     results, at = {}, 0
     for name, (sizes, error, modelled) in index.items():
         outputs = []

@@ -29,7 +29,14 @@ def _finite(nbytes: int, dtype: str, salt: int) -> Array:
 
 
 def _tensor(
-    dtype: str, dims: tuple[int, ...], box: tuple[int, ...], swizzle: str, steps: tuple[int, ...] | None, data: Array | None, out: bool, oob: str = "none"
+    dtype: str,
+    dims: tuple[int, ...],
+    box: tuple[int, ...],
+    swizzle: str,
+    steps: tuple[int, ...] | None,
+    data: Array | None,
+    out: bool,
+    oob: str = "none",
 ) -> Tensor:
     strides, row = [], -(-dims[0] * _BYTES[dtype] // 16) * 16 + 16 * (len(dims) > 2)  # some padding behind rows
     for n in dims[1:]:
@@ -97,7 +104,9 @@ def _loads() -> Iterator[Case]:
                 tensor = _tensor(dtype, dims, box, swizzle, steps, None, False)
                 where = "_".join(map(str, place)) + (f"@{at}" if at else "")
                 args = (tensor, _coordinates(place), at, nbytes, region, Out(np.zeros(region + 16, np.uint8)))
-                yield Case(f"tma/load_{name}/{where}", "tma", f"load_{len(dims)}d", args, block=(1, 1, 1), shared=region)
+                yield Case(
+                    f"tma/load_{name}/{where}", "tma", f"load_{len(dims)}d", args, block=(1, 1, 1), shared=region
+                )
     for dtype in ("f32", "bf16", "f16", "f64"):
         tensor = _tensor(dtype, (20, 9), (16, 4), "none", None, None, False, "nan")
         nbytes = 64 * _BYTES[dtype]
@@ -123,7 +132,9 @@ def _stores() -> Iterator[Case]:
 
 def _reductions() -> Iterator[Case]:
     kinds = [(op, t) for op in ("add", "min", "max") for t in ("u32", "s32", "u64", "f16", "bf16")]
-    kinds += [("add", "f32"), ("inc", "u32"), ("dec", "u32")] + [(op, t) for op in ("and", "or", "xor") for t in ("u32", "u64")]
+    kinds += [("add", "f32"), ("inc", "u32"), ("dec", "u32")] + [
+        (op, t) for op in ("and", "or", "xor") for t in ("u32", "u64")
+    ]
     for op, dtype in kinds:
         inner = 64 // _BYTES[dtype]
         for place in ((0, 1), (16 // _BYTES[dtype], 3)):
@@ -131,16 +142,32 @@ def _reductions() -> Iterator[Case]:
             tensor = _tensor(dtype, (inner + 4, 6), (inner, 4), "none", None, data, True)
             args = (tensor, _coordinates(place), 0, 1024, In(_finite(1024, dtype, 32)))
             where = "_".join(map(str, place))
-            yield Case(f"tma/reduce_{op}_{dtype}/{where}", "tma", f"reduce_{op}_2d", args, block=(32, 1, 1), shared=1024)
+            yield Case(
+                f"tma/reduce_{op}_{dtype}/{where}", "tma", f"reduce_{op}_2d", args, block=(32, 1, 1), shared=1024
+            )
 
 
 def _bulk() -> Iterator[Case]:
     for at, size in ((0, 16), (16, 48), (128, 1024), (240, 528)):
         args = (In(_random(2048, 41)), at, size, 1536, Out(np.zeros(1552, np.uint8)))
         yield Case(f"tma/bulk_load/{size}@{at}", "tma", "bulk_load", args, block=(1, 1, 1), shared=2048)
-        for entry, dtype in (("bulk_store", "u8"), ("bulk_add_u32", "u32"), ("bulk_min_s32", "s32"), ("bulk_add_f32", "f32"), ("bulk_add_f16", "f16"), ("bulk_add_bf16", "bf16")):
+        for entry, dtype in (
+            ("bulk_store", "u8"),
+            ("bulk_add_u32", "u32"),
+            ("bulk_min_s32", "s32"),
+            ("bulk_add_f32", "f32"),
+            ("bulk_add_f16", "f16"),
+            ("bulk_add_bf16", "bf16"),
+        ):
             data, given = _finite(2048, dtype, 42), _finite(1536, dtype, 43)
-            yield Case(f"tma/{entry}/{size}@{at}", "tma", entry, (Out(data), at, size, 1536, In(given)), block=(32, 1, 1), shared=2048)
+            yield Case(
+                f"tma/{entry}/{size}@{at}",
+                "tma",
+                entry,
+                (Out(data), at, size, 1536, In(given)),
+                block=(32, 1, 1),
+                shared=2048,
+            )
 
 
 def cases() -> Iterator[Case]:
