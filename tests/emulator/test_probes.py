@@ -82,7 +82,10 @@ def test_an_approximation_worse_than_silicons_and_the_promise_is_a_difference(si
     assert compare(replace(case, bound=64.0), silicon[case.name], Result([worse])).verdict == "agree"
 
 
-@pytest.mark.parametrize(("dtype", "fraction", "group", "kept"), [("bf16", 25, 16, 24), ("f16", 25, 16, 24), ("tf32", 25, 8, 24), ("e4m3", 13, 32, 14)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "fraction", "group", "kept"),
+    [("bf16", 25, 16, 24), ("f16", 25, 16, 24), ("tf32", 25, 8, 24), ("e4m3", 13, 32, 14)],
+)
 def test_model_of_silicons_sums(dtype: str, fraction: int, group: int, kept: int, silicon: dict[str, Result]) -> None:
     """wgmma aligns the accumulator and all products of an instruction, truncates, adds, truncates again."""
     for case in cases("matrix"):

@@ -49,7 +49,8 @@ def _is_nan(case: Case, x: Array) -> Array:
     if not case.nan:
         return np.zeros(x.shape, bool)
     dtype, magnitude, infinity = _NAN_MASKS[case.nan.removesuffix("x2")]
-    return (x & dtype(magnitude)) > dtype(infinity)
+    nan: Array = (x & dtype(magnitude)) > dtype(infinity)
+    return nan
 
 
 def _ordered(bits: Array) -> Array:
@@ -62,7 +63,8 @@ def _steps(case: Case, a: Array, b: Array) -> Array:
     """How many values of the format lie between two results."""
     dtype, magnitude, _ = _NAN_MASKS[(case.nan or "f32").removesuffix("x2")]
     signed = [np.where(x > magnitude, -(x & dtype(magnitude)).astype(np.int64), x.astype(np.int64)) for x in (a, b)]
-    return np.abs(signed[0] - signed[1])
+    distance: Array = np.abs(signed[0] - signed[1])
+    return distance
 
 
 def ulp_errors(case: Case, inputs: Array, results: Array) -> Array:
@@ -203,7 +205,8 @@ def main() -> None:
             print(f"{c.verdict:13}{c.name:44}{c.identical}/{c.elements} {c.note}")
         elif c.max_ulp_gpu:
             print(
-                f"{c.name:40}{c.identical}/{c.elements} identical; max ulp GPU {c.max_ulp_gpu:.3f}, emulator {c.max_ulp_emulator:.3f}"
+                f"{c.name:40}{c.identical}/{c.elements} identical; "
+                f"max ulp GPU {c.max_ulp_gpu:.3f}, emulator {c.max_ulp_emulator:.3f}"
             )
     for group, row in summary(found).items():
         print(group, row)

@@ -45,11 +45,11 @@ F32 = _f32_edges()
 NEAR_TINY = np.array([0x3F7FFFFE, 0x3F7FFFFF, 0x3F800000, 0x00800000, 0x00800001, 0x80800000, 0x80800001], np.uint32)
 F32_FEW = np.concatenate([NEAR_TINY, F32[: len(F32) // 2 : 2], F32[len(F32) // 2 :: 3]])
 S32 = np.array(
-    [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 0x00FFFFFF]
-    + [0x01000000, 0x01000001, 0x7FFFFFBF, 0x7FFFFFC0, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0x55555555]
-    + [0xAAAAAAAA, 0xFFFF8000, 0xFFFFFF80, 0xFFFFFF7F, 0xFFFFFFFE, 0xFFFFFFFF],
+    [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 0x00FFFFFF,
+     0x01000000, 0x01000001, 0x7FFFFFBF, 0x7FFFFFC0, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0x55555555,
+     0xAAAAAAAA, 0xFFFF8000, 0xFFFFFF80, 0xFFFFFF7F, 0xFFFFFFFE, 0xFFFFFFFF],
     np.uint32,
-)
+)  # fmt: skip
 SHIFTS = np.array(
     [0, 1, 5, 15, 16, 17, 31, 32, 33, 40, 63, 64, 65, 127, 128, 255, 256, 257, 288, 0x80000000, 0xFFFFFFFF], np.uint32
 )
@@ -76,7 +76,9 @@ F16 = np.concatenate([_H, _H | np.uint16(0x8000)])
 BF16 = np.concatenate([_B, _B | np.uint16(0x8000)])
 
 EDGES: dict[str, Array] = {
-    "f32": F32, "s32": S32, "shift": SHIFTS, "byte": BYTES, "five": np.arange(32, dtype=np.uint32), "few": np.array([0, 1, 2, 3, 31, 32, 0xFFFFFFFF, 0xFFFFFFFE], np.uint32), "s64": S64, "f64": F64, "f16": F16, "bf16": BF16,
+    "f32": F32, "s32": S32, "shift": SHIFTS, "byte": BYTES,
+    "five": np.arange(32, dtype=np.uint32),
+    "few": np.array([0, 1, 2, 3, 31, 32, 0xFFFFFFFF, 0xFFFFFFFE], np.uint32), "s64": S64, "f64": F64, "f16": F16, "bf16": BF16,
     "f16x2": (F16.astype(np.uint32) | np.roll(F16, 7).astype(np.uint32) << 16),
     "bf16x2": (BF16.astype(np.uint32) | np.roll(BF16, 7).astype(np.uint32) << 16),
     "b16": S32.astype(np.uint16), "e8x2": np.zeros(0, np.uint16), "member": np.array([0xFFFFFFFF], np.uint32),

@@ -1,5 +1,5 @@
-"""Cases of matrix.cu. Layouts are probed with small whole numbers, whose sums are exact in any order; sums with products
-of very different sizes, which show how a tensor core aligns and truncates them."""
+"""Cases of matrix.cu. Layouts are probed with small whole numbers, whose sums are exact in any order; sums with
+products of very different sizes, which show how a tensor core aligns and truncates them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SUM_TILES = 24
 
 
 def bf16(x: Array) -> Array:
-    return (x.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    bits: Array = (x.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return bits
 
 
 def whole(dtype: str, words: int, salt: int) -> Array:
@@ -36,8 +37,11 @@ def whole(dtype: str, words: int, salt: int) -> Array:
         return v.astype(np.float32).view(np.uint32)
     if dtype == "s8":
         return (hashed32(n, salt) & np.uint32(0xFF)).astype(np.uint8).view(np.uint32)
-    codes = [0xC4, 0xC0, 0xB8, 0, 0x38, 0x40, 0x44] if dtype == "e4m3" else [0xC2, 0xC0, 0xBC, 0, 0x3C, 0x40, 0x42]
-    return np.array(codes, np.uint8)[v + 3].view(np.uint32)
+    codes: list[int] = (
+        [0xC4, 0xC0, 0xB8, 0, 0x38, 0x40, 0x44] if dtype == "e4m3" else [0xC2, 0xC0, 0xBC, 0, 0x3C, 0x40, 0x42]
+    )
+    words_of: Array = np.array(codes, np.uint8)[v + 3].view(np.uint32)
+    return words_of
 
 
 def wide(dtype: str, n: int, salt: int) -> Array:

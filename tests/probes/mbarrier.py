@@ -8,7 +8,10 @@ import numpy as np
 
 from tests.probes.case import Case, In, Out
 
-_OPS = ("init", "arrive", "expect_tx", "complete_tx", "arrive_expect_tx", "arrive_no_complete", "drop", "drop_expect_tx", "drop_no_complete")  # fmt: skip
+_OPS = (  # as mbarrier.cu numbers them
+    "init", "arrive", "expect_tx", "complete_tx", "arrive_expect_tx",
+    "arrive_no_complete", "drop", "drop_expect_tx", "drop_no_complete",
+)  # fmt: skip
 _MOST = 2**20 - 1  # of pending counts and of tx-counts
 
 SCRIPTS: dict[str, str] = {

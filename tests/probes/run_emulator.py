@@ -46,7 +46,9 @@ def run(module: Module, case: Case, arguments: Sequence[Arg]) -> Result:
     """One probe on a device of its own. What the machine does not model says so; a fault is a result, as on the GPU."""
     device = Device()
     values, addresses = _arguments(device, arguments)
-    grid = (arguments[0].data.size // case.block[0], 1, 1) if arguments is case.dense else case.grid  # type: ignore[union-attr]
+    first = arguments[0]
+    dense = arguments is case.dense and isinstance(first, In)
+    grid = (first.data.size // case.block[0], 1, 1) if dense else case.grid  # type: ignore[union-attr]
     try:
         report = device.launch(
             module, case.entry, grid, case.block, values, shared_bytes=case.shared, cluster=case.cluster

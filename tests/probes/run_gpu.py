@@ -110,7 +110,7 @@ def _run(driver: Driver, case: Case, arguments: Sequence[Arg], cubin: Path) -> l
     driver.call("cuFuncSetAttribute", function, _DYNAMIC_SHARED, case.shared)
     grid = case.grid
     if arguments is case.dense:
-        grid = (arguments[0].data.size // case.block[0], 1, 1)  # type: ignore[union-attr]
+        grid = (arguments[0].data.size // case.block[0], 1, 1)
     driver.call("cuLaunchKernel", function, *grid, *case.block, case.shared, None, values, None)
     driver.call("cuCtxSynchronize")
     found = [driver.download(addresses[i], arguments[i].data.nbytes) for i in outputs(tuple(arguments))]  # type: ignore[union-attr]

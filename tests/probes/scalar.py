@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tests.probes.case import Array, Case, In, Out, hashed32
+from tests.probes.case import Arg, Array, Case, In, Out, hashed32
 from tests.probes.inputs import EDGES, operands
 
 _WIDTH = {1: "h", 2: "h", 4: "r", 8: "l"}
@@ -360,7 +360,7 @@ def _case(row: Row, salt: int) -> Case:
 
 def _launch(row: Row, values: list[Array]) -> Case:
     n = values[0].size
-    arguments = (*(In(v) for v in values), Out(np.zeros(n * row.words, _DTYPE[row.result])))
+    arguments: tuple[Arg, ...] = (*(In(v) for v in values), Out(np.zeros(n * row.words, _DTYPE[row.result])))
     return Case(
         f"scalar/{row.name}", "scalar", row.name, arguments, nan=row.nan, grid=(n // 128, 1, 1), block=(128, 1, 1)
     )

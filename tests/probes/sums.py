@@ -1,4 +1,4 @@
-"""What a tensor core's f32 sums do, fitted to the `sum_wgmma` and `sum_mma` results: python -m tests.probes.sums GPU.npz
+"""What a tensor core's f32 sums do, fitted to the results of sum_wgmma: python -m tests.probes.sums GPU.npz
 
 The model: the accumulator and a group of exact products are aligned to the largest exponent among them, each truncated
 toward zero `fraction` bits below it, added as integers, and the sum is truncated to f32 (or to `kept` bits).
@@ -19,7 +19,7 @@ _FORMATS = {"bf16": (2, 7, 127, 8), "f16": (2, 10, 15, 5), "tf32": (4, 23, 127, 
 
 
 def decode(bits: Array, dtype: str) -> tuple[Array, Array]:
-    """Signed whole significands and exponents: value = m * 2^e. No zeros, denormals, infinities or NaNs come in but 0."""
+    """Signed whole significands and exponents: value = m * 2^e. Of the special values, zeros only."""
     _, mantissa, bias, width = _FORMATS[dtype]
     b = bits.astype(np.int64)
     e = b >> mantissa & (1 << width) - 1
@@ -74,7 +74,8 @@ def _shift(m: Array, by: Array) -> Array:
     """m * 2^by toward zero."""
     size = np.abs(m)
     moved = np.where(by >= 0, size << np.clip(by, 0, 40), size >> np.clip(-by, 0, 63))
-    return np.where(m < 0, -moved, moved)
+    signed: Array = np.where(m < 0, -moved, moved)
+    return signed
 
 
 def _to_f32(total: Array, low: Array, kept: int) -> Array:

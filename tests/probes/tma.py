@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -65,12 +65,13 @@ def _coordinates(at: tuple[int, ...]) -> bytes:
 
 
 # name, dtype, dims, box, swizzle, steps, coordinates
-_Shape = tuple[str, str, tuple[int, ...], tuple[int, ...], str, tuple[int, ...] | None, list[tuple[int, ...]]]
+_Shape = tuple[str, str, tuple[int, ...], tuple[int, ...], str, tuple[int, ...] | None, Sequence[tuple[int, ...]]]
+_LINE = [(0,), (-16,), (144,), (192,), (208,), (-64,), (-2147483648,), (2147483632,), (137,), (-1,)]
 # The innermost coordinate times the element is a multiple of 16 bytes: an H200 takes any other for an illegal
 # instruction, as the odd last place of some shapes shows. It also refuses stores with a negative coordinate.
 _PLANE = [(0, 0), (-8, -3), (80, 36), (200, 0), (0, -8), (8, 39), (-64, 5), (16, 40), (33, 1)]
 SHAPES: list[_Shape] = [
-    ("u8", "u8", (200,), (64,), "none", None, [(0,), (-16,), (144,), (192,), (208,), (-64,), (-2147483648,), (2147483632,), (137,), (-1,)]),
+    ("u8", "u8", (200,), (64,), "none", None, _LINE),
     ("f32", "f32", (77,), (16,), "none", None, [(0,), (-4,), (68,), (76,), (80,), (70,)]),
     ("u64", "u64", (40,), (16,), "none", None, [(0,), (-6,), (34,), (33,)]),
     ("128B", "bf16", (96, 40), (64, 8), "128B", None, _PLANE),
@@ -87,8 +88,10 @@ SHAPES: list[_Shape] = [
     ("step_inner", "f32", (50, 30), (16, 8), "none", (2, 1), [(0, 0), (40, 25)]),
     ("3d", "bf16", (40, 9, 7), (32, 4, 3), "64B", None, [(0, 0, 0), (-8, -2, -1), (24, 7, 5), (0, 0, 7)]),
     ("3d_step", "u16", (40, 9, 12), (8, 6, 9), "none", (1, 2, 3), [(0, 0, 0), (-8, -2, -1), (32, 7, 5)]),
-    ("4d", "u8", (70, 6, 5, 4), (32, 3, 2, 3), "32B", None, [(0, 0, 0, 0), (-16, -1, -1, -2), (48, 4, 4, 3), (16, 1, 2, -3)]),
-    ("5d", "f32", (20, 5, 4, 3, 3), (8, 2, 3, 2, 2), "none", None, [(0, 0, 0, 0, 0), (-4, -1, -2, -1, -1), (16, 4, 2, 2, 2), (4, 1, 1, 1, 3)]),
+    ("4d", "u8", (70, 6, 5, 4), (32, 3, 2, 3), "32B", None,
+     [(0, 0, 0, 0), (-16, -1, -1, -2), (48, 4, 4, 3), (16, 1, 2, -3)]),
+    ("5d", "f32", (20, 5, 4, 3, 3), (8, 2, 3, 2, 2), "none", None,
+     [(0, 0, 0, 0, 0), (-4, -1, -2, -1, -1), (16, 4, 2, 2, 2), (4, 1, 1, 1, 3)]),
     ("5d_128B", "bf16", (80, 5, 4, 3, 3), (64, 2, 2, 2, 2), "128B", None, [(0, 0, 0, 0, 0), (40, 4, -1, 2, -1)]),
 ]  # fmt: skip
 
