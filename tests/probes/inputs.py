@@ -78,7 +78,8 @@ BF16 = np.concatenate([_B, _B | np.uint16(0x8000)])
 EDGES: dict[str, Array] = {
     "f32": F32, "s32": S32, "shift": SHIFTS, "byte": BYTES,
     "five": np.arange(32, dtype=np.uint32),
-    "few": np.array([0, 1, 2, 3, 31, 32, 0xFFFFFFFF, 0xFFFFFFFE], np.uint32), "s64": S64, "f64": F64, "f16": F16, "bf16": BF16,
+    "few": np.array([0, 1, 2, 3, 31, 32, 0xFFFFFFFF, 0xFFFFFFFE], np.uint32),
+    "s64": S64, "f64": F64, "f16": F16, "bf16": BF16,
     "f16x2": (F16.astype(np.uint32) | np.roll(F16, 7).astype(np.uint32) << 16),
     "bf16x2": (BF16.astype(np.uint32) | np.roll(BF16, 7).astype(np.uint32) << 16),
     "b16": S32.astype(np.uint16), "e8x2": np.zeros(0, np.uint16), "member": np.array([0xFFFFFFFF], np.uint32),

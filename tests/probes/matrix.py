@@ -57,7 +57,9 @@ def wide(dtype: str, n: int, salt: int) -> Array:
             | (exponent + 127).astype(np.uint32) << np.uint32(23)
             | mantissa << np.uint32(23 - mantissa_bits)
         )
-        return bits if dtype == "tf32" else (bits >> np.uint32(16)).astype(np.uint16)
+        if dtype == "bf16":
+            bits = (bits >> np.uint32(16)).astype(np.uint16)
+        return np.asarray(bits)
     if dtype == "f16":
         return (sign << np.uint32(15) | (exponent + 15).astype(np.uint32) << np.uint32(10) | mantissa).astype(np.uint16)
     return (sign << np.uint32(7) | (exponent + 7).astype(np.uint32) << np.uint32(3) | mantissa).astype(np.uint8)
