@@ -183,6 +183,13 @@ def gemm_kernel(
         cta_layout_vmnk=cluster,
         defer_sync=True,
     ).make_participants()
+    tmem = utils.TmemAllocator(
+        storage.tmem.ptr,
+        barrier_for_retrieve=pipeline.NamedBarrier(barrier_id=1, num_threads=EPILOGUE_THREADS + 32),
+        allocator_warp_id=0,
+        is_two_cta=config.pair,
+        two_cta_tmem_dealloc_mbar_ptr=storage.dealloc.ptr,
+    )
     pipeline.pipeline_init_arrive(cluster_shape_mn=cluster, is_relaxed=True)
 
     thread_mma = mma.get_slice(in_pair)
@@ -204,13 +211,6 @@ def gemm_kernel(
 
     fa, fb = mma.make_fragment_A(sa), mma.make_fragment_B(sb)
     acc_like = mma.make_fragment_C(mma.partition_shape_C(tile[:2]))
-    tmem = utils.TmemAllocator(
-        storage.tmem.ptr,
-        barrier_for_retrieve=pipeline.NamedBarrier(barrier_id=1, num_threads=EPILOGUE_THREADS + 32),
-        allocator_warp_id=0,
-        is_two_cta=config.pair,
-        two_cta_tmem_dealloc_mbar_ptr=storage.dealloc.ptr,
-    )
     pipeline.pipeline_init_wait(cluster_shape_mn=cluster)
 
     if warp == TMA_WARP:
@@ -258,12 +258,16 @@ def gemm_kernel(
 
 @cute.jit
 def store_direct(config: cutlass.Constexpr, thread, acc: cute.Tensor, gc: cute.Tensor):
-    """32 columns at a time: tensor memory -> registers -> global memory."""
+    """Some columns at a time: tensor memory -> registers -> global memory."""
     part = ((None, None), 0, 0)
-    tiler = (cute.size(acc, mode=[0, 0]), 32)
+    op, repeat = LOADS[config.load]
+    width = 32
+    if cutlass.const_expr(config.pair and config.tile[0] == 128):
+        # A pair's 128 rows: 64 in each CTA, half of their columns in lanes 0-63 and half in lanes 64-127.
+        width, repeat = config.tile[1], tcgen05.Repetition(config.tile[1] // 2)
+    tiler = (cute.size(acc, mode=[0, 0]), width)
     acc_tiles = cute.flat_divide(acc[part], tiler)
     gc_tiles = cute.flat_divide(gc[part], tiler)
-    op, repeat = LOADS[config.load]
     atom = cute.make_copy_atom(op(repeat), cutlass.Float32)
     copy = tcgen05.make_tmem_copy(atom, acc_tiles[(None, None, 0, 0)])
     mine = copy.get_slice(thread)

@@ -82,16 +82,19 @@ def _tensor_maps(ir, names):
     """{SSA name of an atom: the arguments of its tensor map}; dimensions are named by the tensor's own modes."""
     maps = {}
     pattern = re.compile(
-        r"%([\w$]+), %[\w$]+ = cute_nvgpu\.atom\.make_non_exec_tiled_tma_(load|store)\(%arg(\d+), .*?"
+        r"%([\w$]+), %[\w$]+ = cute_nvgpu\.atom\.make_non_exec_tiled_tma_(?:load|store)\(%arg(\d+), .*?\)"
+        r"(?: <\{kind = <\w+> num_multicast = (\d+)\}>)?.*?"
         r"(S<\d,4,3>).*?tma_gbasis = <\"\(([\d,]+)\):\(([\d@,]+)\)\">, tma_format = (\w+)>"
     )
-    for atom, _, arg, swizzle, box, modes, fmt in pattern.findall(ir):
+    for atom, arg, multicast, swizzle, box, modes, fmt in pattern.findall(ir):
+        sizes = [int(x) for x in box.split(",")]
+        sizes[-1] //= int(multicast or 1)  # each CTA loads its part of the box for all
         maps[atom] = {
             "type": "tensor_map",
             "tensor": list(names)[int(arg)],
             "format": FORMATS[fmt],
             "modes": [int(m.split("@")[1]) for m in modes.split(",")],
-            "box": [int(x) for x in box.split(",")],
+            "box": sizes,
             "swizzle": SWIZZLES[swizzle],
         }
     return maps
