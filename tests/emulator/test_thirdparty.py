@@ -1,7 +1,7 @@
 """Kernels that Triton and CuTe DSL compiled run right, and clean of false positives.
 
-The oracle is float64 NumPy, its tolerance the rounding of the formats (thirdparty/cases.py). The profile is lenient: both
-compilers leave out fences that the ISA asks for, see docs/thirdparty.md.
+The oracle is float64 NumPy, its tolerance the rounding of the formats (thirdparty/cases.py). The profile is lenient:
+both compilers leave out fences that the ISA asks for, see docs/thirdparty.md.
 """
 
 from __future__ import annotations

@@ -38,14 +38,17 @@ def _rng(name: str) -> np.random.Generator:
 
 def _fill(shape: tuple[int, ...], storage: Any) -> Array:
     """Output memory that no right answer looks like."""
-    return np.full(int(np.prod(shape)) * np.dtype(storage).itemsize, 0xA5, np.uint8).view(storage).reshape(shape)
+    filled: Array = np.full(int(np.prod(shape)) * np.dtype(storage).itemsize, 0xA5, np.uint8).view(storage)
+    return filled.reshape(shape)
 
 
 _STORAGE: dict[str, Any] = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "i32": np.int32}
 
 
 def _output(out: str, values: Array, bound: Array | float) -> Expected:
-    return Expected(out, values, np.broadcast_to(bound, values.shape) + (0 if out == "i32" else round_up_error(values, out)))
+    return Expected(
+        out, values, np.broadcast_to(bound, values.shape) + (0 if out == "i32" else round_up_error(values, out))
+    )
 
 
 def _product(a: Array, b: Array, out: str, extra: float = 0.0) -> Expected:
@@ -65,7 +68,12 @@ def _vector_add(fmt: str) -> Case:
     rng, n = _rng("add" + fmt), 3001
     x, y = random(rng, (n,), fmt), random(rng, (n,), fmt)
     total = decode(x, fmt) + decode(y, fmt)
-    return Case((_ceil(n, 1024), 1, 1), {"x": x, "y": y, "out": _fill((n,), _STORAGE[fmt])}, {"out": _output(fmt, total, 0.0)}, {"n": n})
+    return Case(
+        (_ceil(n, 1024), 1, 1),
+        {"x": x, "y": y, "out": _fill((n,), _STORAGE[fmt])},
+        {"out": _output(fmt, total, 0.0)},
+        {"n": n},
+    )
 
 
 def _softmax(fmt: str, columns: int, stride: int) -> Case:
@@ -73,13 +81,18 @@ def _softmax(fmt: str, columns: int, stride: int) -> Case:
     values = decode(x, fmt)[:, :columns]
     p = np.exp(values - values.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
-    # ex2.approx: 2**-22 relative, and its argument, up to 40, is off by 2**-24 of itself; the sum adds `columns` roundings.
+    # ex2.approx: 2**-22 relative, its argument, up to 40, is off by 2**-24 of itself; the sum adds `columns` roundings.
     whole = _fill((5, stride), _STORAGE[fmt])
     values_out = decode(whole, fmt)
     values_out[:, :columns] = p
     bound = np.zeros((5, stride))
     bound[:, :columns] = p * (2.0**-18 + columns * U) + round_up_error(p, fmt)
-    return Case((5, 1, 1), {"in": x, "out": whole}, {"out": Expected(fmt, values_out, bound)}, {"stride": stride, "columns": columns})
+    return Case(
+        (5, 1, 1),
+        {"in": x, "out": whole},
+        {"out": Expected(fmt, values_out, bound)},
+        {"stride": stride, "columns": columns},
+    )
 
 
 def _layer_norm() -> Case:
@@ -89,8 +102,19 @@ def _layer_norm() -> Case:
     mean, rstd = values.mean(1), 1 / np.sqrt(values.var(1) + 1e-5)
     y = (values - mean[:, None]) * rstd[:, None] * decode(w, "bf16") + decode(b, "bf16")
     near = (np.abs(y) + np.abs(decode(w, "bf16")) + np.abs(decode(b, "bf16"))) * n * U
-    outputs = {"out": _output("bf16", y, near), "mean": _output("f32", mean, n * U), "rstd": _output("f32", rstd, rstd * n * U)}
-    arrays = {"in": x, "weight": w, "bias": b, "out": _fill((rows, n), np.uint16), "mean": _fill((rows,), np.float32), "rstd": _fill((rows,), np.float32)}
+    outputs = {
+        "out": _output("bf16", y, near),
+        "mean": _output("f32", mean, n * U),
+        "rstd": _output("f32", rstd, rstd * n * U),
+    }
+    arrays = {
+        "in": x,
+        "weight": w,
+        "bias": b,
+        "out": _fill((rows, n), np.uint16),
+        "mean": _fill((rows,), np.float32),
+        "rstd": _fill((rows,), np.float32),
+    }
     return Case((rows, 1, 1), arrays, outputs, {"columns": n, "eps": 1e-5})
 
 
@@ -121,7 +145,12 @@ def _spin_lock() -> Case:
 
 def _sort_scan() -> Case:
     x = _rng("sort").integers(-1000, 1000, (3, 256)).astype(np.int32)
-    outs = {"sorted": np.sort(x), "scanned": np.cumsum(x, 1), "argmax": x.argmax(1), "histogram": np.stack([np.bincount(r & 63, minlength=64) for r in x])}
+    outs = {
+        "sorted": np.sort(x),
+        "scanned": np.cumsum(x, 1),
+        "argmax": x.argmax(1),
+        "histogram": np.stack([np.bincount(r & 63, minlength=64) for r in x]),
+    }
     arrays = {"in": x, **{k: _fill(v.shape, np.int32) for k, v in outs.items()}}
     return Case((3, 1, 1), arrays, {k: _exact("i32", v) for k, v in outs.items()})
 
@@ -132,7 +161,8 @@ def _erf(x: Array) -> Array:
     for k in range(1, 120):
         total += term / (2 * k - 1)
         term = -term * x * x / k
-    return total * 2 / np.sqrt(np.pi)
+    value: Array = total * 2 / np.sqrt(np.pi)
+    return value
 
 
 def _pointwise(kind: str, fmt: str, block: int) -> Case:
@@ -151,8 +181,9 @@ def _pointwise(kind: str, fmt: str, block: int) -> Case:
 
 
 def _triton_rand(seed: int, n: int) -> Array:
-    """Philox 4x32-10 (Salmon et al., SC '11) of counter (i, 0, 0, 0) and key (seed, 0), its first word as tl.rand maps it."""
-    c = [np.arange(n, dtype=np.uint64)] + [np.zeros(n, np.uint64)] * 3
+    """Philox 4x32-10 (Salmon et al., SC '11) of counter (i, 0, 0, 0), key (seed, 0): its first word as tl.rand maps it."""
+    zero: Array = np.zeros(n, np.uint64)
+    c: list[Array] = [np.arange(n, dtype=np.uint64), zero, zero, zero]
     key = [seed, 0]
     for _ in range(10):
         high_a, low_a = c[0] * 0xD2511F53 >> 32, c[0] * 0xD2511F53 & 0xFFFFFFFF
@@ -189,11 +220,15 @@ def _integer(m: int, n: int, k: int) -> Case:
     rng = _rng("integer")
     a, b = random(rng, (m, k), "i8"), random(rng, (n, k), "i8")
     values = a.astype(np.int64) @ b.astype(np.int64).T
-    return Case((m // 64, n // 64, 1), {"a": a, "b": b, "c": _fill((m, n), np.int32)}, {"c": _exact("i32", values)}, {"K": k})
+    return Case(
+        (m // 64, n // 64, 1), {"a": a, "b": b, "c": _fill((m, n), np.int32)}, {"c": _exact("i32", values)}, {"K": k}
+    )
 
 
-def _transposed(fmt: str, out: str, m: int, n: int, k: int, grid: tuple[int, int, int], start: float | None = None) -> Case:
-    """C = A B^T, for the kernels on tensor maps: sizes that are no multiple of the tile are filled and clipped by TMA."""
+def _transposed(
+    fmt: str, out: str, m: int, n: int, k: int, grid: tuple[int, int, int], start: float | None = None
+) -> Case:
+    """C = A B^T through tensor maps: TMA fills and clips what is no multiple of the tile."""
     rng = _rng(f"{fmt}{m}{n}{k}t")
     a, b = random(rng, (m, k), fmt), random(rng, (n, k), fmt)
     c = _fill((m, n), _STORAGE[out]) if start is None else np.full((m, n), start, np.float32)
@@ -276,13 +311,19 @@ def _dsl_axpy(launch: Mapping[str, Any]) -> Case:
     rng = _rng("axpy")
     x, y = random(rng, (100, 300), "f16"), random(rng, (100, 300), "f16")
     values = 1.5 * decode(x, "f16") + decode(y, "f16")
-    return Case(tuple(launch["grid"]), {"x": x, "y": y}, {"y": _output("f16", values, np.abs(values) * U)}, {"alpha": 1.5})
+    return Case(
+        tuple(launch["grid"]), {"x": x, "y": y}, {"y": _output("f16", values, np.abs(values) * U)}, {"alpha": 1.5}
+    )
 
 
 def _dsl_row_norm(launch: Mapping[str, Any]) -> Case:
     x = random(_rng("row"), (5, 777), "bf16")
     values = np.sqrt((decode(x, "bf16") ** 2).sum(1))
-    return Case(tuple(launch["grid"]), {"x": x, "out": _fill((5,), np.float32)}, {"out": _output("f32", values, values * 400 * U)})
+    return Case(
+        tuple(launch["grid"]),
+        {"x": x, "out": _fill((5,), np.float32)},
+        {"out": _output("f32", values, values * 400 * U)},
+    )
 
 
 TRITON: dict[str, Callable[[], Case]] = {

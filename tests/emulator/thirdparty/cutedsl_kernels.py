@@ -115,8 +115,12 @@ class Gemm:
         a_op = utils.sm100.cluster_shape_to_tma_atom_A((*self.cluster, 1), mma.thr_id)
         b_op = utils.sm100.cluster_shape_to_tma_atom_B((*self.cluster, 1), mma.thr_id)
         one = (None, None, None, 0)
-        a_atom, a_tma = cute.nvgpu.make_tiled_tma_atom_A(a_op, a, cute.slice_(a_smem, one), self.tile, mma, cluster.shape)
-        b_atom, b_tma = cute.nvgpu.make_tiled_tma_atom_B(b_op, b, cute.slice_(b_smem, one), self.tile, mma, cluster.shape)
+        a_atom, a_tma = cute.nvgpu.make_tiled_tma_atom_A(
+            a_op, a, cute.slice_(a_smem, one), self.tile, mma, cluster.shape
+        )
+        b_atom, b_tma = cute.nvgpu.make_tiled_tma_atom_B(
+            b_op, b, cute.slice_(b_smem, one), self.tile, mma, cluster.shape
+        )
         cta_m = self.tile[0] // (2 if self.pair else 1)
         c_tile = (cta_m, 32)
         c_smem = utils.sm100.make_smem_layout_epi(c.element_type, utils.LayoutEnum.from_tensor(c), c_tile, 2)
@@ -217,8 +221,12 @@ def gemm_kernel(
         for k in cutlass.range(cute.size(from_ga, mode=[1]), unroll=1):
             slot = producer.acquire_and_advance()
             if cutlass.const_expr(multicast):
-                cute.copy(a_atom, from_ga[(None, k)], to_sa[(None, slot.index)], tma_bar_ptr=slot.barrier, mcast_mask=a_mask)
-                cute.copy(b_atom, from_gb[(None, k)], to_sb[(None, slot.index)], tma_bar_ptr=slot.barrier, mcast_mask=b_mask)
+                cute.copy(
+                    a_atom, from_ga[(None, k)], to_sa[(None, slot.index)], tma_bar_ptr=slot.barrier, mcast_mask=a_mask
+                )
+                cute.copy(
+                    b_atom, from_gb[(None, k)], to_sb[(None, slot.index)], tma_bar_ptr=slot.barrier, mcast_mask=b_mask
+                )
             else:
                 cute.copy(a_atom, from_ga[(None, k)], to_sa[(None, slot.index)], tma_bar_ptr=slot.barrier)
                 cute.copy(b_atom, from_gb[(None, k)], to_sb[(None, slot.index)], tma_bar_ptr=slot.barrier)

@@ -39,12 +39,14 @@ def small_float(bits: Array, exponent_bits: int, mantissa_bits: int, bias: int) 
     exponent = x >> mantissa_bits & ((1 << exponent_bits) - 1)
     sign = 1.0 - 2.0 * (x >> (mantissa_bits + exponent_bits) & 1)
     whole = np.where(exponent > 0, (1 << mantissa_bits) + mantissa, mantissa)
-    return sign * np.ldexp(whole.astype(np.float64), np.maximum(exponent, 1) - bias - mantissa_bits)
+    values: Array = sign * np.ldexp(whole.astype(np.float64), np.maximum(exponent, 1) - bias - mantissa_bits)
+    return values
 
 
 def decode(bits: Array, name: str) -> Array:
     if name == "bf16":
-        return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)
+        return wide.astype(np.float64)
     if name == "e4m3":
         return small_float(bits, 4, 3, 7)
     if name == "e5m2":

@@ -34,7 +34,9 @@ FORMATS = {"F16_RN": "f16", "BF16_RN": "bf16", "TF32_RN": "tf32", "F32_RN": "f32
 
 
 def _tensor(element, shape, order=ROWS):
-    return make_fake_compact_tensor(element, shape, stride_order=order[: len(shape)] if len(shape) > 1 else None, assumed_align=16)
+    return make_fake_compact_tensor(
+        element, shape, stride_order=order[: len(shape)] if len(shape) > 1 else None, assumed_align=16
+    )
 
 
 def _gemm(m, n, k, order_a=ROWS, order_b=ROWS, **options):
@@ -48,7 +50,11 @@ def _gemm(m, n, k, order_a=ROWS, order_b=ROWS, **options):
 
 
 def _axpy():
-    return kernels.axpy, {"x": _tensor(Float16, (100, 300)), "y": _tensor(Float16, (100, 300)), "alpha": Float32(1.5)}, 0
+    return (
+        kernels.axpy,
+        {"x": _tensor(Float16, (100, 300)), "y": _tensor(Float16, (100, 300)), "alpha": Float32(1.5)},
+        0,
+    )
 
 
 def _row_norm():
@@ -62,7 +68,9 @@ KERNELS = {
     "dsl_row_norm": _row_norm,
     "dsl_gemm": lambda: _gemm(256, 256, 320, tile=(128, 128, 64)),
     "dsl_gemm_unaligned": lambda: _gemm(128, 256, 256, tile=(128, 128, 64), align=128),
-    "dsl_gemm_mn_major": lambda: _gemm(256, 128, 256, COLUMNS, COLUMNS, tile=(128, 128, 64), element=BFloat16, result=Float32),
+    "dsl_gemm_mn_major": lambda: _gemm(
+        256, 128, 256, COLUMNS, COLUMNS, tile=(128, 128, 64), element=BFloat16, result=Float32
+    ),
     "dsl_gemm_tf32": lambda: _gemm(256, 64, 128, tile=(128, 64, 32), element=T32, result=Float32),
     "dsl_gemm_fp8": lambda: _gemm(128, 256, 512, tile=(128, 128, 128), element=F8),
     "dsl_gemm_m64": lambda: _gemm(128, 64, 256, tile=(64, 64, 64), load="16x256b"),
@@ -74,7 +82,9 @@ KERNELS = {
     "dsl_gemm_pair_m128": lambda: _gemm(256, 256, 256, tile=(128, 128, 64), **PAIR),
     "dsl_gemm_pair_n256_store": lambda: _gemm(512, 256, 256, tile=(256, 256, 64), tma_store=True, **PAIR),
     "dsl_gemm_pair_multicast": lambda: _gemm(1024, 256, 256, tile=(256, 128, 64), cluster=(4, 2), pair=True),
-    "dsl_gemm_pair_bf16_mn": lambda: _gemm(256, 256, 256, COLUMNS, COLUMNS, tile=(256, 256, 64), element=BFloat16, **PAIR),
+    "dsl_gemm_pair_bf16_mn": lambda: _gemm(
+        256, 256, 256, COLUMNS, COLUMNS, tile=(256, 256, 64), element=BFloat16, **PAIR
+    ),
 }
 
 
@@ -108,7 +118,9 @@ def _arguments(ir, ptx, names):
     declared = iter([int(n) if n else int(t[1:]) // 8 for t, n in sizes])
     arguments = []
     if not maps:  # views of the tensors are passed, in their order
-        return [{"type": "pointer", "name": n} if pointer else {"type": "value", "name": n} for n, pointer in names.items()]
+        return [
+            {"type": "pointer", "name": n} if pointer else {"type": "value", "name": n} for n, pointer in names.items()
+        ]
     for name in (p.lstrip("%") for p in passed):
         if name in maps:
             arguments.append(maps[name])
@@ -136,7 +148,8 @@ def _strip(ptx, name):
     ptx = re.sub(r"kernel_cutlass_\w+?(_param_\d+)?\b", lambda m: name + (m[1] or ""), ptx)
     ptx = re.sub(r"^\s*\.(loc|file)\s.*\n", "", ptx, flags=re.M)
     ptx = re.sub(r"[ \t]*//[^\n]*$", "", ptx, flags=re.M)
-    made = f"// Compiled by nvidia-cutlass-dsl {version('nvidia-cutlass-dsl')} from cutedsl_kernels.py; see make_cutedsl.py.\n"
+    compiler = f"nvidia-cutlass-dsl {version('nvidia-cutlass-dsl')}"
+    made = f"// Compiled by {compiler} from cutedsl_kernels.py; see make_cutedsl.py.\n"
     return made + re.sub(r"\n{2,}", "\n", ptx).lstrip("\n")
 
 

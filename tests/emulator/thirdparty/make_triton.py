@@ -63,7 +63,7 @@ def _attention(name, causal, bm=128, bn=64, d=64, **rest):
 
 
 def _attention_tma(name, specialise, dtype="bf16", bm=128, bn=64, d=64, **rest):
-    shapes = f"tensordesc<{dtype}[{bm},{d}]> tensordesc<{dtype}[{bn},{d}]> tensordesc<{dtype}[{bn},{d}]> tensordesc<{dtype}[{bm},{d}]>"
+    shapes = " ".join(f"tensordesc<{dtype}[{rows},{d}]>" for rows in (bm, bn, bn, bm))
     constants = {"BM": bm, "BN": bn, "D": d, "WARP_SPECIALIZE": specialise}
     return Variant(name, "attention_tma", f"{shapes} *fp32!16 i32!16 i32!16 fp32", constants, **rest)
 
@@ -79,8 +79,15 @@ VARIANTS = [
     Variant("vector_add_bf16", "vector_add", "*bf16!16 *bf16!16 *bf16!16 i32", {"BLOCK": 1024}),
     Variant("softmax_rows", "softmax_rows", "*fp32!16 *fp32!16 i32 i32", {"BLOCK": 1024}),
     Variant("softmax_rows_fp16", "softmax_rows", "*fp16!16 *fp16!16 i32!16 i32", {"BLOCK": 2048}, warps=8),
-    Variant("layer_norm", "layer_norm", "*bf16!16 *bf16!16 *bf16!16 *bf16!16 *fp32!16 *fp32!16 i32 fp32", {"BLOCK": 512}),
-    Variant("atomic_reduce", "atomic_reduce", "*i32!16 *fp32!16 *i32!16 *i32!16 *i32!16 *fp32!16 i32", {"BINS": 32, "BLOCK": 512}),
+    Variant(
+        "layer_norm", "layer_norm", "*bf16!16 *bf16!16 *bf16!16 *bf16!16 *fp32!16 *fp32!16 i32 fp32", {"BLOCK": 512}
+    ),
+    Variant(
+        "atomic_reduce",
+        "atomic_reduce",
+        "*i32!16 *fp32!16 *i32!16 *i32!16 *i32!16 *fp32!16 i32",
+        {"BINS": 32, "BLOCK": 512},
+    ),
     Variant("spin_lock_sum", "spin_lock_sum", "*fp32!16 *i32!16 *fp32!16 i32", {"BLOCK": 256}),
     Variant("sort_scan", "sort_scan", "*i32!16 *i32!16 *i32!16 *i32!16 *i32!16", {"BLOCK": 256}),
     Variant("gelu", "pointwise", "*fp16!16 *fp16!16 i32 i32", {"KIND": "gelu", "BLOCK": 512}),
@@ -101,13 +108,23 @@ VARIANTS = [
     _tma("matmul_tma", "matmul_tma", "fp16", "fp16", 128, 128, 64),
     _tma("matmul_tma_bf16_n64", "matmul_tma", "bf16", "fp32", 128, 64, 32),
     _tma("matmul_tma_fp8", "matmul_tma", "fp8e4nv", "fp16", 128, 128, 128),
-    Variant("matmul_device_tma", "matmul_device_tma", "*fp16!16 *fp16!16 *fp16!16 i32!16 i32!16 i32!16", {"BM": 128, "BN": 128, "BK": 64}),
+    Variant(
+        "matmul_device_tma",
+        "matmul_device_tma",
+        "*fp16!16 *fp16!16 *fp16!16 i32!16 i32!16 i32!16",
+        {"BM": 128, "BN": 128, "BK": 64},
+    ),
     _persistent("matmul_persistent", False, False),
     _persistent("matmul_persistent_flat", False, True),
     _persistent("matmul_persistent_ws", True, True),
     _tma("matmul_ws", "matmul_specialised", "fp16", "fp16", 128, 128, 64),
     _tma("matmul_split_k", "matmul_split_k", "fp16", "fp32", 128, 64, 64, "i32", {"SPLIT": 2}),
-    Variant("gather_scatter", "gather_scatter", "tensordesc<fp16[1,64]> tensordesc<fp16[1,64]> *i32!16 *i32!16", {"BM": 32, "BN": 64}),
+    Variant(
+        "gather_scatter",
+        "gather_scatter",
+        "tensordesc<fp16[1,64]> tensordesc<fp16[1,64]> *i32!16 *i32!16",
+        {"BM": 32, "BN": 64},
+    ),
     _attention("attention", False, stages=2),
     _attention("attention_causal_d128", True, bn=128, d=128, warps=8, stages=1),
     _attention_tma("attention_tma", False),
@@ -144,7 +161,7 @@ def _signature(fn, variant):
 
 
 def _arguments(passed, meta):
-    """What the launcher passes, in order: a tensor map is followed by its sizes and strides, all by two scratch pointers."""
+    """What the launcher passes, in order: a tensor map, then its sizes and strides; two scratch pointers end the list."""
     arguments = []
     maps = iter(meta or [])
     for name, kind in passed:
@@ -152,7 +169,13 @@ def _arguments(passed, meta):
             arguments.append({"name": name, "type": kind})
             continue
         made = next(maps)
-        arguments.append({"name": name, "type": "tensor_map", **{k: made[k] for k in ("swizzle", "elem_size", "elem_type", "block_size")}})
+        arguments.append(
+            {
+                "name": name,
+                "type": "tensor_map",
+                **{k: made[k] for k in ("swizzle", "elem_size", "elem_type", "block_size")},
+            }
+        )
         expanded = expand_signature((kind,), [made], "nvTmaDesc")[1:]
         rank = len(expanded) // 2
         arguments += [{"name": f"{name}.shape{i}", "type": t} for i, t in enumerate(expanded[:rank])]
@@ -166,7 +189,12 @@ def _strip(ptx):
     ptx = re.sub(r"^\s*\.section\s+\.debug_\w+\s*\{.*?^\s*\}\n", "", ptx, flags=re.M | re.S)
     ptx = re.sub(r"^\$L__(tmp|func_begin|func_end|info_string)\w*:\n", "", ptx, flags=re.M)
     ptx = re.sub(r"[ \t]*//[^\n]*$", "", ptx, flags=re.M)
-    return "// Compiled by triton " + triton.__version__ + " from triton_kernels.py; see make_triton.py.\n" + re.sub(r"\n{2,}", "\n", ptx)
+    return (
+        "// Compiled by triton "
+        + triton.__version__
+        + " from triton_kernels.py; see make_triton.py.\n"
+        + re.sub(r"\n{2,}", "\n", ptx)
+    )
 
 
 def make(variant):

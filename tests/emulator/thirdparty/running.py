@@ -50,7 +50,9 @@ def _triton_map(argument: Mapping[str, Any], address: int, array: Array) -> byte
     )
 
 
-def _triton_arguments(launch: Mapping[str, Any], run: Case, at: Mapping[str, int], scratch: int) -> list[bytes | int | float]:
+def _triton_arguments(
+    launch: Mapping[str, Any], run: Case, at: Mapping[str, int], scratch: int
+) -> list[bytes | int | float]:
     args: list[bytes | int | float] = []
     for argument in launch["args"]:
         name = argument["name"].removesuffix("_ptr").removesuffix("_desc")

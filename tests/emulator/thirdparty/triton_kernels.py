@@ -1,6 +1,7 @@
 """Triton kernels that make_triton.py compiles: written for this test suite, in the style that Triton users write."""
 
 # mypy: ignore-errors
+# ruff: noqa: N803
 # The bodies are Triton's language, not Python: its names are of no type that mypy knows.
 
 import triton
@@ -107,10 +108,14 @@ def transpose_gather(out_ptr, in_ptr, index_ptr, rows, columns, BM: tl.constexpr
     """A tile transposed through shared memory, its columns permuted on the way."""
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
-    tile = tl.load(in_ptr + m[:, None] * columns + n[None, :], mask=(m < rows)[:, None] & (n < columns)[None, :], other=0)
+    tile = tl.load(
+        in_ptr + m[:, None] * columns + n[None, :], mask=(m < rows)[:, None] & (n < columns)[None, :], other=0
+    )
     index = tl.load(index_ptr + tl.arange(0, BN))
     tile = tl.gather(tile, tl.broadcast_to(index[None, :], [BM, BN]), axis=1)
-    tl.store(out_ptr + n[:, None] * rows + m[None, :], tl.trans(tile), mask=(n < columns)[:, None] & (m < rows)[None, :])
+    tl.store(
+        out_ptr + n[:, None] * rows + m[None, :], tl.trans(tile), mask=(n < columns)[:, None] & (m < rows)[None, :]
+    )
 
 
 @triton.jit
@@ -125,10 +130,22 @@ def matmul(
     acc = tl.zeros([BM, BN], tl.float32)
     for start in range(0, K, BK):
         left = K - start
-        a = tl.load(a_ptr + m[:, None] * stride_am + (start + k)[None, :], mask=(m < M)[:, None] & (k < left)[None, :], other=0.0)
-        b = tl.load(b_ptr + (start + k)[:, None] * stride_bk + n[None, :], mask=(k < left)[:, None] & (n < N)[None, :], other=0.0)
+        a = tl.load(
+            a_ptr + m[:, None] * stride_am + (start + k)[None, :],
+            mask=(m < M)[:, None] & (k < left)[None, :],
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + (start + k)[:, None] * stride_bk + n[None, :],
+            mask=(k < left)[:, None] & (n < N)[None, :],
+            other=0.0,
+        )
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
-    tl.store(c_ptr + m[:, None] * stride_cm + n[None, :], acc.to(c_ptr.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+    tl.store(
+        c_ptr + m[:, None] * stride_cm + n[None, :],
+        acc.to(c_ptr.dtype.element_ty),
+        mask=(m < M)[:, None] & (n < N)[None, :],
+    )
 
 
 @triton.jit
@@ -202,7 +219,9 @@ def matmul_specialised(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.const
 
 
 @triton.jit
-def matmul_split_k(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr):
+def matmul_split_k(
+    a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr
+):
     """Programs of axis 2 share K and add their parts with a reducing tensor store."""
     m = tl.program_id(0) * BM
     n = tl.program_id(1) * BN
@@ -295,7 +314,7 @@ def matmul_scaled(
     k = tl.arange(0, BK // PACK)
     g = tl.arange(0, BK // GROUP)
     acc = tl.zeros([BM, BN], tl.float32)
-    for start in range(0, K // BK):
+    for start in range(K // BK):
         a = tl.load(a_ptr + m[:, None] * (K // PACK) + (start * (BK // PACK) + k)[None, :])
         b = tl.load(b_ptr + n[None, :] * (K // PACK) + (start * (BK // PACK) + k)[:, None])
         sa = tl.load(a_scale_ptr + m[:, None] * (K // GROUP) + (start * (BK // GROUP) + g)[None, :])
