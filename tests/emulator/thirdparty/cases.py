@@ -181,7 +181,7 @@ def _pointwise(kind: str, fmt: str, block: int) -> Case:
 
 
 def _triton_rand(seed: int, n: int) -> Array:
-    """Philox 4x32-10 (Salmon et al., SC '11) of counter (i, 0, 0, 0), key (seed, 0): its first word as tl.rand maps it."""
+    """Philox 4x32-10 (Salmon et al., 2011) of counter (i, 0, 0, 0), key (seed, 0), as tl.rand maps it."""
     zero: Array = np.zeros(n, np.uint64)
     c: list[Array] = [np.arange(n, dtype=np.uint64), zero, zero, zero]
     key = [seed, 0]

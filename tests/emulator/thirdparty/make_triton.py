@@ -161,7 +161,7 @@ def _signature(fn, variant):
 
 
 def _arguments(passed, meta):
-    """What the launcher passes, in order: a tensor map, then its sizes and strides; two scratch pointers end the list."""
+    """What the launcher passes, in order: a tensor map, then its sizes and strides; last two scratch pointers."""
     arguments = []
     maps = iter(meta or [])
     for name, kind in passed:
