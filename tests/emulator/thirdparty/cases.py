@@ -354,6 +354,7 @@ TRITON: dict[str, Callable[[], Case]] = {
     "matmul_tma_bf16_n64": lambda: _transposed("bf16", "f32", 256, 100, 96, (2, 2, 1)),
     "matmul_tma_fp8": lambda: _transposed("e4m3", "f16", 128, 256, 512, (1, 2, 1)),
     "matmul_device_tma": lambda: _transposed("f16", "f16", 200, 136, 256, (2, 2, 1)),
+    "matmul_tma_cluster": lambda: _transposed("f16", "f16", 300, 136, 192, (2, 2, 1)),
     "matmul_persistent": lambda: _transposed("f16", "f16", 384, 200, 128, (2, 1, 1)),
     "matmul_persistent_flat": lambda: _transposed("f16", "f16", 384, 200, 128, (2, 1, 1)),
     "matmul_persistent_ws": lambda: _transposed("f16", "f16", 384, 200, 128, (2, 1, 1)),
@@ -373,6 +374,7 @@ TRITON: dict[str, Callable[[], Case]] = {
     "hopper_matmul_tma": lambda: _transposed("bf16", "bf16", 200, 136, 328, (2, 2, 1)),
     "hopper_persistent_ws": lambda: _transposed("f16", "f16", 384, 200, 128, (2, 1, 1)),
     "hopper_matmul_fp8": lambda: _matmul("e4m3", "f32", (128, 128), 144, 128, 160, 2.0**-13),
+    "hopper_matmul_cluster": lambda: _transposed("f16", "f16", 136, 300, 192, (2, 2, 1)),
     "hopper_attention": lambda: _attention("f16", 2, 150, 150, 64, 128, True),
     "hopper_attention_tma": lambda: _attention("bf16", 2, 128, 256, 64, 128, False),
 }

@@ -114,6 +114,7 @@ VARIANTS = [
         "*fp16!16 *fp16!16 *fp16!16 i32!16 i32!16 i32!16",
         {"BM": 128, "BN": 128, "BK": 64},
     ),
+    _tma("matmul_tma_cluster", "matmul_tma", "fp16", "fp16", 256, 128, 64, ctas=2),
     _persistent("matmul_persistent", False, False),
     _persistent("matmul_persistent_flat", False, True),
     _persistent("matmul_persistent_ws", True, True),
@@ -138,6 +139,7 @@ VARIANTS = [
     _tma("hopper_matmul_tma", "matmul_tma", "bf16", "bf16", 128, 128, 64, arch=SM90, warps=8),
     _persistent("hopper_persistent_ws", True, True, arch=SM90),
     _matmul("hopper_matmul_fp8", "fp8e4nv", "fp32", 128, 128, 64, arch=SM90, stages=2),
+    _tma("hopper_matmul_cluster", "matmul_tma", "fp16", "fp16", 128, 256, 64, ctas=2, arch=SM90),
     _attention("hopper_attention", True, arch=SM90),
     _attention_tma("hopper_attention_tma", False, arch=SM90, warps=8),
 ]

@@ -102,15 +102,17 @@ def execute(name: str, device: emulator.Device) -> tuple[emulator.Report, dict[s
     for key, array in run.arrays.items():
         at[key] = device.alloc(array.nbytes, key).address
         device.write(at[key], array)
-    if launch["compiler"].startswith("triton"):
+    triton = launch["compiler"].startswith("triton")
+    if triton:
         nbytes = launch["global_scratch"] * int(np.prod(run.grid))
         args = _triton_arguments(launch, run, at, device.alloc(nbytes, "scratch").address if nbytes else 0)
     else:
         args = _dsl_arguments(launch, run, at)
+    ctas = launch["cluster"][0] if triton else 1  # Triton's grid counts programs: a cluster each
     report = device.launch(
         module_of(name),
         launch["entry"],
-        grid=run.grid,
+        grid=(run.grid[0] * ctas, *run.grid[1:]),
         block=tuple(launch["block"]),
         cluster=tuple(launch["cluster"]),
         shared_bytes=launch["shared_bytes"],
