@@ -22,7 +22,7 @@ Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
     return i.mods & kFtz ? f32_binary<true>(w, i, m, f) : f32_binary<false>(w, i, m, f);
 }
 
-// Without NaN handling the compiler turns this into one vector instruction a vector; the general form covers the rest.
+// The common forms have loops of their own.
 template <bool kMax>
 Flow f32_extreme(Warp& w, const Inst& i, u32 m) {
     const bool propagate = i.mods & kNan, ftz = i.mods & kFtz;
@@ -35,8 +35,12 @@ Flow f32_extreme(Warp& w, const Inst& i, u32 m) {
         return binary<float, float, float>(w, i, m, [=](float a, float b) {
             return extreme_of<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), mods);
         });
-    return binary<float, float, float>(
-        w, i, m, [=](float a, float b) { return extreme<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), propagate); });
+    if (ftz)
+        return binary<float, float, float>(
+            w, i, m, [=](float a, float b) { return extreme<kMax>(flush(a), flush(b), propagate); });
+    if (propagate)
+        return binary<float, float, float>(w, i, m, [](float a, float b) { return extreme<kMax>(a, b, true); });
+    return binary<float, float, float>(w, i, m, [](float a, float b) { return extreme<kMax>(a, b, false); });
 }
 
 template <bool kFlush>

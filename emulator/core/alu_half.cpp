@@ -12,7 +12,10 @@ namespace ptxm {
 namespace {
 
 struct Half {
-    static float widen(u16 bits) { return half_to_float(bits); }
+    // With the sign of a NaN, which .xorsign reads.
+    static float widen(u16 bits) {
+        return std::bit_cast<float>(std::bit_cast<u32>(half_to_float(bits)) | static_cast<u32>(bits & 0x8000) << 16);
+    }
     static u16 round(float x) { return float_to_half(x); }
     static constexpr u16 kSmallestNormal = 0x0400;
 };

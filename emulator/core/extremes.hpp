@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cmath>
+#include <type_traits>
 
 #include "lanes.hpp"
 
@@ -14,14 +15,20 @@ inline float maybe_flush(float x, bool ftz) { return ftz ? flush(x) : x; }
 inline float canonical_nan(float) { return std::bit_cast<float>(0x7FFFFFFFu); }
 inline double canonical_nan(double) { return std::bit_cast<double>(0x7FFFFFFFFFFFFFFFull); }
 
-// min and max return the other operand for one NaN, the canonical NaN for two; .NaN propagates one.
+// min and max return the other operand for one NaN, the canonical NaN for two; .NaN propagates one. Written as
+// selections, which vectorise. Equal numbers differ in the sign of a zero at most: max clears it, min sets it.
 template <bool kMax, class T>
-T extreme(T a, T b, bool propagate) {
-    if (propagate && (a != a || b != b)) return canonical_nan(a);
-    if (a != a) return b != b ? canonical_nan(a) : b;
-    if (b != b) return a;
-    if (a == b) return kMax ? (std::signbit(a) ? b : a) : (std::signbit(a) ? a : b);
-    return (kMax ? a > b : a < b) ? a : b;
+[[gnu::always_inline]] inline T extreme(T a, T b, bool propagate) {
+    using U = std::conditional_t<sizeof(T) == 4, u32, u64>;
+    const U x = std::bit_cast<U>(a), y = std::bit_cast<U>(b);
+    const T equal = std::bit_cast<T>(static_cast<U>(kMax ? x & y : x | y));
+    const bool first = kMax ? a > b : a < b, a_nan = a != a, b_nan = b != b;
+    T r = first ? a : b;
+    r = a == b ? equal : r;
+    r = b_nan ? a : r;
+    r = a_nan ? b : r;
+    const bool nan = propagate ? a_nan | b_nan : a_nan & b_nan;
+    return nan ? canonical_nan(a) : r;
 }
 
 // .xorsign.abs: of the magnitudes, under the product of the signs.

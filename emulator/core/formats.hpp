@@ -104,7 +104,7 @@ inline u64 encode(const Format& f, const Number& n, Rounding r, bool satfinite =
 }
 
 // f32 <-> f16 to nearest even, in a form that compilers vectorise.
-inline u16 float_to_half(float x) {
+[[gnu::always_inline]] inline u16 float_to_half(float x) {
     const u32 bits = std::bit_cast<u32>(x), sign = bits >> 16 & 0x8000, a = bits & 0x7FFFFFFF;
     const u32 normal = (a + 0xFFF + (a >> 13 & 1) - (112u << 23)) >> 13;
     // Adding 0.5 rounds at 2^-24, the spacing of f16's denormals.
@@ -114,7 +114,7 @@ inline u16 float_to_half(float x) {
     return static_cast<u16>(a > 0x7F800000 ? 0x7FFF : sign | result);
 }
 
-inline float half_to_float(u16 h) {
+[[gnu::always_inline]] inline float half_to_float(u16 h) {
     const u32 magnitude = h & 0x7FFF, sign = static_cast<u32>(h & 0x8000) << 16;
     const u32 normal = (magnitude << 13) + (112u << 23);
     const u32 special = magnitude == 0x7C00 ? 0x7F800000u : 0x7FFFFFFFu;

@@ -23,17 +23,27 @@ ret;
 _EIGHT = "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}"
 _COPIES = [
     f"ld.global.v8.b32 {_EIGHT}, [%in]; st.global.v8.b32 [%out], {_EIGHT};",
-    f"ld.relaxed.gpu.global.L1::no_allocate.v8.b32 {_EIGHT}, [%in];"
-    f"st.relaxed.cta.global.L1::no_allocate.v8.b32 [%out], {_EIGHT};",
-    "ld.global.nc.L1::no_allocate.L2::evict_normal.L2::256B.v4.u64 {%d1, %d2, %d3, %d4}, [%in];"
-    "st.v4.b64 [%out], {%d1, %d2, %d3, %d4};",
-    "ld.global.b128 %q1, [%in]; ld.volatile.global.b128 %q2, [%in+16];"
-    "st.global.cs.b128 [%out], %q1; st.release.gpu.global.b128 [%out+16], %q2;",
-    "createpolicy.fractional.L2::evict_first.L2::evict_unchanged.b64 %d5, 0.5;"
-    "ld.global.L2::cache_hint.v4.b64 {%d1, %d2, %d3, %d4}, [%in], %d5;"
-    "st.global.L1::evict_last.L2::cache_hint.v4.b64 [%out], {%d1, %d2, %d3, %d4}, %d5;",
-    f"ld.mmio.relaxed.sys.global.b32 %r1, [%in]; ld.lu.global.v8.b32 {_EIGHT}, [%in];"
-    f"prefetch.global.L2 [%in]; prefetchu.L1 [%in]; st.wt.global.v8.b32 [%out], {_EIGHT};",
+    (
+        f"ld.relaxed.gpu.global.L1::no_allocate.v8.b32 {_EIGHT}, [%in];"
+        f"st.relaxed.cta.global.L1::no_allocate.v8.b32 [%out], {_EIGHT};"
+    ),
+    (
+        "ld.global.nc.L1::no_allocate.L2::evict_normal.L2::256B.v4.u64 {%d1, %d2, %d3, %d4}, [%in];"
+        "st.v4.b64 [%out], {%d1, %d2, %d3, %d4};"
+    ),
+    (
+        "ld.global.b128 %q1, [%in]; ld.volatile.global.b128 %q2, [%in+16];"
+        "st.global.cs.b128 [%out], %q1; st.release.gpu.global.b128 [%out+16], %q2;"
+    ),
+    (
+        "createpolicy.fractional.L2::evict_first.L2::evict_unchanged.b64 %d5, 0.5;"
+        "ld.global.L2::cache_hint.v4.b64 {%d1, %d2, %d3, %d4}, [%in], %d5;"
+        "st.global.L1::evict_last.L2::cache_hint.v4.b64 [%out], {%d1, %d2, %d3, %d4}, %d5;"
+    ),
+    (
+        f"ld.mmio.relaxed.sys.global.b32 %r1, [%in]; ld.lu.global.v8.b32 {_EIGHT}, [%in];"
+        f"prefetch.global.L2 [%in]; prefetchu.L1 [%in]; st.wt.global.v8.b32 [%out], {_EIGHT};"
+    ),
 ]
 
 
