@@ -15,7 +15,8 @@ A rule is an error unless it says otherwise. *Strict only*: released kernels are
 `lenient` profile leaves it out. *Ends the launch*: nothing that would run afterwards could be trusted.
 
 Each example is a kernel's body; `tests/emulator/micro.py` has what surrounds it. With the lines marked `-` it breaks
-the rule; with those marked `+` instead it is correct, and the machine finds nothing.
+the rule; with those marked `+` instead it is correct, and the machine finds nothing. Rules without one need a cluster
+or more surroundings; `ELSEWHERE` in `tests/emulator/test_hazards.py` says where they are tested.
 
 A finding that is understood and accepted is waived by name, with a reason:
 `Device(waivers=[Waiver("tmem-leak", reason="...", at="alloc")])`. It stays in the report and no longer fails it.

@@ -221,3 +221,15 @@ def test_launches_that_the_driver_refuses() -> None:
     ):
         with pytest.raises(LaunchError, match=message):
             launch(directives, grid, cluster)
+
+
+@pytest.mark.parametrize(("flip", "rules"), [(0, set()), (1, {"mbarrier-remote-state"})])
+def test_an_arrival_returns_the_state_of_an_own_mbarrier_only(flip: int, rules: set[str]) -> None:
+    body = f"""
+    {init_barriers(1)}
+    mov.u64 %d2, bar; cvta.shared.u64 %d2, %d2;
+    xor.b32 %r1, %rank, {flip}; mapa.u64 %d3, %d2, %r1;
+    @%leader mbarrier.arrive.b64 %d4, [%d3];
+    {wait()} {CLUSTER_SYNC}
+    """
+    assert run(body, {"out": words(4)}, grid=2, cluster=2).rules == rules

@@ -269,3 +269,15 @@ isspacep.global %p1, %out; @%p1 add.u32 %r1, %r1, 16;"""
     report, out = _run(body)
     assert not report.findings
     assert set(out) == {1 + 4 + 16}
+
+
+@pytest.mark.parametrize(("conversion", "rule"), [("%", "printf"), ("q", "printf-format"), ("", "printf-format")])
+def test_an_unknown_conversion_of_printf_is_a_fault(conversion: str, rule: str) -> None:
+    text = [*b"%", *conversion.encode(), 0]
+    functions = f"""
+.extern .func (.param .b32 status) vprintf (.param .b64 format, .param .b64 list);
+.global .align 1 .b8 text[{len(text)}] = {{{", ".join(map(str, text))}}};"""
+    body = """.param .b64 a; .param .b64 b; .param .b32 r; mov.b32 %r1, 1; mov.b64 %f, text; cvta.global.u64 %f, %f;
+st.param.b64 [a], %f; st.param.b64 [b], 0; call (r), vprintf, (a, b);"""
+    report, _ = _run(body, functions, threads=32)
+    assert [f.rule for f in report.findings] == [rule]

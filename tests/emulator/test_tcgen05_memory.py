@@ -290,6 +290,14 @@ def test_a_pair_that_disagrees_is_a_fault():
     assert "meets" in report.findings[0].message
 
 
+def test_a_pair_that_holds_too_many_columns_itself_is_a_fault():
+    body = PAIR.format(late=0, columns=64, second=FREE_SECOND)
+    _, report = allocate(body.replace(", 128;", ", 512;"), pair=True)
+    assert [f.rule for f in report.findings] == ["tmem-alloc-blocked"]
+    _, report = allocate(body.replace(", 128;", ", 256;"), pair=True)
+    assert report.findings == ()
+
+
 def test_a_pair_that_leaks_or_a_missing_peer():
     _, report = allocate(PAIR.format(late=0, columns=64, second=""), pair=True)
     assert [f.rule for f in report.findings] == ["tmem-leak"]
