@@ -130,11 +130,11 @@ void report_unordered_exit(Cta& cta, const OutsideAccess& access) {
                                who.c_str()),
                         static_cast<i32>(access.pc));
     else
-        m.report(&cta.warps[0], "cluster-exit-race",
-                 format("CTA rank %u exits while %s of CTA rank %u may still access its shared memory: nothing orders "
-                        "the access before the exit",
-                        cta.rank, who.c_str(), cluster.agents[access.agent].cta),
-                 static_cast<i32>(access.pc));
+        m.report_strict(&cta.warps[0], "cluster-exit-race",
+                        format("CTA rank %u exits while %s of CTA rank %u may still access its shared memory: nothing "
+                               "orders the access before the exit",
+                               cta.rank, who.c_str(), cluster.agents[access.agent].cta),
+                        static_cast<i32>(access.pc));
 }
 
 // A thread's bulk stores read the CTA's shared memory until it has waited for them.

@@ -49,6 +49,7 @@ void fire(Warp& w, const CopyGroups::Arrival& arrival) {
         throw Fault("mbarrier-uninitialised",
                     format("cp.async.mbarrier.arrive on shared 0x%x, where the mbarrier has been invalidated", offset));
     Message message;
+    message.cluster = cta.cluster->number;
     if (arrival.clock) message.generic.raise(w.copies.agent, arrival.clock);
     mbarrier_arrive(nullptr, cta, offset, it->second, arrival.count, &message);
 }

@@ -117,12 +117,52 @@ u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, const char* what) {
     return w.local.data() + u64{lane} * w.program->local_bytes + at;
 }
 
+void point_shared(Warp& w, Space space, const Addresses& a, u32 mask, u32 size, const char* what,
+                  u8* (&pointers)[kLanes]) {
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
+        if (space == Space::shared && ref.cta != w.cta)
+            throw Fault("shared-out-of-bounds", format("%s through .shared::cta at 0x%llx, which lies in another CTA",
+                                                       what, (unsigned long long)a.at[l]));
+        pointers[l] = ref.cta->shared.data() + ref.offset;
+    }
+}
+
+// One look-up where all lanes lie in one allocation, one a lane otherwise.
+void point_global(Warp& w, const Addresses& a, u32 mask, u32 size, const char* what, u8* (&pointers)[kLanes]) {
+    u64 low = ~0ull, high = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        low = std::min(low, a.at[l]);
+        high = std::max(high, a.at[l]);
+    }
+    const Allocation* all = machine_of(w).global.find(low, high - low + size);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const Allocation& one = all ? *all : resolve_global(w, a.at[l], size, what);
+        pointers[l] = one.data.get() + (a.at[l] - one.base);
+    }
+}
+
+// The lanes whose store changes nothing. Released compilers let several warps write the same value to the same place.
+u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
+    const i32* o = w.ops(i);
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
+    for (u32 k = 0; k + 1u < i.n_src; ++k) {
+        const u8* values = w.reg<u8>(o[1 + k]);
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && std::memcmp(pointers[l] + k * bytes, values + l * stride, bytes)) mask &= ~(1u << l);
+    }
+    return mask;
+}
+
 }  // namespace
 
 void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
-                   bool strong) {
+                   bool strong, const Inst* store) {
     const char* what = write ? "store" : "load";
-    const Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write, strong};
+    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write, strong};
     if (space == Space::generic) {
         const u32 first = static_cast<u32>(std::countr_zero(mask));
         space = window_of(a.at[first]);
@@ -130,42 +170,34 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         for (u32 l = 0; l < kLanes; ++l)
             if ((mask >> l & 1) && window_of(a.at[l]) == space) same |= 1u << l;
         if (same != mask) {
-            resolve_lanes(w, Space::generic, a, mask & ~same, size, write, pointers, strong);
+            resolve_lanes(w, Space::generic, a, mask & ~same, size, write, pointers, strong, store);
             mask = same;
         }
         if (space != Space::global)
             for (u32 l = 0; l < kLanes; ++l) a.at[l] &= ~kWindowMask;
     }
     check_alignment(a, mask, size, what);
+    const auto touch_lanes = [&](auto touch) {
+        const bool lenient = machine_of(w).profile == Profile::lenient;
+        const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
+        each_run(a, mask & ~repeating, size, touch);
+        who.repeats = true;
+        each_run(a, repeating, size, touch);
+    };
     switch (space) {
         case Space::shared:
-        case Space::shared_cluster: {
-            for (u32 l = 0; l < kLanes; ++l) {
-                if (!(mask >> l & 1)) continue;
-                const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
-                if (space == Space::shared && ref.cta != w.cta)
-                    throw Fault("shared-out-of-bounds",
-                                format("%s through .shared::cta at 0x%llx, which lies in another CTA", what,
-                                       (unsigned long long)a.at[l]));
-                pointers[l] = ref.cta->shared.data() + ref.offset;
-            }
-            each_run(a, mask, size, [&](u64 at, u32 n) {
+        case Space::shared_cluster:
+            point_shared(w, space, a, mask, size, what, pointers);
+            touch_lanes([&](u64 at, u32 n) {
                 touch_shared(*w.cta->cluster->ctas[at >> kSharedRankShift], w, static_cast<u32>(at) & kSharedOffsetMask,
                              n, who, false);
             });
             break;
-        }
         case Space::global:
-        case Space::constant: {
-            for (u32 l = 0; l < kLanes; ++l) {
-                if (!(mask >> l & 1)) continue;
-                Allocation& allocation = resolve_global(w, a.at[l], size, what);
-                pointers[l] = allocation.data.get() + (a.at[l] - allocation.base);
-            }
-            each_run(a, mask, size,
-                     [&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
+        case Space::constant:
+            point_global(w, a, mask, size, what, pointers);
+            touch_lanes([&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
             break;
-        }
         case Space::param:
             for (u32 l = 0; l < kLanes; ++l)
                 if (mask >> l & 1)
@@ -246,7 +278,7 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     const Space space = space_of(i);
     if (space == Space::param && !(a.at[std::countr_zero(mask)] & kCallParams))
         throw Fault("param-store", "store to a kernel parameter");
-    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers);
+    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers, false, &i);
     store_values(w, i, mask, pointers);
     return Flow::next;
 }

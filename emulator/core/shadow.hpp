@@ -46,6 +46,7 @@ struct Accessor {
     bool strong = false;
     u16 cluster = 0;
     AgentKind kind = AgentKind::warp;
+    bool repeats = false;  // writes the value that is there: no conflict with whoever wrote it
 
     bool same_agent(const Access& a) const { return a.agent == agent && a.cluster == cluster; }
     Access access(u32 bytes) const {
@@ -67,7 +68,7 @@ void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitiali
                 Report&& report) {
     if (cell.write.clock == 0) {
         if (!who.write && check_uninitialised) report(Conflict{nullptr, false, true});
-    } else if ((cell.write.bytes & bytes) && !ordered(cell.write, true)) {
+    } else if ((cell.write.bytes & bytes) && !who.repeats && !ordered(cell.write, true)) {
         report(Conflict{&cell.write, true, false});
     }
     if (who.write) {

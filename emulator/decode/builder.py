@@ -1,4 +1,4 @@
-"""Building a decoded program: register units, constants, records. The binary layout is that of emulator/core/program.hpp."""
+"""Building a decoded program: register units, constants, records. The binary layout is that of core/program.hpp."""
 
 from __future__ import annotations
 

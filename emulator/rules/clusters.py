@@ -25,6 +25,7 @@ CLUSTERS: Mapping[str, Rule] = {
         "A CTA exits while another CTA of the cluster may still access its shared memory, which is gone then.",
         "barrier.cluster.arrive and wait after the last such access, or an mbarrier of the owner that the others "
         "arrive on.",
+        lenient=False,
     ),
     "mbarrier-remote": fault(
         "9.7.13.15, mbarrier",

@@ -46,6 +46,7 @@ MEMORY: Mapping[str, Rule] = {
         "5.1.1, Register State Space",
         "An instruction reads a register or a guard predicate that has no value yet in these lanes.",
         "Give it a value on every path; look for a path that skips the definition.",
+        lenient=False,
     ),
     "misaligned": fault(
         "6.4.1, Addresses as Operands",
