@@ -152,6 +152,7 @@ struct WarpClocks {
 
     Message release() {
         Message m{generic, async, published, tc, async_global, cluster, foreign};
+        m.tc_unfenced.join(acquired_unfenced);
         tick();
         return m;
     }

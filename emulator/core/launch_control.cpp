@@ -24,7 +24,7 @@ void check_warpgroup(Warp& w) {
     if (calls.size() <= group) calls.resize(group + 1);
     if (calls[group].size() <= w.register_calls) calls[group].push_back(w.pc());
     if (calls[group][w.register_calls] != w.pc())
-        machine_of(w).report(&w, "setmaxnreg-divergent",
+        machine_of(w).report_strict(&w, "setmaxnreg-divergent",
                              "the warps of a warpgroup execute different setmaxnreg instructions", w.pc(),
                              calls[group][w.register_calls]);
 }

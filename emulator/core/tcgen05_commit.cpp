@@ -12,7 +12,7 @@ Message commit_message(Warp& w) {
     message.tc = w.clocks.tc;
     for (VectorClock* clock : {&message.generic, &message.async, &message.tc})
         clock->raise(w.clocks.tensor, w.clocks.mma_issued);
-    message.tc_unfenced = message.tc;
+    message.tc_unfenced.join(message.tc);
     return message;
 }
 
