@@ -8,14 +8,17 @@
 """
 
 from emulator.device import Buffer, Device, Entry, LaunchError, Module, Param, load_ptx
+from emulator.explore import Exploration, Explored, explore
 from emulator.ptx import PtxError
-from emulator.report import Finding, Place, Report
+from emulator.report import Finding, Place, Report, Waiver
 from emulator.tensormap import TensorMapError, encode_tiled
 
 __all__ = [
     "Buffer",
     "Device",
     "Entry",
+    "Exploration",
+    "Explored",
     "Finding",
     "LaunchError",
     "Module",
@@ -24,6 +27,8 @@ __all__ = [
     "PtxError",
     "Report",
     "TensorMapError",
+    "Waiver",
     "encode_tiled",
+    "explore",
     "load_ptx",
 ]

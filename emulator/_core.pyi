@@ -2,8 +2,10 @@ OPS: dict[str, int]
 SPECIALS: dict[str, int]
 TYPES: dict[str, int]
 MODS: dict[str, int]
+MATRIX_TYPES: dict[str, int]
 PARAM_WINDOW: int
 SHARED_START: int
+CALL_PARAMS: int
 
 class Program:
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from emulator import _core
 from emulator.decode import Decoded, decode_entry, parameter_layout
 from emulator.ptx import Function, PtxError, Variable, parse
 from emulator.ptx import Module as ParsedModule
-from emulator.report import Report, findings_of
+from emulator.report import Report, Waiver, apply_waivers, findings_of
 
 Schedule = Literal["realistic", "early", "late", "random"]
 Profile = Literal["strict", "lenient"]
@@ -49,6 +50,9 @@ class Entry:
     param_bytes: int
     max_threads: int | None  # .maxntid, or the product of .reqntid
     required_block: Dim3 | None  # .reqntid
+    required_cluster: Dim3 | None = None  # .reqnctapercluster
+    explicit_cluster: bool = False  # .explicitcluster: a launch has to give cluster dimensions
+    max_cluster: int | None = None  # .maxclusterrank
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +77,28 @@ class Module:
 def _entry(function: Function) -> Entry:
     offsets, total = parameter_layout(function)
     params = tuple(Param(p.name, p.nbytes, p.align, offsets[p.name]) for p in function.params)
-    required = function.directives.get("reqntid")
-    limit = required or function.directives.get("maxntid")
+    directives = function.directives
+    required = directives.get("reqntid")
+    limit = required or directives.get("maxntid")
     threads = int(np.prod([int(x) for x in limit])) if limit else None
-    block = None
-    if required:
-        x, y, z = (*(int(n) for n in required), 1, 1)[:3]
-        block = (x, y, z)
-    return Entry(function.name, params, total, threads, block)
+    block = _three(required) if required else None
+    cluster = directives.get("reqnctapercluster")
+    most = directives.get("maxclusterrank")
+    return Entry(
+        function.name,
+        params,
+        total,
+        threads,
+        block,
+        _three(cluster) if cluster else None,
+        "explicitcluster" in directives,
+        int(most[0]) if most else None,
+    )
+
+
+def _three(values: Sequence[object]) -> Dim3:
+    x, y, z = (*(int(str(n)) for n in values), 1, 1)[:3]
+    return (x, y, z)
 
 
 def load_ptx(source: str | Path) -> Module:
@@ -95,11 +113,18 @@ class Device:
 
     `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`.
     `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
-    `checks` False turns conflict checks off (faults are still faults).
+    `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
+    `max_instructions` ends a launch that executes more warp instructions.
     """
 
     def __init__(
-        self, seed: int = 0, schedule: Schedule = "realistic", profile: Profile = "strict", checks: bool = True
+        self,
+        seed: int = 0,
+        schedule: Schedule = "realistic",
+        profile: Profile = "strict",
+        checks: bool = True,
+        waivers: Sequence[Waiver] = (),
+        max_instructions: int | None = None,
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
@@ -110,6 +135,9 @@ class Device:
         self._machine.schedule = SCHEDULES.index(schedule)
         self._machine.profile = PROFILES.index(profile)
         self._machine.checks = checks
+        if max_instructions is not None:
+            self._machine.max_instructions = max_instructions
+        self._waivers = tuple(waivers)
         self._decoded: dict[tuple[int, str], Decoded] = {}
         self._symbols: dict[int, dict[str, int]] = {}
         self._modules: list[Module] = []  # keeps the ids in the two tables above unique
@@ -143,21 +171,22 @@ class Device:
         block: Dim3,
         args: Sequence[bytes | int | float],
         shared_bytes: int = 0,
-        cluster: Dim3 = (1, 1, 1),
+        cluster: Dim3 | None = None,
     ) -> Report:
-        """Runs a grid to its end.
+        """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
-        `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError for
-        what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does wrong
-        is in the report.
+        `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError
+        for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
+        wrong is in the report.
         """
         info = module.entries.get(entry)
         if info is None:
             raise LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
         decoded = self._decode(module, entry)
-        _check_launch(info, decoded, grid, block, shared_bytes, cluster)
-        raw = self._machine.run(decoded.program, grid, block, cluster, shared_bytes, _pack_args(info, args))
-        return Report(findings_of(decoded.sources, raw), dict(self._machine.stats))
+        _check_launch(info, decoded, grid, block, shared_bytes)
+        dims = _cluster_dims(info, grid, cluster)
+        raw = self._machine.run(decoded.program, grid, block, dims, shared_bytes, _pack_args(info, args))
+        return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), dict(self._machine.stats))
 
     def _decode(self, module: Module, entry: str) -> Decoded:
         key = (id(module), entry)
@@ -185,7 +214,29 @@ class Device:
         return address
 
 
-def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3) -> None:
+_MAX_CLUSTER = 16  # more than 8 is non-portable, which a launch on this device opts into
+
+
+def _cluster_dims(info: Entry, grid: Dim3, cluster: Dim3 | None) -> Dim3:
+    """The cluster dimensions of a launch, after the driver's checks."""
+    required = info.required_cluster
+    if cluster is None and required is None and info.explicit_cluster:
+        raise LaunchError(f"{info.name} is declared .explicitcluster: the launch has to give cluster dimensions")
+    dims = cluster or required or (1, 1, 1)
+    if required and dims != required:
+        raise LaunchError(f"cluster is {dims}; {info.name} requires {required}")
+    size = dims[0] * dims[1] * dims[2]
+    if min(dims) < 1 or size > _MAX_CLUSTER:
+        raise LaunchError(f"cluster is {dims}; 1..{_MAX_CLUSTER} CTAs are allowed")
+    if info.max_cluster is not None and size > info.max_cluster:
+        raise LaunchError(f"cluster of {size} CTAs; {info.name} allows {info.max_cluster}")
+    for axis, n, c in zip("xyz", grid, dims, strict=True):
+        if n % c:
+            raise LaunchError(f"grid.{axis} is {n}, no multiple of the cluster's {c}")
+    return dims
+
+
+def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
     for name, value, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
         for axis, n, limit in zip("xyz", value, limits, strict=True):
             if not 1 <= n <= limit:
@@ -196,12 +247,9 @@ def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared
         raise LaunchError(f"{threads} threads a CTA; {info.name} allows {min(limit, 1024)}")
     if info.required_block and tuple(block) != info.required_block:
         raise LaunchError(f"block is {block}; {info.name} requires {info.required_block}")
-    if cluster != (1, 1, 1):
-        raise LaunchError("clusters are not modelled")
     if shared_bytes < 0 or decoded.shared_static + shared_bytes > MAX_SHARED_BYTES:
-        raise LaunchError(
-            f"{decoded.shared_static} static and {shared_bytes} dynamic bytes of shared memory; a CTA has {MAX_SHARED_BYTES}"
-        )
+        asked = f"{decoded.shared_static} static and {shared_bytes} dynamic bytes"
+        raise LaunchError(f"{asked} of shared memory; a CTA has {MAX_SHARED_BYTES}")
     if decoded.shared_static > _MAX_STATIC_SHARED:
         raise LaunchError(f"{decoded.shared_static} bytes of static shared memory; {_MAX_STATIC_SHARED} are allowed")
 
@@ -225,7 +273,6 @@ def _argument_bytes(param: Param, value: bytes | int | float) -> bytes:
             return value.to_bytes(param.nbytes, "little", signed=value < 0)
         except OverflowError:
             raise LaunchError(f"parameter {param.name} has {param.nbytes} bytes, {value} does not fit") from None
-    formats = {4: np.float32, 8: np.float64}
-    if param.nbytes not in formats:
+    if param.nbytes not in (4, 8):
         raise LaunchError(f"parameter {param.name} has {param.nbytes} bytes, a float has 4 or 8")
-    return formats[param.nbytes](value).tobytes()
+    return struct.pack("<f" if param.nbytes == 4 else "<d", value)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from emulator.ptx import Instruction
+from emulator.rules import RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +37,15 @@ class Finding:
     warp: int | None
     count: int  # times seen
     details: tuple[tuple[Place | None, str], ...]  # of a deadlock: a line for each waiting warp
+    waived: str | None = None  # the reason of the waiver that accepts it
+
+    @property
+    def remedy(self) -> str:
+        """What to do; "" for a rule that emulator.rules does not know."""
+        return RULES[self.rule].remedy if self.rule in RULES else ""
 
     def __str__(self) -> str:
-        lines = [f"{self.severity}: {self.rule}: {self.message}"]
+        lines = [f"{'waived' if self.waived else self.severity}: {self.rule}: {self.message}"]
         if self.place is not None:
             who = "" if self.warp is None else f", warp {self.warp}"
             lines.append(f"  at {self.place} [CTA {self.cta}{who}]")
@@ -47,7 +55,42 @@ class Finding:
             lines.append(f"  {text}" + (f" at {place}" if place else ""))
         if self.count > 1:
             lines.append(f"  seen {self.count} times")
+        if self.waived:
+            lines.append(f"  waived: {self.waived}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """Accepts findings of one rule, for a reason. They stay in the report, marked, and do not fail it.
+
+    `at`: a regex that the place of the finding must contain, as `str(place)` writes it: PTX line and text, CUDA file
+    and line. Without one, the rule is waived everywhere.
+    """
+
+    rule: str
+    reason: str
+    at: str = ""
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"waiver of {self.rule!r}, which is no rule")
+        if not self.reason.strip():
+            raise ValueError(f"waiver of {self.rule} without a reason")
+        re.compile(self.at)
+
+    def covers(self, finding: Finding) -> bool:
+        if finding.rule != self.rule:
+            return False
+        return re.search(self.at, str(finding.place) if finding.place else "") is not None
+
+
+def apply_waivers(findings: Sequence[Finding], waivers: Sequence[Waiver]) -> tuple[Finding, ...]:
+    def judged(finding: Finding) -> Finding:
+        reason = next((w.reason for w in waivers if w.covers(finding)), None)
+        return replace(finding, waived=reason) if reason else finding
+
+    return tuple(judged(f) for f in findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +100,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """No finding of severity error."""
-        return all(f.severity != "error" for f in self.findings)
+        """No finding of severity error that is not waived."""
+        return all(f.severity != "error" or f.waived for f in self.findings)
 
 
 def place_of(sources: Sequence[Instruction], pc: int) -> Place | None:

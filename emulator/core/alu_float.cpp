@@ -1,12 +1,11 @@
 // Floating-point arithmetic: f32, f64, and pairs of f32.
+#include "compare.hpp"
+#include "extremes.hpp"
+#include "formats.hpp"
 #include "handlers.hpp"
-#include "lanes.hpp"
 
 namespace ptxm {
 namespace {
-
-float maybe_flush(float x, bool ftz) { return ftz ? flush(x) : x; }
-float saturate(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
 template <bool kFlush, class F>
 Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
@@ -23,28 +22,25 @@ Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
     return i.mods & kFtz ? f32_binary<true>(w, i, m, f) : f32_binary<false>(w, i, m, f);
 }
 
-// min and max return the other operand for one NaN, the canonical NaN for two; .NaN propagates one.
-template <bool kMax>
-float extreme(float a, float b, bool propagate) {
-    const float canonical = std::bit_cast<float>(0x7FFFFFFFu);
-    if (propagate && (a != a || b != b)) return canonical;
-    if (a != a) return b != b ? canonical : b;
-    if (b != b) return a;
-    if (a == b) return kMax ? (std::signbit(a) ? b : a) : (std::signbit(a) ? a : b);
-    return (kMax ? a > b : a < b) ? a : b;
-}
-
-// Without NaN handling the compiler turns this into one vector instruction a vector; the general form covers the rest.
+// The common forms have loops of their own.
 template <bool kMax>
 Flow f32_extreme(Warp& w, const Inst& i, u32 m) {
     const bool propagate = i.mods & kNan, ftz = i.mods & kFtz;
+    const u32 mods = i.mods;
     if (i.n_src == 3)
         return ternary<float, float, float, float>(w, i, m, [=](float a, float b, float c) {
-            return extreme<kMax>(extreme<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), propagate),
-                                 maybe_flush(c, ftz), propagate);
+            return extreme_of<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), maybe_flush(c, ftz), mods);
         });
-    return binary<float, float, float>(
-        w, i, m, [=](float a, float b) { return extreme<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), propagate); });
+    if (mods & kXorsignAbs)
+        return binary<float, float, float>(w, i, m, [=](float a, float b) {
+            return extreme_of<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), mods);
+        });
+    if (ftz)
+        return binary<float, float, float>(
+            w, i, m, [=](float a, float b) { return extreme<kMax>(flush(a), flush(b), propagate); });
+    if (propagate)
+        return binary<float, float, float>(w, i, m, [](float a, float b) { return extreme<kMax>(a, b, true); });
+    return binary<float, float, float>(w, i, m, [](float a, float b) { return extreme<kMax>(a, b, false); });
 }
 
 template <bool kFlush>
@@ -69,6 +65,30 @@ Flow f32_unary(Warp& w, const Inst& i, u32 m, F f) {
 Flow ex2_f32(Warp& w, const Inst& i, u32 m) {
     if (i.mods & kFtz) return unary<float, float>(w, i, m, [](float a) { return flush(exp2_approx(flush(a))); });
     return unary<float, float>(w, i, m, exp2_approx);
+}
+
+// copysign d, a, b: the sign of a on the magnitude of b (PTX ISA 9.7.3.2).
+template <class U>
+Flow sign_of(Warp& w, const Inst& i, u32 m) {
+    constexpr U sign = U{1} << (8 * sizeof(U) - 1);
+    return binary<U, U, U>(w, i, m, [](U a, U b) { return static_cast<U>((a & sign) | (b & ~sign)); });
+}
+
+// testp: the property in `immediate`: finite, infinite, number, notanumber, normal, subnormal.
+template <const Format& kFormat, class U>
+Flow test_property(Warp& w, const Inst& i, u32 m) {
+    const U* a = w.reg<U>(w.ops(i)[1]);
+    u32 bits = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        const u64 field = a[l] & (kFormat.sign_bit() - 1), infinity = kFormat.exponent_mask(),
+                  smallest = u64{1} << kFormat.mantissa_bits;
+        const bool properties[] = {field<infinity, field == infinity, field <= infinity, field> infinity,
+                                   field < infinity && field >= smallest, field != 0 && field < smallest};
+        bits |= static_cast<u32>(properties[i.immediate]) << l;
+    }
+    u32& p = w.pred(w.ops(i)[0]);
+    p = (p & ~m) | (bits & m);
+    return Flow::next;
 }
 
 Handler f32_handler(Op op, u32 mods) {
@@ -113,6 +133,17 @@ Handler f32_handler(Op op, u32 mods) {
         case Op::sqrt:
             return
                 [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sqrt(a); }); };
+        case Op::tanh:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::tanh(a); }); };
+        case Op::sin:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sin(a); }); };
+        case Op::cos:
+            return
+                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::cos(a); }); };
+        case Op::copysign: return sign_of<u32>;
+        case Op::testp: return test_property<kF32, u32>;
         default: return nullptr;
     }
 }
@@ -144,6 +175,34 @@ Handler f64_handler(Op op) {
             return [](Warp& w, const Inst& i, u32 m) {
                 return unary<double, double>(w, i, m, [](double a) { return -a; });
             };
+        case Op::abs:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<double, double>(w, i, m, [](double a) { return std::fabs(a); });
+            };
+        case Op::min:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<double, double, double>(w, i, m,
+                                                      [](double a, double b) { return extreme<false>(a, b, false); });
+            };
+        case Op::max:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return binary<double, double, double>(w, i, m,
+                                                      [](double a, double b) { return extreme<true>(a, b, false); });
+            };
+        case Op::rcp:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<double, double>(w, i, m, [](double a) { return 1.0 / a; });
+            };
+        case Op::sqrt:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<double, double>(w, i, m, [](double a) { return std::sqrt(a); });
+            };
+        case Op::rsqrt:
+            return [](Warp& w, const Inst& i, u32 m) {
+                return unary<double, double>(w, i, m, [](double a) { return 1.0 / std::sqrt(a); });
+            };
+        case Op::copysign: return sign_of<u64>;
+        case Op::testp: return test_property<kF64, u64>;
         default: return nullptr;
     }
 }
@@ -190,36 +249,14 @@ Handler pair_handler(Op op) {
 }
 
 template <class T>
-bool compare_one(Cmp cmp, T a, T b) {
-    const bool unordered = a != a || b != b;
-    switch (cmp) {
-        case Cmp::eq: return a == b;
-        case Cmp::ne: return !unordered && a != b;
-        case Cmp::lt: return a < b;
-        case Cmp::le: return a <= b;
-        case Cmp::gt: return a > b;
-        case Cmp::ge: return a >= b;
-        case Cmp::equ: return unordered || a == b;
-        case Cmp::neu: return unordered || a != b;
-        case Cmp::ltu: return unordered || a < b;
-        case Cmp::leu: return unordered || a <= b;
-        case Cmp::gtu: return unordered || a > b;
-        case Cmp::geu: return unordered || a >= b;
-        case Cmp::num: return !unordered;
-        case Cmp::nan: return unordered;
-    }
-    return false;
-}
-
-template <class T>
-Flow compare_float(Warp& w, const Inst& i, u32 m) {
+u32 compare_lanes(Warp& w, const Inst& i) {
     const i32* o = w.ops(i) + i.n_dst;
     const T *a = w.reg<T>(o[0]), *b = w.reg<T>(o[1]);
     const Cmp cmp = static_cast<Cmp>((i.mods & kCmpMask) >> kCmpShift);
     u32 bits = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         T x = a[l], y = b[l];
-        if constexpr (sizeof(T) == 4) {
+        if constexpr (std::is_same_v<T, float>) {
             if (i.mods & kFtz) {
                 x = flush(x);
                 y = flush(y);
@@ -227,14 +264,64 @@ Flow compare_float(Warp& w, const Inst& i, u32 m) {
         }
         bits |= static_cast<u32>(compare_one(cmp, x, y)) << l;
     }
-    write_comparison(w, i, m, bits);
+    return bits;
+}
+
+template <class T>
+Flow compare_float(Warp& w, const Inst& i, u32 m) {
+    write_comparison(w, i, m, compare_lanes<T>(w, i));
     return Flow::next;
+}
+
+template <class T>
+Flow set_lanes(Warp& w, const Inst& i, u32 m) {
+    const u32 bits = combine(w, i, compare_lanes<T>(w, i));
+    write_set(w, i, m, &bits, 1);
+    return Flow::next;
+}
+
+Handler set_handler(Ty compared) {
+    switch (compared) {
+        case Ty::u16_:
+        case Ty::b16: return set_lanes<u16>;
+        case Ty::s16: return set_lanes<std::int16_t>;
+        case Ty::u32_:
+        case Ty::b32: return set_lanes<u32>;
+        case Ty::s32: return set_lanes<i32>;
+        case Ty::u64_:
+        case Ty::b64: return set_lanes<u64>;
+        case Ty::s64: return set_lanes<i64>;
+        case Ty::f32: return set_lanes<float>;
+        case Ty::f64: return set_lanes<double>;
+        default: return nullptr;
+    }
 }
 
 }  // namespace
 
+void write_set(Warp& w, const Inst& i, u32 mask, const u32* bits, u32 parts) {
+    const i32 d = w.ops(i)[0];
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const bool low = bits[0] >> l & 1, high = parts == 2 && (bits[1] >> l & 1);
+        switch (static_cast<Ty>(i.type)) {
+            case Ty::f32: w.reg<float>(d)[l] = low ? 1.0f : 0.0f; break;
+            case Ty::f16: w.reg<u16>(d)[l] = low ? 0x3C00 : 0; break;
+            case Ty::bf16: w.reg<u16>(d)[l] = low ? 0x3F80 : 0; break;
+            case Ty::u16_:
+            case Ty::s16: w.reg<u16>(d)[l] = low ? 0xFFFF : 0; break;
+            case Ty::f16x2: w.reg<u32>(d)[l] = (low ? 0x3C00u : 0) | (high ? 0x3C000000u : 0); break;
+            case Ty::bf16x2: w.reg<u32>(d)[l] = (low ? 0x3F80u : 0) | (high ? 0x3F800000u : 0); break;
+            default:
+                w.reg<u32>(d)[l] = parts == 2 ? (low ? 0xFFFFu : 0) | (high ? 0xFFFF0000u : 0) : low ? ~0u : 0;
+                break;
+        }
+    }
+}
+
 Handler bind_float(const InstRecord& r) {
     const Op op = static_cast<Op>(r.op);
+    if (op == Op::set) return set_handler(static_cast<Ty>(r.type2));
     switch (static_cast<Ty>(r.type)) {
         case Ty::f32: return op == Op::setp ? compare_float<float> : f32_handler(op, r.mods);
         case Ty::f64: return op == Op::setp ? compare_float<double> : f64_handler(op);

@@ -17,16 +17,26 @@ namespace ptxm {
 
 using AgentId = u16;
 
-enum class AgentKind : u8 { warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store };
+// bulk_store writes what a thread's bulk-group operations store, bulk_store_read reads what they store from. `phase`
+// accesses nothing: its clock counts the completed phases of one mbarrier, and a warp's view of it is how many the warp
+// knows to be complete.
+enum class AgentKind : u8 {
+    warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, bulk_store_read, cp_async, warpgroup, phase
+};
 
 struct AgentInfo {
     AgentKind kind;
     u16 cta;     // rank in the cluster
     u16 warp;    // issuing warp; for bulk_load the mbarrier's owner has none and this is 0
-    u32 detail;  // bulk_load: shared-memory offset of the mbarrier; bulk_store: lane
+    u32 detail;  // bulk_load: offset of the mbarrier; bulk_store and bulk_store_read: lane; warpgroup: its first warp
 };
 
-inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp; }
+inline bool is_bulk_store(AgentKind kind) {
+    return kind == AgentKind::bulk_store || kind == AgentKind::bulk_store_read;
+}
+
+// Non-bulk cp.async works through the generic proxy (PTX ISA 9.7.9.25.2: only the bulk forms are in the async proxy).
+inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp || kind == AgentKind::cp_async; }
 
 class VectorClock {
 public:
@@ -47,28 +57,83 @@ private:
     std::vector<u32> clocks_;
 };
 
+// Agents are numbered within their cluster. What is known of other clusters, which only global memory can tell, is kept
+// apart; it is empty in most kernels.
+constexpr u32 kNoCluster = ~0u;
+
+class ForeignClocks {
+public:
+    struct View {
+        u32 cluster;
+        VectorClock generic, async;
+    };
+    const View* find(u32 cluster) const {
+        for (const View& v : views_)
+            if (v.cluster == cluster) return &v;
+        return nullptr;
+    }
+    View& at(u32 cluster) {
+        for (View& v : views_)
+            if (v.cluster == cluster) return v;
+        views_.push_back(View{cluster, {}, {}});
+        return views_.back();
+    }
+    void join(u32 cluster, const VectorClock& generic, const VectorClock& async) {
+        View& v = at(cluster);
+        v.generic.join(generic);
+        v.async.join(async);
+    }
+    void join(const ForeignClocks& other) {
+        for (const View& v : other.views_) join(v.cluster, v.generic, v.async);
+    }
+    void fence_proxy_async() {
+        for (View& v : views_) v.async.join(v.generic);
+    }
+    void clear() { views_.clear(); }
+    const std::vector<View>& views() const { return views_; }
+
+private:
+    std::vector<View> views_;
+};
+
 // What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would
-// have.
+// have. The clocks are those of `cluster`.
 struct Message {
-    VectorClock generic, async, tc, tc_unfenced;
+    VectorClock generic, async, tc, tc_unfenced, async_global;
+    u32 cluster = kNoCluster;
+    ForeignClocks foreign;
     void join(const Message& m) {
+        if (m.cluster == kNoCluster) return;
+        if (cluster == kNoCluster) cluster = m.cluster;
+        foreign.join(m.foreign);
+        if (cluster != m.cluster) {
+            foreign.join(m.cluster, m.generic, m.async_global);
+            return;
+        }
         generic.join(m.generic);
         async.join(m.async);
         tc.join(m.tc);
         tc_unfenced.join(m.tc_unfenced);
+        async_global.join(m.async_global);
     }
     void clear() {
+        cluster = kNoCluster;
+        foreign.clear();
         generic.clear();
         async.clear();
         tc.clear();
         tc_unfenced.clear();
+        async_global.clear();
     }
 };
 
 // The clocks of one warp.
 struct WarpClocks {
     AgentId self = 0, ld = 0, st = 0, tensor = 0;
-    VectorClock generic, async;
+    u32 cluster = 0;              // the number of this warp's cluster in the launch
+    VectorClock generic, async;   // async: of shared memory
+    VectorClock async_global;     // the same of global memory, which a fence may leave out
+    ForeignClocks foreign;
     VectorClock tc;                           // effective for my next tcgen05 operation
     VectorClock published;                    // covered by fence::before_thread_sync
     VectorClock acquired, acquired_unfenced;  // received, effective only after fence::after_thread_sync
@@ -86,18 +151,39 @@ struct WarpClocks {
     void tick() { generic.raise(self, epoch() + 1); }
 
     Message release() {
-        Message m{generic, async, published, tc};
+        Message m{generic, async, published, tc, async_global, cluster, foreign};
         tick();
         return m;
     }
     void acquire(const Message& m) {
+        for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
+        if (m.cluster != cluster) {
+            if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
+            return;
+        }
         generic.join(m.generic);
         async.join(m.async);
+        async_global.join(m.async_global);
         acquired.join(m.tc);
         acquired_unfenced.join(m.tc_unfenced);
     }
-    void fence_proxy_async() {
-        async.join(generic);
+    // From another cluster, or by way of one: only global memory is reached.
+    void acquire(u32 from, const VectorClock& known, const VectorClock& known_async) {
+        if (from != cluster) {
+            foreign.join(from, known, known_async);
+            return;
+        }
+        generic.join(known);
+        async_global.join(known_async);
+    }
+    void fence_proxy_async(bool shared, bool global) {
+        if (shared) async.join(generic);
+        if (!global) {
+            tick();
+            return;
+        }
+        async_global.join(generic);
+        foreign.fence_proxy_async();
         tick();
     }
     void fence_before() { published.join(tc); }

@@ -1,4 +1,4 @@
-// Branches, divergence and reconvergence, warp-wide data movement, CTA barriers.
+// Branches, divergence and reconvergence, warp-wide data movement.
 #include "handlers.hpp"
 #include "lanes.hpp"
 
@@ -72,7 +72,10 @@ Flow ret(Warp& w, const Inst&, u32 mask) {
     return Flow::stay;
 }
 
-Flow trap(Warp&, const Inst&, u32) { throw Fault("trap", "the kernel executed trap"); }
+Flow trap(Warp&, const Inst& i, u32) {
+    if (i.immediate) throw Fault("indirect-call", "the address called is that of no function with this prototype");
+    throw Fault("trap", "the kernel executed trap");
+}
 Flow nop(Warp&, const Inst&, u32) { return Flow::next; }
 
 Flow clock(Warp& w, const Inst& i, u32 mask) {
@@ -182,70 +185,24 @@ Flow bar_warp(Warp& w, const Inst& i, u32 mask) {
     return converge(w, members) ? Flow::next : Flow::stay;
 }
 
-u32 live_threads(const Cta& cta) {
-    u32 n = 0;
-    for (const Warp& w : cta.warps) n += w.live ? kLanes : 0;
-    return n;
-}
-
-void complete_barrier(Cta& cta, u32 id) {
-    NamedBarrier& b = cta.barriers[id];
-    for (Warp& w : cta.warps) {
-        for (Fragment& f : w.fragments) {
-            if (f.wait != Wait::barrier || f.wait_barrier != id) continue;
-            f.wait = Wait::none;
-            f.passed_barrier = true;
-            w.clocks.acquire(b.arriving);
-            w.time = std::max(w.time, cta.cluster->now);
-        }
-    }
-    b.arriving.clear();
-    b.arrived = 0;
-    b.expected = 0;
-}
-
-Flow bar(Warp& w, const Inst& i, u32 mask) {
-    Fragment& f = w.fragment();
-    if (f.passed_barrier) {
-        f.passed_barrier = false;
-        return Flow::next;
-    }
-    const i32* o = w.ops(i);
-    const u32 lane = static_cast<u32>(std::countr_zero(mask));
-    const u32 id = w.reg<u32>(o[0])[lane];
-    if (id >= w.cta->barriers.size()) throw Fault("barrier-index", format("barrier %u; a CTA has 16", id));
-    NamedBarrier& b = w.cta->barriers[id];
-    u32 expected = 0;
-    if (i.mods & kBarHasCount) {
-        expected = w.reg<u32>(o[1])[lane];
-        if (expected == 0 || expected % kLanes)
-            throw Fault("barrier-count",
-                        format("barrier %u expects %u threads, which is not a positive multiple of the warp size", id,
-                               expected));
-        if (b.arrived && b.expected && b.expected != expected)
-            machine_of(w).report(
-                &w, "barrier-count-mismatch",
-                format("barrier %u expects %u threads here and %u where others arrived", id, expected, b.expected),
-                w.pc());
-        b.expected = expected;
-    }
-    b.arriving.join(w.clocks.release());
-    b.arrived += kLanes;
-    const bool arrive_only = i.mods & kBarArriveOnly;
-    const u32 needed = b.expected ? b.expected : live_threads(*w.cta);
-    if (b.arrived >= needed) {
-        if (!arrive_only) w.clocks.acquire(b.arriving);
-        w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
-        complete_barrier(*w.cta, id);
-        return Flow::next;
-    }
-    if (arrive_only) return Flow::next;
-    f.wait = Wait::barrier;
-    f.wait_barrier = id;
-    return Flow::stay;
-}
-
 }  // namespace
+
+Flow diverge(Warp& w, i32 reconverge, const LaneGroup* groups, u32 count) {
+    Fragment& f = w.fragment();
+    if (count > 1 && reconverge >= 0 && reconverge != f.join_pc) {
+        f.joins.push_back(new_join(w, reconverge, f.mask));
+        refresh_join_pc(w, f);
+    }
+    f.pc = groups[0].pc;
+    f.mask = groups[0].mask;
+    for (u32 k = 1; k < count; ++k) {
+        Fragment other = w.fragment();
+        other.pc = groups[k].pc;
+        other.mask = groups[k].mask;
+        w.fragments.push_back(std::move(other));
+    }
+    return Flow::jump;
+}
 
 // Called where the fragment's pc has come to its innermost join.
 void reach_join(Warp& w) {
@@ -296,6 +253,7 @@ bool converge(Warp& w, u32 required) {
 
 void exit_lanes(Warp& w, u32 mask) {
     w.live &= ~mask;
+    leave_cluster_barrier(w, mask);
     Fragment& f = w.fragment();
     f.mask &= ~mask;
     if (f.mask == 0)
@@ -309,12 +267,12 @@ void exit_lanes(Warp& w, u32 mask) {
     for (u32 k = 0; k < w.joins.size(); ++k) settle_join(w, k);
     for (Fragment& g : w.fragments)
         if (g.wait == Wait::converge) g.wait = Wait::none;
-    if (w.live != 0) return;
-    w.cta->cluster->live_warps -= 1;
-    for (u32 id = 0; id < w.cta->barriers.size(); ++id) {
-        NamedBarrier& b = w.cta->barriers[id];
-        if (b.arrived && !b.expected && b.arrived >= live_threads(*w.cta)) complete_barrier(*w.cta, id);
+    if (w.live == 0) {
+        w.cta->cluster->live_warps -= 1;
+        w.cta->live_warps -= 1;
     }
+    leave_named_barriers(w, mask);
+    if (w.live == 0 && w.cta->live_warps == 0) check_cta_exit(*w.cta);
 }
 
 bool release_joins(Cluster& cluster) {
@@ -354,17 +312,10 @@ Handler bind_control(const InstRecord& r) {
 
 Handler bind_barrier(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
-        case Op::bar: return bar;
         case Op::bar_warp: return bar_warp;
         case Op::fence_proxy_async:
-            return [](Warp& w, const Inst&, u32) {
-                w.clocks.fence_proxy_async();
-                return Flow::next;
-            };
-        // Makes barrier initialisation visible to the async proxy as well: modelled as a proxy fence.
-        case Op::fence_mbarrier_init:
-            return [](Warp& w, const Inst&, u32) {
-                w.clocks.fence_proxy_async();
+            return [](Warp& w, const Inst& i, u32) {
+                w.clocks.fence_proxy_async(i.mods & kFenceShared, i.mods & kFenceGlobal);
                 return Flow::next;
             };
         case Op::fence: return nop;

@@ -1,11 +1,12 @@
-// cvt: integers of any width, f32 and f64, and packing two f32 into bf16x2 or f16x2.
+// cvt between integers of any width, f16, bf16, f32, f64 and tf32 (PTX ISA 9.7.9.21). convert_narrow.cpp has the packed
+// 4-, 6- and 8-bit formats.
 #include <limits>
 
+#include "convert.hpp"
 #include "handlers.hpp"
 #include "lanes.hpp"
 
 namespace ptxm {
-namespace {
 
 u64 read_lane(Warp& w, i32 unit, u32 width, u32 lane) {
     switch (width) {
@@ -22,6 +23,28 @@ void write_lane(Warp& w, i32 unit, u32 width, u32 lane, u64 value) {
         default: w.reg<u64>(unit)[lane] = value; break;
     }
 }
+
+const Format* format_of(Ty ty) {
+    switch (ty) {
+        case Ty::f16:
+        case Ty::f16x2: return &kF16;
+        case Ty::bf16:
+        case Ty::bf16x2: return &kBf16;
+        case Ty::tf32: return &kTf32;
+        case Ty::f32: return &kF32;
+        case Ty::f64: return &kF64;
+        case Ty::e4m3x2: return &kE4m3;
+        case Ty::e5m2x2: return &kE5m2;
+        case Ty::e2m1x2: return &kE2m1;
+        case Ty::e2m3x2: return &kE2m3;
+        case Ty::e3m2x2: return &kE3m2;
+        default: return nullptr;
+    }
+}
+
+Rounding rounding_of(u32 mods) { return mods & kRna ? Rounding::nearest_away : static_cast<Rounding>(mods & 3); }
+
+namespace {
 
 struct IntType {
     u32 bits;
@@ -52,6 +75,15 @@ i64 extend(u64 value, IntType t) {
     return t.is_signed ? static_cast<i64>(value << shift) >> shift : static_cast<i64>(value << shift >> shift);
 }
 
+u64 clamp_to(i64 value, IntType s, IntType d) {
+    const bool huge = !s.is_signed && value < 0;  // a u64 above every s64
+    const u64 high = d.bits == 64 ? (d.is_signed ? ~0ull >> 1 : ~0ull) : (u64{1} << (d.bits - d.is_signed)) - 1;
+    const i64 low = d.is_signed ? static_cast<i64>(~0ull << (d.bits - 1)) : 0;
+    if (!huge && value < low) return static_cast<u64>(low);
+    if (huge || value > 0) return std::min(static_cast<u64>(value), high);
+    return static_cast<u64>(value);
+}
+
 Flow int_to_int(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
     IntType d{}, s{};
@@ -60,7 +92,8 @@ Flow int_to_int(Warp& w, const Inst& i, u32 m) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(m >> l & 1)) continue;
         const i64 value = extend(read_lane(w, o[1], i.width_src, l), s);
-        write_lane(w, o[0], i.width_dst, l, static_cast<u64>(extend(static_cast<u64>(value), d)));
+        const u64 result = i.mods & kSat ? clamp_to(value, s, d) : static_cast<u64>(value);
+        write_lane(w, o[0], i.width_dst, l, static_cast<u64>(extend(result, d)));
     }
     return Flow::next;
 }
@@ -74,20 +107,34 @@ double round_to_integral(double x, u32 mode) {
     }
 }
 
-template <class F>
+// Every source format fits a double exactly.
+double to_double(const Format& f, u64 bits) {
+    if (&f == &kF64) return std::bit_cast<double>(bits);
+    if (&f == &kF32) return static_cast<double>(std::bit_cast<float>(static_cast<u32>(bits)));
+    if (&f == &kBf16) return static_cast<double>(bf16_to_float(static_cast<u16>(bits)));
+    return static_cast<double>(half_to_float(static_cast<u16>(bits)));
+}
+
+// A NaN gives zero, unless the source is f64 or the destination has 64 bits: then the most significant bit alone.
+u64 integer_of_nan(const Format& source, IntType d) {
+    return &source == &kF64 || d.bits == 64 ? u64{1} << (d.bits - 1) : 0;
+}
+
 Flow float_to_int(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
-    const F* a = w.reg<F>(o[1]);
+    const Format& source = *format_of(static_cast<Ty>(i.type2));
     IntType d{};
     integer_type(static_cast<Ty>(i.type), d);
     const double low = d.is_signed ? -std::ldexp(1.0, static_cast<int>(d.bits) - 1) : 0.0;
     const double high = std::ldexp(1.0, static_cast<int>(d.bits) - (d.is_signed ? 1 : 0));
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(m >> l & 1)) continue;
-        const double x = round_to_integral(static_cast<double>(a[l]), i.mods);
+        double a = to_double(source, read_lane(w, o[1], i.width_src, l));
+        if ((i.mods & kFtz) && &source == &kF32) a = flush(static_cast<float>(a));
+        const double x = round_to_integral(a, i.mods);
         u64 value;
         if (x != x)
-            value = 0;
+            value = integer_of_nan(source, d);
         else if (x < low)
             value = d.is_signed ? u64{1} << (d.bits - 1) : 0;
         else if (x >= high)
@@ -99,73 +146,102 @@ Flow float_to_int(Warp& w, const Inst& i, u32 m) {
     return Flow::next;
 }
 
-template <class F>
+// .sat: to [0, 1], NaN to +0. Works on bits: the order of positive numbers is that of their fields.
+u64 saturate_bits(const Format& f, u64 bits) {
+    const u64 one = static_cast<u64>(f.bias) << f.mantissa_bits;
+    if ((bits & f.sign_bit()) || bits > f.exponent_mask()) return 0;
+    return std::min(bits, one);
+}
+
 Flow int_to_float(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
+    const Format& d = *format_of(static_cast<Ty>(i.type));
     IntType s{};
     integer_type(static_cast<Ty>(i.type2), s);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(m >> l & 1)) continue;
         const i64 value = extend(read_lane(w, o[1], i.width_src, l), s);
-        w.reg<F>(o[0])[l] = s.is_signed ? static_cast<F>(value) : static_cast<F>(static_cast<u64>(value));
+        Number n;
+        n.negative = s.is_signed && value < 0;
+        n.magnitude = n.negative ? 0 - static_cast<u64>(value) : static_cast<u64>(value);
+        const u64 bits = encode(d, n, rounding_of(i.mods));
+        write_lane(w, o[0], i.width_dst, l, i.mods & kSat ? saturate_bits(d, bits) : bits);
     }
     return Flow::next;
 }
 
-Flow f32_to_f32(Warp& w, const Inst& i, u32 m) {
-    const bool ftz = i.mods & kFtz;
-    const u32 mods = i.mods;
-    return unary<float, float>(w, i, m, [=](float a) {
-        float x = ftz ? flush(a) : a;
-        if (mods & kRoundInt) x = static_cast<float>(round_to_integral(x, mods));
-        if (mods & kSat) x = x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f;
-        return x;
-    });
+}  // namespace
+
+// One value from format `s` to format `d` under the modifiers of cvt. An f32 that .ftz flushes keeps its sign.
+u64 convert_value(const Format& s, const Format& d, u64 bits, u32 mods) {
+    if ((mods & kFtz) && &s == &kF32) bits = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(bits))));
+    if (mods & kRoundInt)
+        bits = encode(s, decode(kF64, std::bit_cast<u64>(round_to_integral(to_double(s, bits), mods))), Rounding::zero);
+    const Rounding rounding = mods & kRoundInt ? Rounding::nearest_even : rounding_of(mods);
+    Number n = decode(s, bits);
+    if ((mods & kRelu) && n.negative && !n.nan) n = Number{};
+    u64 result = encode(d, n, rounding, mods & kSatfinite);
+    if ((mods & kFtz) && &d == &kF32)
+        result = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(result))));
+    return mods & kSat ? saturate_bits(d, result) : result;
 }
 
-// cvt.rn.bf16x2.f32 d, a, b: a in the upper half.
-Flow f32_to_bf16x2(Warp& w, const Inst& i, u32 m) {
-    const bool relu = i.mods & kRelu;
-    return binary<u32, float, float>(w, i, m, [relu](float a, float b) {
-        if (relu) {
-            a = a < 0.0f ? 0.0f : a;
-            b = b < 0.0f ? 0.0f : b;
-        }
-        return static_cast<u32>(float_to_bf16(a)) << 16 | float_to_bf16(b);
-    });
+namespace {
+
+Flow float_to_float(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    const Format &d = *format_of(static_cast<Ty>(i.type)), &s = *format_of(static_cast<Ty>(i.type2));
+    // tf32 lies in the upper bits of an f32.
+    const u32 shift = &d == &kTf32 ? 13 : 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(m >> l & 1)) continue;
+        const u64 bits = read_lane(w, o[1], i.width_src, l) & (s.sign_bit() * 2 - 1);
+        write_lane(w, o[0], i.width_dst, l, convert_value(s, d, bits, i.mods) << shift);
+    }
+    return Flow::next;
+}
+
+Handler exact_handler(Ty d, Ty s) {
+    if (d == Ty::f64 && s == Ty::f32)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return unary<double, float>(w, i, m, [](float a) { return static_cast<double>(a); });
+        };
+    if (d == Ty::f32 && s == Ty::bf16)
+        return [](Warp& w, const Inst& i, u32 m) {
+            return unary<float, u16>(w, i, m, [](u16 a) { return bf16_to_float(a); });
+        };
+    if (d == Ty::f32 && s == Ty::f16)
+        return [](Warp& w, const Inst& i, u32 m) { return unary<float, u16>(w, i, m, half_to_float); };
+    if (d == Ty::bf16 && s == Ty::f32)
+        return [](Warp& w, const Inst& i, u32 m) { return unary<u16, float>(w, i, m, float_to_bf16); };
+    if (d == Ty::f16 && s == Ty::f32)
+        return [](Warp& w, const Inst& i, u32 m) { return unary<u16, float>(w, i, m, float_to_half); };
+    return nullptr;
 }
 
 }  // namespace
 
 Handler bind_convert(const InstRecord& r) {
     const Ty d = static_cast<Ty>(r.type), s = static_cast<Ty>(r.type2);
-    if (static_cast<Op>(r.op) == Op::cvt_pack) return d == Ty::bf16x2 && s == Ty::f32 ? f32_to_bf16x2 : nullptr;
+    if (static_cast<Op>(r.op) == Op::cvt_pack || static_cast<Op>(r.op) == Op::cvt_int_pack)
+        return bind_convert_packed(r);
     if (static_cast<Op>(r.op) != Op::cvt) return nullptr;
     IntType ignored{};
     const bool d_int = integer_type(d, ignored), s_int = integer_type(s, ignored);
-    if (d_int && s_int) return r.mods & kSat ? nullptr : int_to_int;
-    if (d_int && s == Ty::f32) return float_to_int<float>;
-    if (d_int && s == Ty::f64) return float_to_int<double>;
-    if (s_int && d == Ty::f32) return int_to_float<float>;
-    if (s_int && d == Ty::f64) return int_to_float<double>;
-    if (d == Ty::f32 && s == Ty::f32) return f32_to_f32;
-    if (d == Ty::f64 && s == Ty::f32)
-        return [](Warp& w, const Inst& i, u32 m) {
-            return unary<double, float>(w, i, m, [](float a) { return static_cast<double>(a); });
-        };
-    if (d == Ty::f32 && s == Ty::f64)
-        return [](Warp& w, const Inst& i, u32 m) {
-            return unary<float, double>(w, i, m, [](double a) { return static_cast<float>(a); });
-        };
-    if (d == Ty::f32 && s == Ty::bf16)
-        return [](Warp& w, const Inst& i, u32 m) {
-            return unary<float, u16>(w, i, m, [](u16 a) { return bf16_to_float(a); });
-        };
-    if (d == Ty::bf16 && s == Ty::f32)
-        return [](Warp& w, const Inst& i, u32 m) {
-            return unary<u16, float>(w, i, m, [](float a) { return float_to_bf16(a); });
-        };
-    return nullptr;
+    if (d_int && s_int) return int_to_int;
+    if (d_int) return format_of(s) ? float_to_int : nullptr;
+    if (s_int) return format_of(d) ? int_to_float : nullptr;
+    // A register wider than its type is read lane by lane.
+    const bool plain = r.mods == 0 &&
+                       r.width_dst == (d == Ty::f64   ? 64
+                                       : d == Ty::f32 ? 32
+                                                      : 16) &&
+                       r.width_src == (s == Ty::f64   ? 64
+                                       : s == Ty::f32 ? 32
+                                                      : 16);
+    if (plain)
+        if (Handler h = exact_handler(d, s)) return h;
+    return format_of(d) && format_of(s) ? float_to_float : nullptr;
 }
 
 }  // namespace ptxm

@@ -22,8 +22,21 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
             return b.expected ? format("barrier %u: %u of %u threads arrived", f.wait_barrier, b.arrived, b.expected)
                               : format("barrier %u: %u threads arrived", f.wait_barrier, b.arrived);
         }
+        case Wait::cluster:
+            return format("the cluster barrier: %u threads arrived in phase %u", cluster.barrier.arrived,
+                          cluster.barrier.phase);
+        case Wait::bulk: return "its bulk groups";
+        case Wait::registers:
+            return format("%u registers a thread: the CTA's pool has %u", f.wait_parity, cta.free_registers);
         case Wait::converge: return "the other lanes of the warp, which an .aligned or .sync instruction needs";
+        case Wait::tmem: {
+            const PairCall& call = cta.tmem.pair_call;
+            return call.waiting ? format("the peer CTA's tcgen05.%s", call.dealloc ? "dealloc" : "alloc")
+                                : std::string("tensor memory that is still allocated");
+        }
         case Wait::join: return "the other lanes of the warp, to reconverge";
+        case Wait::async_group: return "asynchronous groups of its own to complete";
+        case Wait::warpgroup: return "the other warps of its warpgroup, to execute the same wgmma";
         default: return "nothing: it polls";
     }
 }

@@ -40,6 +40,10 @@ public:
         index_.emplace(key, list_.size());
         list_.push_back(std::move(f));
     }
+    Finding* find(const std::string& rule, i32 pc, i32 other_pc) {
+        auto it = index_.find(std::make_tuple(rule, pc, other_pc));
+        return it == index_.end() ? nullptr : &list_[it->second];
+    }
     void clear() {
         list_.clear();
         index_.clear();

@@ -8,13 +8,40 @@ namespace ptxm {
 Handler bind_integer(const InstRecord& r);
 Handler bind_float(const InstRecord& r);
 Handler bind_convert(const InstRecord& r);
+Handler bind_directed(const InstRecord& r);
+Handler bind_half(const InstRecord& r);
+Handler bind_extra_integer(const InstRecord& r);
+Handler bind_sync(const InstRecord& r);
+Handler bind_warp(const InstRecord& r);
+Handler bind_system(const InstRecord& r);
 Handler bind_memory(const InstRecord& r);
 Handler bind_control(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);
 Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);
+Handler bind_tma_store(const InstRecord& r);
+Handler bind_bulk(const InstRecord& r);
+Handler bind_bulk_group(const InstRecord& r);
+Handler bind_cluster(const InstRecord& r);
+Handler bind_named_barrier(const InstRecord& r);
+Handler bind_launch_control(const InstRecord& r);
+Handler bind_tensormap(const InstRecord& r);
 Handler bind_tmem(const InstRecord& r);
 Handler bind_tensor(const InstRecord& r);
+Handler bind_tensor_copy(const InstRecord& r);
+Handler bind_tensor_sync(const InstRecord& r);
+Handler bind_tmem_alloc(const InstRecord& r);
+
+// Sends groups of the current fragment's lanes on to pcs of their own, to meet again at `reconverge`.
+struct LaneGroup {
+    i32 pc;
+    u32 mask;
+};
+Flow diverge(Warp& w, i32 reconverge, const LaneGroup* groups, u32 count);
+Handler bind_matrix_move(const InstRecord& r);
+Handler bind_warp_mma(const InstRecord& r);
+Handler bind_cp_async(const InstRecord& r);
+Handler bind_wgmma(const InstRecord& r);
 
 // Stores the result of a setp, combined with its third source when there is one.
 void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits);

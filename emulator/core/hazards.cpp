@@ -6,13 +6,43 @@ namespace {
 
 const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }
 
+AgentKind kind_of(const Warp& w, const Access& earlier, const Accessor& who) {
+    return earlier.cluster == who.cluster ? info(*w.cta->cluster, earlier.agent).kind
+                                          : static_cast<AgentKind>(earlier.kind);
+}
+
+// What this warp knows of an agent of another cluster.
+u32 foreign_clock(const Warp& w, const Access& earlier, bool async) {
+    const ForeignClocks::View* view = w.clocks.foreign.find(earlier.cluster);
+    if (!view) return 0;
+    return (async ? view->async : view->generic).get(earlier.agent);
+}
+
+u32 known_clock(const Warp& w, const Access& earlier, const Accessor& who) {
+    return earlier.cluster == who.cluster ? w.clocks.generic.get(earlier.agent) : foreign_clock(w, earlier, false);
+}
+
+std::string describe_earlier(const Warp& w, const Access& earlier, const Accessor& who) {
+    if (earlier.cluster == who.cluster) return describe_agent(*w.cta->cluster, earlier.agent);
+    return is_generic(static_cast<AgentKind>(earlier.kind)) ? "a warp of another cluster or CTA"
+                                                            : "a bulk copy of another cluster or CTA";
+}
+
+// How a linear memory is accessed. The async proxy needs a fence.proxy.async that covers the memory's space.
+enum class Proxy : u8 { generic, async_shared, async_global };
+
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
-bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, bool proxy_async) {
-    const Cluster& cluster = *w.cta->cluster;
-    const AgentInfo& agent = info(cluster, earlier.agent);
-    if (earlier.agent == who.agent && agent.kind != AgentKind::bulk_load) return true;
-    const bool needs_proxy_fence = proxy_async && earlier_was_write && is_generic(agent.kind);
-    const VectorClock& view = needs_proxy_fence ? w.clocks.async : w.clocks.generic;
+bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
+    if (earlier.strong && who.strong) return true;
+    const AgentKind kind = kind_of(w, earlier, who);
+    // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence.
+    const bool overwrites = who.write && machine_of(w).profile == Profile::lenient;
+    const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !overwrites;
+    if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
+    const bool unordered_within = kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
+    if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) return true;
+    const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
+    const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;
     return view.get(earlier.agent) >= earlier.clock;
 }
 
@@ -31,39 +61,52 @@ struct Verdict {
     std::string message;
 };
 
-Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
+Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const std::string& place) {
     const Cluster& cluster = *w.cta->cluster;
     const std::string me = describe_agent(cluster, who.agent);
     if (c.uninitialised)
         return {"uninitialised-shared", format("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
     const Access& e = *c.earlier;
-    const AgentInfo& agent = info(cluster, e.agent);
-    const std::string them = describe_agent(cluster, e.agent);
+    const AgentKind kind = kind_of(w, e, who);
+    const std::string them = describe_earlier(w, e, who);
     const char* mine = who.write ? "writes" : "reads";
-    if (linear_ordered(w, e, c.earlier_was_write, who, proxy_async))
+    if (linear_ordered(w, e, c.earlier_was_write, who, proxy))
         return {
             "mma-missing-fence-after",
             format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
                    me.c_str(), mine, place.c_str(), them.c_str())};
-    if (proxy_async && c.earlier_was_write && is_generic(agent.kind) && w.clocks.generic.get(e.agent) >= e.clock)
+    if (proxy != Proxy::generic && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
         return {"missing-proxy-fence",
-                format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async in between",
+                format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
+                       "between",
                        me.c_str(), mine, place.c_str(), them.c_str())};
-    if (agent.kind == AgentKind::bulk_load && c.earlier_was_write)
+    if (is_bulk_store(kind))
+        return {"bulk-store-in-flight",
+                format("%s %s %s while %s may still %s it: no cp.async.bulk.wait_group%s by its thread in between",
+                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read",
+                       c.earlier_was_write ? "" : "{.read}")};
+    if (kind == AgentKind::bulk_load && c.earlier_was_write)
         return {"bulk-copy-in-flight",
                 format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between",
                        me.c_str(), mine, place.c_str(), them.c_str())};
-    if (agent.kind == AgentKind::tensor)
+    if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
+        return {"cp-async-in-flight",
+                format("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
+                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+    if (kind == AgentKind::warpgroup)
+        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no wgmma.wait_group in between",
+                                              me.c_str(), mine, place.c_str(), them.c_str())};
+    if (kind == AgentKind::tensor)
         return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between",
                                               me.c_str(), mine, place.c_str(), them.c_str())};
     return {"race", format("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(),
                            them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
 
-void report_linear(Warp& w, const Conflict& c, const Accessor& who, bool proxy_async, const std::string& place) {
+void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const std::string& place) {
     Machine& m = machine_of(w);
     const i32 other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
-    Verdict v = explain_linear(w, c, who, proxy_async, place);
+    Verdict v = explain_linear(w, c, who, proxy, place);
     m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc), other);
 }
 
@@ -119,32 +162,43 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
         case AgentKind::tmem_st: return format("a tcgen05.st of warp %u", a.warp);
         case AgentKind::tensor: return format("the tensor core (issued by warp %u)", a.warp);
         case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
-        case AgentKind::bulk_store: return format("a bulk store of warp %u", a.warp);
+        case AgentKind::phase: return format("the mbarrier at shared 0x%x", a.detail);
+        case AgentKind::bulk_store:
+        case AgentKind::bulk_store_read: return format("a bulk store of warp %u", a.warp);
+        case AgentKind::cp_async: return format("a cp.async of warp %u", a.warp);
+        case AgentKind::warpgroup: return format("wgmma of the warpgroup of warps %u-%u", a.warp, a.warp + 3u);
     }
     return "?";
 }
 
 void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
+    if (&target != w.cta || info(*target.cluster, who.agent).kind == AgentKind::bulk_load)
+        note_outside_access(target, who.agent, who.clock, who.pc);
     const bool strict = machine_of(w).profile == Profile::strict;
+    const Proxy proxy = proxy_async ? Proxy::async_shared : Proxy::generic;
     target.shared_shadow->touch(
         offset, size, who, true,
         [&](const Access& e, bool was_write) {
-            return linear_ordered(w, e, was_write, who, proxy_async) && (!strict || fenced_for_mma(w, e, who));
+            return linear_ordered(w, e, was_write, who, proxy) && (!strict || fenced_for_mma(w, e, who));
         },
         [&](const Conflict& c) {
-            report_linear(w, c, who, proxy_async, format("shared memory in [0x%x, 0x%x)", offset, offset + size));
+            report_linear(w, c, who, proxy, format("shared memory in [0x%x, 0x%x)", offset, offset + size));
         });
 }
 
-void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async) {
+void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& accessor, bool proxy_async) {
     if (!machine_of(w).checks) return;
+    Accessor who = accessor;
+    who.cluster = w.cta->cluster->number;
+    who.kind = info(*w.cta->cluster, who.agent).kind;
+    const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
     if (!a.shadow) a.shadow = std::make_unique<LinearShadow>(a.size);
     a.shadow->touch(
         address - a.base, size, who, false,
-        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy_async); },
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
-            report_linear(w, c, who, proxy_async,
+            report_linear(w, c, who, proxy,
                           format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base)));
         });
 }
@@ -174,10 +228,11 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     }
 }
 
-void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc) {
+void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
     if (findings.seen(rule, pc, other_pc)) return;
     Finding f;
     f.rule = std::move(rule);
+    f.severity = severity;
     f.message = std::move(message);
     f.pc = pc;
     f.other_pc = other_pc;

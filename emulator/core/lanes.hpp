@@ -10,7 +10,7 @@
 namespace ptxm {
 
 template <class T>
-inline void store_lanes(T* __restrict destination, const T* __restrict value, u32 mask) {
+[[gnu::always_inline]] inline void store_lanes(T* __restrict destination, const T* __restrict value, u32 mask) {
     if (mask == kFullMask) {
         for (u32 l = 0; l < kLanes; ++l) destination[l] = value[l];
     } else {
@@ -52,7 +52,7 @@ inline Flow ternary(Warp& w, const Inst& i, u32 mask, F f) {
 }
 
 // Denormal inputs and results become zero of the same sign under .ftz.
-inline float flush(float x) {
+[[gnu::always_inline]] inline float flush(float x) {
     const u32 bits = std::bit_cast<u32>(x);
     return (bits & 0x7F800000u) == 0 ? std::bit_cast<float>(bits & 0x80000000u) : x;
 }
@@ -60,14 +60,14 @@ inline float flush(float x) {
 inline float bf16_to_float(u16 bits) { return std::bit_cast<float>(static_cast<u32>(bits) << 16); }
 
 // Round to nearest even; NaN becomes the canonical 0x7FFF as PTX specifies for cvt to bf16.
-inline u16 float_to_bf16(float x) {
+[[gnu::always_inline]] inline u16 float_to_bf16(float x) {
     const u32 bits = std::bit_cast<u32>(x);
     if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FFF;
     return static_cast<u16>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
 }
 
 // 2^x to about one unit in the last place; ex2.approx promises 2^-22 relative.
-inline float exp2_approx(float x) {
+[[gnu::always_inline]] inline float exp2_approx(float x) {
     // NaN fails both comparisons' true arms and is put back at the end.
     const float clamped = x > -150.0f ? (x < 129.0f ? x : 129.0f) : -150.0f;
     const float n = std::nearbyintf(clamped);

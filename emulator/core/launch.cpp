@@ -1,4 +1,4 @@
-// A launch: clusters in order, each built, run and taken down.
+// A launch: what a cluster starts with, and the run of a grid to its end.
 #include <chrono>
 
 #include "machine.hpp"
@@ -48,10 +48,19 @@ u32 special_value(Special s, const Launch& launch, const Program& program, const
         case Special::nclusterid_z: return g[2] / c[2];
         case Special::dynamic_smem_size: return launch.dynamic_shared;
         case Special::total_smem_size: return program.shared_static + launch.dynamic_shared;
-        case Special::smid: return 0;
+        case Special::smid: return cta.linear % 148;
         case Special::nsmid: return 148;
         case Special::gridid: return 1;
         case Special::warp_size: return kLanes;
+        // What the driver reports for sm_100: the first kilobyte of shared memory is the system's.
+        case Special::aggr_smem_size: return kSharedStart + program.shared_static + launch.dynamic_shared;
+        case Special::is_explicit_cluster: return c[0] * c[1] * c[2] > 1 ? ~0u : 0;
+        case Special::reserved_smem_offset_begin:
+        case Special::reserved_smem_offset_0:
+        case Special::reserved_smem_offset_1:
+        case Special::zero: return 0;
+        case Special::reserved_smem_offset_end:
+        case Special::reserved_smem_offset_cap: return kSharedStart;
     }
     return 0;
 }
@@ -97,15 +106,19 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     };
     const AgentId self = agent(AgentKind::warp), ld = agent(AgentKind::tmem_ld), st = agent(AgentKind::tmem_st);
     w.clocks.begin(self, ld, st, agent(AgentKind::tensor));
+    w.clocks.cluster = cluster.number;
     w.time = index;
     fill_constants(w, program, launch);
 }
 
-std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& first) {
+}  // namespace
+
+std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& first, u16 number) {
     const Launch& launch = *m.launch;
     const Program& program = *m.program;
     auto cluster = std::make_unique<Cluster>();
     cluster->machine = &m;
+    cluster->number = number;
     const auto& c = launch.cluster;
     const u32 threads = launch.block[0] * launch.block[1] * launch.block[2];
     for (u32 z = 0; z < c[2]; ++z) {
@@ -126,12 +139,11 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
     }
     for (auto& cta : cluster->ctas) {
         for (u32 k = 0; k < cta->warps.size(); ++k) start_warp(*cta, cta->warps[k], k, threads, program, launch);
-        cluster->live_warps += static_cast<u32>(cta->warps.size());
+        cta->live_warps = static_cast<u32>(cta->warps.size());
+        cluster->live_warps += cta->live_warps;
     }
     return cluster;
 }
-
-}  // namespace
 
 void Machine::run(const Program& p, const Launch& l) {
     program = &p;
@@ -142,24 +154,13 @@ void Machine::run(const Program& p, const Launch& l) {
     running = nullptr;
     random.seed(seed);
     global.begin_launch();
+    sync.clear();
     const auto start = std::chrono::steady_clock::now();
-    std::unique_ptr<Cluster> cluster;
-    try {
-        bool going = true;
-        for (u32 z = 0; z < l.grid[2] && going; z += l.cluster[2]) {
-            for (u32 y = 0; y < l.grid[1] && going; y += l.cluster[1]) {
-                for (u32 x = 0; x < l.grid[0] && going; x += l.cluster[0]) {
-                    running = nullptr;
-                    cluster = make_cluster(*this, {x, y, z});
-                    going = run_cluster(*cluster);
-                }
-            }
-        }
-    } catch (const Fault& fault) {
-        report(running, fault.rule, fault.what(),
-               running && running->live && !running->fragments.empty() ? running->pc() : -1);
-    }
+    GridCursor grid(l);
+    cursor = &grid;
+    run_grid(*this);
     running = nullptr;
+    cursor = nullptr;
     stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

@@ -7,7 +7,9 @@
 #include <random>
 #include <unordered_map>
 
+#include "async_groups.hpp"
 #include "memory.hpp"
+#include "sync_table.hpp"
 
 namespace ptxm {
 
@@ -23,7 +25,7 @@ struct Join {
     u32 arrived = 0;
 };
 
-enum class Wait : u8 { none, join, converge, mbarrier, barrier, cluster };
+enum class Wait : u8 { none, join, converge, mbarrier, barrier, cluster, tmem, bulk, registers, async_group, warpgroup };
 
 struct Fragment {
     i32 pc = 0;
@@ -36,6 +38,19 @@ struct Fragment {
     u32 wait_barrier = 0;
     bool wait_relaxed = false, wait_over = false;
     bool passed_barrier = false;  // released: the barrier instruction completes when it is tried again
+    u32 barrier_result = 0;       // of bar.red
+};
+
+// The bulk async-groups of one thread. Group g counts as complete for happens-before at clock g + 1.
+struct BulkLane {
+    struct Group {
+        u32 reads = 0, writes = 0;  // operations whose reads, or writes, are not done
+    };
+    AgentId reads = 0, writes = 0;
+    u32 committed = 0;
+    u32 read_front = 0, written_front = 0;  // groups before these are done
+    i32 last_pc = -1;                       // of the last operation
+    std::vector<Group> groups;              // the last one is open when there are more than `committed`
 };
 
 struct Warp {
@@ -52,13 +67,15 @@ struct Warp {
     std::vector<u32> initialised;  // lanes written, a unit
     std::vector<u8> local;         // 32 x local_bytes
     WarpClocks clocks;
-    bool spun = false;  // the slice ended in a failed poll
-    struct LaneBulk {
-        u32 issued = 0;
-        u32 open = 0;
-        std::vector<u32> groups;
-    };
-    std::unordered_map<u32, LaneBulk> bulk;  // by lane
+    WarpFences fences;
+    bool spun = false;                            // the slice ended in a failed poll
+    std::unordered_map<u32, BulkLane> bulk;       // by lane
+    std::unordered_map<u64, Message> map_fences;  // what was known at a tensormap proxy fence, by address
+    u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
+    u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
+    u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
+    CopyGroups copies;                       // cp.async
+    std::unique_ptr<WgmmaRegisters> wgmma;   // once the warp has executed a wgmma instruction
 
     template <class T>
     T* reg(i32 unit) {
@@ -76,24 +93,68 @@ struct Mbarrier {
     u32 phase = 0;  // phases completed
     Message arriving, completed;
     bool has_agent = false;
-    AgentId agent = 0;  // of bulk loads that complete here
-    u32 in_flight = 0;  // bulk operations issued against the phase in progress
+    AgentId agent = 0;   // of bulk loads that complete here
+    AgentId phases = 0;  // its clock: `phase`
+    u32 in_flight = 0;   // bulk operations issued against the phase in progress
     i32 init_pc = -1;
     Access init;
+    bool init_fenced = false;  // by fence.mbarrier_init of the initialising warp
+    u32 init_published = 0;    // cluster-barrier phase that published it to the whole cluster, 0: none
 };
 
 struct NamedBarrier {
-    u32 expected = 0, arrived = 0;
+    u32 expected = 0, arrived = 0;  // threads, in whole warps
+    Message arriving;
+    std::vector<u32> lanes;  // by warp: those that have arrived
+    Reduction reduction = Reduction::none;
+    u32 count = 0, all = 1, any = 0;  // of the predicates of a bar.red
+    void reset() {
+        expected = arrived = count = any = 0;
+        all = 1;
+        arriving.clear();
+        std::fill(lanes.begin(), lanes.end(), 0);
+        reduction = Reduction::none;
+    }
+};
+
+struct ClusterBarrier {
+    u32 arrived = 0;  // threads
+    u32 phase = 0;    // phases completed
     Message arriving, completed;
+};
+
+// The last MMA that touched a column, for the order of MMAs among themselves.
+struct MmaMark {
+    u32 clock = 0, pc = 0, signature = 0;
+    AgentId agent = 0;
+};
+
+// One CTA's half of a collective tcgen05 allocation, waiting for its peer.
+struct PairCall {
+    bool waiting = false, dealloc = false;
+    u32 warp = 0, columns = 0, address = 0;  // address: of the result in shared memory, or in tensor memory
+    i32 pc = -1;
+};
+
+// Accesses to a CTA's shared memory that others started: it must not exit before they are done.
+struct OutsideAccess {
+    AgentId agent;
+    u32 clock;
+    u32 pc;
 };
 
 struct Tmem {
     static constexpr u32 kLanesTotal = 128, kColumns = 512, kGranule = 32;
+    static constexpr u32 kMarks = 2 * kColumns;  // lower and upper 16 of every 32 lanes
     std::vector<u32> words = std::vector<u32>(kLanesTotal * kColumns, 0);
     std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
     std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
     TmemShadow shadow;
     bool relinquished = false;
+    u8 cta_group = 0;      // of the CTA's tcgen05 instructions; 0 before the first
+    u32 last_columns = 0;  // of the last allocation
+    PairCall pair_call;
+    std::vector<MmaMark> mma_writes = std::vector<MmaMark>(kMarks), mma_reads = std::vector<MmaMark>(kMarks);
     u32* row(u32 lane) { return words.data() + lane * kColumns; }
     bool allocated(u32 column, u32 count) const;
 };
@@ -101,7 +162,9 @@ struct Tmem {
 struct AsyncOp {
     u64 time = 0;
     u64 sequence = 0;
-    bool tensor = false;  // runs in order within its CTA's tensor core
+    bool tensor = false;    // runs in order within its CTA's tensor core
+    bool store = false;     // of a bulk group: takes effect even if nobody waits for it
+    bool outlives = false;  // may complete after its CTA has exited
     u32 cta = 0;
     i32 pc = -1;  // of the instruction that started it
     u32 warp = 0;
@@ -120,17 +183,27 @@ struct Cta {
     Tmem tmem;
     std::vector<Warp> warps;
     u64 tensor_free = 0;  // when the tensor core finishes what it has
+    u32 live_warps = 0;
+    std::vector<OutsideAccess> outside;
+    VectorClock exit_ordered;                      // what a relaxed cluster barrier has ordered before this CTA's exit
+    u32 free_registers = 0;                        // setmaxnreg's pool
+    std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup
+    std::vector<Warpgroup> warpgroups;             // once a wgmma instruction has been executed
     u32 shared_address(u32 offset) const { return rank << kSharedRankShift | offset; }
 };
 
 struct Cluster {
     Machine* machine = nullptr;
+    u16 number = 0;  // tells the agents of resident clusters apart, in global memory
+    ClusterBarrier barrier;
+    bool cancel_refused = false;  // a clusterlaunchcontrol.try_cancel has failed
     std::vector<std::unique_ptr<Cta>> ctas;
     std::vector<AgentInfo> agents;
     std::vector<AsyncOp> pending;
     std::unordered_map<u64, AgentId> bulk_agents;
     u32 live_warps = 0;
     u64 now = 0;
+    SyncTable sync;    // of locations in shared memory
     u64 progress = 0;  // instruction count at the last event that was not polling
     AgentId new_agent(AgentInfo info) {
         agents.push_back(info);
@@ -147,6 +220,19 @@ struct Launch {
     std::vector<u8> params;
 };
 
+// The clusters of a grid that have not started, in launch order.
+class GridCursor {
+public:
+    explicit GridCursor(const Launch& launch) : launch_(&launch) {}
+    // The first CTA of the next cluster. False when there is none left.
+    bool take(std::array<u32, 3>& first);
+
+private:
+    const Launch* launch_;
+    std::array<u32, 3> next_{};
+    bool exhausted_ = false;
+};
+
 struct Stats {
     u64 warp_instructions = 0, mma = 0, bulk_loads = 0, bulk_load_bytes = 0, bulk_stores = 0, async_ops = 0,
         barrier_waits = 0;
@@ -159,6 +245,7 @@ struct Machine {
     Machine& operator=(const Machine&) = delete;
 
     GlobalMemory global;
+    SyncTable sync;
     Findings findings;
     Stats stats;
     Schedule schedule = Schedule::realistic;
@@ -169,13 +256,16 @@ struct Machine {
     std::mt19937_64 random{0};
     const Program* program = nullptr;
     const Launch* launch = nullptr;
+    u32 multiprocessors = 148;
+    GridCursor* cursor = nullptr;  // valid while a grid runs
     u64 sequence = 0;
     Warp* running = nullptr;  // valid while a cluster runs
 
     // Runs one grid to its end. Hazards and faults become findings; nothing is thrown for what a kernel does.
     void run(const Program& program, const Launch& launch);
 
-    void report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1);
+    void report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1,
+                Severity severity = Severity::error);
     // For rules that released kernels break: an error under the strict profile, nothing under the lenient one.
     void report_strict(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1) {
         if (profile == Profile::strict) report(warp, std::move(rule), std::move(message), pc, other_pc);
@@ -186,8 +276,21 @@ inline Machine& machine_of(Warp& w) { return *w.cta->cluster->machine; }
 
 // schedule.cpp
 void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> complete);
-// Runs a cluster until its warps have exited, or as far as it gets. False: stuck on something outside the cluster.
-bool run_cluster(Cluster& cluster);
+// For operations of several stages: all fields of `op` but the sequence number are set.
+void enqueue_async(Cluster& cluster, AsyncOp op);
+// done: its warps have exited. polling: they wait for something that only another cluster can do. failed: deadlock,
+// reported. yielded: the budget is used up.
+enum class Progress : u8 { done, polling, failed, yielded };
+Progress run_cluster(Cluster& cluster, u64 budget);
+
+// launch.cpp
+std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& first, u16 number);
+
+// grid.cpp
+void run_grid(Machine& m);
+
+// wgmma.cpp: an instruction that is not a wgmma uses its registers.
+void use_wgmma_registers(Warp& w, const Inst& i);
 
 // deadlock.cpp
 void report_deadlock(Cluster& cluster, const char* rule);
@@ -198,6 +301,19 @@ bool release_joins(Cluster& cluster);
 void exit_lanes(Warp& w, u32 mask);
 void reach_join(Warp& w);
 
+// named_barrier.cpp
+void leave_named_barriers(Warp& w, u32 exited);
+
+// cluster.cpp
+void leave_cluster_barrier(Warp& w, u32 exited);
+void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc);
+void check_cta_exit(Cta& cta);
+
+// bulk_group.cpp: an operation of lane `lane`'s open bulk group. `read` runs when its sources have been read, `write`
+// when its results are visible.
+BulkLane& bulk_lane(Warp& w, u32 lane);
+void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read, std::function<void()> write);
+
 // hazards.cpp: conflict checks. `proxy_async` tells which proxy is accessing.
 void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async);
 void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async);
@@ -207,6 +323,16 @@ std::string describe_agent(const Cluster& cluster, AgentId agent);
 
 // mbarrier.cpp
 Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what);
+// An asynchronous operation that will perform complete-tx on this mbarrier; its agent and the clock of its accesses.
+struct TxSource {
+    Cta* cta;
+    u32 offset;
+    AgentId agent;
+    u32 phase;
+    u32 clock() const { return phase + 1; }
+};
+TxSource begin_tx(Warp& w, u32 address, const char* what);
+void end_tx(const TxSource& source, u32 bytes, i32 pc);
 void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, const Message* message);
 void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 issued_phase, i32 pc);
 void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async);

@@ -1,4 +1,5 @@
 // ld, st, cvta: the generic proxy.
+#include "access.hpp"
 #include "handlers.hpp"
 #include "lanes.hpp"
 
@@ -33,8 +34,6 @@ u8* resolve_param(Warp& w, u64 offset, u64 size) {
     return const_cast<u8*>(launch.params.data() + offset);
 }
 
-namespace {
-
 u32 element_bytes(Ty ty) {
     switch (ty) {
         case Ty::b8:
@@ -55,12 +54,6 @@ u32 element_bytes(Ty ty) {
     }
 }
 
-bool sign_extends(Ty ty) { return ty == Ty::s8 || ty == Ty::s16 || ty == Ty::s32; }
-
-struct Addresses {
-    u64 at[kLanes];
-};
-
 Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset) {
     Addresses a;
     if (width == 64) {
@@ -72,6 +65,10 @@ Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset) {
     }
     return a;
 }
+
+namespace {
+
+bool sign_extends(Ty ty) { return ty == Ty::s8 || ty == Ty::s16 || ty == Ty::s32; }
 
 void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
     u64 low = 0;
@@ -113,10 +110,59 @@ Space window_of(u64 address) {
     }
 }
 
-// Points each active lane at its bytes, after bounds, alignment and conflict checks.
-void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes]) {
+u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, const char* what) {
+    if (at + size > w.program->local_bytes)
+        throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size,
+                                                  (unsigned long long)at, w.program->local_bytes));
+    return w.local.data() + u64{lane} * w.program->local_bytes + at;
+}
+
+void point_shared(Warp& w, Space space, const Addresses& a, u32 mask, u32 size, const char* what,
+                  u8* (&pointers)[kLanes]) {
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
+        if (space == Space::shared && ref.cta != w.cta)
+            throw Fault("shared-out-of-bounds", format("%s through .shared::cta at 0x%llx, which lies in another CTA",
+                                                       what, (unsigned long long)a.at[l]));
+        pointers[l] = ref.cta->shared.data() + ref.offset;
+    }
+}
+
+// One look-up where all lanes lie in one allocation, one a lane otherwise.
+void point_global(Warp& w, const Addresses& a, u32 mask, u32 size, const char* what, u8* (&pointers)[kLanes]) {
+    u64 low = ~0ull, high = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        low = std::min(low, a.at[l]);
+        high = std::max(high, a.at[l]);
+    }
+    const Allocation* all = machine_of(w).global.find(low, high - low + size);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const Allocation& one = all ? *all : resolve_global(w, a.at[l], size, what);
+        pointers[l] = one.data.get() + (a.at[l] - one.base);
+    }
+}
+
+// The lanes whose store changes nothing. Released compilers let several warps write the same value to the same place.
+u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
+    const i32* o = w.ops(i);
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
+    for (u32 k = 0; k + 1u < i.n_src; ++k) {
+        const u8* values = w.reg<u8>(o[1 + k]);
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && std::memcmp(pointers[l] + k * bytes, values + l * stride, bytes)) mask &= ~(1u << l);
+    }
+    return mask;
+}
+
+}  // namespace
+
+void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
+                   bool strong, const Inst* store) {
     const char* what = write ? "store" : "load";
-    const Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
+    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write, strong};
     if (space == Space::generic) {
         const u32 first = static_cast<u32>(std::countr_zero(mask));
         space = window_of(a.at[first]);
@@ -124,60 +170,51 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         for (u32 l = 0; l < kLanes; ++l)
             if ((mask >> l & 1) && window_of(a.at[l]) == space) same |= 1u << l;
         if (same != mask) {
-            resolve_lanes(w, Space::generic, a, mask & ~same, size, write, pointers);
+            resolve_lanes(w, Space::generic, a, mask & ~same, size, write, pointers, strong, store);
             mask = same;
         }
         if (space != Space::global)
             for (u32 l = 0; l < kLanes; ++l) a.at[l] &= ~kWindowMask;
     }
     check_alignment(a, mask, size, what);
+    const auto touch_lanes = [&](auto touch) {
+        const bool lenient = machine_of(w).profile == Profile::lenient;
+        const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
+        each_run(a, mask & ~repeating, size, touch);
+        who.repeats = true;
+        each_run(a, repeating, size, touch);
+    };
     switch (space) {
         case Space::shared:
-        case Space::shared_cluster: {
-            for (u32 l = 0; l < kLanes; ++l) {
-                if (!(mask >> l & 1)) continue;
-                const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
-                if (space == Space::shared && ref.cta != w.cta)
-                    throw Fault("shared-out-of-bounds",
-                                format("%s through .shared::cta at 0x%llx, which lies in another CTA", what,
-                                       (unsigned long long)a.at[l]));
-                pointers[l] = ref.cta->shared.data() + ref.offset;
-            }
-            each_run(a, mask, size, [&](u64 at, u32 n) {
+        case Space::shared_cluster:
+            point_shared(w, space, a, mask, size, what, pointers);
+            touch_lanes([&](u64 at, u32 n) {
                 touch_shared(*w.cta->cluster->ctas[at >> kSharedRankShift], w, static_cast<u32>(at) & kSharedOffsetMask,
                              n, who, false);
             });
             break;
-        }
         case Space::global:
-        case Space::constant: {
-            for (u32 l = 0; l < kLanes; ++l) {
-                if (!(mask >> l & 1)) continue;
-                Allocation& allocation = resolve_global(w, a.at[l], size, what);
-                pointers[l] = allocation.data.get() + (a.at[l] - allocation.base);
-            }
-            each_run(a, mask, size,
-                     [&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
+        case Space::constant:
+            point_global(w, a, mask, size, what, pointers);
+            touch_lanes([&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
             break;
-        }
         case Space::param:
             for (u32 l = 0; l < kLanes; ++l)
-                if (mask >> l & 1) pointers[l] = resolve_param(w, a.at[l], size);
+                if (mask >> l & 1)
+                    pointers[l] = a.at[l] >= kCallParams ? local_bytes_at(w, l, a.at[l] - kCallParams, size, what)
+                                                         : resolve_param(w, a.at[l], size);
             break;
         case Space::local:
-            for (u32 l = 0; l < kLanes; ++l) {
-                if (!(mask >> l & 1)) continue;
-                if (a.at[l] + size > w.program->local_bytes)
-                    throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size,
-                                                              (unsigned long long)a.at[l], w.program->local_bytes));
-                pointers[l] = w.local.data() + u64{l} * w.program->local_bytes + a.at[l];
-            }
+            for (u32 l = 0; l < kLanes; ++l)
+                if (mask >> l & 1) pointers[l] = local_bytes_at(w, l, a.at[l], size, what);
             break;
         default: throw Fault("internal", "unresolved address space");
     }
 }
 
 Space space_of(const Inst& i) { return static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift); }
+
+namespace {
 
 template <class R>
 void load_lanes(Warp& w, i32 unit, u8* const (&pointers)[kLanes], u32 mask, u32 offset, u32 bytes, bool sign) {
@@ -197,13 +234,12 @@ void load_lanes(Warp& w, i32 unit, u8* const (&pointers)[kLanes], u32 mask, u32 
     }
 }
 
-Flow ld(Warp& w, const Inst& i, u32 mask) {
+}  // namespace
+
+void load_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
     const i32* o = w.ops(i);
     const Ty ty = static_cast<Ty>(i.type);
     const u32 bytes = element_bytes(ty);
-    Addresses a = lane_addresses(w, o[i.n_dst], i.width_src, i.immediate);
-    u8* pointers[kLanes];
-    resolve_lanes(w, space_of(i), a, mask, bytes * i.n_dst, false, pointers);
     for (u32 k = 0; k < i.n_dst; ++k) {
         if (o[k] < 0) continue;
         switch (i.width_dst) {
@@ -213,24 +249,37 @@ Flow ld(Warp& w, const Inst& i, u32 mask) {
             default: load_lanes<unsigned __int128>(w, o[k], pointers, mask, k * bytes, bytes, false); break;
         }
     }
-    return Flow::next;
 }
 
 // Sources: the address, then the values. width_dst is the address width, width_src the values'.
-Flow st(Warp& w, const Inst& i, u32 mask) {
+void store_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
     const i32* o = w.ops(i);
-    const u32 bytes = element_bytes(static_cast<Ty>(i.type)), count = i.n_src - 1u;
-    Addresses a = lane_addresses(w, o[0], i.width_dst, i.immediate);
-    u8* pointers[kLanes];
-    const Space space = space_of(i);
-    if (space == Space::param) throw Fault("param-store", "store to a kernel parameter");
-    resolve_lanes(w, space, a, mask, bytes * count, true, pointers);
-    for (u32 k = 0; k < count; ++k) {
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
+    for (u32 k = 0; k + 1u < i.n_src; ++k) {
         const u8* values = w.reg<u8>(o[1 + k]);
-        const u32 stride = i.width_src / 8;
         for (u32 l = 0; l < kLanes; ++l)
             if (mask >> l & 1) std::memcpy(pointers[l] + k * bytes, values + l * stride, bytes);
     }
+}
+
+namespace {
+
+Flow ld(Warp& w, const Inst& i, u32 mask) {
+    Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
+    u8* pointers[kLanes];
+    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers);
+    load_values(w, i, mask, pointers);
+    return Flow::next;
+}
+
+Flow st(Warp& w, const Inst& i, u32 mask) {
+    Addresses a = lane_addresses(w, w.ops(i)[0], i.width_dst, i.immediate);
+    u8* pointers[kLanes];
+    const Space space = space_of(i);
+    if (space == Space::param && !(a.at[std::countr_zero(mask)] & kCallParams))
+        throw Fault("param-store", "store to a kernel parameter");
+    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers, false, &i);
+    store_values(w, i, mask, pointers);
     return Flow::next;
 }
 
@@ -262,6 +311,23 @@ Flow cvta_to(Warp& w, const Inst& i, u32 mask) {
     return unary<u64, u64>(w, i, mask, [base](u64 a) { return a - base; });
 }
 
+// .shared and .shared::cta hold in the own CTA's window only, .shared::cluster in that of any CTA of the cluster.
+Flow isspacep(Warp& w, const Inst& i, u32 mask) {
+    const Space space = space_of(i);
+    const u64* a = w.reg<u64>(w.ops(i)[1]);
+    u32 bits = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        const Space window = window_of(a[l]);
+        bool inside = window == space || (space == Space::constant && window == Space::global);
+        if (space == Space::shared)
+            inside = window == Space::shared_cluster && (a[l] & ~kWindowMask) >> kSharedRankShift == w.cta->rank;
+        bits |= static_cast<u32>(inside) << l;
+    }
+    u32& p = w.pred(w.ops(i)[0]);
+    p = (p & ~mask) | (bits & mask);
+    return Flow::next;
+}
+
 }  // namespace
 
 Handler bind_memory(const InstRecord& r) {
@@ -270,6 +336,7 @@ Handler bind_memory(const InstRecord& r) {
         case Op::st: return st;
         case Op::cvta: return cvta;
         case Op::cvta_to: return cvta_to;
+        case Op::isspacep: return isspacep;
         default: return nullptr;
     }
 }

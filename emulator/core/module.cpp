@@ -5,7 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "access.hpp"
 #include "machine.hpp"
+#include "matrix.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;
@@ -103,16 +105,23 @@ NB_MODULE(_core, module) {
     nb::dict ops, specials, types;
 #define PTXM_NAME(name) add_name(ops, #name, Op::name);
     PTXM_OPS(PTXM_NAME)
+    PTXM_SCALAR_OPS(PTXM_NAME)
+    PTXM_CLUSTER_OPS(PTXM_NAME)
+    PTXM_MATRIX_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
+    PTXM_MORE_SPECIALS(PTXM_NAME)
 #undef PTXM_NAME
     const std::pair<const char*, Ty> type_names[] = {
-        {"none", Ty::none},     {"b8", Ty::b8},      {"u8", Ty::u8_},    {"s8", Ty::s8},     {"b16", Ty::b16},
-        {"u16", Ty::u16_},      {"s16", Ty::s16},    {"f16", Ty::f16},   {"bf16", Ty::bf16}, {"b32", Ty::b32},
-        {"u32", Ty::u32_},      {"s32", Ty::s32},    {"f32", Ty::f32},   {"b64", Ty::b64},   {"u64", Ty::u64_},
-        {"s64", Ty::s64},       {"f64", Ty::f64},    {"b128", Ty::b128}, {"pred", Ty::pred}, {"f16x2", Ty::f16x2},
-        {"bf16x2", Ty::bf16x2}, {"f32x2", Ty::f32x2}};
+        {"none", Ty::none},       {"b8", Ty::b8},         {"u8", Ty::u8_},        {"s8", Ty::s8},
+        {"b16", Ty::b16},         {"u16", Ty::u16_},      {"s16", Ty::s16},       {"f16", Ty::f16},
+        {"bf16", Ty::bf16},       {"b32", Ty::b32},       {"u32", Ty::u32_},      {"s32", Ty::s32},
+        {"f32", Ty::f32},         {"b64", Ty::b64},       {"u64", Ty::u64_},      {"s64", Ty::s64},
+        {"f64", Ty::f64},         {"b128", Ty::b128},     {"pred", Ty::pred},     {"f16x2", Ty::f16x2},
+        {"bf16x2", Ty::bf16x2},   {"f32x2", Ty::f32x2},   {"tf32", Ty::tf32},     {"e4m3x2", Ty::e4m3x2},
+        {"e5m2x2", Ty::e5m2x2},   {"e2m1x2", Ty::e2m1x2}, {"e2m3x2", Ty::e2m3x2}, {"e3m2x2", Ty::e3m2x2},
+        {"ue8m0x2", Ty::ue8m0x2}, {"u16x2", Ty::u16x2},   {"s16x2", Ty::s16x2}};
     for (const auto& [name, ty] : type_names) types[name] = static_cast<u32>(ty);
     nb::dict mods;
     const std::pair<const char*, u32> mod_names[] = {{"rn", kRn},
@@ -134,18 +143,59 @@ NB_MODULE(_core, module) {
                                                      {"mbar_parity", kMbarParity},
                                                      {"mbar_relaxed", kMbarRelaxed},
                                                      {"mbar_expect_tx", kMbarExpectTx},
+                                                     {"fence_shared", kFenceShared},
+                                                     {"fence_global", kFenceGlobal},
                                                      {"shfl_shift", kShflShift},
                                                      {"vote_shift", kVoteShift},
                                                      {"tma_dim_shift", kTmaDimShift},
                                                      {"tc_a_tmem", kTcATmem},
-                                                     {"tc_shape_shift", kTcShapeShift}};
+                                                     {"tc_shape_shift", kTcShapeShift},
+                                                     {"rna", kRna},
+                                                     {"satfinite", kSatfinite},
+                                                     {"xorsign_abs", kXorsignAbs},
+                                                     {"abs", kAbs},
+                                                     {"carry_in", kCarryIn},
+                                                     {"carry_out", kCarryOut},
+                                                     {"acquire", kAcquire},
+                                                     {"release", kRelease},
+                                                     {"cta_scope", kCtaScope},
+                                                     {"atom_shift", kAtomShift},
+                                                     {"tc_pair", kTcPair},
+                                                     {"tc_kind_shift", kTcKindShift},
+                                                     {"tc_ws", kTcWs},
+                                                     {"tc_a_shift", kTcAShift},
+                                                     {"tc_disable", kTcDisable},
+                                                     {"tc_zero_mask", kTcZeroMask},
+                                                     {"tc_scales_shift", kTcScalesShift},
+                                                     {"tc_input_scale_shift", kTcInputScaleShift},
+                                                     {"tc_pack", kTcPack},
+                                                     {"tc_reduce_shift", kTcReduceShift},
+                                                     {"tc_reduce_abs", kTcReduceAbs},
+                                                     {"tc_reduce_nan", kTcReduceNan},
+                                                     {"tc_unpack_shift", kTcUnpackShift},
+                                                     {"tc_multicast", kTcMulticast}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
+    const std::pair<const char*, u32> cluster_mods[] = {
+        {"tma_gather4", kTmaGather4},       {"tma_pair", kTmaPair},
+        {"bulk_multicast", kBulkMulticast}, {"bulk_read", kBulkRead},
+        {"reduce_shift", kReduceShift},     {"bar_lanes", kBarLanes},
+        {"bar_negated", kBarNegated},       {"mbar_no_complete", kMbarNoComplete},
+        {"mbar_drop", kMbarDrop},           {"cluster_relaxed", kClusterRelaxed},
+        {"setmaxnreg_dec", kSetmaxnregDec}};
+    for (const auto& [name, value] : cluster_mods) mods[name] = value;
+    for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
+    nb::dict matrix_types;
+#define PTXM_NAME(name) add_name(matrix_types, #name, MatrixType::name);
+    PTXM_MATRIX_TYPES(PTXM_NAME)
+#undef PTXM_NAME
+    module.attr("MATRIX_TYPES") = matrix_types;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;
     module.attr("TYPES") = types;
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
+    module.attr("CALL_PARAMS") = kCallParams;
 
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),

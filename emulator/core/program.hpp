@@ -44,7 +44,16 @@ enum class Ty : u8 {
     pred,
     f16x2,
     bf16x2,
-    f32x2
+    f32x2,
+    tf32,
+    e4m3x2,
+    e5m2x2,
+    e2m1x2,
+    e2m3x2,
+    e3m2x2,
+    ue8m0x2,
+    u16x2,
+    s16x2
 };
 
 // One row an operation of the machine; the decoder picks it, the core binds it to a handler.
@@ -58,11 +67,32 @@ enum class Ty : u8 {
                         X(fence_mbarrier_init) X(fence) X(mbar_init) X(mbar_inval) X(mbar_arrive) X(mbar_expect_tx)   \
                             X(mbar_wait) X(tma_load) X(tmem_alloc) X(tmem_dealloc) X(tmem_relinquish) X(tmem_ld)      \
                                 X(tmem_st) X(tmem_wait_ld) X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before)  \
-                                    X(tc_fence_after)
+                                    X(tc_fence_after)                                                                 \
+    X(tc_cp) X(tc_shift)
+
+#define PTXM_SCALAR_OPS(X)                                                                                            \
+    X(copysign)                                                                                                       \
+    X(testp) X(fns) X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) X(carry_sub) \
+        X(carry_mad_lo) X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos) X(cvt_int_pack) \
+            X(ld_sync) X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux) X(match_any)       \
+                X(match_all) X(isspacep)
+
+#define PTXM_CLUSTER_OPS(X)                                                                                           \
+    X(mapa)                                                                                                           \
+    X(getctarank) X(cluster_arrive) X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load)       \
+        X(bulk_send) X(bulk_store) X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch)          \
+            X(tensormap_replace) X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) \
+                X(clc_ctaid)
+
+// Warp- and warpgroup-level matrix instructions and non-bulk asynchronous copies.
+#define PTXM_MATRIX_OPS(X)                                                                                         \
+    X(ldmatrix)                                                                                                    \
+    X(stmatrix) X(movmatrix) X(mma_sync) X(cp_async) X(cp_async_commit) X(cp_async_wait) X(cp_async_mbar) X(wgmma) \
+        X(wgmma_fence) X(wgmma_commit) X(wgmma_wait)
 
 enum class Op : u16 {
 #define PTXM_ENUM(name) name,
-    PTXM_OPS(PTXM_ENUM)
+    PTXM_OPS(PTXM_ENUM) PTXM_SCALAR_OPS(PTXM_ENUM) PTXM_CLUSTER_OPS(PTXM_ENUM) PTXM_MATRIX_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 
@@ -90,16 +120,58 @@ enum Mods : u32 {
     kMbarParity = 1u << 17,
     kMbarRelaxed = 1u << 18,
     kMbarExpectTx = 1u << 19,
+    kFenceShared = 1u << 8,
+    kFenceGlobal = 1u << 9,
     kShflShift = 8,
     kVoteShift = 8,
     kTmaDimShift = 8,
+    kTmaGather4 = 1u << 11,  // tile::gather4 and tile::scatter4
+    kTmaPair = 1u << 12,     // cta_group::2
+    kBulkMulticast = 1u << 13,
+    kBulkRead = 1u << 14,  // wait_group.read
+    kReduceShift = 16,     // Reduction, of cp.reduce and bar.red
+    kBarLanes = 1u << 10,  // without .aligned
+    kBarNegated = 1u << 11,
+    kMbarNoComplete = 1u << 20,
+    kMbarDrop = 1u << 21,
+    kClusterRelaxed = 1u << 8,
+    kSetmaxnregDec = 1u << 8,
     kTcATmem = 1u << 9,
     kTcShapeShift = 16,
+    kRna = 1u << 7,         // cvt: to nearest, ties away from zero
+    kSatfinite = 1u << 8,   // cvt
+    kXorsignAbs = 1u << 8,  // min, max
+    kAbs = 1u << 9,         // three-input min, max
+    kCarryIn = 1u << 8,
+    kCarryOut = 1u << 9,
+    kAcquire = 1u << 11,  // ld, st, atom, above the state space
+    kRelease = 1u << 12,
+    kCtaScope = 1u << 13,
+    kAtomShift = 16,
+    // tcgen05: any; mma; ld and st; cp; commit
+    kTcPair = 1u << 10,
+    kTcKindShift = 0,
+    kTcWs = 1u << 3,
+    kTcAShift = 1u << 4,
+    kTcDisable = 1u << 5,
+    kTcZeroMask = 1u << 6,
+    kTcScalesShift = 12,
+    kTcInputScaleShift = 20,
+    kTcPack = 1u << 5,
+    kTcReduceShift = 20,
+    kTcReduceAbs = 1u << 22,
+    kTcReduceNan = 1u << 23,
+    kTcUnpackShift = 12,
+    kTcMulticast = 1u << 5,
 };
 
+enum class Atom : u8 { add, and_, or_, xor_, min, max, inc, dec, exch, cas };
+
 enum class Space : u8 { generic, global, shared, shared_cluster, local, param, constant };
+enum class Reduction : u8 { none, add, min, max, inc, dec, and_, or_, xor_, popc };
 enum class Cmp : u8 { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
-enum class TmemShape : u8 { s32x32b, s16x64b, s16x128b, s16x256b };
+enum class TmemShape : u8 { s32x32b, s16x64b, s16x128b, s16x256b, s16x32bx2 };
+enum class CopyShape : u8 { s128x256b, s4x256b, s128x128b, s64x128b_02_13, s64x128b_01_23, s32x128b };
 
 struct Warp;
 struct Inst;
@@ -145,18 +217,25 @@ struct ConstRecord {
 };
 static_assert(sizeof(ConstRecord) == 16);
 
-#define PTXM_SPECIALS(X)                                                                                               \
-    X(tid_x)                                                                                                           \
-    X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y)           \
-        X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt)         \
-            X(lanemask_ge) X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y)                \
-                X(cluster_ctaid_z) X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x)          \
-                    X(clusterid_y) X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size) \
+#define PTXM_SPECIALS(X)                                                                                          \
+    X(tid_x)                                                                                                      \
+    X(tid_y)                                                                                                      \
+    X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z) X(nctaid_x) X(nctaid_y) X(nctaid_z)   \
+        X(laneid) X(warpid) X(nwarpid) X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt) X(lanemask_ge) \
+            X(cluster_ctarank) X(cluster_nctarank) X(cluster_ctaid_x) X(cluster_ctaid_y) X(cluster_ctaid_z)       \
+                X(cluster_nctaid_x) X(cluster_nctaid_y) X(cluster_nctaid_z) X(clusterid_x) X(clusterid_y)         \
+                    X(clusterid_z) X(nclusterid_x) X(nclusterid_y) X(nclusterid_z) X(dynamic_smem_size)           \
                         X(total_smem_size) X(smid) X(nsmid) X(gridid) X(warp_size)
+
+// is_explicit_cluster is a predicate: a value of all ones or zero in each lane is one.
+#define PTXM_MORE_SPECIALS(X)                                                                                    \
+    X(aggr_smem_size)                                                                                            \
+    X(is_explicit_cluster) X(reserved_smem_offset_begin) X(reserved_smem_offset_end) X(reserved_smem_offset_cap) \
+        X(reserved_smem_offset_0) X(reserved_smem_offset_1) X(zero)
 
 enum class Special : u8 {
 #define PTXM_ENUM(name) name,
-    PTXM_SPECIALS(PTXM_ENUM)
+    PTXM_SPECIALS(PTXM_ENUM) PTXM_MORE_SPECIALS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 

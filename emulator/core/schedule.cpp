@@ -13,24 +13,23 @@ namespace ptxm {
 namespace {
 
 constexpr u32 kSlice = 64;
-// Warp instructions without an arrival, a completion or an exit before polling counts as livelock.
-constexpr u64 kLivelock = 20'000'000;
+// Warp instructions without an arrival, a completion or an exit after which other clusters get their turn.
+constexpr u64 kPolling = 4000;
 
 u64 pick(Machine& m, u64 n) { return m.random() % n; }
-
-bool is_head(const Cluster& cluster, const AsyncOp& op) {
-    if (!op.tensor) return true;
-    for (const AsyncOp& other : cluster.pending)
-        if (other.tensor && other.cta == op.cta && other.sequence < op.sequence) return false;
-    return true;
-}
 
 // The pending operation to complete now, or -1. `forced`: no warp can run, so something must.
 i64 due(Cluster& cluster, u64 now, bool forced) {
     Machine& m = *cluster.machine;
+    // Pending operations are in the order of their issue, so the first of a CTA's tensor core is its head.
     std::vector<u32> heads;
-    for (u32 k = 0; k < cluster.pending.size(); ++k)
-        if (is_head(cluster, cluster.pending[k])) heads.push_back(k);
+    u32 tensor_seen = 0;  // by CTA rank; a cluster has at most 16
+    for (u32 k = 0; k < cluster.pending.size(); ++k) {
+        const AsyncOp& op = cluster.pending[k];
+        if (op.tensor && tensor_seen >> op.cta & 1) continue;
+        if (op.tensor) tensor_seen |= 1u << op.cta;
+        heads.push_back(k);
+    }
     if (heads.empty()) return -1;
     if (m.schedule == Schedule::random) {
         if (!forced && pick(m, 4) != 0) return -1;
@@ -81,7 +80,7 @@ void check_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
-        machine_of(w).report(&w, "uninitialised-register",
+        machine_of(w).report_strict(&w, "uninitialised-register",
                              format("source operand %u is read in lanes 0x%08x before anything was written to it",
                                     k + 1, mask & ~w.initialised[static_cast<u32>(s[k])]),
                              w.pc());
@@ -105,7 +104,7 @@ bool step(Warp& w, bool checks) {
     u32 mask = f.mask;
     if (i.guard >= 0) {
         if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)]))
-            machine_of(w).report(&w, "uninitialised-register",
+            machine_of(w).report_strict(&w, "uninitialised-register",
                                  "the guard predicate is read before anything was written to it", f.pc);
         const u32 p = w.pred(i.guard);
         mask &= i.guard_negated ? ~p : p;
@@ -123,6 +122,7 @@ bool step(Warp& w, bool checks) {
         mask = w.fragment().mask;
     }
     if (checks) check_sources(w, i, mask);
+    if (w.wgmma) use_wgmma_registers(w, i);
     const Flow flow = i.handler(w, i, mask);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
@@ -166,9 +166,15 @@ void run_slice(Warp& w) {
 void check_exit(Cluster& cluster) {
     Machine& m = *cluster.machine;
     for (const AsyncOp& op : cluster.pending)
-        m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight",
-                        "the CTA exits before this asynchronous operation is complete", op.pc);
-    cluster.pending.clear();
+        if (!op.outlives)
+            m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight",
+                            "the CTA exits before this asynchronous operation is complete", op.pc);
+    // Stores are still performed, in order; what would only have changed the cluster's own memory is dropped.
+    while (!cluster.pending.empty()) {
+        AsyncOp op = std::move(cluster.pending.front());
+        cluster.pending.erase(cluster.pending.begin());
+        if (op.store) op.complete();
+    }
     for (auto& cta : cluster.ctas) {
         const i32 owner = *std::max_element(cta->tmem.owner.begin(), cta->tmem.owner.end());
         if (owner)
@@ -189,46 +195,55 @@ void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> comple
         op.time = std::max(cta.tensor_free, w.time) + latency;
         cta.tensor_free = op.time;
     }
-    op.sequence = m.sequence++;
     op.tensor = tensor;
     op.cta = cta.rank;
     op.pc = w.pc();
     op.warp = w.index;
     op.complete = std::move(complete_fn);
     m.stats.async_ops += 1;
-    if (m.schedule == Schedule::early) {
-        cluster.now = std::max(cluster.now, w.time);
-        op.complete();
-        return;
-    }
-    cluster.pending.push_back(std::move(op));
+    if (m.schedule == Schedule::early) cluster.now = std::max(cluster.now, w.time);
+    enqueue_async(cluster, std::move(op));
 }
 
-bool run_cluster(Cluster& cluster) {
+void enqueue_async(Cluster& cluster, AsyncOp op) {
     Machine& m = *cluster.machine;
+    op.sequence = m.sequence++;
+    if (m.schedule == Schedule::early)
+        op.complete();
+    else
+        cluster.pending.push_back(std::move(op));
+}
+
+Progress run_cluster(Cluster& cluster, u64 budget) {
+    Machine& m = *cluster.machine;
+    const u64 start = m.stats.warp_instructions;
+    u64 polled_since = start;  // the last event of this turn that was not polling
     while (cluster.live_warps) {
         Warp* w = next_warp(cluster);
-        const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr);
+        const bool polling = m.stats.warp_instructions - polled_since > kPolling;
+        const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr || polling);
         if (op >= 0) {
             complete(cluster, static_cast<u32>(op));
+            polled_since = m.stats.warp_instructions;
             continue;
         }
-        if (!w) {
-            if (release_joins(cluster)) continue;
+        if (!w || polling) {
+            if (release_joins(cluster)) {
+                polled_since = m.stats.warp_instructions;
+                continue;
+            }
+            if (w) return Progress::polling;
             report_deadlock(cluster, "deadlock");
-            return false;
+            return Progress::failed;
         }
+        if (m.stats.warp_instructions - start > budget) return Progress::yielded;
         m.running = w;
         const u32 live_before = cluster.live_warps;
         run_slice(*w);
-        if (!w->spun || cluster.live_warps != live_before) cluster.progress = m.stats.warp_instructions;
-        if (m.stats.warp_instructions - cluster.progress > kLivelock && !release_joins(cluster)) {
-            report_deadlock(cluster, "livelock");
-            return false;
-        }
+        if (!w->spun || cluster.live_warps != live_before) cluster.progress = polled_since = m.stats.warp_instructions;
     }
     check_exit(cluster);
-    return true;
+    return Progress::done;
 }
 
 }  // namespace ptxm

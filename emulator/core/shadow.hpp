@@ -15,10 +15,14 @@ namespace ptxm {
 
 struct Access {
     u32 clock = 0;  // 0: none
-    u32 pc = 0;
+    u32 pc : 23 = 0;
+    u32 bytes : 4 = 0xF;  // within a word, for accesses narrower than one
+    u32 strong : 1 = 0;   // atomic, volatile or with memory-ordering semantics: two such never race
+    u32 kind : 4 = 0;     // AgentKind: the agents of a cluster that is gone are not described anywhere else
     AgentId agent = 0;
-    u8 bytes = 0xF;  // within a word, for accesses narrower than one
+    u16 cluster = 0;  // agents are numbered within their cluster; 0 in memory that only one cluster reaches
 };
+static_assert(sizeof(Access) == 12);
 
 struct Cell {
     static constexpr u32 kReaders = 4;
@@ -39,6 +43,23 @@ struct Accessor {
     u32 clock;
     u32 pc;
     bool write;
+    bool strong = false;
+    u16 cluster = 0;
+    AgentKind kind = AgentKind::warp;
+    bool repeats = false;  // writes the value that is there: no conflict with whoever wrote it
+
+    bool same_agent(const Access& a) const { return a.agent == agent && a.cluster == cluster; }
+    Access access(u32 bytes) const {
+        Access a;
+        a.clock = clock;
+        a.pc = pc & 0x7FFFFF;
+        a.bytes = bytes & 0xF;
+        a.strong = strong;
+        a.kind = static_cast<u32>(kind) & 0xF;
+        a.agent = agent;
+        a.cluster = cluster;
+        return a;
+    }
 };
 
 // Policy: bool ordered(const Access& earlier, bool earlier_was_write) for the accessor at hand.
@@ -47,35 +68,36 @@ void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitiali
                 Report&& report) {
     if (cell.write.clock == 0) {
         if (!who.write && check_uninitialised) report(Conflict{nullptr, false, true});
-    } else if ((cell.write.bytes & bytes) && !ordered(cell.write, true)) {
+    } else if ((cell.write.bytes & bytes) && !who.repeats && !ordered(cell.write, true)) {
         report(Conflict{&cell.write, true, false});
     }
     if (who.write) {
         for (u32 i = 0; i < cell.n_reads; ++i)
             if ((cell.reads[i].bytes & bytes) && !ordered(cell.reads[i], false))
                 report(Conflict{&cell.reads[i], false, false});
-        cell.write = Access{who.clock, who.pc, who.agent,
-                            static_cast<u8>(cell.write.agent == who.agent ? cell.write.bytes | bytes : bytes)};
+        cell.write = who.access(who.same_agent(cell.write) ? cell.write.bytes | bytes : bytes);
         cell.n_reads = 0;
         return;
     }
     for (u32 i = 0; i < cell.n_reads; ++i) {
-        if (cell.reads[i].agent == who.agent) {
-            cell.reads[i] = Access{who.clock, who.pc, who.agent, static_cast<u8>(cell.reads[i].bytes | bytes)};
+        if (who.same_agent(cell.reads[i])) {
+            const bool strong = who.strong && cell.reads[i].strong;
+            cell.reads[i] = who.access(cell.reads[i].bytes | bytes);
+            cell.reads[i].strong = strong;
             return;
         }
     }
     // A reader that is ordered before this one can be forgotten: whoever is ordered after this read is after that one.
     for (u32 i = 0; i < cell.n_reads; ++i) {
         if (ordered(cell.reads[i], false)) {
-            cell.reads[i] = Access{who.clock, who.pc, who.agent, bytes};
+            cell.reads[i] = who.access(bytes);
             return;
         }
     }
     if (cell.n_reads < Cell::kReaders)
-        cell.reads[cell.n_reads++] = Access{who.clock, who.pc, who.agent, bytes};
+        cell.reads[cell.n_reads++] = who.access(bytes);
     else
-        cell.reads[who.pc % Cell::kReaders] = Access{who.clock, who.pc, who.agent, bytes};
+        cell.reads[who.pc % Cell::kReaders] = who.access(bytes);
 }
 
 class LinearShadow {

@@ -17,9 +17,13 @@ struct TensorMap {
     u32 element_stride[5] = {1, 1, 1, 1, 1};
 
     u32 element_bytes() const { return element_bits / 8; }
+    // Elements of a box along a dimension. The driver ignores the stride of the innermost one (CUDA driver API,
+    // cuTensorMapEncodeTiled: TMA does not support it without interleave).
+    u32 step(u32 d) const { return d ? element_stride[d] : 1; }
+    u32 count(u32 d) const { return (box[d] + step(d) - 1) / step(d); }
     u32 box_bytes() const {
         u32 n = element_bytes();
-        for (u32 d = 0; d < rank; ++d) n *= box[d];
+        for (u32 d = 0; d < rank; ++d) n *= count(d);
         return n;
     }
 };
@@ -33,8 +37,43 @@ inline u32 swizzled(Swizzle mode, u32 address) {
         case Swizzle::b32: return address ^ (address >> 7 & 1) << 4;
         case Swizzle::b64: return address ^ (address >> 7 & 3) << 4;
         case Swizzle::b128: return address ^ (address >> 7 & 7) << 4;
+        // Larger atoms move as a whole: as many rows take part as atoms fit in 128 bytes.
+        case Swizzle::b128_atom32: return address ^ (address >> 7 & 3) << 5;
+        // In alternate rows the 8-byte halves of each 16 bytes are exchanged as well.
+        case Swizzle::b128_atom32_flip8: return address ^ (address >> 7 & 3) << 5 ^ (address >> 7 & 1) << 3;
+        case Swizzle::b128_atom64: return address ^ (address >> 7 & 1) << 6;
         default: return address;
     }
 }
+
+// The elements that a tensor copy moves: a box at a position, or four rows of a two-dimensional tensor.
+struct Box {
+    TensorMap map;
+    i32 start[5] = {};
+    bool rows4 = false;  // tile::gather4, tile::scatter4: start[0] is the column, start[1..4] the rows
+
+    u32 bytes() const { return rows4 ? 4 * map.count(0) * map.element_bytes() : map.box_bytes(); }
+};
+
+// Reads the map at a generic address and the coordinates in units `first`, one a coordinate. Throws Fault for a map of
+// another rank or one that the copy cannot use.
+Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dims, bool rows4);
+
+// tensormap_proxy.cpp: reports a map in global memory that was changed with no proxy fence since.
+void check_tensor_map_fresh(Warp& w, u64 address);
+
+// What the copy touches in global memory, out-of-bounds elements left out; a Fault when that lies in no allocation.
+void touch_box(Warp& w, const Box& box, const Accessor& who);
+
+// The box as it lies in shared memory before swizzling, out-of-bounds elements filled.
+std::vector<u8> load_box(GlobalMemory& memory, const Box& box);
+void store_box(GlobalMemory& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction);
+
+// Between the unswizzled bytes of a box and the shared memory at `offset`.
+void scatter_box(const Box& box, Cta& cta, u32 offset, const std::vector<u8>& linear);
+std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset);
+
+// The element type that a reduction through this map works on.
+Ty element_type(const TensorMap& map, Reduction reduction);
 
 }  // namespace ptxm

@@ -1,158 +1,101 @@
-// cp.async.bulk.tensor from global to shared memory: tiled boxes, out-of-bounds fill, swizzles, tx-count completion.
-#include "tensormap.hpp"
-
+// cp.async.bulk.tensor from global to shared memory: boxes and gathered rows, to one CTA or to several of the cluster.
+#include "bulk.hpp"
 #include "handlers.hpp"
-#include "lanes.hpp"
+#include "tensormap.hpp"
 
 namespace ptxm {
 
-TensorMap decode_tensor_map(const u8* b) {
-    u32 magic;
-    std::memcpy(&magic, b, 4);
-    if (magic != 0x50414D54u) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
-    TensorMap t;
-    t.dtype = b[4];
-    t.rank = b[5];
-    t.interleave = b[6];
-    t.swizzle = static_cast<Swizzle>(b[7]);
-    t.oob = b[9];
-    t.element_bits = b[10];
-    std::memcpy(&t.address, b + 16, 8);
-    t.stride[0] = t.element_bytes();
-    for (u32 d = 0; d < t.rank; ++d) {
-        u32 dim;
-        u16 box;
-        std::memcpy(&dim, b + 24 + 4 * d, 4);
-        std::memcpy(&box, b + 80 + 2 * d, 2);
-        t.global_dim[d] = u64{dim} + 1;
-        t.box[d] = box;
-        t.element_stride[d] = b[90 + d];
-        if (d) std::memcpy(&t.stride[d], b + 48 + 8 * (d - 1), 8);
-    }
-    if (t.element_bits % 8) throw Fault("tensor-map", "sub-byte tensor maps are not modelled");
-    if (t.interleave) throw Fault("tensor-map", "interleaved tensor maps are not modelled");
-    if (t.swizzle > Swizzle::b128) throw Fault("tensor-map", "128-byte swizzles with other atoms are not modelled");
-    if (t.oob) throw Fault("tensor-map", "NaN fill of out-of-bounds elements is not modelled");
-    return t;
+SharedRef resolve_bulk_shared(Warp& w, u32 address, u32 bytes, u32 alignment, const char* what) {
+    const SharedRef ref = resolve_shared(w, address, bytes, what);
+    if (ref.offset % alignment)
+        throw Fault("misaligned", format("%s at shared 0x%x: it is aligned to %u bytes", what, ref.offset, alignment));
+    return ref;
+}
+
+// Where the signal of a copy into CTA `rank` goes (PTX ISA 9.7.9.25.5.2): with .cta_group::1 to the destination's own
+// CTA, with .cta_group::2 to the CTA of its pair that has the parity of the mbarrier's.
+u32 signal_rank(u32 rank, u32 mbarrier_rank, bool pair) { return pair ? (rank & ~1u) | (mbarrier_rank & 1) : rank; }
+
+std::vector<u32> multicast_ranks(Warp& w, u32 mask) {
+    const std::size_t n = w.cta->cluster->ctas.size();
+    if (mask == 0 || mask >> n)
+        throw Fault("multicast-mask", format("multicast to CTA mask 0x%04x of a cluster of %zu", mask, n));
+    std::vector<u32> ranks;
+    for (u32 r = 0; r < n; ++r)
+        if (mask >> r & 1) ranks.push_back(r);
+    return ranks;
+}
+
+void check_signal(u32 destination, u32 mbarrier, bool pair) {
+    if (pair ? destination >> 1 == mbarrier >> 1 : destination == mbarrier) return;
+    throw Fault("bulk-copy-mbarrier",
+                format("a copy into CTA rank %u signals an mbarrier of CTA rank %u; it has to be %s", destination,
+                       mbarrier, pair ? "of the same CTA pair" : "the same CTA"));
 }
 
 namespace {
 
-struct Box {
-    TensorMap map;
-    i32 start[5] = {};
-};
+constexpr u32 kAlignment = 128;
 
-// Calls f(element offset in the box, global address, elements) for every inner row that lies in bounds, clipped.
-template <class F>
-void each_row(const Box& box, F f) {
-    const TensorMap& m = box.map;
-    u32 index[5] = {};
-    const i64 x0 = box.start[0];
-    const i64 first = std::max<i64>(0, -x0), last = std::min<i64>(m.box[0], static_cast<i64>(m.global_dim[0]) - x0);
-    u32 row = 0;
-    for (;;) {
-        u64 address = m.address;
-        bool inside = first < last;
-        for (u32 d = 1; d < m.rank; ++d) {
-            const i64 c = box.start[d] + static_cast<i64>(index[d]);
-            inside = inside && c >= 0 && c < static_cast<i64>(m.global_dim[d]);
-            if (inside) address += static_cast<u64>(c) * m.stride[d];
-        }
-        if (inside)
-            f(row * m.box[0] + static_cast<u32>(first), address + static_cast<u64>(x0 + first) * m.element_bytes(),
-              static_cast<u32>(last - first));
-        ++row;
-        u32 d = 1;
-        while (d < m.rank && ++index[d] == m.box[d]) index[d++] = 0;
-        if (d >= m.rank) return;
-    }
-}
-
-void copy_to_shared(GlobalMemory& memory, const Box& box, Cta& cta, u32 offset) {
-    const u32 bytes = box.map.box_bytes(), element = box.map.element_bytes();
-    std::vector<u8> linear(bytes, 0);
-    each_row(box, [&](u32 at, u64 address, u32 elements) {
-        const Allocation* a = memory.find(address, u64{elements} * element);
-        if (a) std::memcpy(linear.data() + at * element, a->data.get() + (address - a->base), elements * element);
-    });
-    // Swizzles move 16-byte chunks; a box without one is a plain copy.
-    if (box.map.swizzle == Swizzle::none) {
-        std::memcpy(cta.shared.data() + offset, linear.data(), bytes);
-        return;
-    }
-    for (u32 n = 0; n < bytes; n += 16)
-        std::memcpy(cta.shared.data() + swizzled(box.map.swizzle, offset + n), linear.data() + n,
-                    std::min(16u, bytes - n));
-}
-
-const u8* tensor_map_bytes(Warp& w, u64 address) {
-    if (address % 64)
-        throw Fault("misaligned", format("tensor map at 0x%llx is not 64-byte aligned", (unsigned long long)address));
-    if ((address & kWindowMask) == kParamWindow) return resolve_param(w, address & ~kWindowMask, 128);
-    Allocation& a = resolve_global(w, address, 128, "tensor map");
-    return a.data.get() + (address - a.base);
-}
-
-u32 shared_operand(Warp& w, i32 unit, u32 lane) { return w.reg<u32>(unit)[lane]; }
-
-void check_map_reads(Warp& w, const Box& box, u32 pc) {
-    const u32 element = box.map.element_bytes();
-    each_row(box, [&](u32, u64 address, u32 elements) {
-        Allocation& a = resolve_global(w, address, u64{elements} * element, "bulk tensor copy");
-        // Ordered by its issue: the copy itself is awaited through shared memory, where conflicts are seen.
-        touch_global(a, w, address, elements * element, Accessor{w.clocks.self, w.clocks.epoch(), pc, false}, true);
+void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const char* what) {
+    Machine& m = machine_of(w);
+    const u32 bytes = box.bytes(), pc = static_cast<u32>(w.pc());
+    const TxSource source = begin_tx(w, signal, what);
+    touch_shared(to, w, offset, bytes, Accessor{source.agent, source.clock(), pc, true}, true);
+    m.stats.bulk_loads += 1;
+    m.stats.bulk_load_bytes += bytes;
+    start_async(w, false, 500 + bytes / 64, [&m, &to, box, offset, bytes, source, pc] {
+        scatter_box(box, to, offset, load_box(m.global, box));
+        end_tx(source, bytes, static_cast<i32>(pc));
     });
 }
 
-// Operands: destination, map, coordinates x rank, mbarrier.
+// Operands: destination, map, coordinates, mbarrier, [CTA mask].
 Flow load(Warp& w, const Inst& i, u32 mask) {
+    static const char* const what = "bulk tensor copy";
     const i32* o = w.ops(i);
-    const u32 dims = i.mods >> kTmaDimShift & 7;
     Cluster& cluster = *w.cta->cluster;
-    Machine& m = *cluster.machine;
-    const u32 pc = static_cast<u32>(w.pc());
+    const u32 dims = i.mods >> kTmaDimShift & 7;
+    const bool rows4 = i.mods & kTmaGather4, pair = i.mods & kTmaPair;
+    const i32* after = o + 2 + (rows4 ? 5 : dims);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        Box box;
-        box.map = decode_tensor_map(tensor_map_bytes(w, w.reg<u64>(o[1])[l]));
-        if (box.map.rank != dims)
-            throw Fault("tensor-map", format("a %uD copy through a tensor map of rank %u", dims, box.map.rank));
-        for (u32 d = 0; d < dims; ++d) box.start[d] = w.reg<i32>(o[2 + d])[l];
-        const u32 bytes = box.map.box_bytes();
-        const u32 alignment = 128;
-        const SharedRef to = resolve_shared(w, shared_operand(w, o[0], l), bytes, "bulk tensor copy");
-        if (to.offset % alignment)
-            throw Fault("misaligned", format("bulk tensor copy to shared 0x%x: the destination is aligned to %u bytes",
-                                             to.offset, alignment));
-        const SharedRef at = resolve_shared(w, shared_operand(w, o[2 + dims], l), 8, "bulk tensor copy's mbarrier");
-        Mbarrier& bar = mbarrier_at(w, at.cta->shared_address(at.offset), "bulk tensor copy");
-        check_mbarrier_visible(w, bar, true);
-        if (!bar.has_agent) {
-            bar.has_agent = true;
-            bar.agent = cluster.new_agent({AgentKind::bulk_load, static_cast<u16>(at.cta->rank), 0, at.offset});
+        const Box box = read_box(w, w.reg<u64>(o[1])[l], o + 2, l, dims, rows4);
+        const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], box.bytes(), kAlignment, what);
+        const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "bulk tensor copy's mbarrier");
+        // Ordered by its issue: the copy itself is awaited through shared memory, where conflicts are seen.
+        touch_box(w, box, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false});
+        if (!(i.mods & kBulkMulticast)) {
+            check_signal(to.cta->rank, at.cta->rank, pair);
+            copy_to(w, box, *to.cta, to.offset, at.cta->shared_address(at.offset), what);
+            continue;
         }
-        const u32 phase = bar.phase;
-        bar.in_flight += 1;
-        if (m.checks) check_map_reads(w, box, pc);
-        touch_shared(*to.cta, w, to.offset, bytes, Accessor{bar.agent, phase + 1, pc, true}, true);
-        m.stats.bulk_loads += 1;
-        m.stats.bulk_load_bytes += bytes;
-        start_async(w, false, 500 + bytes / 64, [&m, box, to, at, bytes, phase, pc] {
-            copy_to_shared(m.global, box, *to.cta, to.offset);
-            auto it = at.cta->mbarriers.find(at.offset);
-            if (it == at.cta->mbarriers.end())
-                throw Fault(
-                    "mbarrier-uninitialised",
-                    format("a bulk copy completes on shared 0x%x, where the mbarrier has been invalidated", at.offset));
-            mbarrier_complete_tx(*at.cta, at.offset, it->second, bytes, phase, static_cast<i32>(pc));
-        });
+        for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l])) {
+            const u32 signal = signal_rank(rank, at.cta->rank, pair);
+            if (signal >= cluster.ctas.size())
+                throw Fault("bulk-copy-mbarrier", format("CTA rank %u has no peer in the cluster", rank));
+            copy_to(w, box, *cluster.ctas[rank], to.offset, cluster.ctas[signal]->shared_address(at.offset), what);
+        }
     }
+    return Flow::next;
+}
+
+// Changes no state; the map and the coordinates have to be good all the same. Operands: map, coordinates.
+Flow prefetch(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l)
+        if (mask >> l & 1) read_box(w, w.reg<u64>(o[0])[l], o + 1, l, i.mods >> kTmaDimShift & 7, i.mods & kTmaGather4);
     return Flow::next;
 }
 
 }  // namespace
 
-Handler bind_tma(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tma_load ? load : nullptr; }
+Handler bind_tma(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::tma_load: return load;
+        case Op::tma_prefetch: return prefetch;
+        default: return nullptr;
+    }
+}
 
 }  // namespace ptxm

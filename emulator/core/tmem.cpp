@@ -1,74 +1,14 @@
-// Tensor memory: allocation, tcgen05.ld and tcgen05.st, and their waits (PTX ISA 9.7.16.7, 9.7.16.8).
+// tcgen05.ld, tcgen05.st and their waits (PTX ISA 9.7.16.8).
+#include <cmath>
+#include <limits>
+
 #include "handlers.hpp"
 #include "lanes.hpp"
 
 namespace ptxm {
-
-bool Tmem::allocated(u32 column, u32 count) const {
-    if (column + count > kColumns) return false;
-    for (u32 c = column / kGranule; c <= (column + count - 1) / kGranule; ++c)
-        if (!owner[c]) return false;
-    return true;
-}
-
 namespace {
 
-Flow alloc(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    const u32 lane = static_cast<u32>(std::countr_zero(mask));
-    const u32 columns = w.reg<u32>(o[1])[lane];
-    Tmem& t = w.cta->tmem;
-    if (columns < 32 || columns > Tmem::kColumns || !std::has_single_bit(columns))
-        throw Fault("tmem-alloc-size",
-                    format("tcgen05.alloc of %u columns; a power of two of 32..512 is allowed", columns));
-    if (t.relinquished) throw Fault("tmem-alloc-relinquished", "tcgen05.alloc after tcgen05.relinquish_alloc_permit");
-    const u32 need = columns / Tmem::kGranule, total = Tmem::kColumns / Tmem::kGranule;
-    for (u32 first = 0; first + need <= total; first += need) {
-        bool free = true;
-        for (u32 g = first; g < first + need; ++g) free = free && !t.owner[g];
-        if (!free) continue;
-        for (u32 g = first; g < first + need; ++g) {
-            t.owner[g] = w.pc() + 1;
-            t.block[g] = static_cast<u16>(first);
-        }
-        t.shadow.forget(first * Tmem::kGranule, columns);
-        u64 address = i.width_src == 64 ? w.reg<u64>(o[0])[lane] : w.reg<u32>(o[0])[lane];
-        if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
-        const SharedRef to =
-            resolve_shared(w, static_cast<u32>(address + static_cast<u64>(i.immediate)), 4, "tcgen05.alloc");
-        touch_shared(*to.cta, w, to.offset, 4,
-                     Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}, false);
-        const u32 value = first * Tmem::kGranule;
-        std::memcpy(to.cta->shared.data() + to.offset, &value, 4);
-        return Flow::next;
-    }
-    throw Fault("tmem-alloc-blocked",
-                format("tcgen05.alloc of %u columns waits for columns that this CTA holds itself", columns));
-}
-
-Flow dealloc(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    const u32 lane = static_cast<u32>(std::countr_zero(mask));
-    const u32 address = w.reg<u32>(o[0])[lane], columns = w.reg<u32>(o[1])[lane];
-    Tmem& t = w.cta->tmem;
-    const u32 first = address / Tmem::kGranule, count = columns / Tmem::kGranule;
-    const bool whole = address % Tmem::kGranule == 0 && columns % Tmem::kGranule == 0 && columns &&
-                       address + columns <= Tmem::kColumns && t.allocated(address, columns) &&
-                       t.block[first] == first && t.block[first + count - 1] == first &&
-                       (first + count == t.owner.size() || !t.owner[first + count] || t.block[first + count] != first);
-    if (!whole)
-        throw Fault("tmem-dealloc",
-                    format("tcgen05.dealloc of %u columns at 0x%x is no allocation of this CTA", columns, address));
-    // Giving columns back is a write: nobody may still be reading or writing them.
-    touch_tmem(*w.cta, w, 0, Tmem::kLanesTotal, address, columns,
-               Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc");
-    w.clocks.wait_st();
-    for (u32 g = first; g < first + count; ++g) t.owner[g] = 0;
-    t.shadow.forget(address, columns);
-    return Flow::next;
-}
-
-// Lane and column, relative to the address, of register r of lane l (the maps of blackwell's tcgen05.ld shapes).
+// Lane and column, relative to the address, of register r of lane l (PTX ISA 9.7.16.2.3.1).
 struct Position {
     u32 lane, column;
 };
@@ -78,36 +18,44 @@ Position position_of(TmemShape shape, u32 l, u32 r) {
         case TmemShape::s32x32b: return {l, r};
         case TmemShape::s16x64b: return {l / 4 + 8 * (l % 2), l / 2 % 2 + 2 * r};
         case TmemShape::s16x128b: return {l / 4 + 8 * (r % 2), l % 4 + 4 * (r / 2)};
-        default: return {l / 4 + 8 * (r / 2 % 2), r % 2 + 2 * (l % 4) + 8 * (r / 4)};
+        case TmemShape::s16x256b: return {l / 4 + 8 * (r / 2 % 2), r % 2 + 2 * (l % 4) + 8 * (r / 4)};
+        default: return {l % 16, r};  // 16x32bx2: its second half is split off by the caller
     }
 }
 
-u32 columns_of(TmemShape shape, u32 registers) {
-    switch (shape) {
-        case TmemShape::s32x32b: return registers;
-        case TmemShape::s16x64b: return 2 * registers;
-        case TmemShape::s16x128b: return 2 * registers;
-        default: return 2 * registers;
-    }
-}
-
+// A collective access: 16 or 32 lanes of `columns` columns, and for 16x32bx2 as many again `split` columns further on.
 struct Region {
     TmemShape shape;
-    u32 lane, lanes, column, columns;
+    bool packed;  // a register holds the low halves of two adjacent columns
+    u32 lane, lanes, column, columns, split;
 };
 
-Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registers, const char* what) {
-    const u32* a = w.reg<u32>(address_unit);
+void check_region(Warp& w, u32 column, u32 columns, const char* what) {
+    if (!w.cta->tmem.allocated(column, columns))
+        throw Fault("tmem-unallocated",
+                    format("%s of columns %u-%u, which are not all allocated", what, column, column + columns - 1));
+}
+
+u32 uniform_address(Warp& w, u32 mask, i32 unit, const char* what) {
+    const u32* a = w.reg<u32>(unit);
     const u32 address = a[std::countr_zero(mask)];
     for (u32 l = 0; l < kLanes; ++l)
         if ((mask >> l & 1) && a[l] != address)
             throw Fault("tmem-address", format("%s: the lanes of a warp pass different tensor-memory addresses", what));
+    return address;
+}
+
+Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registers, const char* what) {
+    const u32 address = uniform_address(w, mask, address_unit, what) + static_cast<u32>(i.immediate);
     Region r;
     r.shape = static_cast<TmemShape>(i.mods >> kTcShapeShift & 0xF);
+    r.packed = i.mods & kTcPack;
     r.lane = address >> 16;
-    r.column = (address & 0xFFFF) + static_cast<u32>(i.immediate);
+    r.column = address & 0xFFFF;
     r.lanes = r.shape == TmemShape::s32x32b ? 32 : 16;
-    r.columns = columns_of(r.shape, registers);
+    const bool one_column = r.shape == TmemShape::s32x32b || r.shape == TmemShape::s16x32bx2;
+    r.columns = (one_column ? registers : 2 * registers) * (r.packed ? 2 : 1);
+    r.split = r.shape == TmemShape::s16x32bx2 ? static_cast<u32>(i.immediate >> 32) : 0;
     const u32 quarter = 32 * (w.index % 4);
     const bool fits = r.lane == quarter || (r.lanes == 16 && r.lane == quarter + 16);
     if (!fits) {
@@ -117,25 +65,90 @@ Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registe
                                     w.pc());
         r.lane = quarter + (r.lanes == 16 ? r.lane % 32 / 16 * 16 : 0);
     }
-    if (!w.cta->tmem.allocated(r.column, r.columns))
-        throw Fault("tmem-unallocated", format("%s of columns %u-%u, which are not all allocated", what, r.column,
-                                               r.column + r.columns - 1));
+    check_region(w, r.column, r.columns, what);
+    if (r.split) check_region(w, r.column + r.split, r.columns, what);
     return r;
 }
 
+void touch_region(Warp& w, const Region& r, const Accessor& who, const char* what) {
+    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns, who, what);
+    if (r.split) touch_tmem(*w.cta, w, r.lane, r.lanes, r.column + r.split, r.columns, who, what);
+}
+
+// Calls f(register, lane, word of tensor memory, the next word for packed accesses).
+template <class F>
+void each_register(Tmem& t, const Region& r, u32 registers, F f) {
+    const u32 step = r.packed ? 2 : 1;
+    for (u32 k = 0; k < registers; ++k) {
+        for (u32 l = 0; l < kLanes; ++l) {
+            // A half split counts columns of tensor memory, also when two of them make a register.
+            const Position p = position_of(r.shape, l, k);
+            const u32 column = r.column + p.column * step + (r.split && l >= 16 ? r.split : 0);
+            f(k, l, t.row(r.lane + p.lane) + column);
+        }
+    }
+}
+
+void load_registers(Warp& w, const Region& r, const i32* destinations, u32 registers) {
+    Tmem& t = w.cta->tmem;
+    if (r.shape == TmemShape::s32x32b && !r.packed) {
+        for (u32 k = 0; k < registers; ++k) {
+            if (destinations[k] < 0) continue;
+            u32* d = w.reg<u32>(destinations[k]);
+            const u32* from = t.row(r.lane) + r.column + k;
+            for (u32 l = 0; l < kLanes; ++l) d[l] = from[l * Tmem::kColumns];
+        }
+        return;
+    }
+    each_register(t, r, registers, [&](u32 k, u32 l, const u32* word) {
+        if (destinations[k] < 0) return;
+        w.reg<u32>(destinations[k])[l] = r.packed ? (word[0] & 0xFFFF) | word[1] << 16 : word[0];
+    });
+}
+
+// The extreme of floats ignores NaN, unless `nan` asks for it (PTX ISA 9.7.16.8.3).
+float extreme(const float* values, u32 n, bool max, bool abs, bool nan) {
+    float x = std::numeric_limits<float>::quiet_NaN();
+    bool any_nan = false;
+    for (u32 k = 0; k < n; ++k) {
+        const float value = abs ? std::fabs(values[k]) : values[k];
+        any_nan = any_nan || std::isnan(value);
+        x = max ? std::fmax(x, value) : std::fmin(x, value);
+    }
+    return std::isnan(x) || (nan && any_nan) ? std::bit_cast<float>(0x7FFFFFFFu) : x;
+}
+
+template <class T>
+T extreme(const T* values, u32 n, bool max, bool, bool) {
+    return max ? *std::max_element(values, values + n) : *std::min_element(values, values + n);
+}
+
+// .red: the extreme of a lane's columns into one more register (PTX ISA 9.7.16.8.3).
+template <class T>
+void reduce(Warp& w, const Inst& i, const i32* registers, u32 n) {
+    T result[kLanes];
+    const bool max = (i.mods >> kTcReduceShift & 3) == 2;
+    for (u32 l = 0; l < kLanes; ++l) {
+        T values[128];
+        for (u32 k = 0; k < n; ++k) values[k] = w.reg<T>(registers[k])[l];
+        result[l] = extreme(values, n, max, i.mods & kTcReduceAbs, i.mods & kTcReduceNan);
+    }
+    store_lanes(w.reg<T>(registers[n]), result, kFullMask);
+}
+
+// Destinations: the registers, then the result of a reduction; source: the address.
 Flow load(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
-    const Region r = region_of(w, i, mask, o[i.n_dst], i.n_dst, "tcgen05.ld");
-    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns,
-               Accessor{w.clocks.ld, ++w.clocks.ld_issued, static_cast<u32>(w.pc()), false}, "tcgen05.ld");
-    Tmem& t = w.cta->tmem;
-    for (u32 k = 0; k < i.n_dst; ++k) {
-        if (o[k] < 0) continue;
-        u32* d = w.reg<u32>(o[k]);
-        for (u32 l = 0; l < kLanes; ++l) {
-            const Position p = position_of(r.shape, l, k);
-            d[l] = t.row(r.lane + p.lane)[r.column + p.column];
-        }
+    const bool reducing = i.mods >> kTcReduceShift & 3;
+    const u32 registers = i.n_dst - (reducing ? 1u : 0u);
+    const Region r = region_of(w, i, mask, o[i.n_dst], registers, "tcgen05.ld");
+    touch_region(w, r, Accessor{w.clocks.ld, ++w.clocks.ld_issued, static_cast<u32>(w.pc()), false}, "tcgen05.ld");
+    load_registers(w, r, o, registers);
+    if (!reducing) return Flow::next;
+    switch (static_cast<Ty>(i.type)) {
+        case Ty::f32: reduce<float>(w, i, o, registers); break;
+        case Ty::s32: reduce<i32>(w, i, o, registers); break;
+        default: reduce<u32>(w, i, o, registers); break;
     }
     return Flow::next;
 }
@@ -144,16 +157,21 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 registers = i.n_src - 1u;
     const Region r = region_of(w, i, mask, o[0], registers, "tcgen05.st");
-    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns,
-               Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.st");
+    touch_region(w, r, Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.st");
     Tmem& t = w.cta->tmem;
-    for (u32 k = 0; k < registers; ++k) {
-        const u32* s = w.reg<u32>(o[1 + k]);
-        for (u32 l = 0; l < kLanes; ++l) {
-            const Position p = position_of(r.shape, l, k);
-            t.row(r.lane + p.lane)[r.column + p.column] = s[l];
+    if (r.shape == TmemShape::s32x32b && !r.packed) {
+        for (u32 k = 0; k < registers; ++k) {
+            const u32* s = w.reg<u32>(o[1 + k]);
+            u32* to = t.row(r.lane) + r.column + k;
+            for (u32 l = 0; l < kLanes; ++l) to[l * Tmem::kColumns] = s[l];
         }
+        return Flow::next;
     }
+    each_register(t, r, registers, [&](u32 k, u32 l, u32* word) {
+        const u32 value = w.reg<u32>(o[1 + k])[l];
+        word[0] = r.packed ? value & 0xFFFF : value;
+        if (r.packed) word[1] = value >> 16;
+    });
     return Flow::next;
 }
 
@@ -161,13 +179,6 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
 
 Handler bind_tmem(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
-        case Op::tmem_alloc: return alloc;
-        case Op::tmem_dealloc: return dealloc;
-        case Op::tmem_relinquish:
-            return [](Warp& w, const Inst&, u32) {
-                w.cta->tmem.relinquished = true;
-                return Flow::next;
-            };
         case Op::tmem_ld: return load;
         case Op::tmem_st: return store;
         case Op::tmem_wait_ld:

@@ -1,29 +1,20 @@
-"""Integer, bit, floating-point and predicate instructions, cvt (PTX ISA 9.7.1-9.7.9)."""
+"""Integer, bit and predicate instructions, comparisons; hands floating-point types on (PTX ISA 9.7.1-9.7.8)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from emulator._core import MODS
+from emulator.decode import floating
 from emulator.decode.builder import Builder, width_of
+from emulator.decode.integers import carrying
 from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Immediate, Negated, PredicatePair, Register
+from emulator.ptx import Immediate, Negated, Operand, PredicatePair
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f32", "f64")
-_ROUNDING = {"rn": MODS["rn"]}
-
-
-def _float_mods(b: Builder, m: Modifiers, type_name: str) -> int:
-    """Rounding, .ftz and .sat. Only round-to-nearest-even is modelled for arithmetic."""
-    bits = m.choose(_ROUNDING, 0)
-    if m.take("ftz"):
-        bits |= MODS["ftz"]
-    if m.take("sat"):
-        if type_name != "f32":
-            b.fail(f".sat of .{type_name} is not modelled")
-        bits |= MODS["sat"]
-    return bits
+REALS = (*floating.FLOATS, *floating.HALVES)
+PAIRS = ("u16x2", "s16x2")
 
 
 def _operands(b: Builder, count: int) -> None:
@@ -33,17 +24,21 @@ def _operands(b: Builder, count: int) -> None:
 
 
 def add_sub(b: Builder, m: Modifiers) -> None:
-    type_name = m.type((*INTEGERS, *FLOATS, "f32x2"))
+    opcode = b.instruction.opcode
+    if m.take("cc"):
+        carrying(b, m, f"carry_{opcode}", carry_in=False, carry_out=True)
+        return
+    type_name = m.type((*INTEGERS, *REALS, *(PAIRS if opcode == "add" else ())))
+    if type_name in REALS:
+        floating.arithmetic(b, m, opcode, type_name, 2)
+        return
     mods = 0
-    if type_name in INTEGERS:
-        if m.take("sat"):
-            if type_name != "s32":
-                b.fail(".sat needs .s32")
-            mods = MODS["sat"]
-    else:
-        mods = _float_mods(b, m, type_name)
+    if m.take("sat"):
+        if type_name != "s32":
+            b.fail(".sat needs .s32")
+        mods = MODS["sat"]
     m.done()
-    _same_type(b, b.instruction.opcode, type_name, 2, mods)
+    _same_type(b, opcode, type_name, 2, mods)
 
 
 def _same_type(b: Builder, op: str, type_name: str, sources: int, mods: int = 0) -> None:
@@ -55,13 +50,16 @@ def _same_type(b: Builder, op: str, type_name: str, sources: int, mods: int = 0)
 def multiply(b: Builder, m: Modifiers) -> None:
     """mul, mad: .lo, .hi, .wide for integers; mul for floats."""
     opcode = b.instruction.opcode
+    if opcode == "mad" and m.take("cc"):
+        carrying(b, m, "carry_mad", carry_in=False, carry_out=True)
+        return
     part = m.choose({"lo": "lo", "hi": "hi", "wide": "wide"}, "")
     if not part:
-        type_name = m.type((*FLOATS, "f32x2"))
-        mods = _float_mods(b, m, type_name)
-        m.done()
-        _same_type(b, "mul" if opcode == "mul" else "fma", type_name, 2 if opcode == "mul" else 3, mods)
+        type_name = m.type(REALS if opcode == "mul" else FLOATS)
+        floating.arithmetic(b, m, "mul" if opcode == "mul" else "fma", type_name, 2 if opcode == "mul" else 3)
         return
+    if part == "hi" and opcode == "mad" and m.take("sat"):
+        b.fail("mad.hi.sat is not modelled")
     type_name = m.type(INTEGERS)
     m.done()
     if part != "wide":
@@ -76,23 +74,13 @@ def multiply(b: Builder, m: Modifiers) -> None:
     b.emit(f"{opcode}_wide", type_name, dst=[b.dst(d, wide)], src=src)
 
 
-def fma(b: Builder, m: Modifiers) -> None:
-    type_name = m.type((*FLOATS, "f32x2"))
-    mods = _float_mods(b, m, type_name)
-    m.done()
-    _same_type(b, "fma", type_name, 3, mods)
-
-
 def divide(b: Builder, m: Modifiers) -> None:
     type_name = m.type((*INTEGERS, *FLOATS))
-    if type_name in INTEGERS:
-        m.done()
-        _same_type(b, "div", type_name, 2)
+    if type_name in FLOATS:
+        floating.divide(b, m, type_name)
         return
-    m.take("approx", "full")
-    mods = _float_mods(b, m, type_name)
     m.done()
-    _same_type(b, "div_f", type_name, 2, mods)
+    _same_type(b, "div", type_name, 2)
 
 
 def remainder(b: Builder, m: Modifiers) -> None:
@@ -102,24 +90,23 @@ def remainder(b: Builder, m: Modifiers) -> None:
 
 
 def extreme(b: Builder, m: Modifiers) -> None:
-    type_name = m.type((*INTEGERS, "f32"))
-    mods = 0
-    if type_name == "f32":
-        mods |= MODS["ftz"] if m.take("ftz") else 0
-        mods |= MODS["nan"] if m.take("NaN") else 0
+    type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, *PAIRS))
+    if type_name in REALS:
+        floating.extreme(b, m, type_name)
+        return
+    mods = MODS["relu"] if type_name in ("s32", "s16x2") and m.take("relu") else 0
     m.done()
-    sources = len(b.instruction.operands) - 1
-    if sources not in ((2, 3) if type_name == "f32" else (2,)):
-        b.fail(f"{sources} sources")
-    _same_type(b, b.instruction.opcode, type_name, sources, mods)
+    _same_type(b, b.instruction.opcode, type_name, 2, mods)
 
 
 def sign(b: Builder, m: Modifiers) -> None:
     """abs, neg"""
-    type_name = m.type(("s16", "s32", "s64", *FLOATS))
-    mods = MODS["ftz"] if m.take("ftz") else 0
+    type_name = m.type(("s16", "s32", "s64", *FLOATS, *floating.HALVES))
+    if type_name in REALS:
+        floating.sign(b, m, type_name)
+        return
     m.done()
-    _same_type(b, b.instruction.opcode, type_name, 1, mods)
+    _same_type(b, b.instruction.opcode, type_name, 1)
 
 
 def logic(b: Builder, m: Modifiers) -> None:
@@ -157,15 +144,24 @@ def bit_field_extract(b: Builder, m: Modifiers) -> None:
 
 
 def bit_field_insert(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(("b32",))
+    type_name = m.type(("b32", "b64"))
     m.done()
-    _same_type(b, "bfi", type_name, 4)
+    _operands(b, 5)
+    d, x, y, position, length = b.instruction.operands
+    src = [b.src(x, type_name), b.src(y, type_name), b.src(position, "u32"), b.src(length, "u32")]
+    b.emit("bfi", type_name, dst=[b.dst(d, type_name)], src=src)
+
+
+_PERMUTES = {"f4e": 1, "b4e": 2, "rc8": 3, "ecl": 4, "ecr": 5, "rc16": 6}
 
 
 def permute(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(("b32",))
+    m.need("b32")
+    mode = m.choose(_PERMUTES, 0)
     m.done()
-    _same_type(b, "prmt", type_name, 3)
+    _operands(b, 4)
+    d, *s = b.instruction.operands
+    b.emit("prmt", "b32", dst=[b.dst(d, "b32")], src=[b.src(x, "b32") for x in s], immediate=mode)
 
 
 def lop3(b: Builder, m: Modifiers) -> None:
@@ -181,7 +177,7 @@ def lop3(b: Builder, m: Modifiers) -> None:
 def count_bits(b: Builder, m: Modifiers) -> None:
     """popc, clz: a u32 result; brev: a result of the source's type."""
     opcode = b.instruction.opcode
-    type_name = m.type(("b32",) if opcode == "brev" else ("b32", "b64"))
+    type_name = m.type(("b32", "b64"))
     m.done()
     _operands(b, 2)
     d, x = b.instruction.operands
@@ -189,37 +185,56 @@ def count_bits(b: Builder, m: Modifiers) -> None:
     b.emit(opcode, type_name, dst=[b.dst(d, result)], src=[b.src(x, type_name)], width_dst=width_of(result))
 
 
-def transcendental(b: Builder, m: Modifiers) -> None:
-    """ex2, lg2, rcp, rsqrt, sqrt of f32. The approximate forms give a correctly rounded or nearly so result."""
-    m.take("approx")
-    mods = _float_mods(b, m, "f32")
-    m.need("f32")
-    m.done()
-    _same_type(b, b.instruction.opcode, "f32", 1, mods)
-
-
 _COMPARE = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5}
 _COMPARE_FLOAT = {"equ": 6, "neu": 7, "ltu": 8, "leu": 9, "gtu": 10, "geu": 11, "num": 12, "nan": 13}
 
 
-def setp(b: Builder, m: Modifiers) -> None:
+def _comparison(b: Builder, m: Modifiers) -> tuple[int, str]:
+    """The modifiers before the types: comparison, combination with a predicate, .ftz."""
     compare = m.choose({**_COMPARE, **_COMPARE_FLOAT})
     combine = m.choose({"and": 0, "or": 1, "xor": 2}, -1)
     mods = compare << MODS["cmp_shift"]
+    if combine >= 0:
+        mods |= combine << MODS["bool_shift"]
     mods |= MODS["ftz"] if m.take("ftz") else 0
-    type_name = m.type((*INTEGERS, *FLOATS, "b16", "b32", "b64"))
-    m.done()
-    if compare >= 6 and type_name not in FLOATS:
+    return mods, "combined" if combine >= 0 else ""
+
+
+def _compared(b: Builder, operands: tuple[Operand, ...], type_name: str, mods: int) -> tuple[list[int], int]:
+    if (mods >> MODS["cmp_shift"] & 0x1F) >= 6 and type_name not in (*FLOATS, *floating.HALVES):
         b.fail("an unordered comparison of integers")
-    _operands(b, 3 + (combine >= 0))
-    p, x, y, *rest = b.instruction.operands
-    dst = [b.dst(d, "pred") for d in ((p.first, p.second) if isinstance(p, PredicatePair) else (p,))]
+    x, y, *rest = operands
     src = [b.src(x, type_name), b.src(y, type_name)]
     if rest:
         unit, negated = b.pred(rest[0])
         src.append(unit)
-        mods |= combine << MODS["bool_shift"] | (MODS["bool_negated"] if negated else 0)
+        mods |= MODS["bool_negated"] if negated else 0
+    return src, mods
+
+
+def setp(b: Builder, m: Modifiers) -> None:
+    mods, combined = _comparison(b, m)
+    type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, "b16", "b32", "b64"))
+    m.done()
+    _operands(b, 3 + bool(combined))
+    p, *s = b.instruction.operands
+    dst = [b.dst(d, "pred") for d in ((p.first, p.second) if isinstance(p, PredicatePair) else (p,))]
+    src, mods = _compared(b, tuple(s), type_name, mods)
     b.emit("setp", type_name, dst=dst, src=src, mods=mods)
+
+
+def set_value(b: Builder, m: Modifiers) -> None:
+    """set: the result of a comparison as all ones or 1.0."""
+    mods, combined = _comparison(b, m)
+    to = m.type(("u16", "s16", "u32", "s32", "f32", *floating.HALVES))
+    of = m.type((*INTEGERS, *FLOATS, *floating.HALVES, "b16", "b32", "b64"))
+    m.done()
+    if (to.endswith("x2") or of.endswith("x2")) and to != of:
+        b.fail(f"there is no set.{to}.{of}")
+    _operands(b, 3 + bool(combined))
+    d, *s = b.instruction.operands
+    src, mods = _compared(b, tuple(s), of, mods)
+    b.emit("set", to, type2=of, dst=[b.dst(d, to)], src=src, mods=mods)
 
 
 def selp(b: Builder, m: Modifiers) -> None:
@@ -229,53 +244,9 @@ def selp(b: Builder, m: Modifiers) -> None:
     d, x, y, p = b.instruction.operands
     if isinstance(p, Negated):
         b.fail("selp takes no negated predicate")
-    b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name), b.src(y, type_name), b.src(p, "pred")])
-
-
-_CVT_ROUNDING = {name: MODS[name] for name in ("rn", "rz", "rm", "rp")} | {
-    f"{name}i": MODS[name] | MODS["round_int"] for name in ("rn", "rz", "rm", "rp")
-}
-
-
-def convert(b: Builder, m: Modifiers) -> None:
-    rounding = m.choose(_CVT_ROUNDING, -1)
-    mods = max(rounding, 0)
-    for name in ("ftz", "sat", "relu"):
-        mods |= MODS[name] if m.take(name) else 0
-    to, of = m.type(), m.type()
-    m.done()
-    if to in ("bf16x2",):
-        if of != "f32" or rounding != MODS["rn"] or mods & (MODS["sat"] | MODS["ftz"]):
-            b.fail("of the packing conversions only cvt.rn{.relu}.bf16x2.f32 is modelled")
-        _operands(b, 3)
-        d, high, low = b.instruction.operands
-        b.emit("cvt_pack", to, type2=of, dst=[b.dst(d, to)], src=[b.src(high, of), b.src(low, of)], mods=mods)
-        return
-    _check_conversion(b, to, of, rounding, mods)
-    _operands(b, 2)
-    d, s = b.instruction.operands
-    width_dst = width_of(d.type) if isinstance(d, Register) else width_of(to)
-    width_src = width_of(s.type) if isinstance(s, Register) else width_of(of)
-    dst, src = b.dst(d, to, any_width=True), b.src(s, of, any_width=True)
-    b.emit("cvt", to, type2=of, dst=[dst], src=[src], mods=mods, width_dst=width_dst, width_src=width_src)
-
-
-_INTEGRAL = {"u8", "s8", *INTEGERS}
-
-
-def _check_conversion(b: Builder, to: str, of: str, rounding: int, mods: int) -> None:
-    to_int, of_int = to in _INTEGRAL, of in _INTEGRAL
-    known = to_int or to in ("f32", "f64", "bf16")
-    known = known and (of_int or of in ("f32", "f64", "bf16"))
-    if not known or mods & MODS["relu"] or (to == "bf16" and of != "f32") or (of == "bf16" and to != "f32"):
-        b.fail(f"conversion from .{of} to .{to} is not modelled with these modifiers")
-    if to_int and of_int and mods:
-        b.fail("a modifier on an integer conversion is not modelled")
-    if to_int and not of_int and not rounding & MODS["round_int"]:
-        b.fail("a conversion to an integer needs .rni, .rzi, .rmi or .rpi")
-    narrowing = (of_int and not to_int) or (to, of) in (("f32", "f64"), ("bf16", "f32"))
-    if narrowing and (rounding != MODS["rn"] or mods & (MODS["sat"] | MODS["ftz"])):
-        b.fail("of the rounding conversions only .rn is modelled")
+    b.emit(
+        "selp", type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name), b.src(y, type_name), b.src(p, "pred")]
+    )
 
 
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
@@ -283,7 +254,6 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "sub": add_sub,
     "mul": multiply,
     "mad": multiply,
-    "fma": fma,
     "div": divide,
     "rem": remainder,
     "min": extreme,
@@ -304,12 +274,7 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "popc": count_bits,
     "clz": count_bits,
     "brev": count_bits,
-    "ex2": transcendental,
-    "lg2": transcendental,
-    "rcp": transcendental,
-    "rsqrt": transcendental,
-    "sqrt": transcendental,
     "setp": setp,
+    "set": set_value,
     "selp": selp,
-    "cvt": convert,
 }

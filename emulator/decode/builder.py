@@ -1,4 +1,4 @@
-"""Building a decoded program: register units, constants, records. The binary layout is that of emulator/core/program.hpp."""
+"""Building a decoded program: register units, constants, records. The binary layout is that of core/program.hpp."""
 
 from __future__ import annotations
 
@@ -25,9 +25,23 @@ from emulator.ptx import (
 INST = struct.Struct("<H6BiBxHIIiiI4xq")
 CONST = struct.Struct("<IBBxxQ")
 CONST_BITS32, CONST_BITS64, CONST_SHARED32, CONST_SHARED64, CONST_SPECIAL, CONST_PRED = range(6)
-SPACES = {"generic": 0, "global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 3, "local": 4, "param": 5, "const": 6}
+SPACES = {
+    "generic": 0,
+    "global": 1,
+    "shared": 2,
+    "shared::cta": 2,
+    "shared::cluster": 3,
+    "local": 4,
+    "param": 5,
+    "const": 6,
+}
 
-_WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "f16": 16, "bf16": 16}
+_FUNCTION_BASE = 0x500_0000_0000
+
+_WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "f16": 16, "bf16": 16} | {
+    **dict.fromkeys(("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2"), 16),
+    **dict.fromkeys(("tf32", "u16x2", "s16x2"), 32),
+}
 
 
 def width_of(type_name: str) -> int:
@@ -60,6 +74,7 @@ class Emitted:
     target: int
     body_index: int
     line: int
+    targets: tuple[int, ...] = ()  # of an indexed branch, body indices
 
 
 @dataclass
@@ -70,6 +85,7 @@ class Symbols:
     local: dict[str, int] = field(default_factory=dict)
     param: dict[str, int] = field(default_factory=dict)
     device: dict[str, int] = field(default_factory=dict)
+    call_params: dict[str, int] = field(default_factory=dict)  # of call sites: .param addresses above the kernel's
 
 
 class Builder:
@@ -113,6 +129,10 @@ class Builder:
             unit = self._registers[register.name] = self.new_unit(width_of(register.type))
         return unit
 
+    def condition_code(self) -> int:
+        """CC.CF, the carry flag, as a predicate."""
+        return self.register(Register("CC.CF", "pred"))
+
     def const(self, kind: int, bits: int, special: int = 0) -> int:
         key = (kind, bits, special)
         unit = self._consts.get(key)
@@ -132,9 +152,13 @@ class Builder:
 
     def special(self, name: str, width: int) -> int:
         index = SPECIALS.get("warp_size" if name == "WARP_SZ" else name.lstrip("%").replace(".", "_"))
+        if name.startswith("%envreg") or name.endswith(".w"):
+            index = SPECIALS["zero"]  # the driver sets no environment registers; a fourth dimension has index 0
         if index is None:
             self.fail(f"special register {name} is not modelled")
-        if width != 32:
+        if width == 64 and name in ("%gridid", "%current_graph_exec"):
+            return self.number(int(name == "%gridid"), 64)
+        if width != (1 if name == "%is_explicit_cluster" else 32):
             self.fail(f"special register {name} is 32 bits wide, the instruction reads {width}")
         return self.const(CONST_SPECIAL, 0, index)
 
@@ -142,9 +166,12 @@ class Builder:
         """A unit that holds the address of a variable in its own state space."""
         if name in self.symbols.shared:
             return self.const(CONST_SHARED64 if width == 64 else CONST_SHARED32, self.symbols.shared[name] + offset)
-        for table in (self.symbols.param, self.symbols.local, self.symbols.device):
+        for table in (self.symbols.param, self.symbols.local, self.symbols.call_params, self.symbols.device):
             if name in table:
                 return self.number(table[name] + offset, width)
+        if name in self.module.functions:
+            # A function's address is good for comparing and calling only: no allocation lies there.
+            return self.number(_FUNCTION_BASE + 16 * list(self.module.functions).index(name), width)
         self.fail(f"address of '{name}': functions and variables of this kind are not modelled")
 
     # Operands
@@ -240,6 +267,7 @@ class Builder:
         immediate: int = 0,
         aligned: bool = False,
         target: int = -1,
+        targets: tuple[int, ...] = (),
         width_dst: int = 0,
         width_src: int = 0,
     ) -> None:
@@ -266,6 +294,7 @@ class Builder:
                 target=target,
                 body_index=self._body_index,
                 line=instruction.line,
+                targets=targets,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Branches, exits, CTA barriers, fences, mbarriers (PTX ISA 9.7.12, 9.7.13)."""
+"""Branches, exits, CTA and cluster barriers, fences, mbarriers (PTX ISA 9.7.12, 9.7.13)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from emulator._core import MODS
 from emulator.decode.builder import Builder
 from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Address, LabelRef
+from emulator.ptx import Address, Immediate, LabelRef, Sink
 
 
 def branch(b: Builder, m: Modifiers) -> None:
@@ -30,63 +30,130 @@ def trap(b: Builder, m: Modifiers) -> None:
     b.emit("trap")
 
 
+_BAR_REDUCTIONS = {"popc": 9, "and": 6, "or": 7}
+
+
 def bar(b: Builder, m: Modifiers) -> None:
-    """bar, barrier: .sync and .arrive; bar.warp.sync. `bar` is `barrier.aligned`."""
+    """bar, barrier: .sync, .arrive and .red; bar.warp.sync; barrier.cluster. `bar` is `barrier.aligned`."""
     if m.take("warp"):
         m.need("sync")
         m.done()
         b.emit("bar_warp", "b32", src=[b.src(b.instruction.operands[0], "b32")])
         return
+    if m.take("cluster"):
+        cluster_barrier(b, m)
+        return
     m.take("cta")
-    mods = 0 if m.choose({"sync": True, "arrive": False}) else MODS["bar_arrive_only"]
+    action = m.choose({name: name for name in ("sync", "arrive", "red")})
+    reduction = m.choose(_BAR_REDUCTIONS) if action == "red" else 0
     aligned = m.take("aligned") or b.instruction.opcode == "bar"
+    result = ("u32" if reduction == _BAR_REDUCTIONS["popc"] else "pred") if reduction else None
+    if result:
+        m.need(result)
     m.done()
-    if not aligned:
-        b.fail("barriers of single lanes (without .aligned) are not modelled")
-    operands = b.instruction.operands
-    if len(operands) not in (1, 2):
-        b.fail("1 or 2 operands are expected")
+    mods = reduction << MODS["reduce_shift"] | (MODS["bar_arrive_only"] if action == "arrive" else 0)
+    mods |= 0 if aligned else MODS["bar_lanes"]
+    operands = list(b.instruction.operands)
+    dst, predicate = [], []
+    if result:
+        if len(operands) not in (3, 4):
+            b.fail("3 or 4 operands are expected")
+        dst = [b.dst(operands.pop(0), result)]
+        unit, negated = b.pred(operands.pop())
+        predicate = [unit]
+        mods |= MODS["bar_negated"] if negated else 0
+    if len(operands) not in (1, 2) or (action == "arrive" and len(operands) == 1):
+        b.fail("a barrier and, with .arrive, a thread count are expected")
     if len(operands) == 2:
         mods |= MODS["bar_has_count"]
-    b.emit("bar", "u32", src=[b.src(x, "u32") for x in operands], mods=mods, aligned=True)
+    src = [*(b.src(x, "u32") for x in operands), *predicate]
+    b.emit("bar_red" if result else "bar", "u32", dst=dst, src=src, mods=mods, aligned=aligned)
+
+
+def cluster_barrier(b: Builder, m: Modifiers) -> None:
+    arrive = m.choose({"arrive": True, "wait": False})
+    relaxed = False
+    if arrive:
+        relaxed = m.choose({"relaxed": True, "release": False}, False)
+    else:
+        m.take("acquire")
+    aligned = m.take("aligned")
+    m.done()
+    if b.instruction.operands:
+        b.fail("no operand is expected")
+    op = "cluster_arrive" if arrive else "cluster_wait"
+    b.emit(op, aligned=aligned, mods=MODS["cluster_relaxed"] if relaxed else 0)
 
 
 def fence(b: Builder, m: Modifiers) -> None:
     if m.take("proxy"):
+        if m.take("tensormap::generic"):
+            _tensormap_fence(b, m)
+            return
         m.need("async")
-        m.choose({"global": 0, "shared::cta": 1, "shared::cluster": 2}, 3)
+        shared, everywhere = MODS["fence_shared"], MODS["fence_shared"] | MODS["fence_global"]
+        spaces = {"global": MODS["fence_global"], "shared::cta": shared, "shared::cluster": shared}
+        mods = m.choose(spaces, everywhere)
         m.done()
-        b.emit("fence_proxy_async")
+        b.emit("fence_proxy_async", mods=mods)
         return
     if m.take("mbarrier_init"):
         m.need("release", "cluster")
         m.done()
         b.emit("fence_mbarrier_init")
         return
-    m.choose({"sc": 0, "acq_rel": 1, "acquire": 2, "release": 3})
+    both = MODS["acquire"] | MODS["release"]
+    mods = m.choose({"sc": both, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
     m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
     m.done()
-    b.emit("fence")
+    b.emit("fence_acq_rel", mods=mods)
+
+
+def _tensormap_fence(b: Builder, m: Modifiers) -> None:
+    acquire = m.choose({"acquire": True, "release": False})
+    m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
+    m.done()
+    if not acquire:
+        b.emit("fence")
+        return
+    address, size = b.instruction.operands
+    if not isinstance(size, Immediate) or size.bits != 128:
+        b.fail("the size of a tensor map, 128, is expected")
+    b.emit("tensormap_fence", "b64", src=[b.address_value(address, "generic", 64)])
 
 
 def membar(b: Builder, m: Modifiers) -> None:
     m.choose({"cta": 0, "gl": 1, "sys": 2})
     m.done()
-    b.emit("fence")
+    b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"])
 
 
 _SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shared::cluster"}
 
 
+_REMOTE = ("arrive", "arrive_drop", "expect_tx", "complete_tx")  # those that take .shared::cluster
+_MBARRIER = (*_REMOTE, "init", "inval", "test_wait", "try_wait", "pending_count")
+_PLAIN = {"init": "mbar_init", "inval": "mbar_inval", "expect_tx": "mbar_expect_tx", "complete_tx": "mbar_complete_tx"}
+
+
 def mbarrier(b: Builder, m: Modifiers) -> None:
-    action = m.choose({name: name for name in ("init", "inval", "arrive", "expect_tx", "test_wait", "try_wait")})
+    action = m.choose({name: name for name in _MBARRIER})
+    if action == "pending_count":
+        m.need("b64")
+        m.done()
+        d, state = b.instruction.operands
+        b.emit("mbar_pending", "b64", dst=[b.dst(d, "b32")], src=[b.src(state, "b64")])
+        return
+    # Without a space the address is generic; a number within the shared window means the same either way.
     space = m.choose(_SHARED, "shared")
+    if space == "shared::cluster" and action not in _REMOTE:
+        b.fail(f"mbarrier.{action} has no .shared::cluster form")
     if action in ("test_wait", "try_wait"):
         _wait(b, m, action, space)
-    elif action == "arrive":
-        _arrive(b, m, space)
+    elif action in ("arrive", "arrive_drop"):
+        _arrive(b, m, space, drop=action == "arrive_drop")
     else:
-        if action == "expect_tx":
+        if action in ("expect_tx", "complete_tx"):
             m.take("relaxed")
             m.choose({"cta": 0, "cluster": 1}, 2)
         m.need("b64")
@@ -96,8 +163,7 @@ def mbarrier(b: Builder, m: Modifiers) -> None:
             b.fail("wrong number of operands")
         unit, width, offset = b.address(address, space)
         src = [unit, *(b.src(x, "u32") for x in rest)]
-        op = {"init": "mbar_init", "inval": "mbar_inval", "expect_tx": "mbar_expect_tx"}[action]
-        b.emit(op, "b64", src=src, immediate=offset, width_src=width)
+        b.emit(_PLAIN[action], "b64", src=src, immediate=offset, width_src=width)
 
 
 def _semantics(m: Modifiers) -> int:
@@ -106,15 +172,20 @@ def _semantics(m: Modifiers) -> int:
     return MODS["mbar_relaxed"] if relaxed else 0
 
 
-def _arrive(b: Builder, m: Modifiers, space: str) -> None:
-    mods = MODS["mbar_expect_tx"] if m.take("expect_tx") else 0
+def _arrive(b: Builder, m: Modifiers, space: str, *, drop: bool) -> None:
+    mods = MODS["mbar_drop"] if drop else 0
+    mods |= MODS["mbar_expect_tx"] if m.take("expect_tx") else 0
+    mods |= MODS["mbar_no_complete"] if m.take("noComplete") else 0
     mods |= _semantics(m)
     m.need("b64")
     m.done()
     operands = list(b.instruction.operands)
     with_state = not isinstance(operands[0], Address)
+    if with_state and space == "shared::cluster" and not isinstance(operands[0], Sink):
+        b.fail("an arrival at .shared::cluster returns no state: the sink _ is expected")
     state = [b.dst(operands.pop(0), "b64")] if with_state else []
-    if not 1 <= len(operands) <= 2 or (mods & MODS["mbar_expect_tx"] and len(operands) != 2):
+    needs_two = mods & (MODS["mbar_expect_tx"] | MODS["mbar_no_complete"])
+    if not 1 <= len(operands) <= 2 or (needs_two and len(operands) != 2):
         b.fail("wrong number of operands")
     unit, width, offset = b.address(operands[0], space)
     src = [unit, *(b.src(x, "u32") for x in operands[1:])]

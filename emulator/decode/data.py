@@ -7,9 +7,10 @@ from collections.abc import Callable
 from emulator._core import MODS
 from emulator.decode.builder import SPACES, Builder, width_of
 from emulator.decode.modifiers import Modifiers
+from emulator.decode.ordering import drop_policy, take_hints, take_ordering, take_space
 from emulator.ptx import Operand, PredicatePair, Register, Special, Vector
 
-_CLOCKS = {"%clock": 32, "%clock64": 64, "%globaltimer": 64}
+_CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
 
 
 def mov(b: Builder, m: Modifiers) -> None:
@@ -18,6 +19,10 @@ def mov(b: Builder, m: Modifiers) -> None:
     d, s = _two(b)
     if isinstance(s, Special) and s.name in _CLOCKS:
         b.emit("clock", f"u{_CLOCKS[s.name]}", dst=[b.dst(d, f"u{_CLOCKS[s.name]}")])
+    elif isinstance(s, Special) and s.name in ("%clock_hi", "%globaltimer_hi"):
+        whole = b.new_unit(64)
+        b.emit("clock", "u64", dst=[whole])
+        b.emit("unpack", "b32", dst=[-1, b.dst(d, "u32")], src=[whole], width_dst=32, width_src=64)
     elif isinstance(d, Vector):
         part = width_of(type_name) // len(d.items)
         dst = [b.dst(x, f"b{part}") for x in d.items]
@@ -36,19 +41,18 @@ def _two(b: Builder) -> tuple[Operand, Operand]:
     return b.instruction.operands[0], b.instruction.operands[1]
 
 
-_CACHE_HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
-
-
-def _access_modifiers(b: Builder, m: Modifiers) -> tuple[str, int, str]:
-    """Space, vector length and element type; caching hints change no value and are dropped."""
-    m.take("weak")
-    space = m.choose({name: name for name in SPACES if name != "generic"} | {"param::entry": "param"}, "generic")
-    for hint in (*_CACHE_HINTS, "L1::no_allocate", "L1::evict_last", "L1::evict_first", "L2::128B", "L2::256B"):
-        m.take(hint)
+def _access_modifiers(b: Builder, m: Modifiers, semantics: dict[str, int]) -> tuple[str, int, str, int, bool]:
+    """Space, vector length, element type, ordering bits (-1 for a weak access), and whether a cache policy follows."""
+    if m.take("async"):
+        b.fail("asynchronous stores through an mbarrier are not modelled")
+    space = take_space(m)
+    strong, mods = take_ordering(b, m, semantics)
+    hinted = take_hints(m)
     vector = m.vector()
     type_name = m.type()
     m.done()
-    return space, vector, type_name
+    # Strong accesses matter where others look: not in local or parameter memory.
+    return space, vector, type_name, mods if strong and space not in ("local", "param", "const") else -1, hinted
 
 
 def _items(b: Builder, operand: Operand, vector: int) -> tuple[Operand, ...]:
@@ -66,17 +70,18 @@ def _register_width(items: tuple[Operand, ...], type_name: str) -> int:
 
 
 def load(b: Builder, m: Modifiers) -> None:
-    space, vector, type_name = _access_modifiers(b, m)
-    d, source = _two(b)
-    items = _items(b, d, vector)
-    dst = [b.dst(x, type_name, any_width=True) for x in items]
-    unit, width, offset = b.address(source, space)
+    space, vector, type_name, order, hinted = _access_modifiers(b, m, {"relaxed": 0, "acquire": MODS["acquire"]})
+    operands = drop_policy(b, b.instruction.operands, hinted)
+    if len(operands) != 2:
+        b.fail(f"2 operands are expected, not {len(operands)}")
+    items = _items(b, operands[0], vector)
+    unit, width, offset = b.address(operands[1], space)
     b.emit(
-        "ld",
+        "ld" if order < 0 else "ld_sync",
         type_name,
-        dst=dst,
+        dst=[b.dst(x, type_name, any_width=True) for x in items],
         src=[unit],
-        mods=SPACES[space] << MODS["space_shift"],
+        mods=SPACES[space] << MODS["space_shift"] | max(order, 0),
         immediate=offset,
         width_dst=_register_width(items, type_name),
         width_src=width,
@@ -84,17 +89,22 @@ def load(b: Builder, m: Modifiers) -> None:
 
 
 def store(b: Builder, m: Modifiers) -> None:
-    space, vector, type_name = _access_modifiers(b, m)
-    target, s = _two(b)
-    items = _items(b, s, vector)
+    space, vector, type_name, order, hinted = _access_modifiers(b, m, {"relaxed": 0, "release": MODS["release"]})
+    operands = drop_policy(b, b.instruction.operands, hinted)
+    if len(operands) != 2:
+        b.fail(f"2 operands are expected, not {len(operands)}")
+    items = _items(b, operands[1], vector)
     value_width = _register_width(items, type_name)
-    unit, width, offset = b.address(target, space)
-    src = [unit, *(b.src(x, f"b{value_width}" if isinstance(x, Register) else type_name, any_width=True) for x in items)]
+    unit, width, offset = b.address(operands[0], space)
+    src = [
+        unit,
+        *(b.src(x, f"b{value_width}" if isinstance(x, Register) else type_name, any_width=True) for x in items),
+    ]
     b.emit(
-        "st",
+        "st" if order < 0 else "st_sync",
         type_name,
         src=src,
-        mods=SPACES[space] << MODS["space_shift"],
+        mods=SPACES[space] << MODS["space_shift"] | max(order, 0),
         immediate=offset,
         width_dst=width,
         width_src=value_width,
@@ -150,21 +160,15 @@ def shuffle(b: Builder, m: Modifiers) -> None:
     if len(b.instruction.operands) != 5:
         b.fail("5 operands are expected")
     d, *s = b.instruction.operands
-    b.emit("shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(x, "b32") for x in s], mods=mode << MODS["shfl_shift"])
+    b.emit(
+        "shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(x, "b32") for x in s], mods=mode << MODS["shfl_shift"]
+    )
 
 
 def activemask(b: Builder, m: Modifiers) -> None:
     m.need("b32")
     m.done()
     b.emit("activemask", "b32", dst=[b.dst(b.instruction.operands[0], "b32")])
-
-
-def prefetch(b: Builder, m: Modifiers) -> None:
-    """Changes no state; its address is still an address."""
-    m.need("tensormap")
-    m.done()
-    b.address(b.instruction.operands[0], "generic")
-    b.emit("nop")
 
 
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
@@ -176,6 +180,4 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "vote": vote,
     "shfl": shuffle,
     "activemask": activemask,
-    "prefetch": prefetch,
 }
-

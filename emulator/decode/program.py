@@ -6,13 +6,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emulator import _core
-from emulator.decode import arithmetic, asynchronous, control, data
+from emulator.decode import (
+    arithmetic,
+    atomics,
+    bulk,
+    clusters,
+    control,
+    conversion,
+    data,
+    floating,
+    integers,
+    matrix,
+    matrix_move,
+    system,
+    tcgen05,
+)
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
+from emulator.decode.calls import inline_calls
 from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
-FORMS = {**arithmetic.FORMS, **data.FORMS, **control.FORMS, **asynchronous.FORMS}
+_FAMILIES = (
+    arithmetic,
+    integers,
+    floating,
+    conversion,
+    data,
+    atomics,
+    control,
+    system,
+    bulk,
+    clusters,
+    matrix,
+    matrix_move,
+    tcgen05,
+)
+FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +89,18 @@ def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> t
     shared = [v for v in (*module.variables.values(), *function.variables.values()) if v.space == "shared"]
     shared_offsets, shared_bytes, alignment = _shared_layout(shared)
     local: dict[str, int] = {}
+    call_params: dict[str, int] = {}
     local_bytes = 0
     for v in function.variables.values():
-        if v.space == "local":
-            local[v.name] = _align(local_bytes, v.align)
-            local_bytes = local[v.name] + v.nbytes
+        if v.space in ("local", "param"):
+            offset = _align(local_bytes, v.align)
+            local_bytes = offset + v.nbytes
+            if v.space == "local":
+                local[v.name] = offset
+            else:
+                call_params[v.name] = _core.CALL_PARAMS + offset
     params, _ = parameter_layout(function)
-    return Symbols(shared_offsets, local, params, dict(device)), shared_bytes, local_bytes, alignment
+    return Symbols(shared_offsets, local, params, dict(device), call_params), shared_bytes, local_bytes, alignment
 
 
 def _decode_body(builder: Builder, function: Function) -> dict[int, int]:
@@ -84,7 +119,11 @@ def _decode_body(builder: Builder, function: Function) -> dict[int, int]:
 
 def _falls_off(function: Function) -> bool:
     last = function.body[-1]
-    return last.opcode not in ("ret", "exit", "trap") or last.guard is not None or len(function.body) in function.labels.values()
+    return (
+        last.opcode not in ("ret", "exit", "trap")
+        or last.guard is not None
+        or len(function.body) in function.labels.values()
+    )
 
 
 def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> tuple[bytes, bytes]:
@@ -92,10 +131,11 @@ def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> 
     operands: list[int] = []
     for e in emitted:
         target = start[e.target] if e.target >= 0 else -1
-        body_meet = meet[e.body_index] if e.op == "bra" else -1
+        body_meet = meet[e.body_index] if e.op in ("bra", "brx") else -1
         records.append(pack_record(e, len(operands), target, start[body_meet] if body_meet >= 0 else -1))
         operands += e.dst
         operands += e.src
+        operands += [start[index] for index in e.targets]
     return b"".join(records), b"".join(x.to_bytes(4, "little", signed=True) for x in operands)
 
 
@@ -104,9 +144,9 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
 
     Raises PtxError for anything the machine does not model, naming the line.
     """
-    function = module.functions[name]
-    if not function.body:
-        raise PtxError(f"entry {name} has no body", function.line)
+    if not module.functions[name].body:
+        raise PtxError(f"entry {name} has no body", module.functions[name].line)
+    function = inline_calls(module, module.functions[name])
     symbols, shared_bytes, local_bytes, dynamic_align = _symbols(module, function, device_symbols)
     builder = Builder(module, function, symbols)
     start = _decode_body(builder, function)

@@ -9,7 +9,18 @@ from typing import NoReturn
 from emulator.ptx.debug import DebugInfo
 from emulator.ptx.declarations import SPACES, parse_parameters, parse_register_declaration, parse_variables
 from emulator.ptx.lexer import END, Tokens, is_identifier, unquote
-from emulator.ptx.model import Guard, Instruction, Location, Operand, Prototype, SymbolRef, Variable
+from emulator.ptx.model import (
+    CallOperands,
+    Guard,
+    Instruction,
+    LabelRef,
+    Location,
+    Operand,
+    Prototype,
+    Register,
+    SymbolRef,
+    Variable,
+)
 from emulator.ptx.operands import UndeclaredError, parse_call, parse_operands, parse_register, resolve, unresolved
 from emulator.ptx.scope import FunctionNames, Scope
 
@@ -186,12 +197,38 @@ class Body:
                 message = f"{error.name!r} is not declared"
                 raise self.tokens.error_at_line(message, instruction.line) from None
             self.instructions[index] = replace(instruction, operands=operands)
+        self._resolve_tables()
+        for instruction in self.instructions:
+            self._check_targets(instruction)
+
+    def _resolve_tables(self) -> None:
         for unique, targets, scope, line in self._open_tables:
             found = [scope.find_label(target) for target in targets]
             for target, label in zip(targets, found, strict=True):
                 if label is None or label.name not in self.labels:
                     raise self.tokens.error_at_line(f"label {target!r} is not declared", line)
             self.branch_targets[unique] = tuple(label.name for label in found if label is not None)
+
+    def _check_targets(self, instruction: Instruction) -> None:
+        """A branch names a label or a table of labels, an indirect call a table of functions or a prototype."""
+        operands, wanted = instruction.operands, ""
+        if instruction.opcode == "bra":
+            if len(operands) != 1 or not isinstance(operands[0], LabelRef) or operands[0].name not in self.labels:
+                wanted = "one label"
+        elif instruction.opcode == "brx":
+            table = operands[-1] if len(operands) == 2 else None
+            if not isinstance(table, LabelRef) or table.name not in self.branch_targets:
+                wanted = "an index and the label of a .branchtargets"
+        elif instruction.opcode == "call":
+            call = operands[0]
+            assert isinstance(call, CallOperands)
+            if call.prototype is not None:
+                if call.prototype not in self.prototypes and call.prototype not in self.call_targets:
+                    wanted = "the label of a .callprototype or .calltargets last"
+            elif isinstance(call.target, Register):
+                wanted = "the label of a .callprototype or .calltargets, which an indirect call needs"
+        if wanted:
+            raise self.tokens.error_at_line(f"expected {wanted}", instruction.line)
 
 
 def parse_pragma(tokens: Tokens) -> list[str]:

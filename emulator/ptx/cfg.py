@@ -26,11 +26,12 @@ def _targets(function: Function, instruction: Instruction) -> list[int]:
     end = len(function.body)
     if instruction.opcode == "bra":
         label = instruction.operands[0]
-        return [function.labels[label.name]] if isinstance(label, LabelRef) and label.name in function.labels else [end]
+        assert isinstance(label, LabelRef)
+        return [function.labels[label.name]]
     if instruction.opcode == "brx":
         table = instruction.operands[-1]
-        names = function.branch_targets.get(table.name, ()) if isinstance(table, LabelRef) else ()
-        return [function.labels[name] for name in names] or [end]
+        assert isinstance(table, LabelRef)
+        return [function.labels[name] for name in function.branch_targets[table.name]]
     return [end]
 
 

@@ -11,7 +11,7 @@ from emulator.ptx.lexer import Tokens, is_identifier, unquote
 from emulator.ptx.model import Parameter, Relocation, Variable
 
 SPACES = frozenset((".shared", ".global", ".const", ".local", ".param"))
-_LARGEST_INITIALIZED = 1 << 28
+_LARGEST_INITIALIZED = 1 << 26
 
 TYPE_BITS: dict[str, int] = {
     **{f"{kind}{bits}": bits for kind in "bus" for bits in (8, 16, 32, 64)},

@@ -9,7 +9,8 @@ from typing import NoReturn
 from emulator.ptx.errors import PtxError
 
 # Possessive throughout, so that no input makes it backtrack. An instruction's dotted name is one token; a directive is
-# one token a component (".shared", ".b8"). A stray character or an unterminated comment is a token no rule accepts.
+# one token a component (".shared", ".b8"). No rule accepts the tokens of a stray character and of a comment or a string
+# without an end. The end of the text is an empty token.
 _TOKEN = re.compile(
     r"""
     (?: \s++ | //[^\n]*+ | /\*(?s:.*?)\*/ )*+
@@ -21,8 +22,9 @@ _TOKEN = re.compile(
       | [][{}(),;:@!|+\-*/<>=~&^?]
       | \d++ (?: \.\d*+ (?: [eE][+-]?\d++ )?+ | [eE][+-]?\d++ ) (?![\w$])
       | \d[\w$]*+
-      | "(?: [^"\\\n] | \\. )*+"
+      | "(?: [^"\\\n] | \\. )*+"?+
       | \S
+      | \Z
     )
     """,
     re.ASCII | re.VERBOSE,
@@ -42,10 +44,12 @@ class Tokens:
         self.starts: list[int] = []
         add, add_start = self.items.append, self.starts.append
         for match in _TOKEN.finditer(source):
-            add(match[1])
+            token = match[1]
+            add(token)
+            if token == END:
+                add_start(len(source.rstrip()))
+                break
             add_start(match.start(1))
-        self.items.append(END)
-        self.starts.append(len(source.rstrip()))
         self.at = 0
         self._newlines = [match.start() for match in re.finditer("\n", source)]
 
@@ -120,6 +124,6 @@ def is_identifier(token: str) -> bool:
 
 def unquote(token: str) -> str | None:
     """The contents of a string token; None if it is not one."""
-    if len(token) < 2 or token[0] != '"':
+    if len(token) < 2 or token[0] != '"' or token[-1] != '"':
         return None
     return token[1:-1]

@@ -195,6 +195,7 @@ class _ModuleParser:
     def _directives(self, directives: dict[str, tuple[DirectiveArgument, ...]]) -> None:
         """`.maxntid 128, 1, 1`, `.noreturn`, `.pragma "...";` between the header and the body."""
         tokens = self.tokens
+        pragmas: list[DirectiveArgument] = []
         while tokens.items[tokens.at][:1] == "." and tokens.items[tokens.at][1:] not in TYPE_BITS:
             token = tokens.take()
             if not is_identifier(token[1:]):
@@ -202,14 +203,17 @@ class _ModuleParser:
                 tokens.unexpected("a directive or a body")
             arguments: list[DirectiveArgument] = []
             if token == ".pragma":
-                arguments.extend(parse_pragma(tokens))
-            elif token == ".attribute":
+                pragmas.extend(parse_pragma(tokens))
+                continue
+            if token == ".attribute":
                 arguments.extend(self._attribute())
             elif tokens.items[tokens.at][:1].isdigit() or unquote(tokens.items[tokens.at]) is not None:
                 arguments.append(self._directive_argument())
                 while tokens.accept(","):
                     arguments.append(self._directive_argument())
-            directives[token[1:]] = directives.get(token[1:], ()) + tuple(arguments)
+            directives[token[1:]] = tuple(arguments)
+        if pragmas:
+            directives["pragma"] = tuple(pragmas)
 
     def _directive_argument(self) -> DirectiveArgument:
         string = unquote(self.tokens.items[self.tokens.at])

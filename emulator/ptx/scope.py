@@ -37,25 +37,25 @@ Named = Register | SymbolRef | LabelRef | Special
 class FunctionNames:
     """The names given out in one function, so that each is given once."""
 
-    __slots__ = ("_taken", "in_module", "registers")
+    __slots__ = ("_last", "_taken", "in_module", "registers")
 
     def __init__(self, in_module: Callable[[str], bool]) -> None:
         self.in_module = in_module  # is this the name of a variable or function of the module?
         self.registers: dict[str, str] = {}
-        self._taken: dict[str, int] = {}  # and the number that was last tried for it
+        self._taken: set[str] = set()
+        self._last: dict[str, int] = {}  # the last number given to a name
 
     def unique(self, name: str, shadows: bool) -> str:
         """`name`, or `name$2` and so on. `shadows`: an enclosing block declares it too, and keeps the plain name."""
-        if name not in self._taken and not shadows:
-            self._taken[name] = 1
-            return name
-        number = self._taken.get(name, 1) + 1
-        while f"{name}${number}" in self._taken:
-            number += 1
-        if name in self._taken:
-            self._taken[name] = number
-        self._taken[f"{name}${number}"] = 1
-        return f"{name}${number}"
+        chosen = name
+        if shadows or name in self._taken:
+            number = self._last.get(name, 1) + 1
+            while f"{name}${number}" in self._taken:
+                number += 1
+            self._last[name] = number
+            chosen = f"{name}${number}"
+        self._taken.add(chosen)
+        return chosen
 
 
 class Scope:

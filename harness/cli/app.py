@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import run_matrix
+from harness.cli import emulate, run_matrix
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -50,3 +50,4 @@ def options(
 app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT_HELP, epilog=EXIT_CODES)(
     run_matrix.command
 )
+app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from harness.config.document import MatrixFile
 from harness.config.model import Guard, HostSettings, Limits, Matrix
-from harness.config.yaml_lines import Document, FieldPath, parse
+from harness.config.validation import validated
 from harness.errors import ConfigError, UserError
 from harness.worker.protocol import Configuration
 
@@ -39,15 +35,7 @@ def load(root: Path) -> Matrix:
 
 def interpret(text: str, name: str, sha256: str) -> Matrix:
     """The text of a matrix file as a Matrix. Raises ConfigError with one line a problem."""
-    document = parse(text, name)
-    if not isinstance(document.data, dict):
-        raise ConfigError([document.problem((), "the top level must be a mapping")])
-    try:
-        file = MatrixFile.model_validate(document.data)
-    except ValidationError as error:
-        problems = sorted((document.line(_path(detail)), _problem(detail, document)) for detail in error.errors())
-        raise ConfigError([text for _, text in problems]) from error
-    return _matrix(file, sha256)
+    return _matrix(validated(MatrixFile, text, name), sha256)
 
 
 def _matrix(file: MatrixFile, sha256: str) -> Matrix:
@@ -70,60 +58,3 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
         hosts={name: HostSettings(name, host.kind, host.schedule) for name, host in file.hosts.items()},
         sha256=sha256,
     )
-
-
-def _path(detail: ErrorDetails) -> FieldPath:
-    path = tuple(part for part in detail["loc"] if part != "[key]")
-    return path + tuple(detail.get("ctx", {}).get("at", ()))
-
-
-def _problem(detail: ErrorDetails, document: Document) -> str:
-    return document.problem(_path(detail), _words(detail))
-
-
-def _words(detail: ErrorDetails) -> str:
-    """What is wrong, in the words of someone who edits the file."""
-    kind, context, given = detail["type"], detail.get("ctx", {}), _shown(detail["input"])
-    match kind:
-        case "missing":
-            return "is required"
-        case "extra_forbidden":
-            return "unknown key"
-        case "greater_than_equal":
-            return f"must be at least {context['ge']}, not {given}"
-        case "greater_than":
-            return f"must be more than {context['gt']}, not {given}"
-        case "less_than_equal":
-            return f"must be at most {context['le']}, not {given}"
-        case "less_than":
-            return f"must be less than {context['lt']}, not {given}"
-        case "int_type":
-            return f"must be a whole number, not {given}"
-        case "float_type":
-            return f"must be a number, not {given}"
-        case "string_type":
-            return f"must be text, not {given}"
-        case "list_type":
-            return f"must be a list, not {given}"
-        case "dict_type" | "model_type":
-            return f"must be a mapping, not {given}"
-        case "literal_error":
-            return f"must be {context['expected']}, not {given}"
-        case "too_short":
-            return "must not be empty"
-        case "string_pattern_mismatch":
-            return f"{given} is no name: lower-case letters, digits, '-' and '_'"
-        case _:
-            return detail["msg"]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if len(repr(value)) <= 40 else repr(value)[:40] + "..."

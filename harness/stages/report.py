@@ -37,6 +37,8 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
         _table(record, console)
     for line, status in _details(record):
         _line(console, line, STYLES[status] if status else "")
+    for line in _pace(record):
+        _line(console, line)
     _line(console, _provenance(record))
     if path:
         _line(console, f"archived {os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path}")
@@ -149,9 +151,22 @@ def _seconds(item: ConfigurationRecord) -> str:
     return f"{item.seconds:.2f}" if item.seconds else "-"
 
 
+def _pace(record: RunRecord) -> Iterator[str]:
+    """How fast a device that counts its instructions executed them; nothing for others."""
+    count, seconds = 0, 0.0
+    for item in record.configurations:
+        executed, took = item.stats.get("warp_instructions"), item.stats.get("seconds")
+        if isinstance(executed, int) and isinstance(took, int | float):
+            count += executed
+            seconds += took
+    if seconds:
+        yield f"executed {count:,} warp instructions in {seconds:.2f} s: {count / seconds / 1e6:.2f} million a second"
+
+
 def _provenance(record: RunRecord) -> str:
     commit, selection = record.commit, record.selection
-    dirty = f", {commit.dirty_count} files differ from it" if commit.dirty else ""
+    files = "1 file differs" if commit.dirty_count == 1 else f"{commit.dirty_count} files differ"
+    dirty = f", {files} from it" if commit.dirty else ""
     chosen = f"suite {selection.suite}" + (f" --filter {selection.filter}" if selection.filter else "")
     return f"{chosen} on {record.host.name}, seed {selection.seed}, commit {commit.sha[:12]}{dirty}"
 

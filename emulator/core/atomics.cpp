@@ -1,0 +1,263 @@
+// atom, red, and loads and stores with memory-ordering semantics (PTX ISA 8.8-8.10, 9.7.13.5, 9.7.13.6).
+#include <algorithm>
+#include <limits>
+
+#include "access.hpp"
+#include "formats.hpp"
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+using U128 = unsigned __int128;
+
+// Shared memory dies with its cluster, and its messages with it.
+SyncTable& table_of(Warp& w, const u8* location) {
+    for (auto& cta : w.cta->cluster->ctas)
+        if (location >= cta->shared.data() && location < cta->shared.data() + cta->shared.size())
+            return w.cta->cluster->sync;
+    return machine_of(w).sync;
+}
+
+u64 key_of(const u8* location) { return reinterpret_cast<std::uintptr_t>(location); }
+
+void receive(Warp& w, const Message& m, bool acquire) {
+    if (acquire) {
+        w.clocks.acquire(m);
+    } else {
+        w.fences.collected.join(m);
+        w.fences.has_collected = true;
+    }
+}
+
+// What the location carries reaches this warp: at once for an acquire, at its next fence for a relaxed operation.
+void observe(Warp& w, const u8* location, bool acquire) {
+    const SyncTable::Slot* slot = table_of(w, location).find(key_of(location));
+    if (!slot) return;
+    if (slot->has_wide) receive(w, slot->wide, acquire);
+    if (slot->has_narrow && slot->cta == w.cta->linear) receive(w, slot->narrow, acquire);
+}
+
+// The message of a write: of its release, or of an earlier fence; null for neither.
+const Message* outgoing(Warp& w, const Inst& i, Message& storage) {
+    if (i.mods & kRelease) {
+        storage = w.clocks.release();
+        return &storage;
+    }
+    return w.fences.has_fenced ? &w.fences.fenced : nullptr;
+}
+
+void publish(Warp& w, const u8* location, const Message* message, bool cta_scope, bool extend) {
+    SyncTable& table = table_of(w, location);
+    if (!extend) table.forget(key_of(location));
+    if (!message) return;
+    SyncTable::Slot& slot = table.at(key_of(location));
+    if (!cta_scope) {
+        slot.wide.join(*message);
+        slot.has_wide = true;
+        return;
+    }
+    if (!slot.has_narrow || slot.cta != w.cta->linear) slot.narrow = Message{};
+    slot.narrow.join(*message);
+    slot.cta = w.cta->linear;
+    slot.has_narrow = true;
+}
+
+template <class F>
+void each_location(u8* const (&pointers)[kLanes], u32 mask, F f) {
+    const u8* last = nullptr;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1) || pointers[l] == last) continue;
+        last = pointers[l];
+        f(last);
+    }
+}
+
+// The same value again at the same place: the warp polls, and another should run.
+void note_poll(Warp& w, const u8* location, u32 bytes) {
+    u64 value = 0;
+    std::memcpy(&value, location, std::min(bytes, 8u));
+    w.spun = w.fences.poll_pc == w.pc() && w.fences.poll_value == value;
+    w.fences.poll_pc = w.pc();
+    w.fences.poll_value = value;
+}
+
+Flow ld_sync(Warp& w, const Inst& i, u32 mask) {
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type)) * i.n_dst;
+    Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
+    u8* pointers[kLanes];
+    resolve_lanes(w, space_of(i), a, mask, bytes, false, pointers, true);
+    load_values(w, i, mask, pointers);
+    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods & kAcquire); });
+    note_poll(w, pointers[std::countr_zero(mask)], bytes);
+    return Flow::next;
+}
+
+Flow st_sync(Warp& w, const Inst& i, u32 mask) {
+    Addresses a = lane_addresses(w, w.ops(i)[0], i.width_dst, i.immediate);
+    u8* pointers[kLanes];
+    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
+                  true);
+    store_values(w, i, mask, pointers);
+    Message storage;
+    const Message* message = outgoing(w, i, storage);
+    each_location(pointers, mask, [&](const u8* at) { publish(w, at, message, i.mods & kCtaScope, false); });
+    return Flow::next;
+}
+
+template <class T>
+T combine_integers(Atom op, T a, T b) {
+    using U = std::make_unsigned_t<T>;
+    switch (op) {
+        case Atom::add: return static_cast<T>(U(a) + U(b));
+        case Atom::and_: return a & b;
+        case Atom::or_: return a | b;
+        case Atom::xor_: return a ^ b;
+        case Atom::min: return std::min(a, b);
+        case Atom::max: return std::max(a, b);
+        case Atom::inc: return a >= b ? T{0} : static_cast<T>(a + 1);
+        case Atom::dec: return a == 0 || a > b ? b : static_cast<T>(a - 1);
+        default: return b;
+    }
+}
+
+template <const Format& kFormat>
+u16 combine_narrow(Atom op, u16 a, u16 b) {
+    const auto widen = [](u16 x) { return &kFormat == &kF16 ? half_to_float(x) : bf16_to_float(x); };
+    const float x = widen(a), y = widen(b);
+    float r = x + y;
+    if (op != Atom::add) {
+        if (x != x || y != y)
+            r = x != x ? y : x;
+        else if (x == y)
+            r = std::signbit(x) == (op == Atom::min) ? x : y;
+        else
+            r = (op == Atom::min) == (x < y) ? x : y;
+    }
+    return &kFormat == &kF16 ? float_to_half(r) : float_to_bf16(r);
+}
+
+template <const Format& kFormat>
+u32 combine_pair(Atom op, u32 a, u32 b) {
+    const u32 low = combine_narrow<kFormat>(op, static_cast<u16>(a), static_cast<u16>(b));
+    return static_cast<u32>(combine_narrow<kFormat>(op, static_cast<u16>(a >> 16), static_cast<u16>(b >> 16))) << 16 |
+           low;
+}
+
+// On global memory an f32 addition flushes denormals, on shared memory it does not (PTX ISA, atom).
+u32 add_f32(u32 a, u32 b, bool flushes) {
+    const float x = std::bit_cast<float>(a), y = std::bit_cast<float>(b);
+    return std::bit_cast<u32>(flushes ? flush(flush(x) + flush(y)) : x + y);
+}
+
+u64 combine_values(Ty ty, Atom op, u64 a, u64 b, bool flushes) {
+    if (op == Atom::exch || op == Atom::cas) return b;
+    switch (ty) {
+        case Ty::f16: return combine_narrow<kF16>(op, static_cast<u16>(a), static_cast<u16>(b));
+        case Ty::bf16: return combine_narrow<kBf16>(op, static_cast<u16>(a), static_cast<u16>(b));
+        case Ty::f16x2: return combine_pair<kF16>(op, static_cast<u32>(a), static_cast<u32>(b));
+        case Ty::bf16x2: return combine_pair<kBf16>(op, static_cast<u32>(a), static_cast<u32>(b));
+        case Ty::f32: return add_f32(static_cast<u32>(a), static_cast<u32>(b), flushes);
+        case Ty::f64: return std::bit_cast<u64>(std::bit_cast<double>(a) + std::bit_cast<double>(b));
+        case Ty::s32: return static_cast<u32>(combine_integers(op, static_cast<i32>(a), static_cast<i32>(b)));
+        case Ty::u32_:
+        case Ty::b32: return combine_integers(op, static_cast<u32>(a), static_cast<u32>(b));
+        case Ty::s64: return static_cast<u64>(combine_integers(op, static_cast<i64>(a), static_cast<i64>(b)));
+        default: return combine_integers(op, a, b);
+    }
+}
+
+// One element of one lane, in place; returns what was there. o: the sources after the address, b and, for cas, c.
+u64 update(Warp& w, const Inst& i, const i32* o, u32 lane, u8* at, u32 bytes, bool flushes) {
+    const Atom op = static_cast<Atom>(i.mods >> kAtomShift & 0xF);
+    const auto value_of = [&](i32 unit) {
+        u64 v = 0;
+        std::memcpy(&v, w.reg<u8>(unit) + lane * bytes, bytes);
+        return v;
+    };
+    u64 old = 0;
+    std::memcpy(&old, at, bytes);
+    const u64 b = value_of(o[0]);
+    if (op == Atom::cas) {
+        const u64 c = value_of(o[1]);
+        if (old == b) std::memcpy(at, &c, bytes);
+        return old;
+    }
+    const u64 result = combine_values(static_cast<Ty>(i.type), op, old, b, flushes);
+    std::memcpy(at, &result, bytes);
+    return old;
+}
+
+void update_wide(Warp& w, const Inst& i, const i32* o, u32 lane, u8* at) {  // .b128: cas and exch
+    U128 old;
+    std::memcpy(&old, at, sizeof old);
+    const bool cas = static_cast<Atom>(i.mods >> kAtomShift & 0xF) == Atom::cas;
+    const U128 b = w.reg<U128>(o[0])[lane];
+    if (!cas || old == b) std::memcpy(at, cas ? &w.reg<U128>(o[1])[lane] : &b, sizeof b);
+    if (i.n_dst && w.ops(i)[0] >= 0) w.reg<U128>(w.ops(i)[0])[lane] = old;
+}
+
+void update_lane(Warp& w, const Inst& i, u32 lane, u8* at, u32 bytes, u32 count, bool flushes) {
+    const i32* o = w.ops(i);
+    for (u32 k = 0; k < count; ++k) {
+        const u64 old = update(w, i, o + i.n_dst + 1 + k, lane, at + k * bytes, bytes, flushes);
+        if (i.n_dst && o[k] >= 0) std::memcpy(w.reg<u8>(o[k]) + lane * bytes, &old, bytes);
+    }
+}
+
+// atom and red. Sources: the address, then the values (one an element of a vector; for cas the comparand and the
+// value).
+Flow atom(Warp& w, const Inst& i, u32 mask) {
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type));
+    const bool cas = static_cast<Atom>(i.mods >> kAtomShift & 0xF) == Atom::cas;
+    const u32 count = cas ? 1 : i.n_src - 1u;
+    Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate), again = a;
+    u8* pointers[kLanes];
+    resolve_lanes(w, space_of(i), a, mask, bytes * count, false, pointers, true);
+    resolve_lanes(w, space_of(i), again, mask, bytes * count, true, pointers, true);
+    const bool flushes = &table_of(w, pointers[std::countr_zero(mask)]) == &machine_of(w).sync;
+    note_poll(w, pointers[std::countr_zero(mask)], bytes);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        if (bytes == 16)
+            update_wide(w, i, w.ops(i) + i.n_dst + 1, l, pointers[l]);
+        else
+            update_lane(w, i, l, pointers[l], bytes, count, flushes);
+    }
+    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods & kAcquire); });
+    Message storage;
+    const Message* message = outgoing(w, i, storage);
+    if (message)
+        each_location(pointers, mask, [&](const u8* at) { publish(w, at, message, i.mods & kCtaScope, true); });
+    return Flow::next;
+}
+
+// fence.acq_rel, fence.sc, membar: completes the acquire of relaxed reads before it, and lends its release to relaxed
+// writes after it.
+Flow fence(Warp& w, const Inst& i, u32) {
+    if ((i.mods & kAcquire) && w.fences.has_collected) {
+        w.clocks.acquire(w.fences.collected);
+        w.fences.collected.clear();
+        w.fences.has_collected = false;
+    }
+    if (i.mods & kRelease) {
+        w.fences.fenced = w.clocks.release();
+        w.fences.has_fenced = true;
+    }
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_sync(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::ld_sync: return ld_sync;
+        case Op::st_sync: return st_sync;
+        case Op::atom: return atom;
+        case Op::fence_acq_rel: return fence;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,161 @@
+// cp.async.bulk and cp.reduce.async.bulk without a tensor map (PTX ISA 9.7.9.25.4): addresses and sizes in multiples of
+// 16 bytes.
+#include "bulk.hpp"
+
+#include "handlers.hpp"
+#include "reduction.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u32 kAlignment = 16;
+
+void check_size(u32 bytes) {
+    if (bytes % kAlignment)
+        throw Fault("misaligned", format("a bulk copy of %u bytes: the size is a multiple of 16", bytes));
+}
+
+Allocation& global_operand(Warp& w, u64 address, u32 bytes, const char* what) {
+    if (address % kAlignment)
+        throw Fault("misaligned",
+                    format("%s at global 0x%llx: it is aligned to 16 bytes", what, (unsigned long long)address));
+    return resolve_global(w, address, bytes, what);
+}
+
+Reduction reduction_of(const Inst& i) { return static_cast<Reduction>(i.mods >> kReduceShift & 0xF); }
+
+void load_into(Warp& w, Cta& to, u32 offset, u32 signal, u64 address, u32 bytes) {
+    Machine& m = machine_of(w);
+    const u32 pc = static_cast<u32>(w.pc());
+    const TxSource source = begin_tx(w, signal, "bulk copy");
+    touch_shared(to, w, offset, bytes, Accessor{source.agent, source.clock(), pc, true}, true);
+    m.stats.bulk_loads += 1;
+    m.stats.bulk_load_bytes += bytes;
+    start_async(w, false, 500 + bytes / 64, [&m, &to, offset, address, bytes, source, pc] {
+        if (const Allocation* a = m.global.find(address, bytes))
+            std::memcpy(to.shared.data() + offset, a->data.get() + (address - a->base), bytes);
+        end_tx(source, bytes, static_cast<i32>(pc));
+    });
+}
+
+// Operands: shared destination, global source, size, mbarrier, [CTA mask].
+Flow load(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    Cluster& cluster = *w.cta->cluster;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 address = w.reg<u64>(o[1])[l];
+        const u32 bytes = w.reg<u32>(o[2])[l];
+        check_size(bytes);
+        const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], bytes, kAlignment, "bulk copy");
+        const SharedRef at = resolve_shared(w, w.reg<u32>(o[3])[l], 8, "bulk copy's mbarrier");
+        Allocation& a = global_operand(w, address, bytes, "bulk copy");
+        touch_global(a, w, address, bytes, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false},
+                     true);
+        if (!(i.mods & kBulkMulticast)) {
+            check_signal(to.cta->rank, at.cta->rank, false);
+            load_into(w, *to.cta, to.offset, at.cta->shared_address(at.offset), address, bytes);
+            continue;
+        }
+        for (u32 rank : multicast_ranks(w, w.reg<u16>(o[4])[l]))
+            load_into(w, *cluster.ctas[rank], to.offset, cluster.ctas[rank]->shared_address(at.offset), address, bytes);
+    }
+    return Flow::next;
+}
+
+// From this CTA's shared memory to another's. Operands: destination, source, size, mbarrier.
+Flow send(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const u32 pc = static_cast<u32>(w.pc());
+    const Reduction reduction = reduction_of(i);
+    const Ty type = static_cast<Ty>(i.type);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u32 bytes = w.reg<u32>(o[2])[l];
+        check_size(bytes);
+        const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], bytes, kAlignment, "bulk copy");
+        const SharedRef from = resolve_bulk_shared(w, w.reg<u32>(o[1])[l], bytes, kAlignment, "bulk copy's source");
+        if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk copy from another CTA's memory");
+        const SharedRef at = resolve_shared(w, w.reg<u32>(o[3])[l], 8, "bulk copy's mbarrier");
+        check_signal(to.cta->rank, at.cta->rank, false);
+        const TxSource source = begin_tx(w, at.cta->shared_address(at.offset), "bulk copy");
+        touch_shared(*from.cta, w, from.offset, bytes, Accessor{source.agent, source.clock(), pc, false}, true);
+        touch_shared(*to.cta, w, to.offset, bytes,
+                     Accessor{source.agent, source.clock(), pc, true, reduction != Reduction::none}, true);
+        start_async(w, false, 300 + bytes / 64, [to, from, bytes, source, pc, reduction, type] {
+            u8* d = to.cta->shared.data() + to.offset;
+            const u8* s = from.cta->shared.data() + from.offset;
+            if (reduction == Reduction::none)
+                std::memmove(d, s, bytes);
+            else
+                reduce_bytes(reduction, type, d, s, bytes);
+            end_tx(source, bytes, static_cast<i32>(pc));
+        });
+    }
+    return Flow::next;
+}
+
+// To global memory. Operands: destination, source, size.
+Flow store(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    Machine& m = machine_of(w);
+    const u32 pc = static_cast<u32>(w.pc());
+    const Reduction reduction = reduction_of(i);
+    const Ty type = static_cast<Ty>(i.type);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 address = w.reg<u64>(o[0])[l];
+        const u32 bytes = w.reg<u32>(o[2])[l];
+        check_size(bytes);
+        const SharedRef from = resolve_bulk_shared(w, w.reg<u32>(o[1])[l], bytes, kAlignment, "bulk store");
+        if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk store from another CTA's memory");
+        Allocation& a = global_operand(w, address, bytes, "bulk store");
+        const BulkLane& bulk = bulk_lane(w, l);
+        const u32 clock = bulk.committed + 1;
+        touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
+        touch_global(a, w, address, bytes, Accessor{bulk.writes, clock, pc, true, reduction != Reduction::none}, true);
+        m.stats.bulk_stores += 1;
+        auto data = std::make_shared<std::vector<u8>>();
+        Cta& cta = *w.cta;
+        start_bulk_store(
+            w, l, 500 + bytes / 64,
+            [&cta, data, bytes, at = from.offset] {
+                data->assign(cta.shared.begin() + at, cta.shared.begin() + at + bytes);
+            },
+            [&m, data, address, bytes, reduction, type] {
+                Allocation* to = m.global.find(address, bytes);
+                if (!to) return;
+                u8* d = to->data.get() + (address - to->base);
+                if (reduction == Reduction::none)
+                    std::memcpy(d, data->data(), bytes);
+                else
+                    reduce_bytes(reduction, type, d, data->data(), bytes);
+            });
+    }
+    return Flow::next;
+}
+
+// Changes no state; the range has to exist. Operands: address, size.
+Flow prefetch(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        check_size(w.reg<u32>(o[1])[l]);
+        global_operand(w, w.reg<u64>(o[0])[l], w.reg<u32>(o[1])[l], "bulk prefetch");
+    }
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_bulk(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::bulk_load: return load;
+        case Op::bulk_send: return send;
+        case Op::bulk_store: return store;
+        case Op::bulk_prefetch: return prefetch;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,104 @@
+// Bulk async-groups: cp.async.bulk.commit_group and wait_group (PTX ISA 9.7.9.25.3), and the two stages of an operation
+// that completes through them: its sources have been read, its results are visible.
+#include "handlers.hpp"
+
+namespace ptxm {
+
+BulkLane& bulk_lane(Warp& w, u32 lane) {
+    auto it = w.bulk.find(lane);
+    if (it != w.bulk.end()) return it->second;
+    BulkLane bulk;
+    const AgentInfo info{AgentKind::bulk_store, static_cast<u16>(w.cta->rank), static_cast<u16>(w.index), lane};
+    bulk.writes = w.cta->cluster->new_agent(info);
+    bulk.reads = w.cta->cluster->new_agent({AgentKind::bulk_store_read, info.cta, info.warp, lane});
+    return w.bulk.emplace(lane, std::move(bulk)).first->second;
+}
+
+namespace {
+
+void wake(Warp& w) {
+    for (Fragment& f : w.fragments)
+        if (f.wait == Wait::bulk) f.wait = Wait::none;
+}
+
+// Whether all but the `allowed` most recent committed groups of a lane have come to the awaited stage.
+bool complete(BulkLane& bulk, u32 allowed, bool read) {
+    const u32 needed = bulk.committed > allowed ? bulk.committed - allowed : 0;
+    while (bulk.read_front < bulk.committed && !bulk.groups[bulk.read_front].reads) ++bulk.read_front;
+    while (bulk.written_front < bulk.committed && !bulk.groups[bulk.written_front].writes) ++bulk.written_front;
+    return (read ? bulk.read_front : bulk.written_front) >= needed;
+}
+
+Flow commit(Warp& w, const Inst&, u32 mask) {
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        BulkLane& bulk = bulk_lane(w, l);
+        bulk.committed += 1;
+        bulk.groups.resize(bulk.committed);
+    }
+    return Flow::next;
+}
+
+Flow wait(Warp& w, const Inst& i, u32 mask) {
+    const u32 allowed = static_cast<u32>(i.immediate);
+    const bool read = i.mods & kBulkRead;
+    for (auto& [lane, bulk] : w.bulk) {
+        if (!(mask >> lane & 1) || complete(bulk, allowed, read)) continue;
+        w.fragment().wait = Wait::bulk;
+        return Flow::stay;
+    }
+    for (auto& [lane, bulk] : w.bulk) {
+        if (!(mask >> lane & 1) || bulk.committed <= allowed) continue;
+        const u32 clock = bulk.committed - allowed;
+        for (VectorClock* view : {&w.clocks.generic, &w.clocks.async}) {
+            view->raise(bulk.reads, clock);
+            if (!read) view->raise(bulk.writes, clock);
+        }
+    }
+    w.time = std::max(w.time, w.cta->cluster->now);
+    return Flow::next;
+}
+
+}  // namespace
+
+void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read, std::function<void()> write) {
+    BulkLane& bulk = bulk_lane(w, lane);
+    bulk.groups.resize(bulk.committed + 1);
+    bulk.groups.back().reads += 1;
+    bulk.groups.back().writes += 1;
+    bulk.last_pc = w.pc();
+    const u32 group = bulk.committed;
+    AsyncOp second;
+    second.store = second.outlives = true;
+    second.cta = w.cta->rank;
+    second.pc = w.pc();
+    second.warp = w.index;
+    second.complete = [&w, lane, group, write = std::move(write)] {
+        write();
+        w.bulk.at(lane).groups[group].writes -= 1;
+        wake(w);
+    };
+    AsyncOp first = second;
+    first.outlives = false;
+    first.complete = [&w, lane, group, latency, read = std::move(read), second = std::move(second)] {
+        read();
+        w.bulk.at(lane).groups[group].reads -= 1;
+        wake(w);
+        AsyncOp next = second;
+        next.time = w.cta->cluster->now + latency / 2;
+        enqueue_async(*w.cta->cluster, std::move(next));
+    };
+    first.time = w.time + latency / 2;
+    machine_of(w).stats.async_ops += 1;
+    enqueue_async(*w.cta->cluster, std::move(first));
+}
+
+Handler bind_bulk_group(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::bulk_commit: return commit;
+        case Op::bulk_wait: return wait;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,205 @@
+// Clusters: shared memory of other CTAs (mapa, getctarank), the cluster barrier, and what a CTA owes the others before
+// it exits.
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+// mapa{.shared::cluster}: the address of the same variable in the CTA of a rank (PTX ISA 9.7.9.23). Without a space the
+// operand and the result are generic.
+Flow mapa(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const Cluster& cluster = *w.cta->cluster;
+    const bool generic = static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift) == Space::generic;
+    const u32* rank = w.reg<u32>(o[2]);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 a = i.width_src == 64 ? w.reg<u64>(o[1])[l] : w.reg<u32>(o[1])[l];
+        if (generic && (a & kWindowMask) != kSharedWindow)
+            throw Fault("address-space", format("mapa of 0x%llx, which is no shared address", (unsigned long long)a));
+        if (rank[l] >= cluster.ctas.size())
+            throw Fault("cluster-rank",
+                        format("mapa to CTA rank %u of a cluster of %zu", rank[l], cluster.ctas.size()));
+        const u64 mapped = (generic ? kSharedWindow : 0) | rank[l] << kSharedRankShift | (a & kSharedOffsetMask);
+        if (i.width_dst == 64)
+            w.reg<u64>(o[0])[l] = mapped;
+        else
+            w.reg<u32>(o[0])[l] = static_cast<u32>(mapped);
+    }
+    return Flow::next;
+}
+
+Flow getctarank(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const bool generic = static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift) == Space::generic;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 a = i.width_src == 64 ? w.reg<u64>(o[1])[l] : w.reg<u32>(o[1])[l];
+        if (generic && (a & kWindowMask) != kSharedWindow)
+            throw Fault("address-space",
+                        format("getctarank of 0x%llx, which is no shared address", (unsigned long long)a));
+        w.reg<u32>(o[0])[l] = static_cast<u32>(a & ~kWindowMask) >> kSharedRankShift;
+    }
+    return Flow::next;
+}
+
+u32 live_lanes(const Cluster& cluster) {
+    u32 n = 0;
+    for (const auto& cta : cluster.ctas)
+        for (const Warp& w : cta->warps) n += static_cast<u32>(std::popcount(w.live));
+    return n;
+}
+
+// A CTA may exit after a cluster barrier even if that barrier's arrivals were relaxed: it orders execution.
+void order_exits(Cluster& cluster) {
+    for (auto& to : cluster.ctas)
+        for (const auto& from : cluster.ctas)
+            for (const Warp& w : from->warps) to->exit_ordered.join(w.clocks.generic);
+}
+
+void complete(Cluster& cluster) {
+    ClusterBarrier& b = cluster.barrier;
+    b.phase += 1;
+    b.arrived = 0;
+    b.completed = std::move(b.arriving);
+    b.arriving = Message{};
+    if (cluster.ctas.size() > 1) order_exits(cluster);
+    for (auto& cta : cluster.ctas) {
+        for (auto& [offset, bar] : cta->mbarriers)
+            if (bar.init_fenced && !bar.init_published) bar.init_published = b.phase;
+        for (Warp& w : cta->warps) {
+            w.cluster_passed |= w.cluster_arrived;
+            w.cluster_arrived = 0;
+            for (Fragment& f : w.fragments)
+                if (f.wait == Wait::cluster) f.wait = Wait::none;
+        }
+    }
+}
+
+void settle(Cluster& cluster) {
+    if (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
+}
+
+// barrier.cluster.arrive (PTX ISA 9.7.13.4): a relaxed one orders no memory access of its own.
+Flow arrive(Warp& w, const Inst& i, u32 mask) {
+    Cluster& cluster = *w.cta->cluster;
+    if (const u32 twice = mask & (w.cluster_arrived | w.cluster_passed))
+        throw Fault(
+            "cluster-barrier-arrival",
+            format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
+    if (!(i.mods & kClusterRelaxed)) cluster.barrier.arriving.join(w.clocks.release());
+    w.cluster_arrived |= mask;
+    cluster.barrier.arrived += static_cast<u32>(std::popcount(mask));
+    cluster.now = std::max(cluster.now, w.time);
+    settle(cluster);
+    return Flow::next;
+}
+
+Flow wait(Warp& w, const Inst&, u32 mask) {
+    const Cluster& cluster = *w.cta->cluster;
+    if (const u32 absent = mask & ~(w.cluster_arrived | w.cluster_passed))
+        throw Fault("cluster-barrier-wait",
+                    format("lanes 0x%08x wait at the cluster barrier without having arrived", absent));
+    if (mask & ~w.cluster_passed) {
+        w.fragment().wait = Wait::cluster;
+        return Flow::stay;
+    }
+    w.cluster_passed &= ~mask;
+    w.clocks.acquire(cluster.barrier.completed);
+    w.cluster_waits = cluster.barrier.phase;
+    w.time = std::max(w.time, cluster.now);
+    return Flow::next;
+}
+
+VectorClock known_at_exit(const Cta& cta) {
+    VectorClock known = cta.exit_ordered;
+    for (const Warp& w : cta.warps) known.join(w.clocks.generic);
+    return known;
+}
+
+void report_unordered_exit(Cta& cta, const OutsideAccess& access) {
+    Cluster& cluster = *cta.cluster;
+    Machine& m = *cluster.machine;
+    const bool copy = cluster.agents[access.agent].kind == AgentKind::bulk_load;
+    const std::string who = describe_agent(cluster, access.agent);
+    if (copy)
+        m.report_strict(&cta.warps[0], "exit-with-work-in-flight",
+                        format("the CTA exits before this copy into its shared memory (%s) is known to be complete: no "
+                               "thread of the CTA has waited for it",
+                               who.c_str()),
+                        static_cast<i32>(access.pc));
+    else
+        m.report_strict(&cta.warps[0], "cluster-exit-race",
+                        format("CTA rank %u exits while %s of CTA rank %u may still access its shared memory: nothing "
+                               "orders the access before the exit",
+                               cta.rank, who.c_str(), cluster.agents[access.agent].cta),
+                        static_cast<i32>(access.pc));
+}
+
+// A thread's bulk stores read the CTA's shared memory until it has waited for them.
+void check_stores(Cta& cta) {
+    for (Warp& w : cta.warps) {
+        for (const auto& [lane, bulk] : w.bulk) {
+            const u32 issued = static_cast<u32>(bulk.groups.size());
+            if (w.clocks.generic.get(bulk.reads) < issued)
+                cta.cluster->machine->report_strict(
+                    &w, "exit-with-work-in-flight",
+                    format("lane %u exits with bulk stores that may still read shared memory: no "
+                           "cp.async.bulk.wait_group covers them",
+                           lane),
+                    bulk.last_pc);
+        }
+    }
+}
+
+}  // namespace
+
+void leave_cluster_barrier(Warp& w, u32 exited) {
+    Cluster& cluster = *w.cta->cluster;
+    cluster.barrier.arrived -= static_cast<u32>(std::popcount(w.cluster_arrived & exited));
+    w.cluster_arrived &= ~exited;
+    settle(cluster);
+}
+
+void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc) {
+    if (target.live_warps == 0) {
+        report_unordered_exit(target, {agent, clock, pc});
+        return;
+    }
+    for (OutsideAccess& o : target.outside) {
+        if (o.agent != agent) continue;
+        if (clock >= o.clock) o = {agent, clock, pc};
+        return;
+    }
+    target.outside.push_back({agent, clock, pc});
+}
+
+void check_cta_exit(Cta& cta) {
+    if (!cta.cluster->machine->checks) return;
+    check_stores(cta);
+    if (cta.outside.empty()) return;
+    const VectorClock known = known_at_exit(cta);
+    for (const OutsideAccess& o : cta.outside)
+        if (known.get(o.agent) < o.clock) report_unordered_exit(cta, o);
+}
+
+Handler bind_cluster(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::mapa: return mapa;
+        case Op::getctarank: return getctarank;
+        case Op::cluster_arrive: return arrive;
+        case Op::cluster_wait: return wait;
+        // Of the mbarriers that this warp has initialised; the proxy fence is what makes them visible to copies.
+        case Op::fence_mbarrier_init:
+            return [](Warp& w, const Inst&, u32) {
+                for (auto& [offset, bar] : w.cta->mbarriers)
+                    if (bar.init.agent == w.clocks.self) bar.init_fenced = true;
+                w.clocks.fence_proxy_async(true, false);
+                return Flow::next;
+            };
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,45 @@
+// Comparison operators, and how setp and set combine and write their results (PTX ISA 9.7.6).
+#pragma once
+
+#include "machine.hpp"
+
+namespace ptxm {
+
+template <class T>
+bool compare_one(Cmp cmp, T a, T b) {
+    const bool unordered = a != a || b != b;
+    switch (cmp) {
+        case Cmp::eq: return a == b;
+        case Cmp::ne: return !unordered && a != b;
+        case Cmp::lt: return a < b;
+        case Cmp::le: return a <= b;
+        case Cmp::gt: return a > b;
+        case Cmp::ge: return a >= b;
+        case Cmp::equ: return unordered || a == b;
+        case Cmp::neu: return unordered || a != b;
+        case Cmp::ltu: return unordered || a < b;
+        case Cmp::leu: return unordered || a <= b;
+        case Cmp::gtu: return unordered || a > b;
+        case Cmp::geu: return unordered || a >= b;
+        case Cmp::num: return !unordered;
+        case Cmp::nan: return unordered;
+    }
+    return false;
+}
+
+// A comparison's lanes combined with its third source when there is one.
+inline u32 combine(Warp& w, const Inst& i, u32 bits) {
+    if (i.n_src < 3) return bits;
+    u32 c = w.pred(w.ops(i)[i.n_dst + 2]);
+    if (i.mods & kBoolNegated) c = ~c;
+    switch ((i.mods & kBoolMask) >> kBoolShift) {
+        case 0: return bits & c;
+        case 1: return bits | c;
+        default: return bits ^ c;
+    }
+}
+
+// set: true is all ones for an integer destination, 1.0 for a floating-point one. bits[k] has the lanes of element k.
+void write_set(Warp& w, const Inst& i, u32 mask, const u32* bits, u32 parts);
+
+}  // namespace ptxm

@@ -1,0 +1,115 @@
+// cvt to and from pairs: two f32 into one packed register, and f16x2 or bf16x2 to and from the 4-, 6- and 8-bit
+// formats; cvt.pack of integers (PTX ISA 9.7.9.21, 9.7.9.22).
+#include <algorithm>
+
+#include "convert.hpp"
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+u32 element_bits(Ty ty) { return ty == Ty::e2m1x2 ? 4 : ty == Ty::f16x2 || ty == Ty::bf16x2 ? 16 : 8; }
+
+// ue8m0 is an exponent: 2^(x - 127), 0xFF is NaN; a sign is dropped, and what lies below 2^-127 is 2^-127.
+u64 to_ue8m0(const Format& s, u64 bits, u32 mods) {
+    const Number n = decode(s, bits);
+    if (n.nan) return 0xFF;
+    const u64 too_large = mods & kSatfinite ? 0xFE : 0xFF;
+    if (n.infinite) return too_large;
+    if (n.magnitude == 0) return 0;
+    const bool power = std::has_single_bit(n.magnitude);
+    const i32 leading = n.exponent + 63 - std::countl_zero(n.magnitude) + ((mods & 3) == kRp && !power ? 1 : 0);
+    if (leading > 127) return too_large;
+    return static_cast<u64>(std::max(leading, -127) + 127);
+}
+
+u64 from_ue8m0(u64 bits) {
+    if (bits == 0xFF) return kBf16.nan();
+    Number n;
+    n.magnitude = 1;
+    n.exponent = static_cast<i32>(bits) - 127;
+    return encode(kBf16, n, Rounding::nearest_even);
+}
+
+u64 convert_element(Ty d, Ty s, u64 bits, u32 mods) {
+    if (d == Ty::ue8m0x2) return to_ue8m0(*format_of(s), bits, mods);
+    if (s == Ty::ue8m0x2) return from_ue8m0(bits);
+    return convert_value(*format_of(s), *format_of(d), bits, mods);
+}
+
+// cvt.*x2.f32 d, a, b: a in the upper half.
+Flow pack_two(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    const Ty d = static_cast<Ty>(i.type);
+    const u32 bits = element_bits(d), *a = w.reg<u32>(o[1]), *b = w.reg<u32>(o[2]);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(m >> l & 1)) continue;
+        const u64 high = convert_element(d, Ty::f32, a[l], i.mods), low = convert_element(d, Ty::f32, b[l], i.mods);
+        write_lane(w, o[0], i.width_dst, l, high << bits | low);
+    }
+    return Flow::next;
+}
+
+// cvt of one packed pair to another.
+Flow pair_to_pair(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    const Ty d = static_cast<Ty>(i.type), s = static_cast<Ty>(i.type2);
+    const u32 to = element_bits(d), of = element_bits(s);
+    // The 6-bit formats take a byte each, the value in its low bits.
+    const u64 mask = format_of(s) ? format_of(s)->sign_bit() * 2 - 1 : 0xFF;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(m >> l & 1)) continue;
+        const u64 source = read_lane(w, o[1], i.width_src, l);
+        const u64 low = convert_element(d, s, source & mask, i.mods),
+                  high = convert_element(d, s, source >> of & mask, i.mods);
+        write_lane(w, o[0], i.width_dst, l, high << to | low);
+    }
+    return Flow::next;
+}
+
+template <bool kRelu_, u16 (*kConvert)(float)>
+Flow pack_nearest(Warp& w, const Inst& i, u32 m) {
+    return binary<u32, float, float>(w, i, m, [](float a, float b) {
+        if (kRelu_) {
+            a = a <= 0.0f ? 0.0f : a;
+            b = b <= 0.0f ? 0.0f : b;
+        }
+        return static_cast<u32>(kConvert(a)) << 16 | kConvert(b);
+    });
+}
+
+// cvt.pack.sat.type.s32 d, a, b {, c}: a then b from the top of what c does not keep; the width is in `immediate`.
+Flow pack_integers(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    const u32 bits = static_cast<u32>(i.immediate) & 0xFF;
+    const bool is_signed = i.immediate >> 8 & 1;
+    const i64 low = is_signed ? -(i64{1} << (bits - 1)) : 0, high = (i64{1} << (bits - is_signed)) - 1;
+    const i32 *a = w.reg<i32>(o[1]), *b = w.reg<i32>(o[2]);
+    const u32* c = i.n_src > 2 ? w.reg<u32>(o[3]) : nullptr;
+    const u32 mask = static_cast<u32>((u64{1} << bits) - 1);
+    u32 result[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) {
+        const u32 x = static_cast<u32>(std::clamp<i64>(a[l], low, high)) & mask,
+                  y = static_cast<u32>(std::clamp<i64>(b[l], low, high)) & mask;
+        result[l] = x << bits | y | (c ? c[l] << (2 * bits) : 0);
+    }
+    store_lanes(w.reg<u32>(o[0]), result, m);
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_convert_packed(const InstRecord& r) {
+    if (static_cast<Op>(r.op) == Op::cvt_int_pack) return pack_integers;
+    const Ty d = static_cast<Ty>(r.type), s = static_cast<Ty>(r.type2);
+    if (s != Ty::f32) return pair_to_pair;
+    if (r.width_dst == 32 && (r.mods & ~static_cast<u32>(kRelu)) == 0) {
+        const bool relu = r.mods & kRelu;
+        if (d == Ty::bf16x2) return relu ? pack_nearest<true, float_to_bf16> : pack_nearest<false, float_to_bf16>;
+        if (d == Ty::f16x2) return relu ? pack_nearest<true, float_to_half> : pack_nearest<false, float_to_half>;
+    }
+    return pack_two;
+}
+
+}  // namespace ptxm

@@ -1,0 +1,240 @@
+// Non-bulk cp.async and its groups (PTX ISA 9.7.9.25.3), cp.async.mbarrier.arrive (9.7.13.15.15).
+//
+// The bytes land when the copy completes. A copy is ordered before its thread's later accesses by a wait on its group,
+// and before other threads' by a barrier after that or by the mbarrier that tracks it.
+#include <bit>
+
+#include "handlers.hpp"
+#include "matrix.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u64 kLatency = 400;
+
+AgentId agent_of(Warp& w) {
+    CopyGroups& g = w.copies;
+    if (!g.has_agent) {
+        g.has_agent = true;
+        g.agent = w.cta->cluster->new_agent(
+            {AgentKind::cp_async, static_cast<u16>(w.cta->rank), static_cast<u16>(w.index), 0});
+    }
+    return g.agent;
+}
+
+struct Piece {
+    u8* to;
+    const u8* from;  // null: all zeros
+    u32 bytes;       // of the source; the rest is zeros
+};
+
+struct Transfer {
+    Piece pieces[kLanes];
+    u32 count = 0;
+    u32 bytes = 0;  // of a destination
+    void run() const {
+        for (u32 k = 0; k < count; ++k) {
+            const Piece& p = pieces[k];
+            if (p.bytes) std::memcpy(p.to, p.from, p.bytes);
+            std::memset(p.to + p.bytes, 0, bytes - p.bytes);
+        }
+    }
+};
+
+void fire(Warp& w, const CopyGroups::Arrival& arrival) {
+    Cta& cta = *w.cta->cluster->ctas[arrival.address >> kSharedRankShift];
+    const u32 offset = arrival.address & kSharedOffsetMask;
+    auto it = cta.mbarriers.find(offset);
+    if (it == cta.mbarriers.end())
+        throw Fault("mbarrier-uninitialised",
+                    format("cp.async.mbarrier.arrive on shared 0x%x, where the mbarrier has been invalidated", offset));
+    Message message;
+    message.cluster = cta.cluster->number;
+    if (arrival.clock) message.generic.raise(w.copies.agent, arrival.clock);
+    mbarrier_arrive(nullptr, cta, offset, it->second, arrival.count, &message);
+}
+
+bool all_complete(const CopyGroups& g, u32 clock, u32 lanes) {
+    for (const CopyGroups::Copy& c : g.copies) {
+        if (c.clock > clock) break;
+        if (!c.complete && (c.lanes & lanes)) return false;
+    }
+    return true;
+}
+
+// A copy is done, or an arrival due: what waited for it goes on.
+void settle(Warp& w) {
+    CopyGroups& g = w.copies;
+    for (u32 k = 0; k < g.arrivals.size();) {
+        if (!all_complete(g, g.arrivals[k].clock, g.arrivals[k].lanes)) {
+            ++k;
+            continue;
+        }
+        const CopyGroups::Arrival due = g.arrivals[k];
+        g.arrivals.erase(g.arrivals.begin() + k);
+        fire(w, due);
+    }
+    for (Fragment& f : w.fragments) {
+        if (f.wait != Wait::async_group) continue;
+        f.wait = Wait::none;
+        w.time = std::max(w.time, w.cta->cluster->now);
+    }
+}
+
+void mark_complete(Warp& w, u32 clock) {
+    for (CopyGroups::Copy& c : w.copies.copies)
+        if (c.clock == clock) c.complete = true;
+    settle(w);
+}
+
+u64 lane_address(Warp& w, i32 unit, bool wide, u32 lane, i32 offset) {
+    return wide ? w.reg<u64>(unit)[lane] + static_cast<u64>(static_cast<i64>(offset))
+                : w.reg<u32>(unit)[lane] + static_cast<u32>(offset);
+}
+
+// Bytes to read of the source of a lane.
+u32 source_bytes(Warp& w, const Inst& i, u32 lane, u32 bytes) {
+    const i32* o = w.ops(i);
+    if (i.mods & kCopyIgnore) {
+        const bool ignore = (w.pred(o[2]) >> lane & 1) != static_cast<bool>(i.mods & kCopyIgnoreNegated);
+        return ignore ? 0 : bytes;
+    }
+    if (!(i.mods & kCopySize)) return bytes;
+    const u32 n = w.reg<u32>(o[2])[lane];
+    if (n > bytes) throw Fault("cp-async-size", format("cp.async: src-size %u exceeds cp-size %u", n, bytes));
+    return n;
+}
+
+// Operands: destination, source, [src-size | ignore-src]. The immediate holds the two address offsets.
+Flow copy(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const u32 bytes = i.mods >> kCopyBytesShift & 0x1F;
+    const i32 to_offset = static_cast<i32>(i.immediate), from_offset = static_cast<i32>(i.immediate >> 32);
+    Transfer transfer;
+    transfer.bytes = bytes;
+    Pieces reads, writes;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 to_address = lane_address(w, o[0], i.mods & kCopyWideDestination, l, to_offset);
+        const u64 from = lane_address(w, o[1], i.mods & kCopyWideSource, l, from_offset);
+        const u32 to = own_shared(w, to_address, false, bytes, "cp.async");
+        if (to % bytes || from % bytes)
+            throw Fault("misaligned", format("cp.async of %u bytes from 0x%llx to shared 0x%x (lane %u): both are "
+                                             "aligned to its size",
+                                             bytes, (unsigned long long)from, to, l));
+        const u32 n = source_bytes(w, i, l, bytes);
+        const u8* source = nullptr;
+        if (n) {
+            const Allocation& a = resolve_global(w, from, n, "cp.async");
+            source = a.data.get() + (from - a.base);
+            reads.add(from, n);
+        }
+        writes.add(to, bytes);
+        transfer.pieces[transfer.count++] = {w.cta->shared.data() + to, source, n};
+    }
+    const AgentId agent = agent_of(w);
+    const u32 clock = ++w.copies.issued, pc = static_cast<u32>(w.pc());
+    reads.each_run([&](u64 at, u32 n) {
+        touch_global(resolve_global(w, at, n, "cp.async"), w, at, n, Accessor{agent, clock, pc, false}, false);
+    });
+    writes.each_run([&](u64 at, u32 n) {
+        touch_shared(*w.cta, w, static_cast<u32>(at), n, Accessor{agent, clock, pc, true}, false);
+    });
+    w.copies.copies.push_back({clock, mask, false});
+    start_async(w, false, kLatency, [&w, transfer, clock] {
+        transfer.run();
+        mark_complete(w, clock);
+    });
+    return Flow::next;
+}
+
+Flow commit(Warp& w, const Inst&, u32 mask) {
+    w.copies.commits.push_back({mask, w.copies.issued});
+    return Flow::next;
+}
+
+// The last copy that a lane has to wait for so that at most `pending` of its groups remain.
+u32 wait_target(const CopyGroups& g, u32 lane, u32 pending) {
+    u32 groups = 0;
+    for (auto c = g.commits.rbegin(); c != g.commits.rend(); ++c)
+        if (c->lanes >> lane & 1 && ++groups > pending) return c->clock;
+    return 0;
+}
+
+// What the warp knows: every copy up to the first that some lane has not waited for.
+void learn(Warp& w, u32 target, u32 lanes) {
+    CopyGroups& g = w.copies;
+    for (CopyGroups::Copy& c : g.copies)
+        if (c.clock <= target) c.lanes &= ~lanes;
+    while (!g.copies.empty() && (g.copies.front().lanes & w.live) == 0) g.copies.pop_front();
+    const u32 known = g.copies.empty() ? g.issued : g.copies.front().clock - 1;
+    if (known) w.clocks.generic.raise(g.agent, known);
+    while (!g.commits.empty() && g.commits.front().clock <= known) g.commits.pop_front();
+}
+
+Flow wait(Warp& w, const Inst& i, u32 mask) {
+    CopyGroups& g = w.copies;
+    // Lanes with one history, which is the rule, wait for one copy.
+    for (u32 rest = mask; rest;) {
+        const u32 lane = static_cast<u32>(std::countr_zero(rest));
+        const u32 target = i.mods & kCopyAll ? g.issued : wait_target(g, lane, static_cast<u32>(i.immediate));
+        u32 same = 0;
+        for (u32 l = lane; l < kLanes; ++l)
+            if (rest >> l & 1 && (i.mods & kCopyAll || wait_target(g, l, static_cast<u32>(i.immediate)) == target))
+                same |= 1u << l;
+        if (!all_complete(g, target, same)) {
+            w.fragment().wait = Wait::async_group;
+            return Flow::stay;
+        }
+        learn(w, target, same);
+        rest &= ~same;
+    }
+    return Flow::next;
+}
+
+// The mbarrier receives an arrival of each lane once the lane's earlier copies are complete. Without .noinc its pending
+// count is raised first, so that the arrival is not one of those the barrier was initialised for.
+Flow arrive(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 rest = mask; rest;) {
+        const u32 lane = static_cast<u32>(std::countr_zero(rest));
+        const auto address_of = [&](u32 l) {
+            return lane_address(w, o[0], i.width_src == 64, l, static_cast<i32>(i.immediate));
+        };
+        u64 address = address_of(lane);
+        u32 same = 0;
+        for (u32 l = lane; l < kLanes; ++l)
+            if (rest >> l & 1 && address_of(l) == address) same |= 1u << l;
+        rest &= ~same;
+        if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
+        Mbarrier& bar = mbarrier_at(w, static_cast<u32>(address), "cp.async.mbarrier.arrive");
+        check_mbarrier_visible(w, bar, false);
+        const u32 count = static_cast<u32>(std::popcount(same));
+        if (!(i.mods & kCopyNoinc)) {
+            if (bar.pending + count >= 1u << 20)
+                throw Fault("mbarrier-count", "cp.async.mbarrier.arrive raises a pending count beyond 2^20-1");
+            bar.pending += count;
+        }
+        const SharedRef at = resolve_shared(w, static_cast<u32>(address), 8, "cp.async.mbarrier.arrive");
+        const CopyGroups::Arrival arrival{w.copies.issued, same, at.cta->shared_address(at.offset), count};
+        start_async(w, false, 0, [&w, arrival] {
+            w.copies.arrivals.push_back(arrival);
+            settle(w);
+        });
+    }
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_cp_async(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::cp_async: return copy;
+        case Op::cp_async_commit: return commit;
+        case Op::cp_async_wait: return wait;
+        case Op::cp_async_mbar: return arrive;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,126 @@
+// The grid: which clusters are resident, and which of them runs.
+//
+// A cluster runs until it is done or only polls: then it waits for what another cluster writes to global memory, and
+// the others get their turn. Clusters start in order, as many at a time as the multiprocessors hold, so that a kernel
+// which counts on co-residence finds it and one that counts on more than there is does not.
+#include "machine.hpp"
+
+namespace ptxm {
+
+bool GridCursor::take(std::array<u32, 3>& first) {
+    if (exhausted_) return false;
+    first = next_;
+    for (u32 d = 0; d < 3; ++d) {
+        next_[d] += launch_->cluster[d];
+        if (next_[d] < launch_->grid[d]) return true;
+        next_[d] = 0;
+    }
+    exhausted_ = true;
+    return true;
+}
+
+namespace {
+
+// Warp instructions of polling with no progress anywhere before it counts as livelock.
+constexpr u64 kLivelock = 20'000'000;
+constexpr u32 kExploredClusters = 4;  // that take turns under the random schedule
+
+using Resident = std::vector<std::unique_ptr<Cluster>>;
+
+u32 resident_limit(const Machine& m) {
+    const Launch& l = *m.launch;
+    // What bounds the CTAs of a multiprocessor besides registers, which PTX does not fix: 228 KiB of shared memory, of
+    // which each CTA costs one more, 2048 threads, 32 CTAs.
+    const u32 shared = kSharedStart + m.program->shared_static + l.dynamic_shared;
+    const u32 threads = l.block[0] * l.block[1] * l.block[2];
+    const u32 ctas = std::max(1u, std::min({(228u << 10) / shared, 2048u / threads, 32u}));
+    return std::max(1u, m.multiprocessors * ctas / (l.cluster[0] * l.cluster[1] * l.cluster[2]));
+}
+
+class Grid {
+public:
+    explicit Grid(Machine& m) : m_(m), limit_(resident_limit(m)) {}
+
+    void run() {
+        u64 progress = 0;
+        while (fill()) {
+            const std::size_t turn = pick();
+            Cluster& cluster = *resident_[turn];
+            const u64 before = cluster.progress;
+            m_.running = nullptr;
+            switch (run_cluster(cluster, budget())) {
+                case Progress::failed: return;
+                case Progress::done:
+                    progress = m_.stats.warp_instructions;
+                    m_.running = nullptr;
+                    resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(turn));
+                    idle_ = 0;
+                    turn_ = turn;
+                    continue;
+                case Progress::polling: idle_ = cluster.progress > before ? 0 : idle_ + 1; break;
+                case Progress::yielded: idle_ = 0; break;
+            }
+            if (idle_ == 0) progress = m_.stats.warp_instructions;
+            if (m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
+                report_deadlock(cluster, "livelock");
+                return;
+            }
+            turn_ = turn + 1;
+        }
+    }
+
+private:
+    bool explores() const { return m_.schedule == Schedule::random; }
+    u64 budget() { return explores() ? 1 + m_.random() % 4096 : ~0ull; }
+
+    std::size_t pick() { return (explores() ? m_.random() : turn_) % resident_.size(); }
+
+    // Starts clusters while there are too few, or while those that are resident only poll. False when all are done.
+    bool fill() {
+        const u32 wanted = explores() ? std::min(limit_, kExploredClusters) : 1;
+        while (resident_.size() < wanted || (idle_ > 0 && resident_.size() < limit_)) {
+            std::array<u32, 3> first;
+            if (!m_.cursor->take(first)) break;
+            resident_.push_back(make_cluster(m_, first, next_number()));
+            idle_ = 0;
+            turn_ = resident_.size() - 1;  // the others only poll
+        }
+        return !resident_.empty();
+    }
+
+    // Numbers tell accesses to global memory apart and are 16 bits wide. When they are used up, what earlier clusters
+    // did is forgotten.
+    u16 next_number() {
+        for (;;) {
+            if (++number_ == 0) {
+                m_.global.begin_launch();
+                number_ = 1;
+            }
+            bool used = false;
+            for (const auto& c : resident_) used = used || c->number == number_;
+            if (!used) return number_;
+        }
+    }
+
+    Machine& m_;
+    const u32 limit_;
+    Resident resident_;
+    std::size_t turn_ = 0;
+    std::size_t idle_ = 0;  // turns in a row without progress
+    u16 number_ = 0;
+};
+
+}  // namespace
+
+void run_grid(Machine& m) {
+    Grid grid(m);
+    try {
+        grid.run();
+    } catch (const Fault& fault) {
+        const Warp* w = m.running;
+        m.report(w, fault.rule, fault.what(),
+                 w && w->live && !w->fragments.empty() ? w->fragments[w->current].pc : -1);
+    }
+}
+
+}  // namespace ptxm

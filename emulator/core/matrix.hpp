@@ -1,0 +1,208 @@
+// What the warp- and warpgroup-level matrix instructions share: element types, modifiers, fragment layouts.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <type_traits>
+#include <utility>
+
+#include "machine.hpp"
+
+namespace ptxm {
+
+#define PTXM_MATRIX_TYPES(X) \
+    X(f16)                   \
+    X(bf16) X(tf32) X(f32) X(f64) X(s32) X(e4m3) X(e5m2) X(e3m2) X(e2m3) X(e2m1) X(s8) X(u8) X(s4) X(u4) X(b1)
+
+enum class MatrixType : u8 {
+#define PTXM_ENUM(name) name,
+    PTXM_MATRIX_TYPES(PTXM_ENUM)
+#undef PTXM_ENUM
+};
+
+// Fields of Inst::mods.
+enum MatrixMods : u32 {
+    // ldmatrix, stmatrix
+    kMatTrans = 1u << 0,
+    kMatGeneric = 1u << 1,
+    kMatShapeShift = 4,   // MoveShape
+    kMatFormatShift = 6,  // MoveFormat
+    kMatCountShift = 8,   // matrices
+    // mma, wgmma: types of D, A, B, C
+    kMmaDShift = 0,
+    kMmaAShift = 4,
+    kMmaBShift = 8,
+    kMmaCShift = 12,
+    kMmaSat = 1u << 16,
+    kMmaAnd = 1u << 17,  // b1: and, else xor
+    kMmaM8 = 1u << 18,
+    kWgmmaARegisters = 1u << 19,
+    kWgmmaNegateA = 1u << 20,
+    kWgmmaNegateB = 1u << 21,
+    kWgmmaTransA = 1u << 22,
+    kWgmmaTransB = 1u << 23,
+    // cp.async
+    kCopySize = 1u << 0,    // a src-size operand
+    kCopyIgnore = 1u << 1,  // an ignore-src operand
+    kCopyIgnoreNegated = 1u << 2,
+    kCopyBytesShift = 8,
+    kCopyWideSource = 1u << 16,  // addresses have 64 bits
+    kCopyWideDestination = 1u << 17,
+    kCopyAll = 1u << 0,    // cp.async.wait_all
+    kCopyNoinc = 1u << 0,  // cp.async.mbarrier.arrive.noinc
+};
+
+inline constexpr std::pair<const char*, u32> kMatrixModNames[] = {
+    {"mat_trans", kMatTrans},
+    {"mat_generic", kMatGeneric},
+    {"mat_shape_shift", kMatShapeShift},
+    {"mat_format_shift", kMatFormatShift},
+    {"mat_count_shift", kMatCountShift},
+    {"mma_d_shift", kMmaDShift},
+    {"mma_a_shift", kMmaAShift},
+    {"mma_b_shift", kMmaBShift},
+    {"mma_c_shift", kMmaCShift},
+    {"mma_sat", kMmaSat},
+    {"mma_and", kMmaAnd},
+    {"mma_m8", kMmaM8},
+    {"wgmma_a_registers", kWgmmaARegisters},
+    {"wgmma_negate_a", kWgmmaNegateA},
+    {"wgmma_negate_b", kWgmmaNegateB},
+    {"wgmma_trans_a", kWgmmaTransA},
+    {"wgmma_trans_b", kWgmmaTransB},
+    {"copy_size", kCopySize},
+    {"copy_ignore", kCopyIgnore},
+    {"copy_ignore_negated", kCopyIgnoreNegated},
+    {"copy_bytes_shift", kCopyBytesShift},
+    {"copy_wide_source", kCopyWideSource},
+    {"copy_wide_destination", kCopyWideDestination},
+    {"copy_all", kCopyAll},
+    {"copy_noinc", kCopyNoinc},
+};
+
+enum class MoveShape : u8 { m8n8, m8n16, m16n16, m16n8 };
+enum class MoveFormat : u8 { plain, b6, b4 };  // of the elements in shared memory
+
+namespace fragment {
+
+// Fragment layouts of mma (PTX ISA 9.7.14.5) and wgmma.mma_async (9.7.15.5.1.1). The tables of the ISA are instances of
+// three rules, with groupID = lane >> 2, threadID_in_group = lane % 4, and registers of `per` elements:
+//   A, M x K    row = groupID + 8 * (r % 2) for M = 16 (groupID for M = 8),
+//               column = threadID_in_group * per + e + 4 * per * (r / 2)
+//   B, K x 8    row = threadID_in_group * per + e + 4 * per * r,  column = groupID
+//   C, D, M x N, element i    row = groupID + 8 * (i / 2 % 2),  column = threadID_in_group * 2 + i % 2 + 8 * (i / 4)
+// wgmma's warp w holds rows 16 w to 16 w + 15 of A and D in the same way. Columns of m8n8 accumulators are those of
+// elements 0 and 1.
+struct Position {
+    u32 row, column;
+};
+
+inline Position a(u32 m, u32 per, u32 lane, u32 r, u32 e) {
+    const u32 column = lane % 4 * per + e;
+    if (m == 8) return {lane / 4, column + 4 * per * r};
+    return {lane / 4 + 8 * (r % 2), column + 4 * per * (r / 2)};
+}
+inline Position b(u32 per, u32 lane, u32 r, u32 e) { return {lane % 4 * per + e + 4 * per * r, lane / 4}; }
+inline Position d(u32 lane, u32 i) { return {lane / 4 + 8 * (i / 2 % 2), lane % 4 * 2 + i % 2 + 8 * (i / 4)}; }
+
+}  // namespace fragment
+
+namespace element {
+
+inline u32 bits(MatrixType t) {
+    switch (t) {
+        case MatrixType::f16:
+        case MatrixType::bf16: return 16;
+        case MatrixType::f64: return 64;
+        case MatrixType::tf32:
+        case MatrixType::f32:
+        case MatrixType::s32: return 32;
+        case MatrixType::s4:
+        case MatrixType::u4: return 4;
+        case MatrixType::b1: return 1;
+        default: return 8;
+    }
+}
+inline bool is_integer(MatrixType t) {
+    return t == MatrixType::s8 || t == MatrixType::u8 || t == MatrixType::s4 || t == MatrixType::u4;
+}
+
+// Branch-free, for loops over lanes: a half's exponent and fraction are scaled into place, so that subnormals
+// normalise.
+inline float from_half(u16 h) {
+    const u32 sign = (h & 0x8000u) << 16, magnitude = (h & 0x7FFFu) << 13;
+    const u32 scaled = std::bit_cast<u32>(std::bit_cast<float>(magnitude) * 0x1p112f);
+    const u32 special = magnitude >= 0x0F800000u ? 0x7F800000u : 0;  // infinity and NaN keep their fraction
+    return std::bit_cast<float>(sign | scaled | special);
+}
+u16 to_half(float x);  // nearest even; NaN becomes 0x7FFF
+
+extern const std::array<float, 256> kE4m3, kE5m2, kE3m2, kE2m3, kE2m1;
+
+template <u32 n>
+using Bits = std::integral_constant<u32, n>;
+
+// Calls f(bits of an element, decoder of an element in the low bits of a word). One instance of f a type keeps the
+// choice out of its loops.
+template <class F>
+void with_float(MatrixType t, F f) {
+    switch (t) {
+        case MatrixType::f16: return f(Bits<16>{}, [](u32 raw) { return from_half(static_cast<u16>(raw)); });
+        case MatrixType::bf16: return f(Bits<16>{}, [](u32 raw) { return std::bit_cast<float>(raw << 16); });
+        // A tf32 operand is a 32-bit container whose 13 low bits are not read.
+        case MatrixType::tf32: return f(Bits<32>{}, [](u32 raw) { return std::bit_cast<float>(raw & 0xFFFFE000u); });
+        case MatrixType::e4m3: return f(Bits<8>{}, [](u32 raw) { return kE4m3[raw & 0xFF]; });
+        case MatrixType::e5m2: return f(Bits<8>{}, [](u32 raw) { return kE5m2[raw & 0xFF]; });
+        case MatrixType::e3m2: return f(Bits<8>{}, [](u32 raw) { return kE3m2[raw & 0xFF]; });
+        case MatrixType::e2m3: return f(Bits<8>{}, [](u32 raw) { return kE2m3[raw & 0xFF]; });
+        case MatrixType::e2m1: return f(Bits<8>{}, [](u32 raw) { return kE2m1[raw & 0xFF]; });
+        default: throw Fault("internal", "not a floating-point element");
+    }
+}
+
+template <class F>
+void with_integer(MatrixType t, F f) {
+    switch (t) {
+        case MatrixType::s8: return f(Bits<8>{}, [](u32 raw) { return i32{static_cast<std::int8_t>(raw)}; });
+        case MatrixType::u8: return f(Bits<8>{}, [](u32 raw) { return static_cast<i32>(raw & 0xFF); });
+        case MatrixType::s4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw << 28) >> 28; });
+        case MatrixType::u4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw & 0xF); });
+        default: throw Fault("internal", "not an integer element");
+    }
+}
+
+}  // namespace element
+
+// Matrix instructions need all 32 lanes: the behaviour is undefined if any thread of the warp has exited.
+void need_full_warp(u32 mask, const char* what);
+
+// The 32-bit offset in this CTA's shared memory of an address that may be generic.
+u32 own_shared(Warp& w, u64 address, bool generic, u32 size, const char* what);
+
+// Up to 32 pieces of memory, checked for conflicts as the runs they make up.
+struct Pieces {
+    u64 at[kLanes];
+    u32 size[kLanes];
+    u32 count = 0;
+    void add(u64 address, u32 bytes) {
+        // Insertion keeps them in order; addresses mostly ascend.
+        u32 k = count++;
+        for (; k > 0 && at[k - 1] > address; --k) {
+            at[k] = at[k - 1];
+            size[k] = size[k - 1];
+        }
+        at[k] = address;
+        size[k] = bytes;
+    }
+    template <class Touch>
+    void each_run(Touch touch) const {
+        for (u32 k = 0; k < count;) {
+            const u64 start = at[k];
+            u64 end = start + size[k];
+            for (++k; k < count && at[k] <= end; ++k) end = std::max(end, at[k] + size[k]);
+            touch(start, static_cast<u32>(end - start));
+        }
+    }
+};
+
+}  // namespace ptxm

@@ -1,0 +1,146 @@
+// ldmatrix, stmatrix, movmatrix (PTX ISA 9.7.14.5.15 to 9.7.14.5.17).
+#include "handlers.hpp"
+#include "matrix.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u32 kRowBytes = 16;
+
+MoveShape shape_of(const Inst& i) { return static_cast<MoveShape>(i.mods >> kMatShapeShift & 3); }
+u32 count_of(const Inst& i) { return i.mods >> kMatCountShift & 7; }
+
+// Offsets of the rows, one a lane: rows of matrix n are named by the n-th eight (m16n16: sixteen) lanes. Lanes beyond
+// them give no address.
+void row_offsets(Warp& w, const Inst& i, u32 rows, i32 unit, u32 width, bool write, u32* out) {
+    const char* what = write ? "stmatrix" : "ldmatrix";
+    Pieces pieces;
+    for (u32 l = 0; l < rows; ++l) {
+        const u64 base = width == 64 ? w.reg<u64>(unit)[l] : w.reg<u32>(unit)[l];
+        const u64 address = base + static_cast<u64>(i.immediate);
+        out[l] =
+            own_shared(w, width == 64 ? address : static_cast<u32>(address), i.mods & kMatGeneric, kRowBytes, what);
+        if (out[l] % kRowBytes)
+            throw Fault("misaligned", format("%s: the row at shared 0x%x (lane %u) is not aligned to %u bytes", what,
+                                             out[l], l, kRowBytes));
+        pieces.add(out[l], kRowBytes);
+    }
+    const Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
+    pieces.each_run([&](u64 at, u32 n) { touch_shared(*w.cta, w, static_cast<u32>(at), n, who, false); });
+}
+
+// The 16 bytes of a row; packed 6- and 4-bit elements become bytes: 6 bits in the low bits of theirs, 4 bits in bits 2
+// to 5 (PTX ISA 9.7.16.5, optional decompression).
+void read_row(const u8* from, MoveFormat format, u8* row) {
+    if (format == MoveFormat::plain) {
+        std::memcpy(row, from, kRowBytes);
+        return;
+    }
+    for (u32 k = 0; k < kRowBytes; ++k) {
+        if (format == MoveFormat::b4) {
+            row[k] = static_cast<u8>((from[k / 2] >> (4 * (k % 2)) & 0xF) << 2);
+        } else {
+            const u32 bit = 6 * k;
+            const u32 pair = from[bit / 8] | static_cast<u32>(from[bit / 8 + 1]) << 8;
+            row[k] = static_cast<u8>(pair >> (bit % 8) & 0x3F);
+        }
+    }
+}
+
+// Which bytes of a matrix make up register r of a lane. Rows are those in shared memory.
+struct ByteAt {
+    u32 row, byte;
+};
+
+// 8 x 8 elements of 16 bits, transposed: two elements of one column. Untransposed, the lanes' words lie in order.
+ByteAt byte_m8_transposed(u32 lane, u32 k) { return {lane % 4 * 2 + k / 2, lane / 4 * 2 + k % 2}; }
+
+// stmatrix .m16n8 .b8: the register matrix has 16 rows (columns in memory). The ISA's figure is an accumulator's
+// fragment; CuTe's SM100_U8x4_STSM_T gives it as numbers.
+ByteAt byte_m16n8(u32 lane, u32 k) { return {lane % 4 * 2 + k % 2, lane / 4 + 8 * (k / 2)}; }
+
+// ldmatrix .m16n16 .trans: a lane receives four rows of two columns. The ISA's figure is not in its text; the order
+// within the registers is that of CuTe's SM100_U8x8_LDSM_T.
+ByteAt byte_m16n16(u32 lane, u32 r, u32 k) { return {lane % 4 * 4 + 2 * r + k % 2, lane / 4 + 8 * (k / 2)}; }
+
+Flow load(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "ldmatrix");
+    const i32* o = w.ops(i);
+    const MoveShape shape = shape_of(i);
+    const MoveFormat format = static_cast<MoveFormat>(i.mods >> kMatFormatShift & 3);
+    const bool wide = shape == MoveShape::m16n16;
+    const u32 matrices = count_of(i), rows = wide ? 16 : 8;
+    u32 offsets[kLanes];
+    row_offsets(w, i, matrices * rows, o[i.n_dst], i.width_src, false, offsets);
+    u8 data[kLanes][kRowBytes];
+    for (u32 l = 0; l < matrices * rows; ++l) read_row(w.cta->shared.data() + offsets[l], format, data[l]);
+    for (u32 r = 0; r < i.n_dst; ++r) {
+        if (o[r] < 0) continue;
+        u32* d = w.reg<u32>(o[r]);
+        const u32 first = wide ? r / 2 * 16 : r * 8;
+        if (!wide && !(i.mods & kMatTrans)) {
+            std::memcpy(d, data[first], kLanes * 4);  // lane l has word l % 4 of row l / 4
+            continue;
+        }
+        for (u32 l = 0; l < kLanes; ++l) {
+            u8 bytes[4];
+            for (u32 k = 0; k < 4; ++k) {
+                const ByteAt p = wide ? byte_m16n16(l, r % 2, k) : byte_m8_transposed(l, k);
+                bytes[k] = data[first + p.row][p.byte];
+            }
+            std::memcpy(&d[l], bytes, 4);
+        }
+    }
+    return Flow::next;
+}
+
+// Sources: the address, then the registers. width_dst is the address width.
+Flow store(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "stmatrix");
+    const i32* o = w.ops(i);
+    const bool tall = shape_of(i) == MoveShape::m16n8;
+    const u32 matrices = count_of(i);
+    u32 offsets[kLanes];
+    row_offsets(w, i, matrices * 8, o[0], i.width_dst, true, offsets);
+    for (u32 r = 0; r < matrices; ++r) {
+        const u32* s = w.reg<u32>(o[1 + r]);
+        if (!tall && !(i.mods & kMatTrans)) {
+            for (u32 row = 0; row < 8; ++row)
+                std::memcpy(w.cta->shared.data() + offsets[r * 8 + row], s + row * 4, kRowBytes);
+            continue;
+        }
+        for (u32 l = 0; l < kLanes; ++l) {
+            u8 bytes[4];
+            std::memcpy(bytes, &s[l], 4);
+            for (u32 k = 0; k < 4; ++k) {
+                const ByteAt p = tall ? byte_m16n8(l, k) : byte_m8_transposed(l, k);
+                w.cta->shared[offsets[r * 8 + p.row] + p.byte] = bytes[k];
+            }
+        }
+    }
+    return Flow::next;
+}
+
+Flow move(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "movmatrix");
+    const i32* o = w.ops(i);
+    const u16* a = w.reg<u16>(o[1]);  // element (row, column) at row * 8 + column
+    u16 result[2 * kLanes];
+    for (u32 row = 0; row < 8; ++row)
+        for (u32 column = 0; column < 8; ++column) result[column * 8 + row] = a[row * 8 + column];
+    std::memcpy(w.reg<u16>(o[0]), result, sizeof result);
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_matrix_move(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::ldmatrix: return load;
+        case Op::stmatrix: return store;
+        case Op::movmatrix: return move;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

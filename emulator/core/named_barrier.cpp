@@ -1,0 +1,154 @@
+// The sixteen named barriers of a CTA: bar and barrier .sync, .arrive and .red (PTX ISA 9.7.13.1).
+//
+// A barrier counts warps: a warp has arrived when all its lanes that have not exited have, at whichever instruction.
+#include "handlers.hpp"
+#include "lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+u32 live_threads(const Cta& cta) { return cta.live_warps * kLanes; }
+
+u32 result_of(const NamedBarrier& b) {
+    switch (b.reduction) {
+        case Reduction::and_: return b.all;
+        case Reduction::or_: return b.any;
+        default: return b.count;
+    }
+}
+
+void complete(Cta& cta, u32 id) {
+    NamedBarrier& b = cta.barriers[id];
+    for (Warp& w : cta.warps) {
+        for (Fragment& f : w.fragments) {
+            if (f.wait != Wait::barrier || f.wait_barrier != id) continue;
+            f.wait = Wait::none;
+            f.passed_barrier = true;
+            f.barrier_result = result_of(b);
+            w.clocks.acquire(b.arriving);
+            w.time = std::max(w.time, cta.cluster->now);
+        }
+    }
+    b.reset();
+}
+
+// The barrier and the number of threads that it is to wait for.
+u32 select(Warp& w, const Inst& i, u32 mask, const i32* sources, u32& id) {
+    const u32 lane = static_cast<u32>(std::countr_zero(mask));
+    id = w.reg<u32>(sources[0])[lane];
+    const u32 count = i.mods & kBarHasCount ? w.reg<u32>(sources[1])[lane] : 0;
+    for (u32 l = 0; l < kLanes; ++l)
+        if ((mask >> l & 1) &&
+            (w.reg<u32>(sources[0])[l] != id || ((i.mods & kBarHasCount) && w.reg<u32>(sources[1])[l] != count)))
+            throw Fault("barrier-operands", "the lanes of a warp name different barriers or thread counts");
+    if (id >= w.cta->barriers.size()) throw Fault("barrier-index", format("barrier %u; a CTA has 16", id));
+    if (!(i.mods & kBarHasCount)) return 0;
+    if (count == 0 || count % kLanes)
+        throw Fault(
+            "barrier-count",
+            format("barrier %u expects %u threads, which is not a positive multiple of the warp size", id, count));
+    return count;
+}
+
+void check_agreement(Warp& w, NamedBarrier& b, u32 id, u32 expected, Reduction reduction) {
+    if (b.arrived && b.expected != expected)
+        machine_of(w).report(&w, "barrier-count-mismatch",
+                             format("barrier %u expects %u threads here and %u where others arrived (0: the whole CTA)",
+                                    id, expected, b.expected),
+                             w.pc());
+    if (b.arrived && b.reduction != reduction)
+        machine_of(w).report(&w, "barrier-mixed-reduction",
+                             format("barrier %u is used here with another reduction than where others arrived", id),
+                             w.pc());
+    if (!b.arrived || expected) b.expected = expected;
+    b.reduction = reduction;
+}
+
+// Marks lanes as arrived. True when their warp is complete, and has just arrived with them.
+bool mark(Warp& w, NamedBarrier& b, u32 id, u32 mask) {
+    if (b.lanes.empty()) b.lanes.resize(w.cta->warps.size());
+    u32& lanes = b.lanes[w.index];
+    if (lanes & mask)
+        machine_of(w).report(
+            &w, "barrier-over-arrival",
+            format("lanes 0x%08x arrive at barrier %u again before it has completed", lanes & mask, id), w.pc());
+    const bool again = (lanes & w.live) == w.live;
+    lanes |= mask;
+    return again || (lanes & w.live) == w.live;
+}
+
+void reduce(Warp& w, const Inst& i, NamedBarrier& b, i32 unit, u32 mask) {
+    const u32 p = (i.mods & kBarNegated ? ~w.pred(unit) : w.pred(unit)) & mask;
+    b.count += static_cast<u32>(std::popcount(p));
+    b.all &= p == mask;
+    b.any |= p != 0;
+}
+
+void write_result(Warp& w, const Inst& i, u32 mask, u32 result) {
+    if (!i.n_dst || w.ops(i)[0] < 0) return;
+    const i32 d = w.ops(i)[0];
+    if (static_cast<Reduction>(i.mods >> kReduceShift & 0xF) != Reduction::popc) {
+        w.pred(d) = (w.pred(d) & ~mask) | (result ? mask : 0);
+        return;
+    }
+    for (u32 l = 0; l < kLanes; ++l)
+        if (mask >> l & 1) w.reg<u32>(d)[l] = result;
+}
+
+// Sources: barrier, [thread count], [predicate].
+Flow bar(Warp& w, const Inst& i, u32 mask) {
+    Fragment& f = w.fragment();
+    if (f.passed_barrier) {
+        f.passed_barrier = false;
+        write_result(w, i, mask, f.barrier_result);
+        return Flow::next;
+    }
+    const i32* s = w.ops(i) + i.n_dst;
+    u32 id = 0;
+    const u32 expected = select(w, i, mask, s, id);
+    NamedBarrier& b = w.cta->barriers[id];
+    const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
+    check_agreement(w, b, id, expected, reduction);
+    b.arriving.join(w.clocks.release());
+    if (reduction != Reduction::none) reduce(w, i, b, s[i.n_src - 1], mask);
+    if (mark(w, b, id, mask)) b.arrived += kLanes;
+    const bool arrive_only = i.mods & kBarArriveOnly;
+    const u32 needed = b.expected ? b.expected : live_threads(*w.cta);
+    if (b.arrived >= needed) {
+        if (!arrive_only) w.clocks.acquire(b.arriving);
+        w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
+        const u32 result = result_of(b);
+        complete(*w.cta, id);
+        write_result(w, i, mask, result);
+        return Flow::next;
+    }
+    if (arrive_only) return Flow::next;
+    f.wait = Wait::barrier;
+    f.wait_barrier = id;
+    return Flow::stay;
+}
+
+}  // namespace
+
+// Lanes have exited: nothing waits for them any longer.
+void leave_named_barriers(Warp& w, u32 exited) {
+    Cta& cta = *w.cta;
+    for (u32 id = 0; id < cta.barriers.size(); ++id) {
+        NamedBarrier& b = cta.barriers[id];
+        const u32 lanes = b.lanes.empty() ? 0 : b.lanes[w.index], before = w.live | exited;
+        const bool completes_warp = lanes && (lanes & before) != before && (lanes & w.live) == w.live;
+        if (completes_warp) b.arrived += kLanes;
+        const u32 needed = b.expected ? b.expected : live_threads(cta);
+        if (b.arrived && b.arrived >= needed) complete(cta, id);
+    }
+}
+
+Handler bind_named_barrier(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::bar:
+        case Op::bar_red: return bar;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

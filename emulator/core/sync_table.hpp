@@ -1,0 +1,45 @@
+// What release operations on memory locations hand to acquire operations (PTX ISA 8.8: release and acquire patterns).
+//
+// A location's message is what the releases in its current release sequence published: a releasing store starts one
+// anew, atomics extend it, a store that publishes nothing ends it. Keyed by the host address, for one launch.
+#pragma once
+
+#include <unordered_map>
+
+#include "clocks.hpp"
+
+namespace ptxm {
+
+// A warp's half-finished patterns: a fence, then a relaxed write, releases; a relaxed read, then a fence, acquires.
+struct WarpFences {
+    bool has_fenced = false;
+    Message fenced;  // known at the last fence
+    bool has_collected = false;
+    Message collected;  // read by relaxed operations since the last fence
+    i32 poll_pc = -1;   // the last strong read and what it gave: the same again is a failed poll
+    u64 poll_value = 0;
+};
+
+class SyncTable {
+public:
+    struct Slot {
+        Message wide;    // released at cluster scope or wider
+        Message narrow;  // at .cta scope, within `cta`
+        u32 cta = 0;
+        bool has_wide = false, has_narrow = false;
+    };
+
+    Slot* find(u64 key) {
+        if (slots_.empty()) return nullptr;
+        auto it = slots_.find(key);
+        return it == slots_.end() ? nullptr : &it->second;
+    }
+    Slot& at(u64 key) { return slots_[key]; }
+    void forget(u64 key) { slots_.erase(key); }
+    void clear() { slots_.clear(); }
+
+private:
+    std::unordered_map<u64, Slot> slots_;
+};
+
+}  // namespace ptxm

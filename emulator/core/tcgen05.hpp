@@ -1,0 +1,146 @@
+// What the tcgen05 files share: kinds, descriptors, number formats, data paths.
+//
+// tcgen05_descriptor.cpp  shared-memory, instruction and zero-column-mask descriptors
+// tcgen05_format.cpp      number formats and their packing
+// tcgen05_operand.cpp     operands: which bytes, their conflict checks, their gathering
+// tcgen05_product.cpp     the product over the data path
+// tcgen05_mma.cpp         tcgen05.mma and the order of MMAs
+// tcgen05_copy.cpp        tcgen05.cp and tcgen05.shift
+// tcgen05_commit.cpp      tcgen05.commit and the fences
+#pragma once
+
+#include <bit>
+
+#include "machine.hpp"
+#include "tensormap.hpp"
+
+namespace ptxm::tc {
+
+// As the decoder numbers them.
+enum class Kind : u8 { f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4, mxf4nvf4 };
+enum class Format : u8 { f16, bf16, tf32, e4m3, e5m2, e2m3, e3m2, e2m1, e2m1x2, u8_, s8 };
+enum class Accumulator : u8 { f16, f32, s32 };
+
+// Every MMA reads 32 bytes of K a row, in two 16-byte chunks; in tensor memory that is eight columns.
+constexpr u32 kRowBytes = 32, kChunk = 16, kRowColumns = 8, kMaxK = 64, kMaxN = 256, kTmemLanes = 128;
+constexpr u32 kMaxScales = 4;
+
+struct Modifiers {  // of one tcgen05.mma
+    Kind kind;
+    bool ws, pair, a_shift, a_tmem;
+    u32 scales;  // a row: 1, 2 or 4; 0 without block scaling
+};
+
+// Instruction descriptor (PTX ISA 9.7.16.4.2).
+struct Instruction {
+    Kind kind;
+    u32 m, n, k;
+    Format a, b;
+    Accumulator d;
+    bool negate_a, negate_b, a_mn_major, b_mn_major, saturate;
+    u32 max_shift;
+    bool scales_e8m0;
+    u32 scale_a_id, scale_b_id;
+};
+Instruction decode_instruction(u32 bits, const Modifiers& mods);
+
+// Shared-memory matrix descriptor (PTX ISA 9.7.16.4.1); addresses are offsets in the CTA's shared memory.
+struct MatrixDescriptor {
+    u32 start, leading, stride, base;
+    Swizzle swizzle;
+};
+MatrixDescriptor decode_matrix(u64 bits, const char* which);
+
+// Shared offset of the 16-byte chunk of element (mn, k) in the canonical layouts (PTX ISA 9.7.16.3.3): K-major chunks
+// hold one row's k, MN-major ones one k's rows.
+u32 k_major_chunk(const MatrixDescriptor& d, u32 mn, u32 chunk);
+u32 mn_major_chunk(const MatrixDescriptor& d, u32 mn, u32 k, u32 element_bytes);
+void check_layout(const MatrixDescriptor& d, Format format, Kind kind, bool mn_major, const char* which);
+
+// Columns of B that are taken as zero, and the first column read (PTX ISA 9.7.16.4.3).
+struct ColumnMask {
+    u32 shift = 0;
+    std::array<bool, kMaxN> zero{};
+};
+ColumnMask decode_column_mask(u64 bits, const Instruction& i);
+
+u32 element_bytes(Format f);
+bool is_padded(Format f);  // 16 elements of 6 or 4 bits in 16 bytes of shared memory, with padding behind them
+
+// 16 packed elements -> 16 byte containers (PTX ISA 9.7.16.9.1, 9.7.16.10.4).
+void unpack_b6x16_p32(const u8* source, u8* containers);
+void unpack_b4x16_p64(const u8* source, u8* containers);
+
+// One row of 32 bytes, as tensor memory holds it (padded formats unpacked), to k numbers.
+void decode_row(Format f, const u8* row, float* out);
+void decode_row(Format f, const u8* row, i32* out);
+double decode_scale(u8 bits, bool e8m0);
+
+// Exponent moved by 112 through an exact multiplication, which normalises denormals too; the loop vectorises.
+inline float half_to_float(u16 h) {
+    const float magnitude = std::bit_cast<float>(static_cast<u32>(h & 0x7FFF) << 13) * 0x1p112f;
+    const u32 special = (h & 0x7C00) == 0x7C00 ? 0x7F800000u : 0;
+    return std::bit_cast<float>(std::bit_cast<u32>(magnitude) | special | static_cast<u32>(h & 0x8000) << 16);
+}
+
+// Round to nearest even, NaN to 0x7FFF; beyond the largest half lies infinity. No branches: the loops over it
+// vectorise.
+inline u16 float_to_half(float x) {
+    const u32 bits = std::bit_cast<u32>(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+    const u32 normal = (magnitude - 0x38000000 + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    // At 0.5 the unit of an f32 is 2^-24, that of a denormal half: the addition rounds.
+    const u32 denormal = std::bit_cast<u32>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000;
+    u32 half = magnitude < 0x38800000 ? denormal : normal;
+    half = magnitude >= 0x477FF000 ? 0x7C00 : half;
+    half = magnitude > 0x7F800000 ? 0x7FFF : sign | half;
+    return static_cast<u16>(half);
+}
+
+// Where D and A lie in tensor memory (PTX ISA 9.7.16.10.5): the rows of one CTA, and the banks that its columns are
+// dealt to: bank b holds columns [b n / banks, (b + 1) n / banks) of D in lanes of its own, all from the same column.
+struct DataPath {
+    char layout;
+    u32 rows, banks;
+    bool half;  // 16 of every 32 lanes
+    u32 lane_of(u32 row, u32 bank) const { return half ? row / 16 * 32 + row % 16 : bank * rows + row; }
+};
+DataPath data_path(const Modifiers& mods, u32 m);
+
+// An operand matrix in the shared memory of a CTA.
+struct SharedOperand {
+    MatrixDescriptor descriptor;
+    Format format;
+    bool mn_major;
+    u32 first = 0, rows = 0;
+};
+void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what);
+void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Accessor& who, const char* what);
+void gather(const Cta& cta, const SharedOperand& o, u8* rows);
+
+struct TmemAddress {
+    u32 lane, column;
+};
+inline TmemAddress tmem_address(u32 bits) { return {bits >> 16, bits & 0xFFFF}; }
+void check_columns(const Cta& cta, u32 column, u32 columns, const char* what);
+
+struct Mma {
+    Instruction shape;
+    Modifiers mods;
+    DataPath path;
+    SharedOperand a, b;
+    u32 a_column = 0, d_column = 0, d_lane = 0, scale_a = 0, scale_b = 0;
+    bool accumulate = false;
+    u32 input_scale = 0;
+    std::array<u32, 8> disabled{};  // lanes of the even CTA, then of the odd one
+    bool has_mask = false;
+    ColumnMask mask;
+    std::array<Cta*, 2> ctas{};  // even, odd; the second is null without a pair
+};
+void execute(const Mma& op);
+
+// The CTAs that an instruction of this cta_group works on, even one first; records the group and reports a mixture.
+std::array<Cta*, 2> ctas_of(Warp& w, bool pair, const char* what);
+u32 issuing_lane(u32 mask, const char* what);
+const char* kind_name(Kind k);
+
+}  // namespace ptxm::tc

@@ -1,0 +1,128 @@
+// Number formats of the tensor core, and how elements narrower than a byte are packed.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tcgen05.hpp"
+
+namespace ptxm::tc {
+namespace {
+
+// A small float of `exponent` and `mantissa` bits under a sign bit. `ieee`: the last exponent is infinity and NaN;
+// otherwise it is a number, but for `nan`, the magnitude that is NaN (0: none).
+struct Small {
+    u32 exponent, mantissa;
+    i32 bias;
+    bool ieee;
+    u32 nan;
+};
+
+float decode_small(u32 bits, const Small& s) {
+    const u32 magnitude = bits & ((1u << (s.exponent + s.mantissa)) - 1);
+    const bool negative = bits >> (s.exponent + s.mantissa) & 1;
+    const u32 e = magnitude >> s.mantissa, m = magnitude & ((1u << s.mantissa) - 1);
+    float x;
+    if (s.ieee && e == (1u << s.exponent) - 1)
+        x = m ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    else if (s.nan && magnitude == s.nan)
+        x = std::numeric_limits<float>::quiet_NaN();
+    else if (e)
+        x = std::ldexp(static_cast<float>(m | 1u << s.mantissa),
+                       static_cast<i32>(e) - s.bias - static_cast<i32>(s.mantissa));
+    else
+        x = std::ldexp(static_cast<float>(m), 1 - s.bias - static_cast<i32>(s.mantissa));
+    return negative ? -x : x;
+}
+
+constexpr Small kE4m3{4, 3, 7, false, 0x7F}, kE5m2{5, 2, 15, true, 0}, kE2m3{2, 3, 1, false, 0},
+    kE3m2{3, 2, 3, false, 0}, kE2m1{2, 1, 1, false, 0};
+
+using Table = std::array<float, 256>;
+
+Table make_table(const Small& s, u32 shift, u32 bits) {
+    Table t;
+    for (u32 b = 0; b < 256; ++b) t[b] = decode_small(b >> shift & ((1u << bits) - 1), s);
+    return t;
+}
+
+// Byte containers: six-bit elements in the low bits, four-bit ones in the middle, 00seem00 (PTX ISA 9.7.16.10.4.3).
+const Table& table_of(Format f) {
+    static const Table e4m3 = make_table(kE4m3, 0, 8), e5m2 = make_table(kE5m2, 0, 8), e2m3 = make_table(kE2m3, 0, 6),
+                       e3m2 = make_table(kE3m2, 0, 6), e2m1 = make_table(kE2m1, 2, 4);
+    switch (f) {
+        case Format::e4m3: return e4m3;
+        case Format::e5m2: return e5m2;
+        case Format::e2m3: return e2m3;
+        case Format::e3m2: return e3m2;
+        default: return e2m1;
+    }
+}
+
+}  // namespace
+
+u32 element_bytes(Format f) {
+    switch (f) {
+        case Format::f16:
+        case Format::bf16: return 2;
+        case Format::tf32: return 4;
+        default: return 1;
+    }
+}
+
+bool is_padded(Format f) { return f == Format::e2m3 || f == Format::e3m2 || f == Format::e2m1; }
+
+void unpack_b6x16_p32(const u8* source, u8* containers) {
+    for (u32 k = 0; k < 16; k += 4) {
+        const u8* s = source + k / 4 * 3;
+        const u32 bits = s[0] | s[1] << 8 | static_cast<u32>(s[2]) << 16;
+        for (u32 j = 0; j < 4; ++j) containers[k + j] = bits >> (6 * j) & 0x3F;
+    }
+}
+
+void unpack_b4x16_p64(const u8* source, u8* containers) {
+    for (u32 k = 0; k < 16; ++k) containers[k] = static_cast<u8>((source[k / 2] >> (4 * (k % 2)) & 0xF) << 2);
+}
+
+void decode_row(Format f, const u8* row, float* out) {
+    switch (f) {
+        case Format::f16:
+        case Format::bf16: {
+            u16 h[kRowBytes / 2];
+            std::memcpy(h, row, kRowBytes);
+            if (f == Format::bf16)
+                for (u32 k = 0; k < 16; ++k) out[k] = std::bit_cast<float>(static_cast<u32>(h[k]) << 16);
+            else
+                for (u32 k = 0; k < 16; ++k) out[k] = half_to_float(h[k]);
+            return;
+        }
+        case Format::tf32: {
+            u32 words[kRowBytes / 4];
+            std::memcpy(words, row, kRowBytes);
+            for (u32 k = 0; k < 8; ++k) out[k] = std::bit_cast<float>(words[k] & ~0x1FFFu);
+            return;
+        }
+        case Format::e2m1x2: {
+            const Table& t = table_of(Format::e2m1);
+            for (u32 k = 0; k < 64; ++k) out[k] = t[(row[k / 2] >> (4 * (k % 2)) & 0xF) << 2];
+            return;
+        }
+        default: {
+            const Table& t = table_of(f);
+            for (u32 k = 0; k < kRowBytes; ++k) out[k] = t[row[k]];
+        }
+    }
+}
+
+void decode_row(Format f, const u8* row, i32* out) {
+    if (f == Format::s8)
+        for (u32 k = 0; k < kRowBytes; ++k) out[k] = static_cast<std::int8_t>(row[k]);
+    else
+        for (u32 k = 0; k < kRowBytes; ++k) out[k] = row[k];
+}
+
+double decode_scale(u8 bits, bool e8m0) {
+    if (!e8m0) return decode_small(bits & 0x7F, kE4m3);
+    return bits == 0xFF ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<i32>(bits) - 127);
+}
+
+}  // namespace ptxm::tc

@@ -1,0 +1,220 @@
+// tcgen05.mma (PTX ISA 9.7.16.10.9). An MMA takes effect when it completes, in issue order within its CTA's tensor
+// core; conflicts are checked when it is issued, against what its issuer has synchronised with.
+#include "handlers.hpp"
+#include "lanes.hpp"
+#include "tcgen05.hpp"
+
+namespace ptxm {
+namespace tc {
+namespace {
+
+Modifiers modifiers_of(u32 mods) {
+    return {static_cast<Kind>(mods >> kTcKindShift & 7),
+            (mods & kTcWs) != 0,
+            (mods & kTcPair) != 0,
+            (mods & kTcAShift) != 0,
+            (mods & kTcATmem) != 0,
+            mods >> kTcScalesShift & 7};
+}
+
+// The columns of tensor memory that one MMA touches.
+struct Columns {
+    u32 first, count;
+};
+
+Columns d_columns(const Mma& op) { return {op.d_column, op.shape.n / op.path.banks}; }
+
+// The lanes of a data path, in runs: half a data path takes 16 of every 32.
+template <class F>
+void each_lane_run(const Mma& op, F f) {
+    if (!op.path.half) return f(0u, op.path.rows * op.path.banks);
+    for (u32 r = 0; r < op.path.rows; r += 16) f(op.d_lane + op.path.lane_of(r, 0), 16u);
+}
+
+template <class F>
+void each_cta(const Mma& op, F f) {
+    for (Cta* cta : op.ctas)
+        if (cta) f(*cta);
+}
+
+// MMAs are pipelined with one another only when cta_group, accumulator, shape and kind are the same (PTX ISA
+// 9.7.16.6.2). The machine runs all in issue order, so what it reports here never shows in the numbers.
+u32 signature_of(const Mma& op) {
+    const Instruction& s = op.shape;
+    return op.d_column | (op.d_lane ? 1u : 0u) << 9 | s.n / 8 << 10 | s.m / 16 << 16 | static_cast<u32>(s.kind) << 21 |
+           (op.mods.ws ? 1u : 0u) << 24 | (op.mods.pair ? 1u : 0u) << 25;
+}
+
+class OrderCheck {
+public:
+    OrderCheck(Warp& w, const Mma& op, const Accessor& who) : w_(w), op_(op), who_(who), signature_(signature_of(op)) {}
+
+    void run() {
+        each_cta(op_, [&](Cta& cta) {
+            Tmem& t = cta.tmem;
+            if (op_.mods.a_tmem) {
+                each_mark({op_.a_column, kRowColumns}, [&](u32 at, u32 column) {
+                    check(t.mma_writes[at], 0, column, "reads A from", "writes");
+                    mark(t.mma_reads[at]);
+                });
+            }
+            each_mark(d_columns(op_), [&](u32 at, u32 column) {
+                check(t.mma_writes[at], signature_, column, "accumulates in", "writes");
+                check(t.mma_reads[at], 0, column, "writes", "reads");
+                mark(t.mma_writes[at]);
+            });
+        });
+    }
+
+private:
+    template <class F>
+    void each_mark(Columns columns, F f) {
+        const u32 from = op_.path.half && op_.d_lane ? 1 : 0, to = op_.path.half && !op_.d_lane ? 1 : 2;
+        for (u32 half = from; half < to; ++half)
+            for (u32 c = columns.first; c < columns.first + columns.count; ++c) f(half * Tmem::kColumns + c, c);
+    }
+
+    // An MMA of this stream that is not known to be complete, and not pipelined with the one at hand. Its own A may
+    // overlap its D only by mistake, but that is another rule's.
+    void check(const MmaMark& earlier, u32 pipelined, u32 column, const char* mine, const char* theirs) {
+        if (!earlier.clock || earlier.agent != who_.agent || earlier.clock == who_.clock) return;
+        if (pipelined && earlier.signature == pipelined) return;
+        if (w_.clocks.tc.get(earlier.agent) >= earlier.clock) return;
+        machine_of(w_).report_strict(
+            &w_, "mma-unordered",
+            format(
+                "tcgen05.mma %s tensor memory column %u while an earlier tcgen05.mma of another accumulator, shape or "
+                "kind %s it: they are not pipelined, and nothing waits for a commit in between",
+                mine, column, theirs),
+            static_cast<i32>(who_.pc), static_cast<i32>(earlier.pc));
+    }
+
+    void mark(MmaMark& m) { m = MmaMark{who_.clock, who_.pc, signature_, who_.agent}; }
+
+    Warp& w_;
+    const Mma& op_;
+    const Accessor& who_;
+    u32 signature_;
+};
+
+// D's lane: 0, or 16 where only half of the lanes are used (PTX ISA 9.7.16.10.5).
+void place_d(Mma& op, u32 address) {
+    const TmemAddress d = tmem_address(address);
+    if (d.lane != 0 && !(op.path.half && d.lane == 16))
+        throw Fault("tmem-address", format("tcgen05.mma: D at lane %u; layout %c starts at lane 0%s", d.lane,
+                                           op.path.layout, op.path.half ? " or 16" : ""));
+    op.d_lane = d.lane;
+    op.d_column = d.column;
+}
+
+void place_a(Mma& op, u32 address) {
+    const TmemAddress a = tmem_address(address);
+    if (a.lane != op.d_lane)
+        throw Fault(
+            "tmem-address",
+            format("tcgen05.mma: A at lane %u and D at lane %u; both have the same lane alignment", a.lane, op.d_lane));
+    op.a_column = a.column;
+}
+
+// CuTe passes the scale factor id, which the instruction descriptor holds, in the top two bits as well.
+u32 place_scale(u32 address, const char* which) {
+    const TmemAddress s = tmem_address(address & 0x3FFFFFFF);
+    if (s.lane)
+        throw Fault("tmem-address", format("tcgen05.mma: %s at lane %u; scales start at lane 0", which, s.lane));
+    return s.column;
+}
+
+struct Access {
+    Warp& w;
+    Accessor reads, writes;
+};
+
+void check_scales(Access& x, const Mma& op, Cta& cta) {
+    const auto check = [&](u32 column, u32 rows, const char* what) {
+        const u32 columns = (rows + 31) / 32;
+        check_columns(cta, column, columns, what);
+        touch_tmem(cta, x.w, 0, kTmemLanes, column, columns, x.reads, what);
+    };
+    check(op.scale_a, op.path.rows, "tcgen05.mma (scales of A)");
+    check(op.scale_b, op.shape.n, "tcgen05.mma (scales of B)");
+}
+
+void check_cta(Access& x, const Mma& op, Cta& cta) {
+    const Columns d = d_columns(op);
+    check_columns(cta, d.first, d.count, "tcgen05.mma (D)");
+    if (op.mods.a_tmem) {
+        check_columns(cta, op.a_column, kRowColumns, "tcgen05.mma (operand A)");
+        each_lane_run(op, [&](u32 lane, u32 lanes) {
+            touch_tmem(cta, x.w, lane, lanes, op.a_column, kRowColumns, x.reads, "tcgen05.mma (operand A)");
+        });
+    } else {
+        check_shared(x.w, cta, op.a, x.reads, "tcgen05.mma reads operand A");
+    }
+    check_shared(x.w, cta, op.b, x.reads, "tcgen05.mma reads operand B");
+    if (op.mods.scales) check_scales(x, op, cta);
+    each_lane_run(op, [&](u32 lane, u32 lanes) {
+        if (op.accumulate) touch_tmem(cta, x.w, lane, lanes, d.first, d.count, x.reads, "tcgen05.mma (accumulator)");
+        touch_tmem(cta, x.w, lane, lanes, d.first, d.count, x.writes, "tcgen05.mma (D)");
+    });
+}
+
+SharedOperand shared_operand(u64 descriptor, Format f, Kind kind, bool mn_major, u32 first, u32 rows,
+                             const char* which) {
+    const SharedOperand o{decode_matrix(descriptor, which), f, mn_major, first, rows};
+    check_layout(o.descriptor, f, kind, mn_major, which);
+    return o;
+}
+
+// Operands: D, A (descriptor or address), B's descriptor, instruction descriptor, enable-input-d; then as the modifiers
+// say scale A and scale B, the words of disable-output-lane, the zero-column mask.
+Mma decode(Warp& w, const Inst& i, u32 lane) {
+    const i32* o = w.ops(i);
+    Mma op;
+    op.mods = modifiers_of(i.mods);
+    op.shape = decode_instruction(w.reg<u32>(o[3])[lane], op.mods);
+    op.path = data_path(op.mods, op.shape.m);
+    op.ctas = ctas_of(w, op.mods.pair, "tcgen05.mma");
+    op.accumulate = w.pred(o[4]) >> lane & 1;
+    op.input_scale = i.mods >> kTcInputScaleShift & 0xF;
+    i32 next = 5;
+    if (op.mods.scales) {
+        op.scale_a = place_scale(w.reg<u32>(o[next++])[lane], "the scales of A");
+        op.scale_b = place_scale(w.reg<u32>(o[next++])[lane], "the scales of B");
+    }
+    if (i.mods & kTcDisable)
+        for (u32 k = 0; k < (op.mods.pair ? 8u : 4u); ++k) op.disabled[k] = w.reg<u32>(o[next++])[lane];
+    if (i.mods & kTcZeroMask) {
+        op.has_mask = true;
+        op.mask = decode_column_mask(w.reg<u64>(o[next++])[lane], op.shape);
+    }
+    place_d(op, w.reg<u32>(o[0])[lane]);
+    if (op.mods.a_tmem)
+        place_a(op, w.reg<u32>(o[1])[lane]);
+    else
+        op.a = shared_operand(w.reg<u64>(o[1])[lane], op.shape.a, op.shape.kind, op.shape.a_mn_major, 0, op.path.rows,
+                              "A");
+    op.b = shared_operand(w.reg<u64>(o[2])[lane], op.shape.b, op.shape.kind, op.shape.b_mn_major, op.mask.shift,
+                          op.shape.n / (op.mods.pair ? 2 : 1), "B");
+    return op;
+}
+
+Flow mma(Warp& w, const Inst& i, u32 mask) {
+    const u32 lane = issuing_lane(mask, "tcgen05.mma");
+    const Mma op = decode(w, i, lane);
+    Access x{w, {w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false}, {}};
+    x.writes = x.reads;
+    x.writes.write = true;
+    each_cta(op, [&](Cta& cta) { check_cta(x, op, cta); });
+    Machine& m = machine_of(w);
+    if (m.checks && m.profile == Profile::strict) OrderCheck(w, op, x.reads).run();
+    m.stats.mma += 1;
+    start_async(w, true, op.shape.n / 2, [op] { execute(op); });
+    return Flow::next;
+}
+
+}  // namespace
+}  // namespace tc
+
+Handler bind_tensor(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tc_mma ? tc::mma : nullptr; }
+
+}  // namespace ptxm

@@ -1,0 +1,115 @@
+// Operands of the tensor core: bounds and conflicts of the bytes they read, and the bytes themselves.
+#include <bit>
+#include <bitset>
+
+#include "tcgen05.hpp"
+
+namespace ptxm::tc {
+namespace {
+
+// Calls f(chunk offset, row, k or chunk index) for every 16-byte chunk.
+template <class F>
+void each_chunk(const SharedOperand& o, F f) {
+    if (!o.mn_major) {
+        for (u32 r = 0; r < o.rows; ++r)
+            for (u32 c = 0; c < kRowBytes / kChunk; ++c) f(k_major_chunk(o.descriptor, o.first + r, c), r, c);
+        return;
+    }
+    // A column shift may start inside a chunk; whole chunks are read then.
+    const u32 bytes = element_bytes(o.format), step = kChunk / bytes;
+    for (u32 mn = o.first / step * step; mn < o.first + o.rows; mn += step)
+        for (u32 k = 0; k < kRowBytes / bytes; ++k) f(mn_major_chunk(o.descriptor, mn, k, bytes), mn, k);
+}
+
+void unpack_row(Format f, u8* row) {
+    u8 packed[kRowBytes];
+    std::memcpy(packed, row, kRowBytes);
+    for (u32 c = 0; c < kRowBytes; c += kChunk) {
+        if (f == Format::e2m1)
+            unpack_b4x16_p64(packed + c, row + c);
+        else
+            unpack_b6x16_p32(packed + c, row + c);
+    }
+}
+
+}  // namespace
+
+// Runs of adjacent chunks are checked for conflicts together.
+void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Accessor& who, const char* what) {
+    static thread_local std::bitset<(1u << 18) / kChunk> used;
+    used.reset();
+    u32 low = ~0u, high = 0;
+    for (u32 at : chunks) {
+        if (at < kSharedStart || at + kChunk > cta.shared.size())
+            throw Fault("shared-out-of-bounds", format("%s at shared 0x%x; the CTA has [0x%x, 0x%zx)", what, at,
+                                                       kSharedStart, cta.shared.size()));
+        used.set(at / kChunk);
+        low = std::min(low, at / kChunk);
+        high = std::max(high, at / kChunk);
+    }
+    for (u32 c = low; c <= high; ++c) {
+        if (!used[c]) continue;
+        u32 end = c;
+        while (end <= high && used[end]) ++end;
+        touch_shared(cta, w, c * kChunk, (end - c) * kChunk, who, true);
+        c = end;
+    }
+}
+
+void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {
+    static thread_local std::vector<u32> chunks;
+    chunks.clear();
+    each_chunk(o, [&](u32 at, u32, u32) { chunks.push_back(at); });
+    check_chunks(w, cta, chunks, who, what);
+}
+
+// Rows of 32 bytes each, k ascending, as tensor memory would hold them.
+void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
+    const u8* shared = cta.shared.data();
+    if (!o.mn_major) {
+        each_chunk(o,
+                   [&](u32 at, u32 r, u32 c) { std::memcpy(rows + r * kRowBytes + c * kChunk, shared + at, kChunk); });
+        if (is_padded(o.format))
+            for (u32 r = 0; r < o.rows; ++r) unpack_row(o.format, rows + r * kRowBytes);
+        return;
+    }
+    const u32 bytes = element_bytes(o.format);
+    each_chunk(o, [&](u32 at, u32 mn, u32 k) {
+        for (u32 e = 0; e < kChunk / bytes; ++e) {
+            const u32 row = mn + e - o.first;  // wraps below the first row, which the bound then excludes
+            if (row < o.rows) std::memcpy(rows + row * kRowBytes + k * bytes, shared + at + e * bytes, bytes);
+        }
+    });
+}
+
+void check_columns(const Cta& cta, u32 column, u32 columns, const char* what) {
+    if (!cta.tmem.allocated(column, columns))
+        throw Fault("tmem-unallocated",
+                    format("%s in columns %u-%u, which are not all allocated", what, column, column + columns - 1));
+}
+
+u32 issuing_lane(u32 mask, const char* what) {
+    if (std::popcount(mask) != 1)
+        throw Fault("mma-issued-by-many",
+                    format("%s executed by %d lanes; each would issue the whole operation", what, std::popcount(mask)));
+    return static_cast<u32>(std::countr_zero(mask));
+}
+
+std::array<Cta*, 2> ctas_of(Warp& w, bool pair, const char* what) {
+    Cta& cta = *w.cta;
+    const u8 group = pair ? 2 : 1;
+    if (cta.tmem.cta_group && cta.tmem.cta_group != group)
+        machine_of(w).report_strict(
+            &w, "mixed-cta-group",
+            format("%s with cta_group::%u in a kernel that has used cta_group::%u", what, group, cta.tmem.cta_group),
+            w.pc());
+    cta.tmem.cta_group = group;
+    if (!pair) return {&cta, nullptr};
+    auto& ctas = cta.cluster->ctas;
+    if ((cta.rank ^ 1) >= ctas.size())
+        throw Fault("cta-pair", format("%s with cta_group::2 by CTA rank %u of a cluster of %zu: it has no peer", what,
+                                       cta.rank, ctas.size()));
+    return {ctas[cta.rank & ~1u].get(), ctas[cta.rank | 1].get()};
+}
+
+}  // namespace ptxm::tc

@@ -1,0 +1,248 @@
+// D = A B (+ D) over the data path, in f32 (or s32) with products and sums fused; silicon's internal alignment of the
+// products of one instruction is not modelled.
+#include <bit>
+#include <limits>
+
+#include "tcgen05.hpp"
+
+namespace ptxm::tc {
+namespace {
+
+inline float multiply_add(float x, float y, float s) { return __builtin_fmaf(x, y, s); }
+inline i32 multiply_add(i32 x, i32 y, i32 s) { return x * y + s; }
+
+// The rows of one bank: of A, and their words of D.
+template <class T>
+struct Rows {
+    u32 count = 0;
+    const T* a[kTmemLanes];
+    u32* d[kTmemLanes];
+    const double* scale[kTmemLanes];
+    u32 lane[kTmemLanes];
+};
+
+constexpr u32 kBlockColumns = 16;
+
+// sum[j] += a[k] bt[k][j] over 16 columns. One row at a time: what GCC turns into a few vector registers.
+template <u32 K, class T>
+inline void partial(const T* a, const T* bt, T (&sum)[kBlockColumns]) {
+    for (u32 k = 0; k < K; ++k) {
+        const T x = a[k];
+        const T* b = bt + k * kMaxN;
+        for (u32 j = 0; j < kBlockColumns; ++j) sum[j] = multiply_add(x, b[j], sum[j]);
+    }
+}
+
+// How D is read and written: f32 words, f16 in the low half of a word (PTX ISA 9.7.16.10.4.1), s32 words.
+struct F32 {
+    static float load(u32 word) { return std::bit_cast<float>(word); }
+    static u32 store(float x) { return std::bit_cast<u32>(x); }
+};
+struct F16 {
+    static float load(u32 word) { return half_to_float(static_cast<u16>(word)); }
+    static u32 store(float x) { return float_to_half(x); }
+};
+
+// One row of D, 16 columns or, at its end, fewer.
+template <class D, u32 K>
+inline void float_block(const float* a, const float* bt, u32* d, u32 width, bool accumulate, float scale) {
+    float sum[kBlockColumns] = {};
+    if (accumulate)
+        for (u32 j = 0; j < width; ++j) sum[j] = D::load(d[j]) * scale;
+    partial<K>(a, bt, sum);
+    for (u32 j = 0; j < width; ++j) d[j] = D::store(sum[j]);
+}
+
+template <class D, u32 K>
+void float_product(const Mma& op, const Rows<float>& rows, const float* bt, u32 n) {
+    const float scale = 1.0f / static_cast<float>(1u << op.input_scale);
+    const u32 whole = n / kBlockColumns * kBlockColumns;
+    for (u32 r = 0; r < rows.count; ++r) {
+        for (u32 column = 0; column < whole; column += kBlockColumns)
+            float_block<D, K>(rows.a[r], bt + column, rows.d[r] + column, kBlockColumns, op.accumulate, scale);
+        if (whole < n) float_block<D, K>(rows.a[r], bt + whole, rows.d[r] + whole, n - whole, op.accumulate, scale);
+    }
+}
+
+i32 saturated(i64 x) {
+    return static_cast<i32>(std::clamp<i64>(x, std::numeric_limits<i32>::min(), std::numeric_limits<i32>::max()));
+}
+
+void int_product(const Mma& op, const Rows<i32>& rows, const i32* bt, u32 n) {
+    for (u32 r = 0; r < rows.count; ++r) {
+        for (u32 column = 0; column < n; column += kBlockColumns) {
+            const u32 width = std::min(kBlockColumns, n - column);
+            i32 sum[kBlockColumns] = {};
+            partial<32>(rows.a[r], bt + column, sum);
+            u32* d = rows.d[r] + column;
+            for (u32 j = 0; j < width; ++j) {
+                const i64 total = (op.accumulate ? i64{static_cast<i32>(d[j])} : 0) + sum[j];
+                d[j] = static_cast<u32>(op.shape.saturate ? saturated(total) : static_cast<i32>(total));
+            }
+        }
+    }
+}
+
+// (A scale_A) (B scale_B) + D (PTX ISA 9.7.16.10.7): sums of one block in f32, scaled and added in f64.
+template <u32 K, u32 S>
+void scaled_product(const Mma& op, const Rows<float>& rows, const float* bt, const double* scale_b, u32 n) {
+    constexpr u32 kBlock = K / S;
+    for (u32 r = 0; r < rows.count; ++r) {
+        const double* sb = scale_b + rows.lane[r] / 32 * kMaxScales * kMaxN;
+        for (u32 column = 0; column < n; column += kBlockColumns) {
+            const u32 width = std::min(kBlockColumns, n - column);
+            u32* d = rows.d[r] + column;
+            double total[kBlockColumns] = {};
+            if (op.accumulate)
+                for (u32 j = 0; j < width; ++j) total[j] = std::bit_cast<float>(d[j]);
+            for (u32 s = 0; s < S; ++s) {
+                float sum[kBlockColumns] = {};
+                partial<kBlock>(rows.a[r] + s * kBlock, bt + s * kBlock * kMaxN + column, sum);
+                const double scale = rows.scale[r][s];
+                for (u32 j = 0; j < kBlockColumns; ++j)
+                    total[j] += static_cast<double>(sum[j]) * scale * sb[s * kMaxN + column + j];
+            }
+            for (u32 j = 0; j < width; ++j) d[j] = std::bit_cast<u32>(static_cast<float>(total[j]));
+        }
+    }
+}
+
+// B^T, columns of zero-masked columns cleared: [k][kMaxN].
+template <class T>
+void load_b(const Mma& op, T* bt) {
+    static thread_local u8 bytes[kMaxN * kRowBytes];
+    const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
+    for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, bytes + p * (n / parts) * kRowBytes);
+    alignas(64) T row[8][kMaxK];
+    for (u32 first = 0; first < n; first += 8) {
+        for (u32 j = 0; j < 8; ++j) decode_row(op.shape.b, bytes + (first + j) * kRowBytes, row[j]);
+        for (u32 e = 0; e < k; ++e) {
+            T* out = bt + e * kMaxN + first;
+            for (u32 j = 0; j < 8; ++j) out[j] = row[j][e];
+        }
+    }
+    if (op.shape.negate_b)
+        for (u32 e = 0; e < k; ++e)
+            for (u32 j = 0; j < n; ++j) bt[e * kMaxN + j] = -bt[e * kMaxN + j];
+    if (!op.has_mask) return;
+    for (u32 j = 0; j < n; ++j)
+        if (op.mask.zero[j])
+            for (u32 e = 0; e < k; ++e) bt[e * kMaxN + j] = 0;
+}
+
+// Rows of A, one a lane of the data path: [bank][row][kMaxK].
+template <class T>
+void load_a(const Mma& op, Cta& cta, T* out) {
+    static thread_local u8 bytes[kTmemLanes * kRowBytes];
+    const DataPath& path = op.path;
+    if (!op.mods.a_tmem) gather(cta, op.a, bytes);
+    for (u32 bank = 0; bank < path.banks; ++bank) {
+        for (u32 r = 0; r < path.rows; ++r) {
+            T* row = out + (bank * path.rows + r) * kMaxK;
+            if (op.mods.a_tmem) {
+                // .ashift: every row but the last of tensor memory takes the one below it.
+                u32 lane = op.d_lane + path.lane_of(r, bank);
+                if (op.mods.a_shift && lane + 1 < kTmemLanes) ++lane;
+                decode_row(op.shape.a, reinterpret_cast<const u8*>(cta.tmem.row(lane) + op.a_column), row);
+            } else if (bank == 0) {
+                decode_row(op.shape.a, bytes + r * kRowBytes, row);
+            } else {
+                std::copy_n(out + r * kMaxK, op.shape.k, row);
+            }
+        }
+    }
+    if (op.shape.negate_a)
+        for (u32 e = 0; e < path.rows * path.banks * kMaxK; ++e) out[e] = -out[e];
+}
+
+struct Scales {
+    double a[kTmemLanes * kMaxScales];
+    double b[4 * kMaxScales * kMaxN + kBlockColumns];  // a partition of 32 lanes reads its own copy
+};
+
+// One byte a row and block: row r of a matrix in lane r % 32 of each partition, column r / 32 (PTX ISA 9.7.16.10.7).
+void load_scales(const Mma& op, Cta& cta, Scales& out) {
+    const auto byte = [&](u32 lane, u32 column, u32 id) {
+        return static_cast<u8>(cta.tmem.row(lane)[column] >> (8 * id));
+    };
+    const bool e8m0 = op.shape.scales_e8m0;
+    for (u32 s = 0; s < op.mods.scales; ++s) {
+        for (u32 r = 0; r < op.path.rows; ++r) {
+            const u32 lane = op.path.lane_of(r, 0);
+            out.a[r * kMaxScales + s] =
+                decode_scale(byte(lane / 32 * 32 + r % 32, op.scale_a + r / 32, op.shape.scale_a_id + s), e8m0);
+        }
+        for (u32 p = 0; p < 4; ++p)
+            for (u32 n = 0; n < op.shape.n; ++n)
+                out.b[(p * kMaxScales + s) * kMaxN + n] =
+                    decode_scale(byte(32 * p + n % 32, op.scale_b + n / 32, op.shape.scale_b_id + s), e8m0);
+    }
+}
+
+template <class T>
+Rows<T> rows_of(const Mma& op, u32 which, u32 bank, const T* a, const Scales& scales) {
+    Rows<T> rows;
+    for (u32 r = 0; r < op.path.rows; ++r) {
+        const u32 lane = op.d_lane + op.path.lane_of(r, bank);
+        if (op.disabled[4 * which + lane / 32] >> (lane % 32) & 1) continue;
+        rows.a[rows.count] = a + (bank * op.path.rows + r) * kMaxK;
+        rows.d[rows.count] = op.ctas[which]->tmem.row(lane) + op.d_column;
+        rows.scale[rows.count] = scales.a + r * kMaxScales;
+        rows.lane[rows.count++] = lane;
+    }
+    return rows;
+}
+
+template <class D>
+void float_kinds(const Mma& op, const Rows<float>& rows, const float* bt, u32 n) {
+    switch (op.shape.k) {
+        case 8: return float_product<D, 8>(op, rows, bt, n);
+        case 16: return float_product<D, 16>(op, rows, bt, n);
+        default: return float_product<D, 32>(op, rows, bt, n);
+    }
+}
+
+void product(const Mma& op, const Rows<float>& rows, const float* bt, const Scales& scales, u32 n) {
+    if (op.mods.scales == 1) return scaled_product<32, 1>(op, rows, bt, scales.b, n);
+    if (op.mods.scales == 2) return scaled_product<64, 2>(op, rows, bt, scales.b, n);
+    if (op.mods.scales == 4) return scaled_product<64, 4>(op, rows, bt, scales.b, n);
+    if (op.shape.d == Accumulator::f16) return float_kinds<F16>(op, rows, bt, n);
+    float_kinds<F32>(op, rows, bt, n);
+}
+
+void product(const Mma& op, const Rows<i32>& rows, const i32* bt, const Scales&, u32 n) {
+    int_product(op, rows, bt, n);
+}
+
+template <class T>
+void execute_as(const Mma& op) {
+    // The padding behind the last column lets whole blocks be computed.
+    static thread_local T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
+    static thread_local Scales scales;
+    load_b(op, bt);
+    const u32 columns = op.shape.n / op.path.banks;
+    for (u32 which = 0; which < 2 && op.ctas[which]; ++which) {
+        load_a(op, *op.ctas[which], a);
+        if (op.mods.scales) load_scales(op, *op.ctas[which], scales);
+        for (u32 bank = 0; bank < op.path.banks; ++bank)
+            product(op, rows_of(op, which, bank, a, scales), bt + bank * columns, scales, columns);
+    }
+}
+
+}  // namespace
+
+DataPath data_path(const Modifiers& mods, u32 m) {
+    if (mods.pair) return m == 256 ? DataPath{'A', 128, 1, false} : DataPath{'B', 64, 2, false};
+    if (m == 128) return {'D', 128, 1, false};
+    if (m == 32) return {'G', 32, 4, false};
+    return mods.ws ? DataPath{'E', 64, 2, false} : DataPath{'F', 64, 1, true};
+}
+
+void execute(const Mma& op) {
+    if (op.shape.kind == Kind::i8)
+        execute_as<i32>(op);
+    else
+        execute_as<float>(op);
+}
+
+}  // namespace ptxm::tc

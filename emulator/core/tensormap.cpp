@@ -1,0 +1,224 @@
+// Tensor maps, and the boxes that tensor copies move through them (PTX ISA 5.5).
+#include "tensormap.hpp"
+
+#include "handlers.hpp"
+#include "reduction.hpp"
+
+namespace ptxm {
+
+namespace {
+
+// As emulator/tensormap.py numbers them, which is as the driver does.
+enum Dtype : u8 { du8, du16, du32, ds32, du64, ds64, df16, df32, df64, dbf16, df32_ftz, dtf32, dtf32_ftz };
+
+void refuse_unmodelled(const TensorMap& t) {
+    if (t.element_bits % 8) throw Fault("tensor-map", "packed sub-byte tensor maps are not modelled");
+    if (t.interleave) throw Fault("tensor-map", "interleaved tensor maps are not modelled");
+    if (t.swizzle > Swizzle::b128_atom64) throw Fault("tensor-map", format("swizzle code %u", (unsigned)t.swizzle));
+    if (t.rank < 1 || t.rank > 5) throw Fault("tensor-map", format("rank %u", t.rank));
+}
+
+}  // namespace
+
+TensorMap decode_tensor_map(const u8* b) {
+    u32 magic;
+    std::memcpy(&magic, b, 4);
+    if (magic != 0x50414D54u) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
+    TensorMap t;
+    t.dtype = b[4];
+    t.rank = b[5];
+    t.interleave = b[6];
+    t.swizzle = static_cast<Swizzle>(b[7]);
+    t.oob = b[9];
+    t.element_bits = b[10];
+    refuse_unmodelled(t);
+    std::memcpy(&t.address, b + 16, 8);
+    t.stride[0] = t.element_bytes();
+    for (u32 d = 0; d < t.rank; ++d) {
+        u32 dim;
+        u16 box;
+        std::memcpy(&dim, b + 24 + 4 * d, 4);
+        std::memcpy(&box, b + 80 + 2 * d, 2);
+        t.global_dim[d] = u64{dim} + 1;
+        t.box[d] = box;
+        t.element_stride[d] = b[90 + d];
+        if (d) std::memcpy(&t.stride[d], b + 48 + 8 * (d - 1), 8);
+    }
+    return t;
+}
+
+namespace {
+
+const u8* tensor_map_bytes(Warp& w, u64 address) {
+    if (address % 64)
+        throw Fault("misaligned", format("tensor map at 0x%llx is not 64-byte aligned", (unsigned long long)address));
+    if ((address & kWindowMask) == kParamWindow) return resolve_param(w, address & ~kWindowMask, 128);
+    Allocation& a = resolve_global(w, address, 128, "tensor map");
+    check_tensor_map_fresh(w, address);
+    return a.data.get() + (address - a.base);
+}
+
+// The part of a row that lies in bounds: elements [first, last) of the box's innermost dimension.
+struct Span {
+    i64 first, last;
+};
+
+Span inner_span(const Box& box) {
+    const i64 x0 = box.start[0];
+    return {std::max<i64>(0, -x0), std::min<i64>(box.map.count(0), static_cast<i64>(box.map.global_dim[0]) - x0)};
+}
+
+template <class F>
+void each_of_four_rows(const Box& box, F f) {
+    const TensorMap& m = box.map;
+    const Span span = inner_span(box);
+    if (span.first >= span.last) return;
+    for (u32 r = 0; r < 4; ++r) {
+        const i64 y = box.start[1 + r];
+        if (y < 0 || y >= static_cast<i64>(m.global_dim[1])) continue;
+        f(r * m.count(0) + static_cast<u32>(span.first),
+          m.address + static_cast<u64>(y) * m.stride[1] +
+              static_cast<u64>(box.start[0] + span.first) * m.element_bytes(),
+          static_cast<u32>(span.last - span.first));
+    }
+}
+
+// Calls f(element offset in the box, global address, elements) for every inner row that lies in bounds, clipped.
+template <class F>
+void each_row(const Box& box, F f) {
+    if (box.rows4) return each_of_four_rows(box, f);
+    const TensorMap& m = box.map;
+    const Span span = inner_span(box);
+    if (span.first >= span.last) return;
+    u32 index[5] = {};
+    for (u32 row = 0;; ++row) {
+        u64 address = m.address;
+        bool inside = true;
+        for (u32 d = 1; d < m.rank; ++d) {
+            const i64 c = box.start[d] + static_cast<i64>(index[d] * m.step(d));
+            inside = inside && c >= 0 && c < static_cast<i64>(m.global_dim[d]);
+            if (inside) address += static_cast<u64>(c) * m.stride[d];
+        }
+        if (inside)
+            f(row * m.count(0) + static_cast<u32>(span.first),
+              address + static_cast<u64>(box.start[0] + span.first) * m.element_bytes(),
+              static_cast<u32>(span.last - span.first));
+        u32 d = 1;
+        while (d < m.rank && ++index[d] == m.count(d)) index[d++] = 0;
+        if (d >= m.rank) return;
+    }
+}
+
+// Swizzles permute within 1024 bytes and move at least 8 bytes at a time.
+u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
+
+template <class F>
+void each_piece(const Box& box, u32 offset, F f) {
+    const u32 bytes = box.bytes();
+    if (box.map.swizzle == Swizzle::none) return f(0, offset, bytes);
+    const u32 piece = piece_of(box.map.swizzle);
+    for (u32 n = 0; n < bytes; n += piece) f(n, swizzled(box.map.swizzle, offset + n), std::min(piece, bytes - n));
+}
+
+// CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA: a NaN of the element's type, all bits below the sign set.
+void fill_nan(const TensorMap& m, std::vector<u8>& linear) {
+    for (u32 n = 0; n < linear.size(); n += m.element_bytes()) {
+        std::memset(linear.data() + n, 0xFF, m.element_bytes());
+        linear[n + m.element_bytes() - 1] = 0x7F;
+    }
+}
+
+void flush_subnormals(const TensorMap& m, std::vector<u8>& linear) {
+    if (m.dtype != df32_ftz && m.dtype != dtf32_ftz) return;
+    for (u32 n = 0; n + 4 <= linear.size(); n += 4) {
+        u32 bits;
+        std::memcpy(&bits, linear.data() + n, 4);
+        if ((bits & 0x7F800000u) == 0) bits &= 0x80000000u;
+        std::memcpy(linear.data() + n, &bits, 4);
+    }
+}
+
+}  // namespace
+
+Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dims, bool rows4) {
+    Box box;
+    box.map = decode_tensor_map(tensor_map_bytes(w, map_address));
+    box.rows4 = rows4;
+    if (box.map.rank != dims)
+        throw Fault("tensor-map", format("a %uD copy through a tensor map of rank %u", dims, box.map.rank));
+    if (rows4 && box.map.box[1] != 1)
+        throw Fault("tensor-map",
+                    format("tile::gather4 and scatter4 take boxes of one row, the map's has %u", box.map.box[1]));
+    for (u32 d = 0; d < (rows4 ? 5 : dims); ++d) box.start[d] = w.reg<i32>(coordinates[d])[lane];
+    return box;
+}
+
+void touch_box(Warp& w, const Box& box, const Accessor& who) {
+    const u32 element = box.map.element_bytes();
+    each_row(box, [&](u32, u64 address, u32 elements) {
+        Allocation& a = resolve_global(w, address, u64{elements} * element, "bulk tensor copy");
+        touch_global(a, w, address, elements * element, who, true);
+    });
+}
+
+std::vector<u8> load_box(GlobalMemory& memory, const Box& box) {
+    const u32 element = box.map.element_bytes();
+    std::vector<u8> linear(box.bytes(), 0);
+    if (box.map.oob) fill_nan(box.map, linear);
+    each_row(box, [&](u32 at, u64 address, u32 elements) {
+        const Allocation* a = memory.find(address, u64{elements} * element);
+        if (a) std::memcpy(linear.data() + at * element, a->data.get() + (address - a->base), elements * element);
+    });
+    flush_subnormals(box.map, linear);
+    return linear;
+}
+
+void store_box(GlobalMemory& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
+    const u32 element = box.map.element_bytes();
+    const Ty type = reduction == Reduction::none ? Ty::none : element_type(box.map, reduction);
+    each_row(box, [&](u32 at, u64 address, u32 elements) {
+        Allocation* a = memory.find(address, u64{elements} * element);
+        if (!a) return;
+        u8* to = a->data.get() + (address - a->base);
+        if (reduction == Reduction::none)
+            std::memcpy(to, linear.data() + at * element, elements * element);
+        else
+            reduce_bytes(reduction, type, to, linear.data() + at * element, elements * element);
+    });
+}
+
+void scatter_box(const Box& box, Cta& cta, u32 offset, const std::vector<u8>& linear) {
+    each_piece(box, offset,
+               [&](u32 n, u32 at, u32 bytes) { std::memcpy(cta.shared.data() + at, linear.data() + n, bytes); });
+}
+
+std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset) {
+    std::vector<u8> linear(box.bytes());
+    each_piece(box, offset,
+               [&](u32 n, u32 at, u32 bytes) { std::memcpy(linear.data() + n, cta.shared.data() + at, bytes); });
+    return linear;
+}
+
+Ty element_type(const TensorMap& map, Reduction reduction) {
+    const bool bitwise = reduction == Reduction::and_ || reduction == Reduction::or_ || reduction == Reduction::xor_;
+    Ty type = Ty::none;
+    switch (map.dtype) {
+        case du32: type = bitwise ? Ty::b32 : Ty::u32_; break;
+        case ds32: type = bitwise ? Ty::b32 : Ty::s32; break;
+        case du64: type = bitwise ? Ty::b64 : Ty::u64_; break;
+        case ds64: type = bitwise ? Ty::b64 : Ty::s64; break;
+        case df16: type = Ty::f16; break;
+        case dbf16: type = Ty::bf16; break;
+        case df32:
+        case df32_ftz: type = Ty::f32; break;
+        case df64: type = Ty::f64; break;
+        default: break;
+    }
+    if (!reduces(reduction, type))
+        throw Fault(
+            "bulk-reduction",
+            format("a tensor reduction through a map of data type %u, which the operation does not take", map.dtype));
+    return type;
+}
+
+}  // namespace ptxm

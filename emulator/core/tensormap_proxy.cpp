@@ -1,0 +1,171 @@
+// Tensor maps that a kernel changes: tensormap.replace, tensormap.cp_fenced_proxy, and the proxy fence without which a
+// copy may still use the old map (PTX ISA 9.7.9.28, 9.7.13.5).
+#include "handlers.hpp"
+#include "tensormap.hpp"
+
+namespace ptxm {
+
+constexpr u32 kMapBytes = 128;
+
+// A use of a map in global memory reads it through the tensormap proxy: what warps have written there counts only after
+// an acquiring proxy fence on that address.
+void check_tensor_map_fresh(Warp& w, u64 address) {
+    Machine& m = machine_of(w);
+    Allocation& a = *m.global.find(address, kMapBytes);
+    if (!m.checks || !a.shadow) return;
+    const auto fence = w.map_fences.find(address);
+    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false};
+    who.cluster = w.cta->cluster->number;
+    a.shadow->touch(
+        address - a.base, kMapBytes, who, false,
+        [&](const Access& e, bool was_write) {
+            if (!was_write) return true;
+            if (fence == w.map_fences.end()) return false;
+            const Message& known = fence->second;
+            if (e.cluster == who.cluster) return known.generic.get(e.agent) >= e.clock;
+            const ForeignClocks::View* view = known.foreign.find(e.cluster);
+            return view && view->generic.get(e.agent) >= e.clock;
+        },
+        [&](const Conflict& c) {
+            m.report(&w, "tensor-map-stale",
+                     format("a copy uses the tensor map at 0x%llx ('%s'), changed in this launch, with no "
+                            "fence.proxy.tensormap::generic.acquire of it after the change",
+                            (unsigned long long)address, a.name.c_str()),
+                     w.pc(), c.earlier ? static_cast<i32>(c.earlier->pc) : -1);
+        });
+}
+
+namespace {
+
+enum Field : u32 {
+    global_address,
+    rank,
+    box_dim,
+    global_dim,
+    global_stride,
+    element_stride,
+    elemtype,
+    interleave,
+    swizzle_mode,
+    swizzle_atomicity,
+    fill_mode
+};
+
+template <class T>
+void put(u8* at, T value) {
+    std::memcpy(at, &value, sizeof value);
+}
+
+void check_ordinal(u32 ordinal, u32 limit) {
+    if (ordinal >= limit) throw Fault("tensormap-replace", format("ordinal %u of a field of %u", ordinal, limit));
+}
+
+void set_type(u8* map, u64 value) {
+    // PTX numbers the types differently from the driver (table of tensormap.replace's .elemtype).
+    static constexpr u8 driver[] = {0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12};
+    static constexpr u8 bits[] = {8, 16, 32, 32, 64, 64, 16, 32, 32, 64, 16, 32, 32};
+    if (value >= sizeof driver)
+        throw Fault("tensormap-replace", format("element type %llu is not modelled", (unsigned long long)value));
+    map[4] = driver[value];
+    map[10] = bits[value];
+}
+
+// The map keeps one code for mode and atomicity, as the driver's encoder takes it.
+void set_atomicity(u8* map, u64 value) {
+    static constexpr u8 codes[] = {3, 4, 5, 6};
+    if (value > 3) throw Fault("tensormap-replace", format("swizzle atomicity %llu", (unsigned long long)value));
+    if (map[7] >= 3)
+        map[7] = codes[value];
+    else if (value)
+        throw Fault("tensormap-replace", "a swizzle atomicity other than 16B goes with the 128B swizzle mode");
+}
+
+void replace(u8* map, u32 field, u32 ordinal, u64 value) {
+    switch (field) {
+        case global_address: put<u64>(map + 16, value); break;
+        case rank: map[5] = static_cast<u8>(value + 1); break;
+        case box_dim:
+            check_ordinal(ordinal, 5);
+            put<u16>(map + 80 + 2 * ordinal, static_cast<u16>(value));
+            break;
+        case global_dim:
+            check_ordinal(ordinal, 5);
+            put<u32>(map + 24 + 4 * ordinal, static_cast<u32>(value) - 1);
+            break;
+        case global_stride:
+            check_ordinal(ordinal, 4);
+            put<u64>(map + 48 + 8 * ordinal, value);
+            break;
+        case element_stride:
+            check_ordinal(ordinal, 5);
+            map[90 + ordinal] = static_cast<u8>(value);
+            break;
+        case elemtype: set_type(map, value); break;
+        case interleave: map[6] = static_cast<u8>(value); break;
+        case swizzle_mode:
+            if (value > 3) throw Fault("tensormap-replace", format("swizzle mode %llu", (unsigned long long)value));
+            map[7] = static_cast<u8>(value);
+            break;
+        case swizzle_atomicity: set_atomicity(map, value); break;
+        default: map[9] = static_cast<u8>(value); break;
+    }
+}
+
+// The bytes of a map at a generic address, touched as a generic write or read.
+u8* map_at(Warp& w, u64 address, bool write) {
+    if (address % kMapBytes)
+        throw Fault("misaligned", format("tensor map at 0x%llx is not 128-byte aligned", (unsigned long long)address));
+    const Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
+    if ((address & kWindowMask) == kSharedWindow) {
+        const SharedRef ref = resolve_shared(w, static_cast<u32>(address), kMapBytes, "tensor map");
+        touch_shared(*ref.cta, w, ref.offset, kMapBytes, who, false);
+        return ref.cta->shared.data() + ref.offset;
+    }
+    Allocation& a = resolve_global(w, address, kMapBytes, "tensor map");
+    touch_global(a, w, address, kMapBytes, who, false);
+    return a.data.get() + (address - a.base);
+}
+
+// Operands: generic address, new value (64 bits). Inst::immediate: ordinal << 8 | field.
+Flow replace_field(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        u8* map = map_at(w, w.reg<u64>(o[0])[l], true);
+        replace(map, static_cast<u32>(i.immediate & 0xFF), static_cast<u32>(i.immediate >> 8), w.reg<u64>(o[1])[l]);
+    }
+    return Flow::next;
+}
+
+// fence.proxy.tensormap::generic.acquire [address], 128.
+Flow acquire(Warp& w, const Inst& i, u32 mask) {
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        Message known{w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
+        w.map_fences.insert_or_assign(w.reg<u64>(w.ops(i)[0])[l], std::move(known));
+    }
+    w.clocks.tick();
+    return Flow::next;
+}
+
+// tensormap.cp_fenced_proxy: the whole warp copies one map from shared to global memory. Operands: generic addresses.
+Flow copy_fenced(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const u32 l = static_cast<u32>(std::countr_zero(mask));
+    const u8* from = map_at(w, w.reg<u64>(o[1])[l], false);
+    std::memcpy(map_at(w, w.reg<u64>(o[0])[l], true), from, kMapBytes);
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_tensormap(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::tensormap_replace: return replace_field;
+        case Op::tensormap_fence: return acquire;
+        case Op::tensormap_copy: return copy_fenced;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,43 @@
+// cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory: clipped boxes and scattered rows,
+// completed through bulk groups.
+#include "bulk.hpp"
+#include "handlers.hpp"
+#include "tensormap.hpp"
+
+namespace ptxm {
+namespace {
+
+// Operands: map, source, coordinates.
+Flow store(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    Machine& m = machine_of(w);
+    const u32 dims = i.mods >> kTmaDimShift & 7, pc = static_cast<u32>(w.pc());
+    const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, dims, i.mods & kTmaGather4);
+        if (box.map.swizzle == Swizzle::b128_atom32_flip8)
+            throw Fault("tensor-map", "a store through a map with the 8-byte flip, which only loads take");
+        if (reduction != Reduction::none) element_type(box.map, reduction);
+        const u32 bytes = box.bytes();
+        const SharedRef from = resolve_bulk_shared(w, w.reg<u32>(o[1])[l], bytes, 128, "bulk tensor store");
+        if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk tensor store from another CTA's memory");
+        const BulkLane& bulk = bulk_lane(w, l);
+        const u32 clock = bulk.committed + 1;
+        touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
+        touch_box(w, box, Accessor{bulk.writes, clock, pc, true, reduction != Reduction::none});
+        m.stats.bulk_stores += 1;
+        auto data = std::make_shared<std::vector<u8>>();
+        Cta& cta = *w.cta;
+        start_bulk_store(
+            w, l, 500 + bytes / 64, [&cta, box, data, at = from.offset] { *data = collect_box(box, cta, at); },
+            [&m, box, data, reduction] { store_box(m.global, box, *data, reduction); });
+    }
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_tma_store(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tma_store ? store : nullptr; }
+
+}  // namespace ptxm

@@ -1,0 +1,192 @@
+// mma.sync: D = A B + C over the fragments of one warp (PTX ISA 9.7.14.5).
+//
+// Floating-point sums: one fused multiply-add a product in f32, in the order of k, starting from C; an f16 result is
+// rounded once, at the end. Silicon adds the products of one instruction in a wider, truncated form, so its last bits
+// differ. Integer sums are exact and wrap, or saturate under .satfinite.
+#include <limits>
+
+#include "handlers.hpp"
+#include "matrix.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u32 kMaxK = 256, kN = 8;
+
+struct Shape {
+    MatrixType d, a, b, c;
+    u32 m, k;
+};
+
+Shape shape_of(const Inst& i) {
+    const auto type = [&](u32 shift) { return static_cast<MatrixType>(i.mods >> shift & 0xF); };
+    return {type(kMmaDShift), type(kMmaAShift),           type(kMmaBShift),
+            type(kMmaCShift), i.mods & kMmaM8 ? 8u : 16u, static_cast<u32>(i.immediate)};
+}
+
+// f(row or k, column, raw bits) for every element of a fragment of elements of up to 32 bits.
+template <u32 bits, class F>
+void each_a(Warp& w, const i32* units, const Shape& s, F f) {
+    constexpr u32 per = 32 / bits;
+    const u32 registers = s.m * s.k / per / kLanes;
+    for (u32 r = 0; r < registers; ++r) {
+        const u32* raw = w.reg<u32>(units[r]);
+        for (u32 l = 0; l < kLanes; ++l) {
+            for (u32 e = 0; e < per; ++e) {
+                const fragment::Position p = fragment::a(s.m, per, l, r, e);
+                f(p.row, p.column, raw[l] >> (e * bits));
+            }
+        }
+    }
+}
+
+template <u32 bits, class F>
+void each_b(Warp& w, const i32* units, const Shape& s, F f) {
+    constexpr u32 per = 32 / bits;
+    const u32 registers = s.k * kN / per / kLanes;
+    for (u32 r = 0; r < registers; ++r) {
+        const u32* raw = w.reg<u32>(units[r]);
+        for (u32 l = 0; l < kLanes; ++l) {
+            for (u32 e = 0; e < per; ++e) {
+                const fragment::Position p = fragment::b(per, l, r, e);
+                f(p.row, p.column, raw[l] >> (e * bits));
+            }
+        }
+    }
+}
+
+// f(lane, element, row, column) for every element of an accumulator.
+template <class F>
+void each_d(const Shape& s, F f) {
+    for (u32 l = 0; l < kLanes; ++l) {
+        for (u32 e = 0; e < s.m * kN / kLanes; ++e) {
+            const fragment::Position p = fragment::d(l, e);
+            f(l, e, p.row, p.column);
+        }
+    }
+}
+
+u32 a_registers(const Shape& s) { return s.m * s.k * element::bits(s.a) / 32 / kLanes; }
+u32 b_registers(const Shape& s) { return s.k * kN * element::bits(s.b) / 32 / kLanes; }
+
+Flow mma_float(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "mma");
+    const Shape s = shape_of(i);
+    const i32* o = w.ops(i);
+    const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
+    alignas(32) float a[16][32], b[32][kN], d[16][kN];
+    element::with_float(s.a, [&](auto bits, auto decode) {
+        each_a<bits.value>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = decode(raw); });
+    });
+    element::with_float(s.b, [&](auto bits, auto decode) {
+        each_b<bits.value>(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = decode(raw); });
+    });
+    each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
+        d[row][column] =
+            s.c == MatrixType::f16 ? element::from_half(w.reg<u16>(uc[e / 2])[2 * l + e % 2]) : w.reg<float>(uc[e])[l];
+    });
+    for (u32 row = 0; row < s.m; ++row) {
+        float sum[kN];
+        for (u32 n = 0; n < kN; ++n) sum[n] = d[row][n];
+        for (u32 k = 0; k < s.k; ++k)
+            for (u32 n = 0; n < kN; ++n) sum[n] = __builtin_fmaf(a[row][k], b[k][n], sum[n]);
+        for (u32 n = 0; n < kN; ++n) d[row][n] = sum[n];
+    }
+    each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
+        if (s.d == MatrixType::f16) {
+            if (o[e / 2] >= 0) w.reg<u16>(o[e / 2])[2 * l + e % 2] = element::to_half(d[row][column]);
+        } else if (o[e] >= 0) {
+            w.reg<float>(o[e])[l] = d[row][column];
+        }
+    });
+    return Flow::next;
+}
+
+i32 finish_integer(i64 sum, bool saturate) {
+    if (!saturate) return static_cast<i32>(static_cast<u64>(sum));
+    return static_cast<i32>(std::clamp<i64>(sum, std::numeric_limits<i32>::min(), std::numeric_limits<i32>::max()));
+}
+
+Flow mma_integer(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "mma");
+    const Shape s = shape_of(i);
+    const i32* o = w.ops(i);
+    const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
+    i32 a[16][64], b[64][kN];
+    element::with_integer(s.a, [&](auto bits, auto decode) {
+        each_a<bits.value>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = decode(raw); });
+    });
+    element::with_integer(s.b, [&](auto bits, auto decode) {
+        each_b<bits.value>(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = decode(raw); });
+    });
+    i32 result[4][kLanes];
+    each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
+        i64 sum = w.reg<i32>(uc[e])[l];
+        for (u32 k = 0; k < s.k; ++k) sum += a[row][k] * b[k][column];
+        result[e][l] = finish_integer(sum, i.mods & kMmaSat);
+    });
+    for (u32 e = 0; e < i.n_dst; ++e)
+        if (o[e] >= 0) std::memcpy(w.reg<i32>(o[e]), result[e], sizeof result[e]);
+    return Flow::next;
+}
+
+// b1: the population count of A xor B, or A and B, over k.
+Flow mma_bits(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "mma");
+    const Shape s = shape_of(i);
+    const i32* o = w.ops(i);
+    const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
+    bool a[16][kMaxK], b[kMaxK][kN];
+    each_a<1>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = raw & 1; });
+    each_b<1>(w, ub, s, [&](u32 k, u32 n, u32 raw) { b[k][n] = raw & 1; });
+    const bool both = i.mods & kMmaAnd;
+    i32 result[4][kLanes];
+    each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
+        u32 sum = w.reg<u32>(uc[e])[l];
+        for (u32 k = 0; k < s.k; ++k) sum += both ? a[row][k] && b[k][column] : a[row][k] != b[k][column];
+        result[e][l] = static_cast<i32>(sum);
+    });
+    for (u32 e = 0; e < i.n_dst; ++e)
+        if (o[e] >= 0) std::memcpy(w.reg<i32>(o[e]), result[e], sizeof result[e]);
+    return Flow::next;
+}
+
+// f64: registers of one element; sums in the order of k, each product fused (.rn).
+Flow mma_double(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "mma");
+    const Shape s = shape_of(i);
+    const i32* o = w.ops(i);
+    const u32 na = s.m * s.k / kLanes, nb = s.k * kN / kLanes;
+    const i32 *ua = o + i.n_dst, *ub = ua + na, *uc = ub + nb;
+    double a[16][16], b[16][kN], result[4][kLanes];
+    for (u32 l = 0; l < kLanes; ++l) {
+        for (u32 r = 0; r < na; ++r) {
+            const fragment::Position p = fragment::a(s.m, 1, l, r, 0);
+            a[p.row][p.column] = w.reg<double>(ua[r])[l];
+        }
+        for (u32 r = 0; r < nb; ++r) {
+            const fragment::Position p = fragment::b(1, l, r, 0);
+            b[p.row][p.column] = w.reg<double>(ub[r])[l];
+        }
+    }
+    each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
+        double sum = w.reg<double>(uc[e])[l];
+        for (u32 k = 0; k < s.k; ++k) sum = __builtin_fma(a[row][k], b[k][column], sum);
+        result[e][l] = sum;
+    });
+    for (u32 e = 0; e < i.n_dst; ++e)
+        if (o[e] >= 0) std::memcpy(w.reg<double>(o[e]), result[e], sizeof result[e]);
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_warp_mma(const InstRecord& r) {
+    if (static_cast<Op>(r.op) != Op::mma_sync) return nullptr;
+    const auto a = static_cast<MatrixType>(r.mods >> kMmaAShift & 0xF);
+    if (a == MatrixType::f64) return mma_double;
+    if (a == MatrixType::b1) return mma_bits;
+    return element::is_integer(a) ? mma_integer : mma_float;
+}
+
+}  // namespace ptxm

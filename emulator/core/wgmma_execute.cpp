@@ -1,0 +1,160 @@
+// The product of a wgmma operation, when it completes.
+//
+// Sums are those of mma.sync (warp_mma.cpp): fused products in f32 in the order of k, an f16 result rounded once.
+#include <algorithm>
+#include <limits>
+
+#include "wgmma_operands.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u32 kMaxK = 32, kMaxN = 256;
+
+struct Tiles {
+    float a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN], d[kWgmmaRows * kMaxN];
+};
+struct IntegerTiles {
+    i32 a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN], d[kWgmmaRows * kMaxN];
+};
+
+template <u32 bits, class T, class Decode>
+void gather_b(const WgmmaOperation& op, T* b, Decode decode) {
+    const WgmmaShape& s = op.shape;
+    each_wgmma_element<bits / 8>(*op.warps[0]->cta, decode_wgmma_descriptor(op.b, "B"), s.b_mn_major, 0, s.n,
+                                 [&](u32 n, u32 k, u32 raw) { b[k * kMaxN + n] = decode(raw); });
+}
+
+template <u32 bits, class T, class Decode>
+void gather_a(const WgmmaOperation& op, u32 warp, T* a, Decode decode) {
+    const WgmmaShape& s = op.shape;
+    Warp& w = *op.warps[warp];
+    if (!s.a_registers) {
+        each_wgmma_element<bits / 8>(*w.cta, decode_wgmma_descriptor(op.a, "A"), s.a_mn_major, warp * kWgmmaRows,
+                                     kWgmmaRows,
+                                     [&](u32 m, u32 k, u32 raw) { a[m % kWgmmaRows * kMaxK + k] = decode(raw); });
+        return;
+    }
+    const WgmmaSources from = wgmma_sources(op.units[warp], s);
+    constexpr u32 per = 32 / bits;
+    for (u32 r = 0; r < 4; ++r) {
+        const u32* raw = w.reg<u32>(from.a[r]);
+        for (u32 l = 0; l < kLanes; ++l) {
+            for (u32 e = 0; e < per; ++e) {
+                const fragment::Position p = fragment::a(kWgmmaRows, per, l, r, e);
+                a[p.row * kMaxK + p.column] = decode(raw[l] >> (e * bits));
+            }
+        }
+    }
+}
+
+// f(element, lane, place in a 16 x 256 tile) for a warp's part of D.
+template <class F>
+void each_d(u32 n, F f) {
+    for (u32 e = 0; e < n / 2; ++e) {
+        for (u32 l = 0; l < kLanes; ++l) {
+            const fragment::Position p = fragment::d(l, e);
+            f(e, l, p.row * kMaxN + p.column);
+        }
+    }
+}
+
+// One row's sums of kWide columns, which stay in registers over k.
+template <u32 kWide, class T, class Fused>
+void multiply_block(u32 depth, const T* a, const T* b, T* d, Fused fused) {
+    T sum[kWide];
+    for (u32 j = 0; j < kWide; ++j) sum[j] = d[j];
+    for (u32 k = 0; k < depth; ++k) {
+        const T x = a[k];
+        const T* row = b + k * kMaxN;
+        for (u32 j = 0; j < kWide; ++j) sum[j] = fused(x, row[j], sum[j]);
+    }
+    for (u32 j = 0; j < kWide; ++j) d[j] = sum[j];
+}
+
+// N is a multiple of eight.
+template <class T, class Fused>
+void multiply(const WgmmaShape& s, const T* a, const T* b, T* d, Fused fused) {
+    constexpr u32 kWide = 32, kNarrow = 8;
+    for (u32 row = 0; row < kWgmmaRows; ++row) {
+        const T* x = a + row * kMaxK;
+        T* sums = d + row * kMaxN;
+        u32 n = 0;
+        for (; n + kWide <= s.n; n += kWide) multiply_block<kWide>(s.k, x, b + n, sums + n, fused);
+        for (; n < s.n; n += kNarrow) multiply_block<kNarrow>(s.k, x, b + n, sums + n, fused);
+    }
+}
+
+void load_d(const WgmmaOperation& op, u32 warp, float* out) {
+    Warp& w = *op.warps[warp];
+    const i32* d = op.units[warp];
+    if (op.shape.d == MatrixType::f16)
+        each_d(op.shape.n,
+               [&](u32 e, u32 l, u32 at) { out[at] = element::from_half(w.reg<u16>(d[e / 2])[2 * l + e % 2]); });
+    else
+        each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { out[at] = w.reg<float>(d[e])[l]; });
+}
+
+void store_d(const WgmmaOperation& op, u32 warp, const float* in) {
+    Warp& w = *op.warps[warp];
+    const i32* d = op.units[warp];
+    if (op.shape.d == MatrixType::f16)
+        each_d(op.shape.n,
+               [&](u32 e, u32 l, u32 at) { w.reg<u16>(d[e / 2])[2 * l + e % 2] = element::to_half(in[at]); });
+    else
+        each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { w.reg<float>(d[e])[l] = in[at]; });
+}
+
+void execute_float(const WgmmaOperation& op) {
+    Tiles t;
+    const WgmmaShape& s = op.shape;
+    element::with_float(s.b, [&](auto bits, auto decode) {
+        gather_b<bits.value>(op, t.b, [&, scale = s.b_scale](u32 raw) { return scale * decode(raw); });
+    });
+    for (u32 warp = 0; warp < kWgmmaWarps; ++warp) {
+        element::with_float(s.a, [&](auto bits, auto decode) {
+            gather_a<bits.value>(op, warp, t.a, [&, scale = s.a_scale](u32 raw) { return scale * decode(raw); });
+        });
+        if (op.accumulate)
+            load_d(op, warp, t.d);
+        else
+            std::fill(std::begin(t.d), std::end(t.d), 0.0f);
+        multiply(s, t.a, t.b, t.d, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); });
+        store_d(op, warp, t.d);
+    }
+}
+
+// Sums of 32 products of 8-bit values are exact in 32 bits; only the accumulator can overflow.
+void execute_integer(const WgmmaOperation& op) {
+    IntegerTiles t;
+    const WgmmaShape& s = op.shape;
+    element::with_integer(s.b, [&](auto bits, auto decode) {
+        if constexpr (bits.value == 8) gather_b<8>(op, t.b, decode);
+    });
+    for (u32 warp = 0; warp < kWgmmaWarps; ++warp) {
+        Warp& w = *op.warps[warp];
+        element::with_integer(s.a, [&](auto bits, auto decode) {
+            if constexpr (bits.value == 8) gather_a<8>(op, warp, t.a, decode);
+        });
+        std::fill(std::begin(t.d), std::end(t.d), 0);
+        multiply(s, t.a, t.b, t.d, [](i32 x, i32 y, i32 z) { return x * y + z; });
+        each_d(s.n, [&](u32 e, u32 l, u32 at) {
+            i32& d = w.reg<i32>(op.units[warp][e])[l];
+            const i64 sum = i64{t.d[at]} + (op.accumulate ? d : 0);
+            d = s.saturate ? static_cast<i32>(
+                                 std::clamp<i64>(sum, std::numeric_limits<i32>::min(), std::numeric_limits<i32>::max()))
+                           : static_cast<i32>(static_cast<u64>(sum));
+        });
+    }
+}
+
+}  // namespace
+
+void execute_wgmma(const WgmmaOperation& op) {
+    if (op.shape.d == MatrixType::s32)
+        execute_integer(op);
+    else
+        execute_float(op);
+}
+
+}  // namespace ptxm

@@ -1,0 +1,103 @@
+#include "wgmma_operands.hpp"
+
+#include <bitset>
+
+namespace ptxm {
+namespace {
+
+u32 span_of(Swizzle s) {
+    switch (s) {
+        case Swizzle::b32: return 32;
+        case Swizzle::b64: return 64;
+        case Swizzle::b128: return 128;
+        default: return kWgmmaChunk;
+    }
+}
+
+}  // namespace
+
+u32 WgmmaDescriptor::chunk(bool mn_major, u32 bytes, u32 mn, u32 k) const {
+    const u32 span = span_of(swizzle), per = kWgmmaChunk / bytes;
+    u32 a = start;
+    if (!mn_major) {
+        // ((8, m), (T, 2)) : ((row, SBO), (1, LBO or T)); the leading offset is read without a swizzle only.
+        a += mn / 8 * stride + mn % 8 * span + k / per * (swizzle == Swizzle::none ? leading : kWgmmaChunk);
+    } else if (swizzle == Swizzle::none) {
+        a += mn / per * stride + k % 8 * kWgmmaChunk + k / 8 * leading;
+    } else {
+        const u32 at = mn * bytes;
+        a += at / span * leading + at % span / kWgmmaChunk * kWgmmaChunk + k % 8 * span + k / 8 * stride;
+    }
+    return swizzled(swizzle, a);
+}
+
+// Bits 0-13 start, 16-29 leading, 32-45 stride (all >> 4), 49-51 base offset, 62-63 swizzle.
+WgmmaDescriptor decode_wgmma_descriptor(u64 bits, const char* which) {
+    const auto field = [&](u32 low, u32 width) { return static_cast<u32>(bits >> low & ((1ull << width) - 1)); };
+    const auto fail = [&](const char* why) {
+        throw Fault("matrix-descriptor",
+                    format("wgmma descriptor of %s (0x%016llx): %s", which, (unsigned long long)bits, why));
+    };
+    if (field(14, 2) || field(30, 2) || field(46, 3) || field(52, 10)) fail("reserved bits are set");
+    if (field(49, 3)) fail("a base offset other than 0 is not modelled");
+    WgmmaDescriptor d;
+    d.start = field(0, 14) << 4;
+    d.leading = field(16, 14) << 4;
+    d.stride = field(32, 14) << 4;
+    constexpr Swizzle kSwizzles[] = {Swizzle::none, Swizzle::b128, Swizzle::b64, Swizzle::b32};
+    d.swizzle = kSwizzles[field(62, 2)];
+    return d;
+}
+
+WgmmaShape wgmma_shape(const Inst& i) {
+    const auto type = [&](u32 shift) { return static_cast<MatrixType>(i.mods >> shift & 0xF); };
+    WgmmaShape s;
+    s.d = type(kMmaDShift);
+    s.a = type(kMmaAShift);
+    s.b = type(kMmaBShift);
+    s.n = static_cast<u32>(i.immediate);
+    s.k = kWgmmaKBytes / s.a_bytes();
+    s.a_registers = i.mods & kWgmmaARegisters;
+    s.a_mn_major = i.mods & kWgmmaTransA;
+    s.b_mn_major = i.mods & kWgmmaTransB;
+    s.a_scale = i.mods & kWgmmaNegateA ? -1.0f : 1.0f;
+    s.b_scale = i.mods & kWgmmaNegateB ? -1.0f : 1.0f;
+    s.saturate = i.mods & kMmaSat;
+    return s;
+}
+
+WgmmaSources wgmma_sources(const i32* o, const WgmmaShape& s) {
+    const u32 nd = s.d_registers(), na = s.a_registers ? 4 : 1;
+    return {o, o + nd, o[nd + na], o[nd + na + 1], na};
+}
+
+void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
+                         const Accessor& who, const char* which) {
+    std::bitset<(1u << 19) / kWgmmaChunk> used;  // 4 KiB of stack: a thread_local would be looked up at each use
+    Cta& cta = *w.cta;
+    const u32 per = kWgmmaChunk / element_bytes, k_count = kWgmmaKBytes / element_bytes;
+    const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;
+    u32 low = ~0u, high = 0;
+    for (u32 mn = first; mn < first + rows; mn += mn_step) {
+        for (u32 k = 0; k < k_count; k += k_step) {
+            const u32 at = d.chunk(mn_major, element_bytes, mn, k);
+            if (at < kSharedStart || u64{at} + kWgmmaChunk > cta.shared.size())
+                throw Fault("shared-out-of-bounds",
+                            format("wgmma reads operand %s at shared 0x%x; the CTA has [0x%x, 0x%zx)", which, at,
+                                   kSharedStart, cta.shared.size()));
+            const u32 c = at / kWgmmaChunk;
+            used.set(c);
+            low = std::min(low, c);
+            high = std::max(high, c);
+        }
+    }
+    for (u32 c = low; c <= high; ++c) {
+        if (!used[c]) continue;
+        u32 end = c;
+        while (end <= high && used[end]) ++end;
+        touch_shared(cta, w, c * kWgmmaChunk, (end - c) * kWgmmaChunk, who, true);
+        c = end;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,81 @@
+// The shared-memory operands of wgmma: descriptors and layouts (PTX ISA 9.7.15.5.1.2).
+#pragma once
+
+#include "matrix.hpp"
+#include "tensormap.hpp"
+
+namespace ptxm {
+
+constexpr u32 kWgmmaKBytes = 32;  // of one operation, whatever the type
+constexpr u32 kWgmmaChunk = 16;   // the bytes that stay together in every canonical layout
+
+struct WgmmaDescriptor {
+    u32 start = 0, leading = 0, stride = 0;
+    Swizzle swizzle = Swizzle::none;
+
+    // Shared offset of the 16-byte chunk that holds the element (mn, k), for elements of `bytes`.
+    u32 chunk(bool mn_major, u32 bytes, u32 mn, u32 k) const;
+};
+
+// Throws Fault for reserved bits and for what is not modelled. `which` names the operand.
+WgmmaDescriptor decode_wgmma_descriptor(u64 bits, const char* which);
+
+// What a wgmma instruction multiplies.
+struct WgmmaShape {
+    MatrixType d, a, b;
+    u32 n, k;
+    bool a_registers, a_mn_major, b_mn_major;
+    float a_scale, b_scale;
+    bool saturate;
+    u32 a_bytes() const { return element::bits(a) / 8; }
+    u32 b_bytes() const { return element::bits(b) / 8; }
+    u32 d_registers() const { return d == MatrixType::f16 ? n / 4 : n / 2; }
+};
+
+WgmmaShape wgmma_shape(const Inst& i);
+
+constexpr u32 kWgmmaWarps = 4, kWgmmaRows = 16;  // of a warpgroup; of a warp's part of A and D
+
+// One operation in the queue of a warpgroup.
+struct WgmmaOperation {
+    WgmmaShape shape;
+    const i32* units[kWgmmaWarps];  // operands of the instruction, the same for each warp
+    Warp* warps[kWgmmaWarps];
+    u64 a = 0, b = 0;
+    bool accumulate = false;
+};
+
+// Operands: D registers, then A (registers or descriptor), B descriptor, scale-d.
+struct WgmmaSources {
+    const i32 *d, *a;
+    i32 b, scale;
+    u32 a_count;
+};
+
+WgmmaSources wgmma_sources(const i32* operands, const WgmmaShape& s);
+
+// Multiplies, and writes the accumulator registers of the four warps.
+void execute_wgmma(const WgmmaOperation& op);
+
+// Checks bounds and conflicts of rows [first, first + rows) of an operand, as the warp that reads them.
+void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
+                         const Accessor& who, const char* which);
+
+// Calls f(row, k, raw bits) for every element of rows [first, first + rows).
+template <u32 bytes, class F>
+void each_wgmma_element(const Cta& cta, const WgmmaDescriptor& d, bool mn_major, u32 first, u32 rows, F f) {
+    constexpr u32 per = kWgmmaChunk / bytes, k_count = kWgmmaKBytes / bytes;
+    const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;
+    for (u32 mn = first; mn < first + rows; mn += mn_step) {
+        for (u32 k = 0; k < k_count; k += k_step) {
+            const u8* chunk = cta.shared.data() + d.chunk(mn_major, bytes, mn, k);
+            for (u32 e = 0; e < per; ++e) {
+                u32 raw = 0;
+                std::memcpy(&raw, chunk + e * bytes, bytes);
+                f(mn_major ? mn + e : mn, mn_major ? k : k + e, raw);
+            }
+        }
+    }
+}
+
+}  // namespace ptxm

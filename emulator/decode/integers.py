@@ -1,0 +1,123 @@
+"""The less common integer instructions (PTX ISA 9.7.1, 9.7.2, 9.7.7): masks, carries, dot products, selections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator._core import MODS
+from emulator.decode.builder import Builder
+from emulator.decode.floating import emit
+from emulator.decode.modifiers import Modifiers
+from emulator.ptx import Operand
+
+INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
+
+
+def _operands(b: Builder, count: int) -> tuple[Operand, ...]:
+    if len(b.instruction.operands) != count:
+        b.fail(f"{count} operands are expected, not {len(b.instruction.operands)}")
+    return b.instruction.operands
+
+
+def carrying(b: Builder, m: Modifiers, op: str, carry_in: bool, carry_out: bool) -> None:
+    """add.cc, addc{.cc}, sub.cc, subc{.cc}, mad{.lo,.hi}.cc, madc{.lo,.hi}{.cc}. CC.CF is a predicate of its own."""
+    if op == "carry_mad":
+        op = m.choose({"lo": "carry_mad_lo", "hi": "carry_mad_hi"})
+    type_name = m.type(("u32", "s32", "u64", "s64"))
+    m.done()
+    d, *s = _operands(b, 4 if "mad" in op else 3)
+    flag = b.condition_code()
+    dst = [b.dst(d, type_name)] + [flag] * carry_out
+    src = [b.src(x, type_name) for x in s] + [flag] * carry_in
+    mods = MODS["carry_in"] * carry_in | MODS["carry_out"] * carry_out
+    b.emit(op, type_name, dst=dst, src=src, mods=mods)
+
+
+_CARRY_IN = {"addc": "carry_add", "subc": "carry_sub", "madc": "carry_mad"}
+
+
+def with_carry(b: Builder, m: Modifiers) -> None:
+    carrying(b, m, _CARRY_IN[b.instruction.opcode], carry_in=True, carry_out=m.take("cc"))
+
+
+def sum_of_differences(b: Builder, m: Modifiers) -> None:
+    type_name = m.type(INTEGERS)
+    m.done()
+    emit(b, "sad", type_name, 3)
+
+
+def multiply24(b: Builder, m: Modifiers) -> None:
+    opcode = b.instruction.opcode
+    part = m.choose({"lo": "lo", "hi": "hi"})
+    mods = MODS["sat"] if opcode == "mad24" and m.take("sat") else 0
+    type_name = m.type(("u32", "s32"))
+    m.done()
+    if mods and (part, type_name) != ("hi", "s32"):
+        b.fail(".sat needs mad24.hi and .s32")
+    emit(b, f"{opcode}_{part}", type_name, 2 if opcode == "mul24" else 3, mods)
+
+
+def dot_product(b: Builder, m: Modifiers) -> None:
+    opcode = b.instruction.opcode
+    high = m.choose({"lo": 0, "hi": 1}) if opcode == "dp2a" else 0
+    a, c = m.type(("u32", "s32")), m.type(("u32", "s32"))
+    m.done()
+    d, *s = _operands(b, 4)
+    b.emit(opcode, a, type2=c, dst=[b.dst(d, "b32")], src=[b.src(x, "b32") for x in s], immediate=high)
+
+
+def find_set(b: Builder, m: Modifiers) -> None:
+    m.need("b32")
+    m.done()
+    emit(b, "fns", "b32", 3)
+
+
+def find_top(b: Builder, m: Modifiers) -> None:
+    shift = m.take("shiftamt")
+    type_name = m.type(("u32", "s32", "u64", "s64"))
+    m.done()
+    d, a = _operands(b, 2)
+    b.emit("bfind", type_name, dst=[b.dst(d, "u32")], src=[b.src(a, type_name)], immediate=int(shift))
+
+
+def bit_mask(b: Builder, m: Modifiers) -> None:
+    wrap = m.choose({"clamp": 0, "wrap": 1})
+    m.need("b32")
+    m.done()
+    d, *s = _operands(b, 3)
+    b.emit("bmsk", "b32", dst=[b.dst(d, "b32")], src=[b.src(x, "b32") for x in s], immediate=wrap)
+
+
+def extend(b: Builder, m: Modifiers) -> None:
+    wrap = m.choose({"clamp": 0, "wrap": 1})
+    type_name = m.type(("u32", "s32"))
+    m.done()
+    d, a, n = _operands(b, 3)
+    b.emit("szext", type_name, dst=[b.dst(d, type_name)], src=[b.src(a, type_name), b.src(n, "u32")], immediate=wrap)
+
+
+def select_by_sign(b: Builder, m: Modifiers) -> None:
+    mods = MODS["ftz"] if m.take("ftz") else 0
+    type_name = m.type(("b16", "b32", "b64", *INTEGERS, "f32", "f64"))
+    condition = m.type(("s32", "f32"))
+    m.done()
+    if mods and condition != "f32":
+        b.fail(".ftz needs an .f32 condition")
+    d, x, y, c = _operands(b, 4)
+    src = [b.src(x, type_name), b.src(y, type_name), b.src(c, condition)]
+    b.emit("slct", type_name, type2=condition, dst=[b.dst(d, type_name)], src=src, mods=mods)
+
+
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
+    **dict.fromkeys(_CARRY_IN, with_carry),
+    "sad": sum_of_differences,
+    "mul24": multiply24,
+    "mad24": multiply24,
+    "dp4a": dot_product,
+    "dp2a": dot_product,
+    "fns": find_set,
+    "bfind": find_top,
+    "bmsk": bit_mask,
+    "szext": extend,
+    "slct": select_by_sign,
+}

@@ -1,0 +1,237 @@
+"""mma.sync (PTX ISA 9.7.14.5) and wgmma (9.7.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emulator._core import MATRIX_TYPES, MODS
+from emulator.decode.builder import Builder
+from emulator.decode.modifiers import Modifiers
+from emulator.ptx import Immediate, Negated, Operand, Vector
+
+FP8 = ("e4m3", "e5m2")
+NARROW = (*FP8, "e3m2", "e2m3", "e2m1")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Instructions that multiply one family of types: bits of an element, shapes (M, K), types of C and D."""
+
+    a: tuple[str, ...]
+    bits: int
+    shapes: tuple[tuple[int, int], ...]
+    results: tuple[str, ...]
+    mixed: bool = False  # A and B may be of different types of the family
+
+
+# The dense shapes with N = 8 (PTX ISA 9.7.14.5, table of supported shapes).
+_KINDS = (
+    _Kind(("f16",), 16, ((16, 8), (16, 16)), ("f16", "f32")),
+    _Kind(("bf16",), 16, ((16, 8), (16, 16)), ("f32",)),
+    _Kind(("tf32",), 32, ((16, 4), (16, 8)), ("f32",)),
+    _Kind(("f64",), 64, ((8, 4), (16, 4), (16, 8), (16, 16)), ("f64",)),
+    _Kind(FP8, 8, ((16, 16), (16, 32)), ("f16", "f32"), mixed=True),
+    _Kind(("s8", "u8"), 8, ((8, 16), (16, 16), (16, 32)), ("s32",), mixed=True),
+    _Kind(("s4", "u4"), 4, ((8, 32), (16, 32), (16, 64)), ("s32",), mixed=True),
+    _Kind(("b1",), 1, ((8, 128), (16, 128), (16, 256)), ("s32",)),
+)
+_F8F6F4 = _Kind(NARROW, 8, ((16, 32),), ("f16", "f32"), mixed=True)
+_SHAPES = {f"m{m}n8k{k}": (m, k) for kind in _KINDS for m, k in kind.shapes}
+_TYPES = {name: name for name in MATRIX_TYPES}
+
+
+def _types(m: Modifiers, count: int) -> list[str]:
+    """The type modifiers in order."""
+    return [m.choose(_TYPES) for _ in range(count)]
+
+
+def _type_bits(d: str, a: str, b_type: str, c: str) -> int:
+    return (
+        MATRIX_TYPES[d] << MODS["mma_d_shift"]
+        | MATRIX_TYPES[a] << MODS["mma_a_shift"]
+        | MATRIX_TYPES[b_type] << MODS["mma_b_shift"]
+        | MATRIX_TYPES[c] << MODS["mma_c_shift"]
+    )
+
+
+def _vector(b: Builder, operand: Operand, count: int, what: str) -> tuple[Operand, ...]:
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(items) != count:
+        b.fail(f"{what} has {count} registers, not {len(items)}")
+    return items
+
+
+def _refuse(b: Builder, m: Modifiers) -> None:
+    for name in ("sp", "sp::ordered_metadata"):
+        if m.take(name):
+            b.fail("sparse matrices are not modelled")
+    if m.take("block_scale"):
+        b.fail("block-scaled mma is not modelled")
+
+
+def _kind_of(b: Builder, narrow: bool, a: str, b_type: str) -> _Kind:
+    kinds = (_F8F6F4,) if narrow else _KINDS
+    found = next((x for x in kinds if a in x.a and (b_type == a or (x.mixed and b_type in x.a))), None)
+    if found is None:
+        b.fail(f"mma of .{a} by .{b_type} does not exist")
+    return found
+
+
+def _check_results(b: Builder, kind: _Kind, d: str, c: str) -> None:
+    if d not in kind.results or c not in kind.results:
+        b.fail(f"mma of .{kind.a[0]} into .{d} from .{c} does not exist")
+    if d != c:
+        b.fail("C and D are of the same type in these shapes")
+
+
+def mma(b: Builder, m: Modifiers) -> None:
+    _refuse(b, m)
+    m.need("sync", "aligned")
+    shape = m.choose(_SHAPES)
+    if shape == (8, 4) and "f64" not in b.instruction.modifiers:
+        b.fail("mma.m8n8k4 of .f16 (the form of sm_70) is not modelled")
+    m.need("row", "col")
+    narrow = m.take("kind::f8f6f4")
+    if narrow and not b.module.target.startswith("sm_12"):
+        b.fail(f"mma of kind::f8f6f4 needs target sm_120a, the module is for {b.module.target}")
+    saturate = m.take("satfinite")
+    d, a, b_type, c = _types(m, 4)
+    operation = m.choose({"xor": 0, "and": MODS["mma_and"]}, -1)
+    if operation >= 0:
+        m.need("popc")
+    m.done()
+    kind = _kind_of(b, narrow, a, b_type)
+    if shape not in kind.shapes:
+        b.fail(f"mma of .{a} by .{b_type} has no such shape")
+    _check_results(b, kind, d, c)
+    if (saturate and kind.results != ("s32",)) or (saturate and a == "b1"):
+        b.fail(".satfinite needs integers")
+    if (operation >= 0) != (a == "b1"):
+        b.fail(".xor.popc and .and.popc belong to .b1")
+    mods = _type_bits(d, a, b_type, c) | (MODS["mma_sat"] if saturate else 0) | max(operation, 0)
+    mods |= MODS["mma_m8"] if shape[0] == 8 else 0
+    _emit_mma(b, kind, shape, d, mods)
+
+
+def _emit_mma(b: Builder, kind: _Kind, shape: tuple[int, int], d: str, mods: int) -> None:
+    rows, k = shape
+    if len(b.instruction.operands) != 4:
+        b.fail("4 operands are expected")
+    operands = b.instruction.operands
+    register = max(kind.bits, 32)  # bits of a register of A and B
+    count_a, count_b = rows * k * kind.bits // register // 32, k * 8 * kind.bits // register // 32
+    count_d = rows * 8 // 32 // (2 if d == "f16" else 1)
+    ab, cd = ("f64", "f64") if d == "f64" else ("b32", "b32")
+    dst = [b.dst(x, cd) for x in _vector(b, operands[0], count_d, "D")]
+    src = [b.src(x, ab) for x in _vector(b, operands[1], count_a, "A")]
+    src += [b.src(x, ab) for x in _vector(b, operands[2], count_b, "B")]
+    src += [b.src(x, d if d in ("f32", "f64", "s32") else cd) for x in _vector(b, operands[3], count_d, "C")]
+    b.emit("mma_sync", cd, dst=dst, src=src, mods=mods, immediate=k, aligned=True)
+
+
+# wgmma
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupKind:
+    """One family of wgmma.mma_async: K, types of D, which constant operands there are."""
+
+    a: tuple[str, ...]
+    k: int
+    results: tuple[str, ...]
+    scales: bool = True
+    transposes: bool = False
+
+
+_GROUP_KINDS = (
+    _GroupKind(("f16",), 16, ("f16", "f32"), transposes=True),
+    _GroupKind(("bf16",), 16, ("f32",), transposes=True),
+    _GroupKind(("tf32",), 8, ("f32",)),
+    _GroupKind(FP8, 32, ("f16", "f32")),
+    _GroupKind(("s8", "u8"), 32, ("s32",), scales=False),
+)
+_GROUP_SHAPES = {f"m64n{n}k{k}": (n, k) for n in range(8, 257, 8) for k in (8, 16, 32)}
+
+
+def wgmma(b: Builder, m: Modifiers) -> None:
+    if b.module.target != "sm_90a":
+        b.fail(f"wgmma needs target sm_90a, the module is for {b.module.target}")
+    action = m.choose({name: name for name in ("mma_async", "fence", "commit_group", "wait_group")})
+    if action == "mma_async":
+        _refuse(b, m)
+    m.need("sync", "aligned")
+    if action == "mma_async":
+        _mma_async(b, m)
+        return
+    m.done()
+    operands = b.instruction.operands
+    if len(operands) != (action == "wait_group"):
+        b.fail("wrong number of operands")
+    count = 0
+    if operands:
+        if not isinstance(operands[0], Immediate) or operands[0].bits < 0:
+            b.fail("the number of groups is a constant")
+        count = operands[0].bits
+    op = {"fence": "wgmma_fence", "commit_group": "wgmma_commit", "wait_group": "wgmma_wait"}[action]
+    b.emit(op, immediate=count, aligned=True)
+
+
+def _mma_async(b: Builder, m: Modifiers) -> None:
+    n, k = m.choose(_GROUP_SHAPES)
+    saturate = m.take("satfinite")
+    d, a, b_type = _types(m, 3)
+    m.done()
+    kind = next((x for x in _GROUP_KINDS if a in x.a and b_type in x.a), None)
+    if kind is None or kind.k != k or d not in kind.results:
+        b.fail(f"wgmma of .{a} by .{b_type} into .{d} with K = {k} does not exist or is not modelled")
+    if (d == "s32" and n > 32 and n % 16) or (d == "s32" and n == 40):
+        b.fail(f"wgmma of integers has no N = {n}")
+    if saturate and d != "s32":
+        b.fail(".satfinite needs integers")
+    mods = _type_bits(d, a, b_type, d) | (MODS["mma_sat"] if saturate else 0)
+    _emit_wgmma(b, kind, n, d, mods)
+
+
+def _constant(b: Builder, operand: Operand, allowed: dict[int, int], what: str) -> int:
+    if not isinstance(operand, Immediate) or operand.bits not in allowed:
+        b.fail(f"{what} is one of the constants {', '.join(map(str, allowed))}")
+    return allowed[operand.bits]
+
+
+def _emit_wgmma(b: Builder, kind: _GroupKind, n: int, d: str, mods: int) -> None:
+    operands = list(b.instruction.operands)
+    registers = len(operands) > 1 and isinstance(operands[1], Vector)
+    expected = 4 + 2 * kind.scales + (2 - registers) * kind.transposes
+    if len(operands) != expected:
+        b.fail(f"{expected} operands are expected, not {len(operands)}")
+    results, first, second, scale, *constants = operands
+    if kind.scales:
+        mods |= _constant(b, constants[0], {1: 0, -1: MODS["wgmma_negate_a"]}, "imm-scale-a")
+        mods |= _constant(b, constants[1], {1: 0, -1: MODS["wgmma_negate_b"]}, "imm-scale-b")
+    if kind.transposes:
+        mods |= _constant(b, constants[-1], {0: 0, 1: MODS["wgmma_trans_b"]}, "imm-trans-b")
+        if not registers:
+            mods |= _constant(b, constants[2], {0: 0, 1: MODS["wgmma_trans_a"]}, "imm-trans-a")
+    dst = [b.dst(x, "b32") for x in _vector(b, results, n // (4 if d == "f16" else 2), "D")]
+    if len(set(dst)) != len(dst) or -1 in dst:
+        b.fail("the registers of D are distinct")
+    if registers:
+        mods |= MODS["wgmma_a_registers"]
+        src = [b.src(x, "b32") for x in _vector(b, first, 4, "A")]
+    else:
+        src = [b.src(first, "b64")]
+    src += [b.src(second, "b64"), _scale(b, scale)]
+    b.emit("wgmma", "b32", dst=dst, src=src, mods=mods, immediate=n, aligned=True)
+
+
+def _scale(b: Builder, operand: Operand) -> int:
+    """scale-d as a predicate unit: `!p` becomes a unit of its own."""
+    if isinstance(operand, Negated):
+        unit = b.new_unit(1)
+        b.emit("not", "pred", dst=[unit], src=[b.src(operand.register, "pred")])
+        return unit
+    return b.src(operand, "pred")
+
+
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"mma": mma, "wgmma": wgmma}

@@ -1,0 +1,56 @@
+"""Running a launch under several schedules and merging what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from emulator.device import Schedule
+from emulator.report import Finding, Report
+
+# Sets up a Device of this schedule and seed, launches, and returns the report.
+LaunchFn: TypeAlias = Callable[[Schedule, int], Report]
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """A finding, and the first schedule and seed that show it."""
+
+    finding: Finding
+    schedule: Schedule
+    seed: int
+
+    def __str__(self) -> str:
+        seed = f", seed {self.seed}" if self.schedule == "random" else ""
+        return f"{self.finding}\n  reproduced by schedule {self.schedule}{seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    findings: tuple[Explored, ...]  # one a rule and place, in the order of discovery
+    runs: tuple[tuple[Schedule, int, Report], ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(report.ok for _, _, report in self.runs)
+
+
+def schedules_of(count: int) -> list[tuple[Schedule, int]]:
+    """The realistic, early and late schedules, then random ones with seeds 1, 2, ..."""
+    if count < 1:
+        raise ValueError(f"{count} schedules")
+    fixed: list[tuple[Schedule, int]] = [("realistic", 0), ("early", 0), ("late", 0)]
+    return (fixed + [("random", seed) for seed in range(1, count - 2)])[:count]
+
+
+def explore(launch_fn: LaunchFn, schedules: int = 8) -> Exploration:
+    """Runs `launch_fn` under `schedules` schedules. Findings that differ only in warp, CTA or count are one."""
+    found: dict[tuple[object, ...], Explored] = {}
+    runs: list[tuple[Schedule, int, Report]] = []
+    for schedule, seed in schedules_of(schedules):
+        report = launch_fn(schedule, seed)
+        runs.append((schedule, seed, report))
+        for finding in report.findings:
+            found.setdefault((finding.rule, finding.place, finding.other), Explored(finding, schedule, seed))
+    return Exploration(tuple(found.values()), tuple(runs))

@@ -1,0 +1,45 @@
+"""The list of mutants that change nothing: for each, why the unmutated instruction is not needed or not different."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from emulator.mutation.operators import Mutant
+
+
+@dataclass(frozen=True, slots=True)
+class Redundant:
+    """Matches mutants of `kernel` by what was done, the instruction's text and the CUDA place; all are regexes."""
+
+    kernel: str
+    what: re.Pattern[str]
+    instruction: re.Pattern[str]
+    source: re.Pattern[str]
+    reason: str
+
+    def matches(self, kernel: str, mutant: Mutant) -> bool:
+        return (
+            kernel == self.kernel
+            and self.what.fullmatch(mutant.what) is not None
+            and self.instruction.search(mutant.text) is not None
+            and self.source.search(mutant.source) is not None
+        )
+
+
+def load_redundant(path: Path) -> tuple[Redundant, ...]:
+    """A YAML list of {kernel, what, instruction, source, reason}; `source` may be left out. ValueError otherwise."""
+    entries = yaml.safe_load(path.read_text())
+    if not isinstance(entries, list):
+        raise ValueError(f"{path}: a list is expected")
+    out: list[Redundant] = []
+    for n, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not {"kernel", "what", "instruction", "reason"} <= entry.keys():
+            raise ValueError(f"{path}: entry {n + 1} needs kernel, what, instruction and reason")
+        what, instruction, source = (re.compile(str(entry.get(k, ""))) for k in ("what", "instruction", "source"))
+        reason = " ".join(str(entry["reason"]).split())
+        out.append(Redundant(str(entry["kernel"]), what, instruction, source, reason))
+    return tuple(out)

@@ -1,0 +1,84 @@
+"""Running mutants: each under several schedules, until one notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from emulator.device import LaunchError, Module, Schedule, load_ptx
+from emulator.mutation.operators import Mutant
+from emulator.mutation.redundant import Redundant
+from emulator.ptx import PtxError
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run: the rules of its error findings, and whether the outputs are right."""
+
+    rules: tuple[str, ...]
+    right: bool
+
+    @property
+    def verdict(self) -> str | None:
+        """What noticed, None when nothing did."""
+        if self.rules:
+            return self.rules[0]
+        return None if self.right else "wrong numbers"
+
+
+# Runs the kernel of a module, on fresh devices of this schedule and seed.
+Launch: TypeAlias = Callable[[Module, Schedule, int], Trial]
+Plan: TypeAlias = tuple[tuple[Schedule, int], ...]
+Status: TypeAlias = Literal["killed", "survived", "redundant", "invalid"]
+
+
+class MutationError(Exception):
+    """The kernel itself does not run right: nothing can be said about mutants of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`by`: the rule or "wrong numbers" that killed; the reason of a redundant mutant; the error of an invalid one."""
+
+    mutant: Mutant
+    status: Status
+    by: str
+    schedule: Schedule | None = None
+    seed: int | None = None
+
+
+def schedule_plan(randoms: int) -> Plan:
+    fixed: Plan = (("realistic", 0), ("early", 0), ("late", 0))
+    return (*fixed, *(("random", seed) for seed in range(1, randoms + 1)))
+
+
+def check_original(ptx: str, launch: Launch, plan: Plan) -> None:
+    module = load_ptx(ptx)
+    for schedule, seed in plan:
+        verdict = launch(module, schedule, seed).verdict
+        if verdict is not None:
+            raise MutationError(f"the kernel itself fails under schedule {schedule}, seed {seed}: {verdict}")
+
+
+def run_mutant(mutant: Mutant, launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant]) -> Outcome:
+    """A mutant on the redundant list is run all the same: one that is killed shows the list to be wrong."""
+    try:
+        module = load_ptx(mutant.ptx)
+        for schedule, seed in plan:
+            verdict = launch(module, schedule, seed).verdict
+            if verdict is not None:
+                return Outcome(mutant, "killed", verdict, schedule, seed)
+    except (PtxError, LaunchError) as error:
+        return Outcome(mutant, "invalid", str(error))
+    for entry in redundant:
+        if entry.matches(kernel, mutant):
+            return Outcome(mutant, "redundant", entry.reason)
+    return Outcome(mutant, "survived", "")
+
+
+def run_mutants(
+    mutants: Iterable[Mutant], launch: Launch, plan: Plan, kernel: str, redundant: Sequence[Redundant] = ()
+) -> Iterator[Outcome]:
+    for mutant in mutants:
+        yield run_mutant(mutant, launch, plan, kernel, redundant)

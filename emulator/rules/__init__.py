@@ -1,0 +1,27 @@
+"""Every rule that the machine reports: what it means and what to do. The one source of docs/hazards.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emulator.rules.barriers import BARRIERS
+from emulator.rules.clusters import CLUSTERS
+from emulator.rules.launch import LAUNCH
+from emulator.rules.matrix import MATRIX
+from emulator.rules.memory import MEMORY
+from emulator.rules.rule import Rule, Severity
+from emulator.rules.tensor import TENSOR
+from emulator.rules.warps import WARPS
+
+__all__ = ["GROUPS", "RULES", "Rule", "Severity"]
+
+GROUPS: Mapping[str, Mapping[str, Rule]] = {
+    "Memory": MEMORY,
+    "Barriers": BARRIERS,
+    "Warps": WARPS,
+    "Clusters": CLUSTERS,
+    "Tensor memory and tensor core": TENSOR,
+    "Matrix instructions of warps and warpgroups": MATRIX,
+    "The launch as a whole": LAUNCH,
+}
+RULES: Mapping[str, Rule] = {name: rule for group in GROUPS.values() for name, rule in group.items()}

@@ -1,0 +1,126 @@
+"""Rules of memory and of the copies that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from emulator.rules.rule import Rule, fault
+
+MEMORY: Mapping[str, Rule] = {
+    "race": Rule(
+        "8, Memory Consistency Model",
+        "Two accesses to the same bytes, one of them a write, by two warps (or a warp and an agent) with nothing that "
+        "orders one before the other.",
+        "Put a bar.sync, or an arrive and a wait on an mbarrier, between them; relaxed ones order nothing.",
+    ),
+    "missing-proxy-fence": Rule(
+        "8.6, Proxies; 9.7.13.4, membar and fence",
+        "The async proxy (an MMA, a bulk copy) reads what was written through the generic proxy, with no proxy fence "
+        "for that memory between the write and the synchronisation that orders them.",
+        "fence.proxy.async after the writes, by the threads that wrote, before they arrive.",
+    ),
+    "bulk-copy-in-flight": Rule(
+        "9.7.9.25, Data Movement: Asynchronous copy",
+        "Memory is accessed while a bulk copy may still write it.",
+        "Wait for the mbarrier phase that the copy completes, in the warp that makes the access or one it has "
+        "synchronised with.",
+    ),
+    "overwrite-under-mma": Rule(
+        "9.7.16.6, tcgen05 Memory Consistency Model",
+        "Shared memory is written while an MMA may still read it as an operand.",
+        "tcgen05.commit to an mbarrier after the MMA, and wait for that phase before the memory is used again.",
+    ),
+    "mma-missing-fence-after": Rule(
+        "9.7.16.6.2, tcgen05.fence",
+        "An MMA relies on what its issuer has learned by a wait or a barrier, with no tcgen05.fence::after_thread_sync "
+        "in between: the MMA may be issued ahead of the wait.",
+        "tcgen05.fence::after_thread_sync after the wait.",
+        lenient=False,
+    ),
+    "uninitialised-shared": Rule(
+        "5.1.7, Shared State Space",
+        "Shared memory is read that nothing has written since the CTA started.",
+        "Write it first; when another warp does, synchronise with that warp.",
+    ),
+    "uninitialised-register": Rule(
+        "5.1.1, Register State Space",
+        "An instruction reads a register or a guard predicate that has no value yet in these lanes.",
+        "Give it a value on every path; look for a path that skips the definition.",
+        lenient=False,
+    ),
+    "misaligned": fault(
+        "6.4.1, Addresses as Operands",
+        "An address is no multiple of what the instruction needs: the size of the whole access, 8 bytes for an "
+        "mbarrier, 64 for a tensor map, 128 for a bulk tensor copy's shared memory.",
+        "Align the array, or the offset into it.",
+    ),
+    "shared-out-of-bounds": fault(
+        "5.1.7, Shared State Space",
+        "An access outside the CTA's shared memory, static and dynamic, or in a CTA that the cluster does not have.",
+        "Compare the offset with the launch's dynamic shared memory; the first kilobyte belongs to the system.",
+    ),
+    "global-out-of-bounds": fault(
+        "5.1.4, Global State Space",
+        "An access that no allocation holds. The message names the allocation that lies nearest.",
+        "Check the bound that should have kept this lane away, and the address arithmetic.",
+    ),
+    "param-out-of-bounds": fault(
+        "5.1.6, Parameter State Space", "An access behind the kernel's parameters.", "Compare with the .entry's list."
+    ),
+    "param-store": fault(
+        "5.1.6.1, Kernel Function Parameters", "A store to a kernel parameter, which is read-only.", "Store elsewhere."
+    ),
+    "local-out-of-bounds": fault(
+        "5.1.5, Local State Space", "An access outside the thread's local memory.", "Check the index into the array."
+    ),
+    "address-space": fault(
+        "9.7.9.20, cvta", "cvta.to of an address that is not in that space.", "Convert to the space of the variable."
+    ),
+    "cp-async-size": fault(
+        "9.7.9.25.3.1, cp.async",
+        "cp.async with a src-size greater than its cp-size.",
+        "Clamp the size; 0 fills the destination with zeros.",
+    ),
+    "cp-async-in-flight": Rule(
+        "9.7.9.25.3, Non-bulk copy",
+        "Memory is accessed while a cp.async may still write it, or written while one may still read it.",
+        "cp.async.wait_group or cp.async.wait_all in the warp that copies, then a barrier for the other warps; or let "
+        "cp.async.mbarrier.arrive arrive on an mbarrier that they wait for.",
+    ),
+    "bulk-store-in-flight": Rule(
+        "9.7.9.25, Data Movement: Asynchronous copy",
+        "A bulk store, or bulk reduction, may still read memory that is overwritten, or still write memory that is "
+        "accessed.",
+        "cp.async.bulk.commit_group and wait_group by the thread that issued it, then a barrier; wait_group.read is "
+        "enough before its source is overwritten.",
+    ),
+    "bulk-copy-mbarrier": fault(
+        "9.7.9.25.5.2, cp.async.bulk.tensor",
+        "A bulk copy signals an mbarrier of another CTA than the one it writes to; with .cta_group::2, one outside "
+        "that CTA's pair, or a CTA without a peer.",
+        "Take destination and mbarrier from the same CTA, or the same pair.",
+    ),
+    "bulk-reduction": fault(
+        "9.7.9.25.4.2, cp.reduce.async.bulk",
+        "A bulk reduction of a type, for a tensor that of the map, that the operation does not take.",
+        "Compare with the table of types by operation.",
+    ),
+    "multicast-mask": fault(
+        "9.7.9.25.5.2, cp.async.bulk.tensor",
+        "A multicast to no CTA, or to one that the cluster does not have.",
+        "Set the bits of ranks below the cluster's size, at least one.",
+    ),
+    "tensor-map-stale": Rule(
+        "9.7.13.4, membar and fence",
+        "A copy uses a tensor map that was changed in this launch, with no acquire of the tensormap proxy after the "
+        "change: it may work with the old map.",
+        "tensormap.cp_fenceproxy or fence.proxy.tensormap::generic.release by the writer; "
+        "fence.proxy.tensormap::generic.acquire of the map's 128 bytes by the thread that copies.",
+    ),
+    "tensormap-replace": fault(
+        "9.7.9.28, tensormap.replace",
+        "tensormap.replace of a dimension that a map does not have, or with a value that its field does not take or "
+        "that is not modelled.",
+        "The message names the field.",
+    ),
+}

@@ -1,0 +1,82 @@
+"""YAML text against a pydantic model. Every problem is one line that names the file, the line and the field."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from harness.config.yaml_lines import Document, FieldPath, parse
+from harness.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], text: str, name: str) -> Model:
+    """The text as `model`. `name` is the file as errors name it. Raises ConfigError with one line a problem."""
+    document = parse(text, name)
+    if not isinstance(document.data, dict):
+        raise ConfigError([document.problem((), "the top level must be a mapping")])
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        problems = sorted((document.line(_path(detail)), _problem(detail, document)) for detail in error.errors())
+        raise ConfigError([text for _, text in problems]) from error
+
+
+def _path(detail: ErrorDetails) -> FieldPath:
+    path = tuple(part for part in detail["loc"] if part != "[key]")
+    return path + tuple(detail.get("ctx", {}).get("at", ()))
+
+
+def _problem(detail: ErrorDetails, document: Document) -> str:
+    return document.problem(_path(detail), _words(detail))
+
+
+def _words(detail: ErrorDetails) -> str:
+    """What is wrong, in the words of someone who edits the file."""
+    kind, context, given = detail["type"], detail.get("ctx", {}), _shown(detail["input"])
+    match kind:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "unknown key"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}, not {given}"
+        case "greater_than":
+            return f"must be more than {context['gt']}, not {given}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}, not {given}"
+        case "less_than":
+            return f"must be less than {context['lt']}, not {given}"
+        case "int_type":
+            return f"must be a whole number, not {given}"
+        case "float_type":
+            return f"must be a number, not {given}"
+        case "string_type":
+            return f"must be text, not {given}"
+        case "list_type":
+            return f"must be a list, not {given}"
+        case "dict_type" | "model_type":
+            return f"must be a mapping, not {given}"
+        case "literal_error":
+            return f"must be {context['expected']}, not {given}"
+        case "too_short":
+            return "must not be empty"
+        case "string_pattern_mismatch":
+            return f"{given} is no name: lower-case letters, digits, '-' and '_'"
+        case _:
+            return detail["msg"]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if len(repr(value)) <= 40 else repr(value)[:40] + "..."

@@ -1,0 +1,129 @@
+"""launch.yaml as it is written: the pydantic model of the file. docs/emulator.md shows one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from harness.config.document import wrong
+
+Extent = Annotated[int, Field(ge=1)]
+Dimensions = Annotated[list[Extent], Field(min_length=1, max_length=3)]
+Dtype = Literal[
+    "u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"
+]  # bf16 buffers hold and compare bit patterns as uint16 files, or floats that are rounded
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class BufferSection(Section):
+    """Device memory, and what it holds before the launch: a file, or a way to fill it."""
+
+    dtype: Dtype
+    shape: list[Extent] = Field(min_length=1)
+    file: str | None = None
+    fill: Literal["zeros", "ones", "arange", "normal", "uniform", "poison"] | None = None
+    value: float | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [name for name in ("file", "fill", "value") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise wrong((given[1],), f"contradicts {given[0]}; give one of file, fill, value")
+        return self
+
+
+class TensorMapSection(Section):
+    """The arguments of cuTensorMapEncodeTiled, innermost dimension first; strides in bytes, without the innermost."""
+
+    buffer: str
+    dtype: str
+    global_dim: list[Extent] = Field(min_length=1, max_length=5)
+    global_strides: list[Extent] = Field(default=[], max_length=4)
+    box_dim: list[Extent] = Field(min_length=1, max_length=5)
+    element_strides: list[Extent] | None = None
+    offset: Annotated[int, Field(ge=0)] = 0
+    interleave: str = "none"
+    swizzle: str = "none"
+    l2_promotion: str = "none"
+    oob_fill: str = "none"
+
+
+class ArgumentSection(Section):
+    """One parameter: exactly one key is given. A struct is packed as C lays it out, and padded to `align`."""
+
+    buffer: str | None = None
+    offset: Annotated[int, Field(ge=0)] = 0  # bytes past the buffer's start
+    tensor_map: str | None = None
+    u8: int | None = None
+    u16: int | None = None
+    u32: int | None = None
+    s32: int | None = None
+    u64: int | None = None
+    s64: int | None = None
+    f32: float | None = None
+    f64: float | None = None
+    hex: str | None = None
+    struct: list[ArgumentSection] | None = None
+    align: Annotated[int, Field(ge=1)] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        kinds = [name for name in type(self).model_fields if name not in ("offset", "align")]
+        given = [name for name in kinds if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise wrong((), f"needs exactly one of {', '.join(kinds)}")
+        return self
+
+
+class OutputSection(Section):
+    """Where a buffer goes after the launch, and what it must equal."""
+
+    file: str | None = None
+    expect: str | None = None
+    rtol: Annotated[float, Field(ge=0)] = 0.0
+    atol: Annotated[float, Field(ge=0)] = 0.0
+
+
+class LaunchFile(Section):
+    entry: str | None = None
+    grid: Dimensions = [1]
+    block: Dimensions
+    cluster: Dimensions = [1]
+    shared_bytes: Annotated[int, Field(ge=0)] = 0
+    schedule: Literal["realistic", "early", "late", "random"] = "realistic"
+    profile: Literal["strict", "lenient"] = "strict"
+    seed: Annotated[int, Field(ge=0)] = 0
+    buffers: dict[str, BufferSection] = {}
+    tensor_maps: dict[str, TensorMapSection] = {}
+    args: list[ArgumentSection] = []
+    outputs: dict[str, OutputSection] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name, tensor_map in self.tensor_maps.items():
+            self._known(tensor_map.buffer, self.buffers, ("tensor_maps", name, "buffer"))
+        for name in self.outputs:
+            self._known(name, self.buffers, ("outputs", name))
+        self._check_arguments(self.args, ("args",))
+        return self
+
+    def _check_arguments(self, arguments: list[ArgumentSection], at: tuple[str | int, ...]) -> None:
+        for index, argument in enumerate(arguments):
+            here = (*at, index)
+            if argument.buffer is not None:
+                self._known(argument.buffer, self.buffers, (*here, "buffer"))
+            if argument.tensor_map is not None:
+                self._known(argument.tensor_map, self.tensor_maps, (*here, "tensor_map"))
+            self._check_arguments(argument.struct or [], (*here, "struct"))
+
+    @staticmethod
+    def _known(
+        name: str, table: dict[str, BufferSection] | dict[str, TensorMapSection], at: tuple[str | int, ...]
+    ) -> None:
+        if name not in table:
+            raise wrong(at, f"nothing is named {name!r}; there are {', '.join(table) or 'none'}")

@@ -1,0 +1,41 @@
+"""How the mutation tool runs our head_dim 64 kernel: two whole tiles of keys and more, and a ragged configuration."""
+
+from __future__ import annotations
+
+import functools
+
+from emulator import Module
+from emulator.device import Schedule
+from emulator.mutation import Trial
+from harness.worker.devices.emulator import EmulatorDevice
+from harness.worker.inputs import Inputs, make_inputs
+from harness.worker.launch import run_attention
+from harness.worker.measure import measure
+from harness.worker.protocol import Configuration
+from harness.worker.reference import Reference, reference_for
+
+ENTRY = "fmha_fwd_sm100_hd64"
+CONFIGURATIONS = (Configuration(64, t=128, s_k=512), Configuration(64, t=72, s_k=300))
+MAX_RELATIVE_L2 = 5e-3  # P and the inputs are bf16
+MAX_LSE_ERROR = 1e-4
+
+
+@functools.lru_cache
+def _problem(configuration: Configuration) -> tuple[Inputs, Reference]:
+    inputs = make_inputs(0, configuration)
+    return inputs, reference_for(configuration, inputs)
+
+
+def launch(module: Module, schedule: Schedule, seed: int) -> Trial:
+    rules: list[str] = []
+    right = True
+    for configuration in CONFIGURATIONS:
+        inputs, reference = _problem(configuration)
+        outputs = run_attention(EmulatorDevice(seed, schedule), module, ENTRY, configuration, inputs)
+        rules += [f.rule for f in outputs.report.findings if f.severity == "error"]
+        if rules:
+            break
+        m = measure(outputs, reference)
+        right = right and m.relative_l2 < MAX_RELATIVE_L2 and m.lse_error < MAX_LSE_ERROR
+        right = right and not m.nonfinite_mismatches and not m.unwritten
+    return Trial(tuple(rules), right)

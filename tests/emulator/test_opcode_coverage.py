@@ -1,0 +1,42 @@
+"""Which opcodes of public sm_100a kernels the machine decodes. The list of what is missing may only shrink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import emulator
+from emulator.decode import decode_entry
+from tests.emulator.opcode_samples import module
+
+HERE = Path(__file__).parent
+OPCODES = (HERE / "opcodes.txt").read_text().split()
+MISSING = frozenset((HERE / "opcodes_missing.txt").read_text().split())
+
+
+def _refusal(opcode: str) -> str:
+    """Why the decoder refuses the sample of an opcode; empty when it takes it."""
+    parsed = emulator.load_ptx(module(opcode)).parsed
+    try:
+        decode_entry(parsed, "k", {})
+    except emulator.PtxError as error:
+        return str(error)
+    return ""
+
+
+def test_the_list_of_missing_opcodes_names_listed_opcodes_only() -> None:
+    assert set(OPCODES) >= MISSING
+    assert len(OPCODES) == len(set(OPCODES)) == 338
+
+
+@pytest.mark.parametrize("opcode", OPCODES)
+def test_opcode_decodes_unless_it_is_listed_as_missing(opcode: str) -> None:
+    refusal = _refusal(opcode)
+    assert bool(refusal) == (opcode in MISSING), refusal
+    assert not refusal or opcode.split(".")[0] in refusal
+
+
+def test_the_refusal_names_the_unknown_modifier() -> None:
+    with pytest.raises(emulator.PtxError, match="sparkling"):
+        decode_entry(emulator.load_ptx(module("add.sparkling.s32")).parsed, "k", {})

@@ -1,0 +1,95 @@
+"""The emulator against an H200: every probe whose forms are modelled gives what silicon gave.
+
+tests/probes/gpu/h200.npz holds silicon's results; the kernels are compiled here and run on the emulator.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.probes import sums
+from tests.probes.build import SOURCES, build_ptx
+from tests.probes.catalogue import cases
+from tests.probes.compare import Comparison, compare
+from tests.probes.known import KNOWN, pattern_of
+from tests.probes.run_emulator import run_source
+from tests.probes.store import Result, load
+
+GPU = Path(__file__).resolve().parent.parent / "probes" / "gpu" / "h200.npz"
+needs_nvcc = [pytest.mark.nvcc, pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")]
+
+
+@pytest.fixture(scope="module")
+def silicon() -> dict[str, Result]:
+    return load(GPU)[0]
+
+
+@pytest.fixture(scope="module")
+def comparisons(silicon: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Comparison]]:
+    folder = tmp_path_factory.mktemp("probes")
+    found = {}
+    for source in SOURCES:
+        ours = run_source(source, build_ptx(source, folder))
+        found[source] = [compare(case, silicon[case.name], ours[case.name]) for case in cases(source)]
+    return found
+
+
+@pytest.mark.parametrize("source", [pytest.param(s, marks=needs_nvcc) for s in SOURCES])
+def test_modelled_probes_agree_with_silicon(source: str, comparisons: dict[str, list[Comparison]]) -> None:
+    differ = [
+        f"{c.name}: {c.note}" for c in comparisons[source] if c.verdict == "differ" and pattern_of(c.name) is None
+    ]
+    assert not differ, "\n".join(differ)
+
+
+@pytest.mark.nvcc
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
+def test_known_differences_are_still_there(comparisons: dict[str, list[Comparison]]) -> None:
+    everything = [c for found in comparisons.values() for c in found]
+    used = {pattern_of(c.name) for c in everything if c.verdict != "agree"}
+    assert set(KNOWN) - used == set()
+
+
+def test_every_probe_has_silicons_answer(silicon: dict[str, Result]) -> None:
+    assert {case.name for case in cases()} == set(silicon)
+
+
+def test_one_changed_bit_is_a_difference(silicon: dict[str, Result]) -> None:
+    for name in (
+        "scalar/add_rn_f32",
+        "scalar/shf_l_wrap_b32",
+        "tma/load_128B/0_0",
+        "matrix/wgmma_bf16_kk/128B_0",
+        "mbarrier/tx/parity",
+    ):
+        case = next(c for c in cases() if c.name == name)
+        changed = silicon[name].outputs[0].copy()
+        assert compare(case, silicon[name], Result([changed])).verdict == "agree"
+        changed[-4] ^= 1
+        assert compare(case, silicon[name], Result([changed])).verdict == "differ"
+
+
+def test_an_approximation_worse_than_silicons_and_the_promise_is_a_difference(silicon: dict[str, Result]) -> None:
+    case = next(c for c in cases("scalar") if c.name == "scalar/ex2_approx_f32")
+    worse = silicon[case.name].outputs[0].copy()
+    worse.view(np.uint32)[3000] += 5
+    assert compare(case, silicon[case.name], Result([worse])).verdict == "differ"
+    assert compare(replace(case, bound=64.0), silicon[case.name], Result([worse])).verdict == "agree"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fraction", "group", "kept"),
+    [("bf16", 25, 16, 24), ("f16", 25, 16, 24), ("tf32", 25, 8, 24), ("e4m3", 13, 32, 14)],
+)
+def test_model_of_silicons_sums(dtype: str, fraction: int, group: int, kept: int, silicon: dict[str, Result]) -> None:
+    """wgmma aligns the accumulator and all products of an instruction, truncates, adds, truncates again."""
+    for case in cases("matrix"):
+        if case.name.startswith(f"matrix/sum_wgmma_{dtype}/"):
+            got = sums.fragment_to_tile(silicon[case.name].outputs[0].view(np.uint32))
+            a, b, c = sums.wgmma_operands(case, dtype)
+            np.testing.assert_array_equal(sums.truncated_sum(a, b, c, dtype, fraction, group, kept), got)

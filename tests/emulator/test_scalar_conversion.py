@@ -1,0 +1,254 @@
+"""cvt against exact rational arithmetic (PTX ISA 9.7.9.21)."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor, trunc
+
+import numpy as np
+import pytest
+
+import emulator
+from emulator.decode import decode_entry
+from tests.emulator.lanes import check
+from tests.emulator.number_formats import FORMATS, Real, decode, encode, flush, samples
+from tests.emulator.opcode_samples import HEADER
+
+WIDTH = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "tf32": 32}
+PRECISION = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
+PAIRS = [(to, of) for to in PRECISION for of in PRECISION if to != of]
+
+
+def _inputs(name: str, count: int = 400, seed: int = 1):
+    return samples(name, count, seed)
+
+
+@pytest.mark.parametrize(("to", "of"), PAIRS)
+@pytest.mark.parametrize("mode", ["", "rn", "rz", "rm", "rp"])
+def test_float_to_float(to: str, of: str, mode: str) -> None:
+    exact = PRECISION[to] > PRECISION[of] and (to, of) != ("f16", "bf16")
+    if not mode and not exact:
+        pytest.skip("needs a rounding")
+    suffix = f".{mode}" if mode else ""
+
+    def expected(bits: int) -> int | None:
+        x = decode(of, bits)
+        if x.kind == "nan" and (to, of) in (("f64", "f32"), ("f32", "bf16")):
+            return None  # payloads are not specified
+        return encode(to, x, mode or "rn")
+
+    check(f"cvt{suffix}.{to}.{of} %d0, %a;", [_inputs(of)], WIDTH[to], expected)
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz"])
+@pytest.mark.parametrize("to", ["f16", "bf16"])
+@pytest.mark.parametrize("flags", ["", ".relu", ".satfinite", ".relu.satfinite"])
+def test_packing_two_f32(to: str, mode: str, flags: str) -> None:
+    def one(bits: int) -> int:
+        x = decode("f32", bits)
+        if "relu" in flags and x.kind != "nan" and x.negative:
+            x = Real(False)
+        return encode(to, x, mode, "satfinite" in flags)
+
+    inputs = [_inputs("f32", 600, 2), _inputs("f32", 600, 3)]
+    check(f"cvt.{mode}{flags}.{to}x2.f32 %d0, %a, %b;", inputs, 32, lambda a, b: one(a) << 16 | one(b))
+    check(f"cvt.{mode}{flags}.{to}.f32 %d0, %a;", inputs[:1], 16, one)
+
+
+@pytest.mark.parametrize("mode", ["rna", "rn", "rz"])
+def test_tf32_keeps_the_upper_bits(mode: str) -> None:
+    check(f"cvt.{mode}.tf32.f32 %d0, %a;", [_inputs("f32")], 32, lambda a: encode("tf32", decode("f32", a), mode) << 13)
+
+
+NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m1x2": "e2m1", "e2m3x2": "e2m3", "e3m2x2": "e3m2"}
+
+
+@pytest.mark.parametrize("to", NARROW)
+@pytest.mark.parametrize("relu", ["", ".relu"])
+def test_f32_to_narrow_pairs(to: str, relu: str) -> None:
+    name = NARROW[to]
+    shift = 4 if name == "e2m1" else 8
+
+    def one(bits: int) -> int:
+        x = decode("f32", bits)
+        if relu and x.kind != "nan" and x.negative:
+            x = Real(False)
+        return encode(name, x, "rn", True)
+
+    rng = np.random.default_rng(4)
+    near = (rng.standard_normal(600) * 4).astype(np.float32).view(np.uint32)
+    inputs = [np.where(rng.random(600) < 0.5, near, _inputs("f32", 600, seed)) for seed in (5, 6)]
+    check(f"cvt.rn.satfinite{relu}.{to}.f32 %d0, %a, %b;", inputs, 16, lambda a, b: one(a) << shift | one(b))
+
+
+@pytest.mark.parametrize("of", NARROW)
+def test_every_narrow_value_widens_to_f16(of: str) -> None:
+    name = NARROW[of]
+    bits, shift = FORMATS[name].bits, 4 if name == "e2m1" else 8
+    every = np.arange(1 << bits, dtype=np.uint16)
+    inputs = [every | every[::-1] << shift]
+    mask = (1 << bits) - 1
+
+    def expected(a: int) -> int:
+        low, high = (encode("f16", decode(name, a >> s & mask)) for s in (0, shift))
+        return high << 16 | low
+
+    check(f"cvt.rn.f16x2.{of} %d0, %a;", inputs, 32, expected)
+
+
+@pytest.mark.parametrize("to", ["e4m3x2", "e5m2x2"])
+def test_f16x2_to_f8(to: str) -> None:
+    pairs = _inputs("f16", 500, 7).astype(np.uint32) << 16 | _inputs("f16", 500, 8)
+
+    def expected(a: int) -> int:
+        low, high = (encode(NARROW[to], decode("f16", a >> s & 0xFFFF), "rn", True) for s in (0, 16))
+        return high << 8 | low
+
+    check(f"cvt.rn.satfinite.{to}.f16x2 %d0, %a;", [pairs], 16, expected)
+
+
+@pytest.mark.parametrize("mode", ["rz", "rp"])
+@pytest.mark.parametrize("satfinite", ["", ".satfinite"])
+def test_f32_to_ue8m0(mode: str, satfinite: str) -> None:
+    def one(bits: int) -> int:
+        x = decode("f32", bits)
+        if x.kind == "nan":
+            return 0xFF
+        best = 0 if x.kind == "number" else 255
+        while x.kind == "number" and best < 255 and Fraction(2) ** (best - 127) < x.magnitude:
+            best += 1
+        if mode == "rz" and x.kind == "number" and best > 0 and Fraction(2) ** (best - 127) != x.magnitude:
+            best -= 1
+        return 254 if best == 255 and satfinite else best
+
+    inputs = [_inputs("f32", 300, 9), _inputs("f32", 300, 10)]
+    check(f"cvt.{mode}{satfinite}.ue8m0x2.f32 %d0, %a, %b;", inputs, 16, lambda a, b: one(a) << 8 | one(b))
+
+
+def test_ue8m0_to_bf16() -> None:
+    every = np.arange(256, dtype=np.uint16)
+
+    def one(e: int) -> int:
+        return 0x7FFF if e == 255 else encode("bf16", Real(False, "number", Fraction(2) ** (e - 127)))
+
+    pairs = [every | every[::-1] << 8]
+    check("cvt.rn.bf16x2.ue8m0x2 %d0, %a;", pairs, 32, lambda a: one(a >> 8) << 16 | one(a & 255))
+
+
+INTEGERS = {f"{s}{b}": (b, s == "s") for s in "us" for b in (8, 16, 32, 64)}
+_INTEGRAL = {"rni": round, "rzi": trunc, "rmi": floor, "rpi": ceil}
+
+
+def _signed(bits: int, width: int, is_signed: bool) -> int:
+    bits &= (1 << width) - 1
+    return bits - (1 << width) if is_signed and bits >> (width - 1) else bits
+
+
+def _limits(name: str) -> tuple[int, int]:
+    width, signed = INTEGERS[name]
+    return (-(1 << width - 1), (1 << width - 1) - 1) if signed else (0, (1 << width) - 1)
+
+
+def _to_register(value: int, register: int) -> int:
+    return value & ((1 << register) - 1)
+
+
+@pytest.mark.parametrize("of", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("to", ["s8", "u8", "u16", "s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("mode", ["rni", "rzi", "rmi", "rpi"])
+def test_float_to_integer(of: str, to: str, mode: str) -> None:
+    width, signed = INTEGERS[to]
+    low, high = _limits(to)
+    register = max(16, width)
+
+    def expected(bits: int) -> int:
+        x = decode(of, bits)
+        if x.kind == "nan":
+            value = 1 << (width - 1) if of == "f64" or width == 64 else 0
+            return _to_register(_signed(value, width, signed), register)
+        if x.kind == "inf":
+            return _to_register(low if x.negative else high, register)
+        return _to_register(min(max(_INTEGRAL[mode](x.value), low), high), register)
+
+    rng = np.random.default_rng(3)
+    near = np.array([encode(of, Real(bool(v < 0), "number", abs(Fraction(float(v))))) for v in rng.normal(0, 200, 200)])
+    inputs = np.concatenate([_inputs(of, 300), near.astype(_inputs(of).dtype)])
+    check(f"cvt.{mode}.{to}.{of} %d0, %a;", [inputs], register, expected)
+
+
+@pytest.mark.parametrize("to", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("of", ["s8", "u8", "s16", "u32", "s32", "s64", "u64"])
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+def test_integer_to_float(to: str, of: str, mode: str) -> None:
+    width, signed = INTEGERS[of]
+    rng = np.random.default_rng(5)
+    storage = {16: np.uint16, 32: np.uint32, 64: np.uint64}[max(16, width)]
+    inputs = rng.integers(0, 1 << max(16, width), 200, dtype=np.uint64) >> rng.integers(0, width, 200, dtype=np.uint64)
+    inputs[:6] = [0, 1, (1 << width - 1) - 1, 1 << width - 1, (1 << width) - 1, 3]
+
+    def expected(bits: int) -> int:
+        value = _signed(bits, width, signed)
+        return encode(to, Real(value < 0, "number", abs(Fraction(value))), mode)
+
+    check(f"cvt.{mode}.{to}.{of} %d0, %a;", [inputs.astype(storage)], WIDTH[to], expected)
+
+
+@pytest.mark.parametrize("to", INTEGERS)
+@pytest.mark.parametrize("of", INTEGERS)
+@pytest.mark.parametrize("sat", ["", ".sat"])
+def test_integer_to_integer(to: str, of: str, sat: str) -> None:
+    source = max(16, INTEGERS[of][0])
+    rng = np.random.default_rng(6)
+    inputs = rng.integers(0, 1 << source, 150, dtype=np.uint64)
+    edges = [0, 1, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, (1 << source) - 1, 1 << source - 1]
+    inputs[: len(edges)] = edges
+    low, high = _limits(to)
+
+    def expected(bits: int) -> int:
+        value = _signed(bits, *INTEGERS[of])
+        value = min(max(value, low), high) if sat else _signed(value, *INTEGERS[to])
+        return _to_register(value, max(16, INTEGERS[to][0]))
+
+    storage = {16: np.uint16, 32: np.uint32, 64: np.uint64}[source]
+    check(f"cvt{sat}.{to}.{of} %d0, %a;", [inputs.astype(storage)], max(16, INTEGERS[to][0]), expected)
+
+
+@pytest.mark.parametrize(("mode", "round_"), _INTEGRAL.items())
+@pytest.mark.parametrize("name", ["f16", "f32", "f64"])
+def test_rounding_to_an_integral_value(mode: str, round_, name: str) -> None:
+    def expected(bits: int) -> int | None:
+        x = decode(name, bits)
+        if x.kind != "number":
+            return None if x.kind == "nan" else bits
+        value = Fraction(round_(x.value))
+        return encode(name, Real(x.negative, "number", abs(value)))
+
+    check(f"cvt.{mode}.{name}.{name} %d0, %a;", [_inputs(name)], WIDTH[name], expected)
+
+
+def test_ftz_and_sat_of_f32() -> None:
+    def expected(bits: int) -> int:
+        x = decode("f32", flush("f32", bits))
+        if x.kind == "nan" or x.negative:
+            return 0
+        return min(encode("f32", x), 0x3F800000)
+
+    check("cvt.ftz.sat.f32.f32 %d0, %a;", [_inputs("f32")], 32, expected)
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "cvt.f16.f32 %h1, %r1",  # no rounding
+        "cvt.rn.e4m3x2.f32 %h1, %r1, %r2",  # no .satfinite
+        "cvt.rs.f16x2.f32 %r1, %r2, %r3, %r4",
+        "cvt.s32.f32 %r1, %r2",
+        "cvt.rn.relu.f32.f16 %r1, %h1",
+        "cvt.rz.satfinite.e5m2x2.f32 %h1, %r1, %r2",
+        "cvt.rni.f32.f64 %r1, %d1",
+    ],
+)
+def test_a_form_that_the_isa_does_not_have_is_refused(instruction: str) -> None:
+    module = emulator.load_ptx(HEADER.replace("%s", instruction + ";"))
+    with pytest.raises(emulator.PtxError, match="cvt"):
+        decode_entry(module.parsed, "k", {})

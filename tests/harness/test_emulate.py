@@ -1,0 +1,111 @@
+"""`fmha emulate`: a launch file run against PTX, its outputs compared, its mistakes named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli import run
+
+PTX = """.version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry scale(.param .align 8 .b8 p[24])
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<8>;
+    .reg .f32 %f<4>;
+    .reg .b64 %d<8>;
+    ld.param.u64 %d1, [p];
+    ld.param.u64 %d2, [p+8];
+    ld.param.f32 %f1, [p+16];
+    ld.param.u32 %r1, [p+20];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p1, %r5, %r1;
+    @%p1 bra done;
+    mul.wide.u32 %d3, %r5, 4;
+    add.s64 %d4, %d1, %d3;
+    add.s64 %d5, %d2, %d3;
+    ld.global.f32 %f2, [%d4];
+    mul.f32 %f3, %f2, %f1;
+    st.global.f32 [%d5], %f3;
+done:
+    ret;
+}
+"""
+LAUNCH = """grid: [2]
+block: [64]
+buffers:
+  x: {dtype: f32, shape: [128], fill: arange}
+  y: {dtype: f32, shape: [128], fill: poison}
+args:
+  - struct: [{buffer: x}, {buffer: y}, {f32: 2.0}, {u32: 128}]
+outputs:
+  y: {file: y.npy, expect: wanted.npy}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "kernel.ptx").write_text(PTX)
+    np.save(tmp_path / "wanted.npy", 2 * np.arange(128, dtype=np.float32))
+    return tmp_path
+
+
+def emulate(folder: Path, launch: str, *options: str) -> int:
+    (folder / "launch.yaml").write_text(launch)
+    return run(["emulate", str(folder / "kernel.ptx"), "--launch", str(folder / "launch.yaml"), *options])
+
+
+def test_a_right_kernel_passes_and_writes_its_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH) == 0
+    assert "PASS: 0 findings, 0 of 1 compared outputs differ" in capsys.readouterr().out
+    assert np.array_equal(np.load(folder / "y.npy"), np.load(folder / "wanted.npy"))
+
+
+def test_unwritten_elements_fail(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH.replace("u32: 128", "u32: 100")) == 1
+    assert "28 of 128 elements differ" in capsys.readouterr().out
+
+
+def test_a_fault_fails_and_names_the_buffer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH.replace("grid: [2]", "grid: [3]").replace("u32: 128", "u32: 192"), "--json") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [f["rule"] for f in report["findings"]] == ["global-out-of-bounds"]
+    assert "'x' of 512 bytes" in report["findings"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("block: [64]", "block: []", "launch.yaml:2: block: must not be empty"),
+        ("block: [64]\n", "", "launch.yaml:1: block: is required"),
+        ("{buffer: y}", "{buffer: z}", "launch.yaml:7: args[0].struct[1].buffer: nothing is named 'z'; there are x, y"),
+        ("{f32: 2.0}", "{f32: 2.0, u32: 1}", "needs exactly one of"),
+        ("fill: arange", "fill: arange, value: 1.0", "contradicts fill"),
+        ("  y: {file", "  q: {file", "outputs.q: nothing is named 'q'"),
+        ("expect: wanted.npy", "expect: missing.npy", "missing.npy: cannot be read"),
+        ("block: [64]", "block: [2048]", "block.x is 2048"),
+        ("{u32: 128}", "{u32: -1}", "-1 is no u32"),
+    ],
+)
+def test_a_mistake_in_the_launch_file_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, complaint: str
+) -> None:
+    assert old in LAUNCH
+    assert emulate(folder, LAUNCH.replace(old, new)) == 2
+    captured = capsys.readouterr()
+    assert complaint in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_broken_ptx_names_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "kernel.ptx").write_text(PTX.replace("mul.f32", "mul.f33"))
+    assert emulate(folder, LAUNCH) == 2
+    assert "line 24" in capsys.readouterr().err

@@ -1,0 +1,10 @@
+"""Small kernels that run both on the emulator and on a GPU, so that silicon can judge the emulator.
+
+catalogue.py      the probes: kernel, inputs, launch, how results are compared
+*.cu, scalar.py   the kernels; scalar.py writes CUDA from a table of one instruction a row
+build.py          nvcc: .cu -> PTX, which the emulator runs, -> cubin of that same PTX, which the GPU runs
+run_gpu.py        CUDA driver through ctypes -> results.npz
+run_emulator.py   emulator.Device -> the same arrays
+compare.py        table and results/probes-h200.json
+gpu/              results of one H200, checked in: tests/emulator/test_probes.py holds the emulator to them
+"""

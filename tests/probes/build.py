@@ -1,0 +1,45 @@
+"""nvcc: each .cu to PTX, and ptxas: that PTX to a cubin. What the GPU runs is made from what the emulator runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.probes import scalar
+
+HERE = Path(__file__).resolve().parent
+SOURCES = ("scalar", "tma", "mbarrier", "matrix", "address")
+
+
+def _nvcc(*arguments: str | Path) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        raise FileNotFoundError("no nvcc on PATH")
+    done = subprocess.run([nvcc, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"nvcc {' '.join(map(str, arguments))}:\n{done.stderr}{done.stdout}")
+
+
+def build_ptx(source: str, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    cuda = HERE / f"{source}.cu"
+    if source == "scalar":
+        cuda = folder / "scalar.cu"
+        cuda.write_text(scalar.source())
+    ptx = folder / f"{source}.ptx"
+    _nvcc("-arch=compute_90a", "-std=c++17", "-ptx", "-o", ptx, cuda)
+    return ptx
+
+
+def build_cubin(ptx: Path) -> Path:
+    cubin = ptx.with_suffix(".cubin")
+    _nvcc("-gencode", "arch=compute_90a,code=sm_90a", "-cubin", "-o", cubin, ptx)
+    return cubin
+
+
+if __name__ == "__main__":
+    for name in SOURCES:
+        if name == "scalar" or (HERE / f"{name}.cu").exists():
+            print(build_cubin(build_ptx(name, Path(sys.argv[1]))))

@@ -1,0 +1,218 @@
+"""Holds one run against another: python -m tests.probes.compare GPU.npz EMULATOR.npz [GPU_DENSE.npz] [--json OUT]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tests.probes.case import Arg, Array, Case, In
+from tests.probes.catalogue import cases
+from tests.probes.known import KNOWN, pattern_of
+from tests.probes.scalar import ROW_OF
+from tests.probes.store import Result, load
+
+Verdict = Literal["agree", "differ", "not-modelled"]
+_NAN_MASKS = {  # bits of a lane, everything but the sign, and infinity
+    "f16": (np.uint16, 0x7FFF, 0x7C00), "bf16": (np.uint16, 0x7FFF, 0x7F80), "f32": (np.uint32, 0x7FFFFFFF, 0x7F800000),
+    "f64": (np.uint64, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    name: str
+    verdict: Verdict
+    elements: int = 0
+    identical: int = 0  # bit for bit
+    nan_payloads: int = 0  # both NaN, other bits: PTX leaves them open
+    max_ulp: float = 0.0  # of an f32 result: emulator against GPU
+    max_ulp_gpu: float = 0.0  # of an approximation, against float64
+    max_ulp_emulator: float = 0.0
+    note: str = ""
+
+
+def _typed(case: Case, data: Array) -> Array:
+    """The output as elements: NaN formats and instructions say how wide they are, bytes otherwise."""
+    if case.nan:
+        return data.view(_NAN_MASKS[case.nan.removesuffix("x2")][0])
+    if case.source == "scalar":
+        return data.view({"h": np.uint16, "r": np.uint32, "l": np.uint64}[ROW_OF[case.entry].result])
+    return data if case.source == "tma" or "stmatrix" in case.name else data.view(np.uint32)
+
+
+def _is_nan(case: Case, x: Array) -> Array:
+    if not case.nan:
+        return np.zeros(x.shape, bool)
+    dtype, magnitude, infinity = _NAN_MASKS[case.nan.removesuffix("x2")]
+    nan: Array = (x & dtype(magnitude)) > dtype(infinity)
+    return nan
+
+
+def _ordered(bits: Array) -> Array:
+    """f32 bits as integers in the order of their values: neighbours differ by one."""
+    i = bits.view(np.int32).astype(np.int64)
+    return np.where(i < 0, -(i & 0x7FFFFFFF), i)
+
+
+def _steps(case: Case, a: Array, b: Array) -> Array:
+    """How many values of the format lie between two results."""
+    dtype, magnitude, _ = _NAN_MASKS[(case.nan or "f32").removesuffix("x2")]
+    signed = [np.where(x > magnitude, -(x & dtype(magnitude)).astype(np.int64), x.astype(np.int64)) for x in (a, b)]
+    distance: Array = np.abs(signed[0] - signed[1])
+    return distance
+
+
+def ulp_errors(case: Case, inputs: Array, results: Array) -> Array:
+    """Errors against float64 in ulp of the exact result; 0 where both are the same infinity, NaN, zero or denormal.
+
+    A result of another kind than the reference counts as infinitely wrong.
+    """
+    assert case.reference is not None
+    with np.errstate(all="ignore"):
+        x = inputs.view(np.float32).astype(np.float64)
+        exact, got = case.reference(x), results.view(np.float32).astype(np.float64)
+        size = np.abs(exact)
+        ulp = np.exp2(
+            np.maximum(
+                np.floor(np.log2(np.where(size > 0, np.maximum(size, case.floor), max(case.floor, 1.0)))), -126.0
+            )
+            - 23.0
+        )
+        error = np.abs(got - exact) / ulp
+        limit = 2.0**128 * (1 - 2.0**-25)
+        error = np.where(np.isnan(exact), np.where(np.isnan(got), 0.0, np.inf), error)
+        error = np.where(size >= limit, np.where(np.isinf(got) & (np.sign(got) == np.sign(exact)), 0.0, np.inf), error)
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def _approx(case: Case, inputs: Array, gpu: Array, ours: Array, same: int, payloads: int) -> Comparison:
+    errors_gpu, errors_ours = ulp_errors(case, inputs, gpu), ulp_errors(case, inputs, ours)
+    finite_gpu = errors_gpu[np.isfinite(errors_gpu)]
+    finite_ours = errors_ours[np.isfinite(errors_ours)]
+    # Silicon is the judge of kinds: where it gives the reference's infinity, NaN or zero, so must we.
+    wrong_kind = np.isfinite(errors_gpu) & ~np.isfinite(errors_ours)
+    # As accurate as silicon or as the instruction promises, whichever is laxer, element for element or overall.
+    close = errors_ours <= np.maximum(max(case.bound, float(finite_gpu.max())), errors_gpu)
+    bad = np.flatnonzero(wrong_kind | ~(close | ~np.isfinite(errors_gpu)))
+    note = "" if not bad.size else _first(inputs, gpu, ours, bad, True)
+    with np.errstate(all="ignore"):
+        apart = np.abs(_ordered(gpu) - _ordered(ours))
+        usable = np.isfinite(gpu.view(np.float32)) & np.isfinite(ours.view(np.float32))
+    return Comparison(
+        case.name, "differ" if bad.size else "agree", gpu.size, same, payloads, float(apart[usable].max()),
+        float(finite_gpu.max()), float(finite_ours.max()), note,
+    )  # fmt: skip
+
+
+def _first(inputs: Array | None, gpu: Array, ours: Array, bad: Array, with_input: bool) -> str:
+    i = int(bad[0])
+    given = f"input {int(inputs[i]):#x}: " if with_input and inputs is not None else f"element {i}: "
+    return f"{bad.size} differ; {given}GPU {int(gpu[i]):#x}, emulator {int(ours[i]):#x}"
+
+
+def _operands_of(case: Case, arguments: tuple[Arg, ...], element: int, elements: int) -> list[str]:
+    """Operands of the thread that gave an element: halves and words of one result share a thread."""
+    inputs = [x.data for x in arguments if isinstance(x, In)]
+    return [hex(int(x[element * x.size // elements])) for x in inputs]
+
+
+def compare(case: Case, gpu: Result, ours: Result, dense: bool = False) -> Comparison:
+    name = case.name + ("/dense" if dense else "")
+    if not ours.modelled:
+        return Comparison(name, "not-modelled", note=ours.error.split("\n")[0][:160])
+    if gpu.error or ours.error:
+        verdict: Verdict = "agree" if gpu.error and ours.error else "differ"
+        return Comparison(
+            name, verdict, note=f"GPU: {gpu.error or 'ran'}; emulator: {(ours.error or 'ran').splitlines()[0]}"
+        )
+    a = np.concatenate([_typed(case, x) for x in gpu.outputs])
+    b = np.concatenate([_typed(case, x) for x in ours.outputs])
+    payload = (a != b) & _is_nan(case, a) & _is_nan(case, b)
+    wrong = np.flatnonzero((a != b) & ~payload)
+    same = int((a == b).sum())
+    arguments = case.dense if dense else case.args
+    if case.kind == "approx" and case.reference is None:
+        with np.errstate(all="ignore"):
+            far = _steps(case, a, b) > case.bound
+        wrong = np.flatnonzero(far & ~payload)
+    if case.kind == "approx" and case.reference is not None:
+        first = arguments[0]
+        assert isinstance(first, In)
+        return _approx(case, first.data, a, b, same, int(payload.sum()))
+    ulp = float(np.abs(_ordered(a) - _ordered(b)).max()) if case.kind == "accumulate" else 0.0
+    note = _first(None, a, b, wrong, False) if wrong.size else ""
+    if wrong.size and case.source == "scalar":
+        note += f" of {', '.join(_operands_of(case, arguments, int(wrong[0]), a.size))}"
+    return Comparison(name, "differ" if wrong.size else "agree", a.size, same, int(payload.sum()), ulp, note=note)
+
+
+def compare_all(gpu: dict[str, Result], ours: dict[str, Result], dense: dict[str, Result]) -> list[Comparison]:
+    found = []
+    for case in cases():
+        if case.name in gpu and case.name in ours:
+            found.append(compare(case, gpu[case.name], ours[case.name]))
+        key = f"{case.name}/dense"
+        if key in dense and key in ours:
+            found.append(compare(case, dense[key], ours[key], dense=True))
+    return found
+
+
+def summary(found: list[Comparison]) -> dict[str, dict[str, int]]:
+    table: dict[str, dict[str, int]] = {}
+    for c in found:
+        group = "/".join(c.name.split("/")[:1])
+        row = table.setdefault(
+            group, {"probes": 0, "agree": 0, "differ": 0, "not-modelled": 0, "elements": 0, "identical": 0}
+        )
+        row["probes"] += 1
+        row[c.verdict] += 1
+        row["elements"] += c.elements
+        row["identical"] += c.identical
+    return table
+
+
+def _record(found: list[Comparison], provenance: dict[str, Any]) -> str:
+    head = json.dumps({"provenance": provenance, "summary": summary(found)}, indent=1)
+    rows = []
+    for c in found:
+        values = {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(c).items()}
+        pattern = pattern_of(c.name)
+        if pattern and c.verdict == "differ":
+            values["reason"] = KNOWN[pattern]
+        rows.append("  " + json.dumps({k: v for k, v in values.items() if v or k in ("name", "verdict")}))
+    return head.removesuffix("\n}") + ',\n "probes": [\n' + ",\n".join(rows) + "\n ]\n}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gpu", type=Path)
+    parser.add_argument("emulator", type=Path)
+    parser.add_argument("dense", type=Path, nargs="?")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--provenance", default="{}", help="JSON object to record beside the GPU's name and driver")
+    asked = parser.parse_args()
+    gpu, provenance = load(asked.gpu)
+    ours, _ = load(asked.emulator)
+    dense = load(asked.dense)[0] if asked.dense else {}
+    found = compare_all(gpu, ours, dense)
+    for c in found:
+        if c.verdict != "agree":
+            print(f"{c.verdict:13}{c.name:44}{c.identical}/{c.elements} {c.note}")
+        elif c.max_ulp_gpu:
+            print(
+                f"{c.name:40}{c.identical}/{c.elements} identical; "
+                f"max ulp GPU {c.max_ulp_gpu:.3f}, emulator {c.max_ulp_emulator:.3f}"
+            )
+    for group, row in summary(found).items():
+        print(group, row)
+    if asked.json:
+        asked.json.write_text(_record(found, provenance | json.loads(asked.provenance)))
+
+
+if __name__ == "__main__":
+    main()

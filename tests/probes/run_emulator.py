@@ -1,0 +1,83 @@
+"""Runs probes on the emulator: python -m tests.probes.run_emulator PTX_FOLDER OUT.npz [SOURCE...]"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import emulator
+from emulator.device import Device, Waiver, LaunchError, Module
+from tests.probes.case import Arg, Case, In, Out, Tensor, outputs
+from tests.probes.catalogue import cases
+from tests.probes.store import Result, save
+
+
+def _arguments(device: Device, arguments: Sequence[Arg]) -> tuple[list[bytes | int | float], dict[int, int]]:
+    values: list[bytes | int | float] = []
+    addresses: dict[int, int] = {}
+    for i, a in enumerate(arguments):
+        if isinstance(a, In | Out | Tensor):
+            data = np.ascontiguousarray(a.data)
+            buffer = device.alloc(max(data.nbytes, 1), f"argument {i}")
+            device.write(buffer.address, data)
+            addresses[i] = buffer.address
+        if isinstance(a, Tensor):
+            values.append(
+                emulator.encode_tiled(
+                    dtype=a.dtype,
+                    address=addresses[i],
+                    global_dim=a.dims,
+                    global_strides=a.strides,
+                    box_dim=a.box,
+                    element_strides=a.element_strides,
+                    swizzle=a.swizzle,
+                    oob_fill=a.oob,
+                )
+            )
+        else:
+            values.append(addresses[i] if isinstance(a, In | Out) else a)
+    return values, addresses
+
+
+def run(module: Module, case: Case, arguments: Sequence[Arg]) -> Result:
+    """One probe on a device of its own. What the machine does not model says so; a fault is a result, as on the GPU."""
+    device = Device(waivers=[Waiver("mbarrier-phase-aliasing", "asking for an old parity is what the probe does")])
+    values, addresses = _arguments(device, arguments)
+    first = arguments[0]
+    dense = arguments is case.dense and isinstance(first, In)
+    grid = (first.data.size // case.block[0], 1, 1) if dense else case.grid  # type: ignore[union-attr]
+    try:
+        report = device.launch(
+            module, case.entry, grid, case.block, values, shared_bytes=case.shared, cluster=case.cluster
+        )
+    except (emulator.PtxError, LaunchError) as error:
+        return Result([], str(error), modelled=False)
+    if not report.ok:
+        text = str(report.findings[0])
+        return Result([], text, modelled="not modelled" not in text)
+    found = [device.read(addresses[i], arguments[i].data.nbytes) for i in outputs(tuple(arguments))]  # type: ignore[union-attr]
+    return Result(found)
+
+
+def run_source(source: str, ptx: Path, dense: bool = False) -> dict[str, Result]:
+    module = emulator.load_ptx(ptx)
+    results: dict[str, Result] = {}
+    for case in cases(source):
+        results[case.name] = run(module, case, case.args)
+        if dense and case.dense:
+            results[f"{case.name}/dense"] = run(module, case, case.dense)
+    return results
+
+
+def main(folder: Path, out: Path, sources: list[str]) -> None:
+    results: dict[str, Result] = {}
+    for source in sources or ("tma", "mbarrier", "scalar", "matrix", "address"):
+        results |= run_source(source, folder / f"{source}.ptx", dense=True)
+    save(out, results, {"device": "emulator"})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

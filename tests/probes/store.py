@@ -1,0 +1,48 @@
+"""Results of a run: for each case the bytes of its outputs, or why there are none. One compressed .npz."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.probes.case import Array
+
+
+@dataclass(slots=True)
+class Result:
+    outputs: list[Array]  # uint8
+    error: str = ""  # no outputs then
+    modelled: bool = True
+
+
+def save(path: Path, results: dict[str, Result], provenance: dict[str, Any]) -> None:
+    index = {n: [[o.nbytes for o in r.outputs], r.error, r.modelled] for n, r in results.items()}
+    parts = [o.view(np.uint8).ravel() for r in results.values() for o in r.outputs]
+    blob = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+    packed = np.frombuffer(lzma.compress(blob.tobytes(), preset=9), np.uint8)
+    np.savez_compressed(
+        path, blob=packed, index=np.array(json.dumps(index)), provenance=np.array(json.dumps(provenance))
+    )
+
+
+def load(path: Path) -> tuple[dict[str, Result], dict[str, Any]]:
+    with np.load(path, allow_pickle=False) as stored:
+        packed = lzma.decompress(stored["blob"].tobytes())
+        blob, index, provenance = (
+            np.frombuffer(packed, np.uint8),
+            json.loads(str(stored["index"])),
+            json.loads(str(stored["provenance"])),
+        )
+    results, at = {}, 0
+    for name, (sizes, error, modelled) in index.items():
+        outputs = []
+        for size in sizes:
+            outputs.append(blob[at : at + size])
+            at += size
+        results[name] = Result(outputs, error, modelled)
+    return results, provenance
