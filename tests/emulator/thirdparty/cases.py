@@ -374,7 +374,7 @@ TRITON: dict[str, Callable[[], Case]] = {
     "hopper_matmul_tma": lambda: _transposed("bf16", "bf16", 200, 136, 328, (2, 2, 1)),
     "hopper_persistent_ws": lambda: _transposed("f16", "f16", 384, 200, 128, (2, 1, 1)),
     "hopper_matmul_fp8": lambda: _matmul("e4m3", "f32", (128, 128), 144, 128, 160, 2.0**-13),
-    "hopper_matmul_cluster": lambda: _transposed("f16", "f16", 136, 300, 192, (2, 2, 1)),
+    "hopper_matmul_cluster": lambda: _transposed("f16", "f16", 136, 304, 192, (2, 2, 1)),
     "hopper_attention": lambda: _attention("f16", 2, 150, 150, 64, 128, True),
     "hopper_attention_tma": lambda: _attention("bf16", 2, 128, 256, 64, 128, False),
 }
