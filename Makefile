@@ -64,6 +64,8 @@ mutation: install
 lint: $(STAMPS)/requirements
 	@echo 'lint: ruff'
 	@$(PY) -m ruff check --quiet
+	@echo 'lint: clang-format'
+	@$(VENV)/bin/clang-format --dry-run --Werror emulator/core/*.cpp emulator/core/*.hpp
 	@echo 'lint: mypy'
 	@$(PY) -m mypy
 

@@ -21,7 +21,16 @@ using AgentId = u16;
 // accesses nothing: its clock counts the completed phases of one mbarrier, and a warp's view of it is how many the warp
 // knows to be complete.
 enum class AgentKind : u8 {
-    warp, tmem_ld, tmem_st, tensor, bulk_load, bulk_store, bulk_store_read, cp_async, warpgroup, phase
+    warp,
+    tmem_ld,
+    tmem_st,
+    tensor,
+    bulk_load,
+    bulk_store,
+    bulk_store_read,
+    cp_async,
+    warpgroup,
+    phase
 };
 
 struct AgentInfo {
@@ -130,9 +139,9 @@ struct Message {
 // The clocks of one warp.
 struct WarpClocks {
     AgentId self = 0, ld = 0, st = 0, tensor = 0;
-    u32 cluster = 0;              // the number of this warp's cluster in the launch
-    VectorClock generic, async;   // async: of shared memory
-    VectorClock async_global;     // the same of global memory, which a fence may leave out
+    u32 cluster = 0;             // the number of this warp's cluster in the launch
+    VectorClock generic, async;  // async: of shared memory
+    VectorClock async_global;    // the same of global memory, which a fence may leave out
     ForeignClocks foreign;
     VectorClock tc;                           // effective for my next tcgen05 operation
     VectorClock published;                    // covered by fence::before_thread_sync

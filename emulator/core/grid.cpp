@@ -118,8 +118,7 @@ void run_grid(Machine& m) {
         grid.run();
     } catch (const Fault& fault) {
         const Warp* w = m.running;
-        m.report(w, fault.rule, fault.what(),
-                 w && w->live && !w->fragments.empty() ? w->fragments[w->current].pc : -1);
+        m.report(w, fault.rule, fault.what(), w && w->live && !w->fragments.empty() ? w->fragments[w->current].pc : -1);
     }
 }
 

@@ -39,7 +39,8 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     const bool overwrites = who.write && machine_of(w).profile == Profile::lenient;
     const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !overwrites;
     if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
-    const bool unordered_within = kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
+    const bool unordered_within =
+        kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
     if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) return true;
     const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
     const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;

@@ -25,8 +25,8 @@ void check_warpgroup(Warp& w) {
     if (calls[group].size() <= w.register_calls) calls[group].push_back(w.pc());
     if (calls[group][w.register_calls] != w.pc())
         machine_of(w).report_strict(&w, "setmaxnreg-divergent",
-                             "the warps of a warpgroup execute different setmaxnreg instructions", w.pc(),
-                             calls[group][w.register_calls]);
+                                    "the warps of a warpgroup execute different setmaxnreg instructions", w.pc(),
+                                    calls[group][w.register_calls]);
 }
 
 // PTX ISA 9.7.19.5. The pool starts empty; .inc waits until the CTA's other warps have released enough.

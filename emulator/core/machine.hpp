@@ -25,7 +25,19 @@ struct Join {
     u32 arrived = 0;
 };
 
-enum class Wait : u8 { none, join, converge, mbarrier, barrier, cluster, tmem, bulk, registers, async_group, warpgroup };
+enum class Wait : u8 {
+    none,
+    join,
+    converge,
+    mbarrier,
+    barrier,
+    cluster,
+    tmem,
+    bulk,
+    registers,
+    async_group,
+    warpgroup
+};
 
 struct Fragment {
     i32 pc = 0;
@@ -74,8 +86,8 @@ struct Warp {
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
     u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
-    CopyGroups copies;                       // cp.async
-    std::unique_ptr<WgmmaRegisters> wgmma;   // once the warp has executed a wgmma instruction
+    CopyGroups copies;                            // cp.async
+    std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
 
     template <class T>
     T* reg(i32 unit) {

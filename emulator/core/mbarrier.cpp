@@ -69,7 +69,8 @@ Target target_of(Warp& w, u64 address, const char* what, u32 clock = 0) {
     if (it == ref.cta->mbarriers.end())
         throw Fault("mbarrier-uninitialised",
                     format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
-    if (ref.cta != w.cta) note_outside_access(*ref.cta, w.clocks.self, clock ? clock : w.clocks.epoch(), static_cast<u32>(w.pc()));
+    if (ref.cta != w.cta)
+        note_outside_access(*ref.cta, w.clocks.self, clock ? clock : w.clocks.epoch(), static_cast<u32>(w.pc()));
     return {ref.cta, ref.offset, &it->second};
 }
 

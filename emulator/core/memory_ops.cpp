@@ -278,7 +278,8 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     const Space space = space_of(i);
     if (space == Space::param && !(a.at[std::countr_zero(mask)] & kCallParams))
         throw Fault("param-store", "store to a kernel parameter");
-    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers, false, &i);
+    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers, false,
+                  &i);
     store_values(w, i, mask, pointers);
     return Flow::next;
 }

@@ -80,10 +80,11 @@ void check_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
-        machine_of(w).report_strict(&w, "uninitialised-register",
-                             format("source operand %u is read in lanes 0x%08x before anything was written to it",
-                                    k + 1, mask & ~w.initialised[static_cast<u32>(s[k])]),
-                             w.pc());
+        machine_of(w).report_strict(
+            &w, "uninitialised-register",
+            format("source operand %u is read in lanes 0x%08x before anything was written to it", k + 1,
+                   mask & ~w.initialised[static_cast<u32>(s[k])]),
+            w.pc());
     }
 }
 
@@ -105,7 +106,7 @@ bool step(Warp& w, bool checks) {
     if (i.guard >= 0) {
         if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)]))
             machine_of(w).report_strict(&w, "uninitialised-register",
-                                 "the guard predicate is read before anything was written to it", f.pc);
+                                        "the guard predicate is read before anything was written to it", f.pc);
         const u32 p = w.pred(i.guard);
         mask &= i.guard_negated ? ~p : p;
         if (mask == 0) {

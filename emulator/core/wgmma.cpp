@@ -96,7 +96,7 @@ void check_registers(Warp& w, const WgmmaShape& s, const WgmmaSources& from, boo
     if (busy) report_in_flight(w, "the accumulator is in use by an operation of another shape");
     if (unset)
         machine_of(w).report_strict(&w, "uninitialised-register",
-                             "an accumulator register is read before anything was written to it", w.pc());
+                                    "an accumulator register is read before anything was written to it", w.pc());
     if (!s.a_registers) return;
     unfenced = busy = false;
     for (u32 k = 0; k < from.a_count; ++k) {

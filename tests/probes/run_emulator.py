@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import emulator
-from emulator.device import Device, Waiver, LaunchError, Module
+from emulator.device import Device, LaunchError, Module, Waiver
 from tests.probes.case import Arg, Case, In, Out, Tensor, outputs
 from tests.probes.catalogue import cases
 from tests.probes.store import Result, save
