@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import signal
@@ -11,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from harness.errors import ExitCode, FmhaError, InterruptionError, UserError
 
@@ -78,19 +77,28 @@ def _answer(error: BaseException, debug: bool) -> int:
         case KeyboardInterrupt():
             lines = ["interrupted"]
         case BrokenPipeError():
-            # Python flushes standard output once more at exit; without this it would complain there.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop(sys.stdout)
             lines = ["the output was closed before everything was written"]
         case OSError():
+            if not error.filename:
+                _drop(sys.stdout)
             lines = [f"{error.filename}: {error.strerror}" if error.filename else f"cannot write: {error.strerror}"]
         case _:
             lines = [f"internal error: {type(error).__name__}: {error}; FMHA_DEBUG=1 shows where"]
-    with contextlib.suppress(OSError):  # standard error may be what broke
+    try:
         if debug:
             traceback.print_exception(error)
         for line in lines:
             print(f"fmha: {line}", file=sys.stderr)
+        sys.stderr.flush()
+    except OSError:  # standard error may be what broke
+        _drop(sys.stderr)
     return exit_code_of(error)
+
+
+def _drop(stream: TextIO) -> None:
+    """Python flushes its streams once more at exit; what a broken one still holds must not fail there again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 import emulator
 from emulator.device import SCHEDULES, Schedule
 from emulator.report import Report
+from harness.worker.nvcc import find_nvcc
 from tests.emulator import matrix_fragments as fr
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -21,9 +21,7 @@ pytestmark = pytest.mark.nvcc
 
 
 def _compile(name: str, arch: str, folder: Path, *flags: str) -> emulator.Module:
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("no nvcc on PATH")
+    nvcc = str(find_nvcc().path)
     out = folder / f"{name}.ptx"
     command = [nvcc, "-ptx", f"-arch={arch}", f"-I{folder}", *flags, str(KERNELS / f"{name}.cu"), "-o", str(out)]
     subprocess.run(command, check=True, capture_output=True, text=True)

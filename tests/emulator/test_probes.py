@@ -5,7 +5,6 @@ tests/probes/gpu/h200.npz holds silicon's results; the kernels are compiled here
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tests.probes.run_emulator import run_source
 from tests.probes.store import Result, load
 
 GPU = Path(__file__).resolve().parent.parent / "probes" / "gpu" / "h200.npz"
-needs_nvcc = [pytest.mark.nvcc, pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")]
+
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def comparisons(silicon: dict[str, Result], tmp_path_factory: pytest.TempPathFac
     return found
 
 
-@pytest.mark.parametrize("source", [pytest.param(s, marks=needs_nvcc) for s in SOURCES])
+@pytest.mark.parametrize("source", [pytest.param(s, marks=pytest.mark.nvcc) for s in SOURCES])
 def test_modelled_probes_agree_with_silicon(source: str, comparisons: dict[str, list[Comparison]]) -> None:
     differ = [
         f"{c.name}: {c.note}" for c in comparisons[source] if c.verdict == "differ" and pattern_of(c.name) is None
@@ -48,7 +47,6 @@ def test_modelled_probes_agree_with_silicon(source: str, comparisons: dict[str, 
 
 
 @pytest.mark.nvcc
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
 def test_known_differences_are_still_there(comparisons: dict[str, list[Comparison]]) -> None:
     everything = [c for found in comparisons.values() for c in found]
     used = {pattern_of(c.name) for c in everything if c.verdict != "agree"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,15 +9,14 @@ import numpy as np
 import pytest
 
 import emulator
+from harness.worker.nvcc import find_nvcc
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> emulator.Module:
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("no nvcc on PATH")
+    nvcc = str(find_nvcc().path)
     out = tmp_path_factory.mktemp("ptx") / "calls.ptx"
     subprocess.run([nvcc, "-arch=sm_100a", "-ptx", HERE / "calls.cu", "-o", out], check=True)
     return emulator.load_ptx(out)

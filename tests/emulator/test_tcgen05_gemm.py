@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,10 +9,11 @@ import numpy as np
 import pytest
 
 import emulator
+from harness.worker.nvcc import find_nvcc
 from tests.emulator.tcgen05_numbers import d_cells, instruction, random_operand
 
 SOURCE = Path(__file__).parent / "kernels" / "tcgen05_gemm.cu"
-pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")]
+pytestmark = pytest.mark.nvcc
 
 GEMMS = [
     # kind, element, M, N, .ws, pair
@@ -34,7 +34,7 @@ def compiled(tmp_path_factory):
     def compile_(**macros: object) -> emulator.Module:
         out = tmp_path_factory.mktemp("gemm") / "gemm.ptx"
         defines = [f"-D{name}={value}" for name, value in macros.items()]
-        subprocess.run(["nvcc", "-arch=sm_100a", "-ptx", *defines, str(SOURCE), "-o", str(out)], check=True)
+        subprocess.run([find_nvcc().path, "-arch=sm_100a", "-ptx", *defines, str(SOURCE), "-o", str(out)], check=True)
         return emulator.load_ptx(out)
 
     return compile_

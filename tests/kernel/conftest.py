@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.worker.nvcc import find_nvcc
+
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "kernel"
 
@@ -35,7 +37,4 @@ def host_compile(tmp_path_factory: pytest.TempPathFactory) -> HostCompile:
 
 @pytest.fixture(scope="session")
 def nvcc() -> str:
-    found = shutil.which("nvcc")
-    if found is None:
-        pytest.skip("no nvcc on PATH")
-    return found
+    return str(find_nvcc().path)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from harness.worker.nvcc import find_nvcc
 from tests.probes import scalar
 
 HERE = Path(__file__).resolve().parent
@@ -14,9 +14,7 @@ SOURCES = ("scalar", "tma", "mbarrier", "matrix", "address")
 
 
 def _nvcc(*arguments: str | Path) -> None:
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        raise FileNotFoundError("no nvcc on PATH")
+    nvcc = find_nvcc().path
     done = subprocess.run([nvcc, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"nvcc {' '.join(map(str, arguments))}:\n{done.stderr}{done.stdout}")
