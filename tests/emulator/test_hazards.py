@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from micro import run_micro
 
 from emulator import Report
 from emulator.device import SCHEDULES, Profile, Schedule
 from emulator.rules import RULES
 from emulator.rules.__main__ import page
+from tests.emulator.micro import run_micro
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parent / "hazards"

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from micro import micro_ptx
 
 from emulator import Device, Module, load_ptx
 from emulator.device import Schedule
@@ -23,6 +22,7 @@ from emulator.mutation.statements import Source, moved, split_operands, statemen
 from emulator.ptx import Instruction
 from harness.worker.nvcc import find_nvcc
 from harness.worker.process import run_group
+from tests.emulator.micro import micro_ptx
 
 HERE = Path(__file__).parent
 SPEC = str(HERE / "mutation/sm100_hd64.py")

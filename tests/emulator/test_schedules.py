@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from micro import run_micro
 
 from emulator import Device, Report, Waiver, explore
 from emulator.device import Schedule
 from emulator.explore import schedules_of
+from tests.emulator.micro import run_micro
 
 BULK_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
