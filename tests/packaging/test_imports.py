@@ -13,7 +13,14 @@ from scripts.requirements import requirements
 
 OWN = {"harness", "emulator", "scripts", "tests"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
-MAKERS = {"make_layouts.py", "make_triton.py", "make_cutedsl.py", "triton_kernels.py", "cutedsl_kernels.py", "run_gpu.py"}
+MAKERS = {
+    "make_layouts.py",
+    "make_triton.py",
+    "make_cutedsl.py",
+    "triton_kernels.py",
+    "cutedsl_kernels.py",
+    "run_gpu.py",
+}
 
 
 def imported(directory: Path) -> dict[str, Path]:
