@@ -96,8 +96,8 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "bulk-store-repeated": Rule(
         "9.7.9.25.5.2, cp.async.bulk.tensor",
-        "Several lanes of a warp issue the same bulk store. Each performs it: the same bytes are written several times, "
-        "in no order.",
+        "Several lanes of a warp issue the same bulk store. Each performs it: the same bytes are written several times "
+        "over, in no order.",
         "Let one lane issue it: elect.sync.",
         lenient=False,
     ),
