@@ -87,7 +87,8 @@ def sparse_rows(sparse: Sparse, b: int, i: int) -> NDArray[np.int32]:
     listed = sparse.indices[b, i]
     if sparse.lens is not None:
         listed = listed[: sparse.lens[b, i]]
-    return listed[(listed >= 0) & (listed < sparse.k.shape[1])]
+    rows: NDArray[np.int32] = listed[(listed >= 0) & (listed < sparse.k.shape[1])]
+    return rows
 
 
 def denominator(row_max: Array, row_sum: Array, sink: NDArray[np.float32] | None) -> Array:

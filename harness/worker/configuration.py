@@ -93,7 +93,7 @@ class Configuration:
         return [self.mask]
 
 
-# Part of a name before its value, in the order in which names have them. `window`, `left` and `right` are in the mask's.
+# What a name has before a value, in the order in which names have them. `window`, `left` and `right` are in the mask's.
 _PREFIXES: Final = {
     "hd": "head_dim",
     "t": "t",
@@ -120,7 +120,7 @@ _MASK: Final = re.compile(r"(causal)|window(\d+)|band(\d+|all)to(\d+|all)")
 
 
 def parse_id(name: str) -> Configuration:
-    """The configuration of a name. ValueError, which says what is wrong, for anything that `Configuration.id` never is."""
+    """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
     values: dict[str, Any] = {}
     for part in name.split("_"):
         for field, value in _part(part).items():

@@ -110,8 +110,8 @@ def _sparse(generator: np.random.Generator, item: Configuration) -> Sparse:
 def _indices(
     generator: np.random.Generator, pattern: Indices, shape: tuple[int, ...], rows: int
 ) -> NDArray[np.int32]:
-    """Indices into `rows` rows: drawn with repetition when there are fewer rows than entries. Holes are a third of them,
-    -1 and others out of range on both sides."""
+    """Indices into `rows` rows, repeated ones only where there are fewer rows than entries. Holes, where there are any,
+    are a third: -1 and others out of range on both sides."""
     outside = np.array([-1, rows, rows + 1, 2**31 - 1, -(2**31)])
     invalid = generator.choice(outside, shape)
     if pattern == "invalid" or rows == 0:
