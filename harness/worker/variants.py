@@ -22,14 +22,14 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
 VARIANTS: tuple[Variant, ...] = (_sm100(64, "tmem"),)
 
 
-def variant_for(configuration: Configuration) -> Variant | str:
-    """The variant that runs `configuration`, or the reason why none does yet."""
-    variants = [variant for variant in VARIANTS if variant.head_dim == configuration.head_dim]
+def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant | str:
+    """The variant for `arch`, as nvcc names it, that runs `configuration`, or the reason why none does yet."""
+    variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
     if not variants:
-        return f"no kernel for head_dim {configuration.head_dim} yet"
+        return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
     fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
     if not fitting:
-        return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} yet"
+        return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
     return missing(configuration) or fitting[0]
 
 
