@@ -39,6 +39,7 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
                         "flight: expect_tx announced too few bytes",
                         offset, bar.phase, bar.in_flight),
                  pc, bar.init_pc);
+    cta.cluster->note_progress();
     bar.phase += 1;
     bar.pending = bar.expected;
     bar.in_flight = 0;
@@ -309,19 +310,23 @@ void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
     Machine& m = machine_of(w);
     // fence.mbarrier_init, then a cluster barrier, publishes initialisations even if the arrival is relaxed.
     if (bar.init_published && w.cluster_waits >= bar.init_published) return;
-    if (!m.checks || bar.init.agent == w.clocks.self) {
-        if (!m.checks || !proxy_async || w.clocks.async.get(bar.init.agent) >= bar.init.clock) return;
-    }
-    if (w.clocks.generic.get(bar.init.agent) < bar.init.clock) {
+    if (!m.checks) return;
+    const auto knows = [&](u32 clock) {
+        return bar.init.agent == w.clocks.self || w.clocks.generic.get(bar.init.agent) >= clock;
+    };
+    if (!knows(bar.init.clock)) {
         m.report(&w, "mbarrier-race",
                  "an mbarrier is used with no synchronisation after its mbarrier.init by another warp", w.pc(),
                  bar.init_pc);
-    } else if (proxy_async && w.clocks.async.get(bar.init.agent) < bar.init.clock) {
+        return;
+    }
+    const bool fenced =
+        (bar.init_fenced && knows(bar.init_fenced)) || w.clocks.async.get(bar.init.agent) >= bar.init.clock;
+    if (proxy_async && !fenced)
         m.report_strict(&w, "mbarrier-missing-fence",
                         "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init or "
                         "fence.proxy.async has made visible to it",
                         w.pc(), bar.init_pc);
-    }
 }
 
 Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what) { return *target_of(w, address, what).bar; }

@@ -13,8 +13,9 @@ namespace ptxm {
 namespace {
 
 constexpr u32 kSlice = 64;
-// Warp instructions without an arrival, a completion or an exit after which other clusters get their turn.
-constexpr u64 kPolling = 4000;
+// Warp instructions without progress after which other clusters get their turn. Progress: a barrier's phase or an
+// asynchronous operation completes, a polled value changes, a warp exits or executes so much without a failed poll.
+constexpr u64 kPolling = 4000, kWorking = 256;
 
 u64 pick(Machine& m, u64 n) { return m.random() % n; }
 
@@ -49,7 +50,7 @@ void complete(Cluster& cluster, u32 index) {
     AsyncOp op = std::move(cluster.pending[index]);
     cluster.pending.erase(cluster.pending.begin() + index);
     cluster.now = std::max(cluster.now, op.time);
-    cluster.progress = cluster.machine->stats.warp_instructions;
+    cluster.note_progress();
     op.complete();
 }
 
@@ -158,7 +159,8 @@ void run_slice(Warp& w) {
         if (!step(w, checks)) break;
         if (w.spun) break;
     }
-    if (m.stats.warp_instructions - before > 0 && w.spun) w.time += 32;
+    w.unpolled = w.spun ? 0 : w.unpolled + m.stats.warp_instructions - before;
+    if (w.spun) w.time += 32;
     if (m.stats.warp_instructions > m.max_instructions)
         throw Fault("instruction-limit", format("the launch executed more than %llu warp instructions",
                                                 (unsigned long long)m.max_instructions));
@@ -218,30 +220,27 @@ void enqueue_async(Cluster& cluster, AsyncOp op) {
 Progress run_cluster(Cluster& cluster, u64 budget) {
     Machine& m = *cluster.machine;
     const u64 start = m.stats.warp_instructions;
-    u64 polled_since = start;  // the last event of this turn that was not polling
     while (cluster.live_warps) {
         Warp* w = next_warp(cluster);
-        const bool polling = m.stats.warp_instructions - polled_since > kPolling;
+        const bool polling = m.stats.warp_instructions - std::max(start, cluster.progress) > kPolling;
         const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr || polling);
         if (op >= 0) {
             complete(cluster, static_cast<u32>(op));
-            polled_since = m.stats.warp_instructions;
             continue;
         }
         if (!w || polling) {
             if (release_joins(cluster)) {
-                polled_since = m.stats.warp_instructions;
+                cluster.note_progress();
                 continue;
             }
             if (w) return Progress::polling;
-            report_deadlock(cluster, "deadlock");
             return Progress::failed;
         }
         if (m.stats.warp_instructions - start > budget) return Progress::yielded;
         m.running = w;
         const u32 live_before = cluster.live_warps;
         run_slice(*w);
-        if (!w->spun || cluster.live_warps != live_before) cluster.progress = polled_since = m.stats.warp_instructions;
+        if (w->unpolled > kWorking || cluster.live_warps != live_before) cluster.note_progress();
     }
     check_exit(cluster);
     return Progress::done;
