@@ -1,6 +1,7 @@
 // Findings: what the machine has to say about a launch, deduplicated by rule and place.
 #pragma once
 
+#include <cstdarg>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -64,5 +65,6 @@ struct Fault : std::runtime_error {
 };
 
 [[gnu::format(printf, 1, 2)]] std::string format(const char* fmt, ...);
+std::string format_list(const char* fmt, va_list args);
 
 }  // namespace ptxm

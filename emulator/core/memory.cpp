@@ -5,13 +5,18 @@
 
 namespace ptxm {
 
-std::string format(const char* fmt, ...) {
+std::string format_list(const char* fmt, va_list args) {
     char buffer[1024];
+    std::vsnprintf(buffer, sizeof buffer, fmt, args);
+    return buffer;
+}
+
+std::string format(const char* fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    std::vsnprintf(buffer, sizeof buffer, fmt, args);
+    std::string text = format_list(fmt, args);
     va_end(args);
-    return buffer;
+    return text;
 }
 
 u64 GlobalMemory::allocate(u64 size, std::string name) {
