@@ -122,7 +122,8 @@ class Device:
     `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`.
     `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
-    `max_instructions` ends a launch that executes more warp instructions.
+    `max_instructions` ends a launch that executes more warp instructions. `threads` of the host may run CTAs side by
+    side; what a launch does and reports is the same with any number of them.
     """
 
     def __init__(
@@ -133,12 +134,16 @@ class Device:
         checks: bool = True,
         waivers: Sequence[Waiver] = (),
         max_instructions: int | None = None,
+        threads: int = 1,
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
         if profile not in PROFILES:
             raise ValueError(f"profile {profile!r} is not one of {', '.join(PROFILES)}")
+        if threads < 1:
+            raise ValueError(f"threads is {threads}; at least 1 is needed")
         self._machine = _core.Machine()
+        self._machine.threads = threads
         self._machine.seed = seed
         self._machine.schedule = SCHEDULES.index(schedule)
         self._machine.profile = PROFILES.index(profile)

@@ -68,7 +68,7 @@ void report_deadlock(Cluster& cluster, const char* rule) {
     f.message = format("no warp can go on and nothing asynchronous is pending; %u waiting", waiting);
     if (nonconvergent) f.message += "; an .aligned or .sync instruction is not reached by all its lanes";
     if (std::string(rule) == "livelock") f.message = format("the warps only poll; %u polling or waiting", waiting);
-    cluster.machine->findings.add(std::move(f));
+    cluster.findings.add(std::move(f));
 }
 
 }  // namespace ptxm

@@ -24,6 +24,20 @@ struct Finding {
     i32 warp = -1;
     u64 count = 1;
     std::vector<std::pair<i32, std::string>> details;  // (pc, text): a line each, e.g. the waiting warps of a deadlock
+
+    // The same at the same place again. What printf prints is kept, up to a limit.
+    void repeat(Finding again) {
+        count += again.count;
+        if (rule != "printf") return;
+        add_line(std::move(again.message));
+        for (auto& line : again.details) add_line(std::move(line.second));
+    }
+    void add_line(std::string text) {
+        if (details.size() < kMaxLines) details.emplace_back(-1, std::move(text));
+    }
+
+private:
+    static constexpr std::size_t kMaxLines = 1000;
 };
 
 class Findings {
@@ -44,6 +58,15 @@ public:
     Finding* find(const std::string& rule, i32 pc, i32 other_pc) {
         auto it = index_.find(std::make_tuple(rule, pc, other_pc));
         return it == index_.end() ? nullptr : &list_[it->second];
+    }
+    // What a later cluster has found.
+    void absorb(Findings later) {
+        for (Finding& f : later.list_) {
+            if (Finding* first = find(f.rule, f.pc, f.other_pc))
+                first->repeat(std::move(f));
+            else
+                add(std::move(f));
+        }
     }
     void clear() {
         list_.clear();

@@ -53,6 +53,7 @@ public:
                 case Progress::done:
                     progress = m_.stats.warp_instructions;
                     m_.running = nullptr;
+                    m_.retire(cluster);
                     resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(turn));
                     idle_ = 0;
                     turn_ = turn;
@@ -69,6 +70,11 @@ public:
         }
     }
 
+    // What clusters that a fault or a deadlock has stopped have to tell.
+    void retire() {
+        for (auto& cluster : resident_) m_.retire(*cluster);
+    }
+
 private:
     bool explores() const { return m_.schedule == Schedule::random; }
     u64 budget() { return explores() ? 1 + m_.random() % 4096 : ~0ull; }
@@ -81,25 +87,11 @@ private:
         while (resident_.size() < wanted || (idle_ > 0 && resident_.size() < limit_)) {
             std::array<u32, 3> first;
             if (!m_.cursor->take(first)) break;
-            resident_.push_back(make_cluster(m_, first, next_number()));
+            resident_.push_back(make_cluster(m_, first, m_.next_number(resident_)));
             idle_ = 0;
             turn_ = resident_.size() - 1;  // the others only poll
         }
         return !resident_.empty();
-    }
-
-    // Numbers tell accesses to global memory apart and are 16 bits wide. When they are used up, what earlier clusters
-    // did is forgotten.
-    u16 next_number() {
-        for (;;) {
-            if (++number_ == 0) {
-                m_.global.begin_launch();
-                number_ = 1;
-            }
-            bool used = false;
-            for (const auto& c : resident_) used = used || c->number == number_;
-            if (!used) return number_;
-        }
     }
 
     Machine& m_;
@@ -107,7 +99,6 @@ private:
     Resident resident_;
     std::size_t turn_ = 0;
     std::size_t idle_ = 0;  // turns in a row without progress
-    u16 number_ = 0;
 };
 
 }  // namespace
@@ -120,6 +111,7 @@ void run_grid(Machine& m) {
         const Warp* w = m.running;
         m.report(w, fault.rule, fault.what(), w && w->live && !w->fragments.empty() ? w->fragments[w->current].pc : -1);
     }
+    grid.retire();
 }
 
 }  // namespace ptxm

@@ -139,7 +139,7 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
     Machine& m = machine_of(w);
     const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
-    if (m.findings.seen(rule, pc, other)) return;
+    if (m.findings->seen(rule, pc, other)) return;
     m.report(&w, rule, explain_linear(w, c, who, proxy, where, Wording(true)).message, pc, other);
 }
 
@@ -190,7 +190,7 @@ void report_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, c
     const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
     const char* rule = explain_tmem(w, target, c, who, what, where, Wording(false)).rule;
     if (m.profile == Profile::lenient && breaks_only_strict(rule)) return;
-    if (m.findings.seen(rule, pc, other)) return;
+    if (m.findings->seen(rule, pc, other)) return;
     m.report(&w, rule, explain_tmem(w, target, c, who, what, where, Wording(true)).message, pc, other);
 }
 
@@ -231,13 +231,14 @@ void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& wh
 }
 
 void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& accessor, bool proxy_async) {
-    if (!machine_of(w).checks) return;
+    Machine& m = machine_of(w);
+    m.global.note(a, address, size, accessor.write);
+    if (!m.checks) return;
     Accessor who = accessor;
     who.cluster = w.cta->cluster->number;
     who.kind = info(*w.cta->cluster, who.agent).kind;
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
-    if (!a.shadow) a.shadow = std::make_unique<LinearShadow>(a.size);
-    a.shadow->touch(
+    m.global.shadow(a).touch(
         address - a.base, size, who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
@@ -270,7 +271,8 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
 }
 
 void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
-    if (findings.seen(rule, pc, other_pc)) return;
+    Findings& told = findings ? *findings : launch_findings;
+    if (told.seen(rule, pc, other_pc)) return;
     Finding f;
     f.rule = std::move(rule);
     f.severity = severity;
@@ -281,7 +283,7 @@ void Machine::report(const Warp* warp, std::string rule, std::string message, i3
         f.cta = warp->cta->linear;
         f.warp = static_cast<i32>(warp->index);
     }
-    findings.add(std::move(f));
+    told.add(std::move(f));
 }
 
 }  // namespace ptxm
