@@ -170,6 +170,7 @@ void Machine::begin() {
     random.seed(seed);
     global.forget_shadows();
     sync.clear();
+    map_fences.clear();
 }
 
 void Machine::run(const Program& p, const Launch& l) {
