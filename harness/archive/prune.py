@@ -1,0 +1,49 @@
+"""Keeps an archive small: removes or compresses old runs. Baselines are not among them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from harness.archive.files import read, replace
+from harness.archive.index import Index, RunRow
+
+
+def prunable(index: Index, *, keep: int, older_than: timedelta | None, now: datetime) -> list[RunRow]:
+    """Runs beyond the newest `keep` of their host and suite that are also older than the limit, if there is one."""
+    seen: dict[tuple[str, str], int] = {}
+    chosen = []
+    for row in index.runs():
+        place = seen[row.host, row.suite] = seen.get((row.host, row.suite), 0) + 1
+        if place > keep and (older_than is None or now - row.started > older_than):
+            chosen.append(row)
+    return chosen
+
+
+def remove(folder: Path, rows: Sequence[RunRow]) -> Iterator[str]:
+    """Remove the files of runs; yields each name when it is gone."""
+    for row in rows:
+        with contextlib.suppress(FileNotFoundError):
+            (folder / row.name).unlink()
+        yield row.name
+
+
+def compress(folder: Path, rows: Sequence[RunRow], done: Callable[[str], None]) -> int:
+    """Rewrite runs as `.json.gz`, each proven to read as before; returns the bytes saved."""
+    saved = 0
+    for row in rows:
+        path = folder / row.name
+        if path.suffix == ".gz":
+            continue
+        packed = path.with_name(f"{row.name}.gz")
+        content = gzip.compress(path.read_bytes(), 9, mtime=0)
+        replace(content, packed)
+        if read(packed) != read(path):
+            raise AssertionError(f"{packed} does not hold what {path} does")
+        saved += row.size - len(content)
+        path.unlink()
+        done(row.name)
+    return saved
