@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -23,21 +22,17 @@ def prunable(index: Index, *, keep: int, older_than: timedelta | None, now: date
     return chosen
 
 
-def remove(folder: Path, rows: Sequence[RunRow]) -> Iterator[str]:
-    """Remove the files of runs; yields each name when it is gone."""
+def remove(folder: Path, rows: Sequence[RunRow]) -> None:
+    """Remove the files of runs; one that is gone already is no error."""
     for row in rows:
-        with contextlib.suppress(FileNotFoundError):
-            (folder / row.name).unlink()
-        yield row.name
+        (folder / row.name).unlink(missing_ok=True)
 
 
-def compress(folder: Path, rows: Sequence[RunRow], done: Callable[[str], None]) -> int:
-    """Rewrite runs as `.json.gz`, each proven to read as before; returns the bytes saved."""
+def compress(folder: Path, rows: Sequence[RunRow]) -> int:
+    """Rewrite `.json` runs as `.json.gz`, each proven to read as before; returns the bytes saved."""
     saved = 0
     for row in rows:
         path = folder / row.name
-        if path.suffix == ".gz":
-            continue
         packed = path.with_name(f"{row.name}.gz")
         content = gzip.compress(path.read_bytes(), 9, mtime=0)
         replace(content, packed)
@@ -45,5 +40,4 @@ def compress(folder: Path, rows: Sequence[RunRow], done: Callable[[str], None]) 
             raise AssertionError(f"{packed} does not hold what {path} does")
         saved += row.size - len(content)
         path.unlink()
-        done(row.name)
     return saved

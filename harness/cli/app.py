@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import emulate, run_matrix
+from harness.cli import compare, emulate, history, results, run_matrix
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -51,3 +51,6 @@ app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT
     run_matrix.command
 )
 app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)
+app.command(name="compare", help=compare.HELP, short_help=compare.SHORT_HELP, epilog=EXIT_CODES)(compare.command)
+app.command(name="history", help=history.HELP, short_help=history.SHORT_HELP, epilog=EXIT_CODES)(history.command)
+app.add_typer(results.app, name="results", help=results.HELP, short_help="The archive: ls, show, verify, prune.")

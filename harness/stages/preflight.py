@@ -27,14 +27,7 @@ def git_facts(directory: Path) -> GitFacts:
 
     Raises UserError outside a checkout or before its first commit, InfrastructureError when git is missing or fails.
     """
-    inside = _git(directory, "rev-parse", "--show-toplevel")
-    if inside.returncode != 0:
-        if "not a git repository" in inside.stderr:
-            raise UserError("not in a git checkout", where=str(directory), next_step="run fmha inside the project")
-        raise _failed(inside)
-    root = Path(inside.stdout.removesuffix("\n"))
-    if not root.is_absolute():
-        raise UserError("no working tree here", where=str(directory), next_step="run fmha inside a checkout")
+    root = git_root(directory)
     head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if head.returncode != 0:
         raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")
@@ -43,6 +36,19 @@ def git_facts(directory: Path) -> GitFacts:
     if status.returncode != 0:
         raise _failed(status)
     return GitFacts(root, head.stdout.strip(), branch.stdout.strip() or None, _paths(status.stdout))
+
+
+def git_root(directory: Path) -> Path:
+    """The checkout that holds `directory`. Raises UserError outside of one, InfrastructureError as `git_facts` does."""
+    inside = _git(directory, "rev-parse", "--show-toplevel")
+    if inside.returncode != 0:
+        if "not a git repository" in inside.stderr:
+            raise UserError("not in a git checkout", where=str(directory), next_step="run fmha inside the project")
+        raise _failed(inside)
+    root = Path(inside.stdout.removesuffix("\n"))
+    if not root.is_absolute():
+        raise UserError("no working tree here", where=str(directory), next_step="run fmha inside a checkout")
+    return root
 
 
 def _paths(porcelain: str) -> tuple[str, ...]:
