@@ -22,8 +22,8 @@ SHORT_HELP = "A configuration's numbers over the archived runs."
 
 HELP = """Show the numbers of one configuration in every archived run, the newest first.
 
-A + after a commit marks a tree with uncommitted changes. The last column is the start of the outputs' hash: the same hash
-is the same bits.
+A + after a commit marks a tree with uncommitted changes. The last column is the start of the outputs' hash: the same
+hash is the same bits.
 
 \b
 Examples:
