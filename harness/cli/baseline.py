@@ -82,7 +82,8 @@ def _show(name: str | None, results: Path | None, json: bool) -> ExitCode:
         return ExitCode.PASS
     for name, record in records.items():
         say(
-            f"{name}: commit {record.commit.sha[:12]}, suite {record.selection.suite}, {len(record.configurations)} cells"
+            f"{name}: commit {record.commit.sha[:12]}, suite {record.selection.suite},"
+            f" {len(record.configurations)} configurations"
         )
         if record.acceptance:
             taken = record.acceptance

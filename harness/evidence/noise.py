@@ -11,18 +11,18 @@ from scipy.special import stdtrit
 
 from harness.archive.record import Metrics
 
-# Below these an error is float32's rounding.
+# Below these an error is float32's rounding, a few units in the last place of values up to 8.
 FLOORS: Mapping[str, float] = {
     "cosine": 1e-8,
     "relative_l2": 1e-5,
     "max_error": 1e-5,
-    "lse_error": 1e-6,
-    "row_max_error": 1e-6,
-    "row_sum_error": 1e-6,
+    "lse_error": 5e-6,
+    "row_max_error": 5e-6,
+    "row_sum_error": 5e-6,
 }
 FALSE_ALARMS = 1e-3  # runs that raise one although nothing has changed
 LEAST_DEVIATION = 0.02
-LEAST_SEEDS = 5
+LEAST_SEEDS = 10  # with fewer, Student's quantile is too large to see anything
 # Without noise, by what factor an error has to grow: with the same inputs, and with others.
 SAME_INPUTS = 1.2
 OTHER_INPUTS = 3.0
