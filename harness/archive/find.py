@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from harness.archive.files import read
 from harness.archive.index import Index, RunRow
 from harness.archive.record import RunRecord
 from harness.errors import UserError
+from harness.git import resolve_commit
 
 BASELINES = "baselines"
 WAYS = "a file, the name of a run or its start, a commit, @HOST, COMMIT@HOST, latest or baseline:NAME"
@@ -63,7 +63,7 @@ def _of_commit(wanted: str, index: Index, root: Path) -> RunRow | None:
     commit, _, host = wanted.partition("@") if not wanted.startswith("HEAD@{") else (wanted, "", "")
     sha = None
     if commit and commit != "latest":
-        sha = _resolved(commit, root)
+        sha = resolve_commit(root, commit)
         if sha is None:
             return None
     rows = index.runs(sha=sha, host=host or None)
@@ -72,9 +72,3 @@ def _of_commit(wanted: str, index: Index, root: Path) -> RunRow | None:
         where = f" on {host}" if host else ""
         raise UserError(f"no run {what}{where} yet", next_step="fmha results ls lists the runs there are")
     return rows[0]
-
-
-def _resolved(commit: str, root: Path) -> str | None:
-    command = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}"]
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=30)
-    return found.stdout.strip() if found.returncode == 0 else None

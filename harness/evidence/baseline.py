@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +13,10 @@ from harness.archive import BASELINES, Index, RunRecord
 from harness.archive.record import Acceptance
 from harness.errors import InterruptionError, UserError
 from harness.evidence.noise import LEAST_SEEDS, values_of
+from harness.git import git
 from harness.stages.outcome import Observer
 from harness.stages.pipeline import Request, execute
 from harness.status import RED, Status
-
-Runner = Callable[[int], RunRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def accept(record: RunRecord, why: str, seeds: int, results: Path, root: Path, o
     acceptance = Acceptance(
         why=why,
         accepted=datetime.now(UTC).replace(microsecond=0),
-        by=_user(root),
+        by=git(root, "config", "user.name").stdout.strip() or "unknown",
         replaces=before.commit.sha if before else None,
         deterministic=_deterministic(record, same),
         seeds=[run.selection.seed for run in chosen],
@@ -164,10 +162,3 @@ def _deterministic(record: RunRecord, runs: Sequence[RunRecord]) -> bool:
 
 def _hashes(record: RunRecord) -> dict[str, str]:
     return {item.id: item.metrics.output_hash for item in record.configurations if item.metrics}
-
-
-def _user(root: Path) -> str:
-    found = subprocess.run(
-        ["git", "config", "user.name"], cwd=root, capture_output=True, text=True, check=False, timeout=30
-    )
-    return found.stdout.strip() or "unknown"
