@@ -21,7 +21,6 @@ from pydantic import (
 )
 
 from harness.status import Status
-from harness.worker.protocol import Mask
 
 SCHEMA_VERSION = 2
 
@@ -113,6 +112,8 @@ class VariantRecord(Record):
     nvcc: str
     flags: list[str]
     resources: Resources | None
+    p_path: str | None = Field(None, description="how P reaches the second product: tmem, smem or registers")
+    shared_dynamic: int | None = Field(None, description="bytes of shared memory that a launch asks for")
     seconds: Seconds
     cached: bool
     error: str | None
@@ -138,7 +139,7 @@ class Parameters(Record):
     t: int
     s_k: int
     batch: int
-    mask: Mask
+    mask: str
     window: int
 
 

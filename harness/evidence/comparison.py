@@ -158,16 +158,19 @@ def _resources(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
 
 
 def _grown(a: VariantRecord, b: VariantRecord) -> Iterator[Regression]:
-    assert a.resources
-    assert b.resources
-    before, after = a.resources.model_dump(), b.resources.model_dump()
+    before, after = _sizes(a), _sizes(b)
     for name, value in before.items():
         new = after.get(name)
-        if isinstance(value, int) and isinstance(new, int) and new > value:
+        if new is not None and new > value:
             text = f"{name.replace('_', ' ')} {value} -> {new}"
             if a.nvcc != b.nvcc:
                 text += f"; nvcc differs: {a.nvcc} -> {b.nvcc}"
             yield Regression(Kind.RESOURCES, a.name, name, value, new, text)
+
+
+def _sizes(variant: VariantRecord) -> dict[str, int]:
+    sizes = variant.resources.model_dump() if variant.resources else {}
+    return sizes | ({} if variant.shared_dynamic is None else {"shared_dynamic": variant.shared_dynamic})
 
 
 def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
@@ -183,6 +186,8 @@ def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
     ):
         if a != b:
             yield f"{name} {a} against {b}"
+    if gone := {v.name for v in base.variants} - {v.name for v in new.variants}:
+        yield f"no resources to compare: variant {', '.join(sorted(gone))} is not in the later run"
     compilers = {v.nvcc for v in base.variants} ^ {v.nvcc for v in new.variants}
     if base.variants and new.variants and compilers:
         yield f"nvcc differs: {', '.join(sorted(compilers))}"

@@ -17,10 +17,11 @@ from harness.stages.outcome import Outcome, Step
 from harness.stages.plan import Plan
 from harness.stages.preflight import GitFacts
 from harness.status import Status
-from harness.worker.protocol import BuildResult, Configuration, Resources, Variant
+from harness.worker.protocol import BuildResult, Configuration, Resources
+from harness.worker.variants import VARIANTS
 from tests.harness.support import GOOD
 
-VARIANT = Variant("sm100_hd64", "sm_100a", "kernel/a.cu", "entry", 64)
+VARIANT = next(variant for variant in VARIANTS if variant.head_dim == 64)
 STARTED = datetime(2026, 11, 21, 3, 4, 5, tzinfo=UTC)
 IDS = ("hd64_t1_sk128", "hd64_t32_sk128")
 CONFIGURATIONS = (Configuration(64, 1, 128), Configuration(64, 32, 128))
