@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.archive import RunRecord
-from harness.archive.record import Parameters
 from harness.config import load, parse_filter
 from harness.errors import ExitCode
 from harness.evidence import baseline
 from harness.evidence.comparison import Comparison, Kind, Regression, compare
+from harness.evidence.limits import configuration_of
 from harness.stages.outcome import Observer
 from harness.stages.pipeline import Request, execute
 from harness.stages.preflight import git_root
 from harness.status import Status
-from harness.worker.protocol import Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +107,4 @@ def _completed(request: Request, base: RunRecord) -> Request:
 
 def _expected(base: RunRecord, request: Request) -> set[str]:
     accepted = parse_filter(request.filters)
-    return {item.id for item in base.configurations if accepted.accepts(_configuration(item.parameters))}
-
-
-def _configuration(parameters: Parameters) -> Configuration:
-    """The cell as filters see it. Axes that there are no more, or not yet, are left to their defaults."""
-    known = {field.name for field in dataclasses.fields(Configuration)}
-    return Configuration(**{name: value for name, value in parameters.model_dump().items() if name in known})
+    return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}
