@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -54,23 +53,36 @@ def installed() -> tuple[str, str] | None:
     return (browser, driver) if browser and driver else None
 
 
+class Browser:
+    """A page at a time, in a window of any size and in either colour scheme."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> webdriver.Chrome:
+        """Show a file; what the console said before is dropped."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get_log("browser")  # type: ignore[no-untyped-call]
+        self.driver.get(page.resolve().as_uri())
+        return self.driver
+
+
 @contextmanager
-def browser(profile: Path, width: int, height: int, *, dark: bool = False) -> Iterator[Any]:
-    """A browser with an empty profile and a window of this size; skips the test where there is none."""
+def started(profile: Path) -> Iterator[Browser]:
+    """A browser with an empty profile; skips the test where there is none."""
     found = installed()
     if found is None:
         pytest.skip("no chromium with chromedriver: apt-get install chromium chromium-driver")
     options = Options()
     options.binary_location = found[0]
-    for flag in (*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(executable_path=found[1]))
     try:
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        yield driver
+        yield Browser(driver)
     finally:
         driver.quit()

@@ -22,7 +22,7 @@ from harness.report import Evidence, charts, heat, render
 from harness.status import Status
 from harness.worker.protocol import FindingRecord
 from tests.evidence.records import IDS, archived, measured, record
-from tests.report.browser import CONTRAST, browser
+from tests.report.browser import CONTRAST, Browser
 
 HOSTILE = "<script>document.title = 'owned'</script>\"'&"
 PLACE = "kernel/sm100/fmha_fwd.cu:75"
@@ -102,70 +102,66 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_it_is_readable(page: Path, tmp_path: Path, window: str, dark: bool) -> None:
-    with browser(tmp_path, *WINDOWS[window], dark=dark) as driver:
-        driver.get(page.as_uri())
-        driver.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
-        assert driver.get_log("browser") == []
-        assert driver.title.startswith("PASS 2 of 2") or "FAIL" in driver.title
-        contrasts = driver.execute_script(CONTRAST)
-        assert len(contrasts) > 200
-        assert [item for item in contrasts if item[0] < 4.5] == []
-        wider = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert driver.execute_script(wider) == 0
-        background = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-        assert (background == "rgb(255, 255, 255)") is not dark
+def test_it_is_readable(page: Path, browser: Browser, window: str, dark: bool) -> None:
+    driver = browser.open(page, *WINDOWS[window], dark=dark)
+    driver.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
+    assert driver.get_log("browser") == []
+    assert driver.title.startswith("PASS 2 of 2") or "FAIL" in driver.title
+    contrasts = driver.execute_script(CONTRAST)
+    assert len(contrasts) > 200
+    assert [item for item in contrasts if item[0] < 4.5] == []
+    wider = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert driver.execute_script(wider) == 0
+    background = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") is not dark
 
 
-def test_it_works_from_the_keyboard(page: Path, tmp_path: Path) -> None:
-    with browser(tmp_path, *WINDOWS["desk"]) as driver:
-        driver.get(page.as_uri())
-        body = driver.find_element(By.TAG_NAME, "body")
-        body.send_keys(Keys.TAB)
-        assert driver.switch_to.active_element.text == "Skip to the evidence"
-        seen: list[str] = []
-        stops = driver.execute_script(
-            "return [...document.querySelectorAll('a, summary, [tabindex]')].filter(e => e.getClientRects().length).length"
-        )
-        for _ in range(stops - 1):
-            driver.switch_to.active_element.send_keys(Keys.TAB)
-            seen.append(driver.execute_script("return document.activeElement.tagName"))
-        assert {"A", "SUMMARY", "DIV", "PRE"} <= set(seen)
-        shown = "return getComputedStyle(document.activeElement).outlineStyle"
-        assert driver.execute_script(shown) == "solid"
-        closed = next(item for item in driver.find_elements(By.CSS_SELECTOR, "details:not([open]) > summary"))
-        details = closed.find_element(By.XPATH, "..")
-        closed.send_keys(Keys.ENTER)
-        assert details.get_attribute("open") is not None
+def test_it_works_from_the_keyboard(page: Path, browser: Browser) -> None:
+    driver = browser.open(page)
+    body = driver.find_element(By.TAG_NAME, "body")
+    body.send_keys(Keys.TAB)
+    assert driver.switch_to.active_element.text == "Skip to the evidence"
+    seen: list[str] = []
+    stops = driver.execute_script(
+        "return [...document.querySelectorAll('a, summary, [tabindex]')].filter(e => e.checkVisibility()).length"
+    )
+    for _ in range(stops - 1):
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        seen.append(driver.execute_script("return document.activeElement.tagName"))
+    assert {"A", "SUMMARY", "DIV", "PRE"} <= set(seen)
+    shown = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert driver.execute_script(shown) == "solid"
+    closed = next(item for item in driver.find_elements(By.CSS_SELECTOR, "details:not([open]) > summary"))
+    details = closed.find_element(By.XPATH, "..")
+    closed.send_keys(Keys.ENTER)
+    assert details.get_attribute("open") is not None
 
 
-def test_nothing_is_loaded_and_nothing_runs(page: Path, tmp_path: Path) -> None:
+def test_nothing_is_loaded_and_nothing_runs(page: Path, browser: Browser) -> None:
     text = page.read_text()
     assert not re.search(r"<script|\bon\w+=|https?://|url\(|@import", re.sub(r"&lt;script&gt;", "", text))
     assert "default-src 'none'" in text
-    with browser(tmp_path, *WINDOWS["desk"]) as driver:
-        driver.get(page.as_uri())
-        assert driver.title != "owned"
-        loaded = driver.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
-        assert loaded == []
-        assert HOSTILE in driver.find_element(By.ID, "baseline").find_element(By.XPATH, "..").text
+    driver = browser.open(page)
+    assert driver.title != "owned"
+    loaded = driver.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert loaded == []
+    assert HOSTILE in driver.find_element(By.ID, "baseline").find_element(By.XPATH, "..").text
 
 
-def test_structure_is_sound(page: Path, tmp_path: Path) -> None:
-    with browser(tmp_path, *WINDOWS["desk"]) as driver:
-        driver.get(page.as_uri())
-        assert driver.find_element(By.TAG_NAME, "html").get_attribute("lang") == "en"
-        levels = driver.execute_script("return [...document.querySelectorAll('h1,h2,h3')].map(e => +e.tagName[1])")
-        assert levels[0] == 1
-        assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
-        targets = driver.execute_script(
-            "return [...document.querySelectorAll('a[href^=\"#\"]')].filter(a => !document.querySelector(a.hash)).length"
-        )
-        assert targets == 0
-        ids = driver.execute_script("return [...document.querySelectorAll('[id]')].map(e => e.id)")
-        assert len(ids) == len(set(ids))
-        unnamed = "return [...document.querySelectorAll('svg, [role=region]')].filter(e => !e.ariaLabel).length"
-        assert driver.execute_script(unnamed) == 0
+def test_structure_is_sound(page: Path, browser: Browser) -> None:
+    driver = browser.open(page)
+    assert driver.find_element(By.TAG_NAME, "html").get_attribute("lang") == "en"
+    levels = driver.execute_script("return [...document.querySelectorAll('h1,h2,h3')].map(e => +e.tagName[1])")
+    assert levels[0] == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+    targets = driver.execute_script(
+        "return [...document.querySelectorAll('nav a')].filter(a => !document.querySelector(a.hash)).length"
+    )
+    assert targets == 0
+    ids = driver.execute_script("return [...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    unnamed = "return [...document.querySelectorAll('svg, [role=region]')].filter(e => !e.ariaLabel).length"
+    assert driver.execute_script(unnamed) == 0
 
 
 def test_the_worst_cell_is_named_and_framed() -> None:
