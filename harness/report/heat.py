@@ -63,30 +63,20 @@ class Group:
     """Configurations with the same features, e.g. a mask, and their maps."""
 
     title: str
-    maps: tuple[HeatMap, ...]
+    maps: tuple[HeatMap, ...]  # none when nothing was measured
     count: int
 
 
 def groups(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[Group, ...]:
-    """The maps of a run, the plain configurations first. Features with a single configuration share the last group."""
+    """The maps of a run. Features that a single configuration has make no map."""
     by_features: dict[str, list[ConfigurationRecord]] = {}
     for item in items:
         by_features.setdefault(features(item), []).append(item)
-    lone = [title for title, members in by_features.items() if len(members) == 1 and len(by_features) > 1]
-    made = [
-        Group(title or "no mask", _maps(members, limit), len(members))
+    return tuple(
+        Group(title or "plain", _maps(members, limit), len(members))
         for title, members in by_features.items()
-        if title not in lone
-    ]
-    return tuple(made)
-
-
-def lone(items: Sequence[ConfigurationRecord]) -> tuple[ConfigurationRecord, ...]:
-    """Configurations that no map has."""
-    found: dict[str, list[ConfigurationRecord]] = {}
-    for item in items:
-        found.setdefault(features(item), []).append(item)
-    return tuple(members[0] for members in found.values() if len(members) == 1 and len(found) > 1)
+        if len(members) > 1 or len(by_features) == 1
+    )
 
 
 def features(item: ConfigurationRecord) -> str:
@@ -95,7 +85,8 @@ def features(item: ConfigurationRecord) -> str:
     for name, value in item.parameters.model_dump().items():
         if name in _AXES or value in (_PLAIN.get(name), None, "", [], {}) or value is False:
             continue
-        words.append(str(value) if name == "mask" else f"{name} {value}")
+        if (name, value) != ("mask", "window"):  # the window's width says it
+            words.append(str(value) if name == "mask" else f"{name} {value}")
     return ", ".join(words)
 
 
@@ -104,6 +95,8 @@ def shown(value: float) -> str:
 
 
 def _maps(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[HeatMap, ...]:
+    if not any(item.metrics for item in items):
+        return ()
     return tuple(_map(metric, items, limit) for metric in FLOORS)
 
 
@@ -134,17 +127,14 @@ def _cell(
     if error is None:
         return Cell(item.id, item.status, None, item.status, False)
     known = [value for value in errors.values() if value is not None and math.isfinite(value)]
-    top = limit or max(known, default=error)
-    return Cell(item.id, shown(error), _step(error, top, FLOORS[metric]), item.status, worst)
+    return Cell(item.id, shown(error), _step(error, limit or max(known, default=0.0)), item.status, worst)
 
 
-def _step(error: float, top: float, floor: float) -> int:
-    """0 for the floor and below, STEPS - 1 for the limit and above, in equal factors between."""
+def _step(error: float, top: float) -> int:
+    """Which part of the way to `top`, the limit or else the largest error, this is."""
     if not math.isfinite(error):
         return STEPS - 1
-    span = math.log(max(top, 10 * floor) / floor)
-    share = math.log(max(error, floor) / floor) / span
-    return min(STEPS - 1, max(0, int(share * STEPS)))
+    return min(STEPS - 1, max(0, int(error / top * STEPS))) if top > 0 else 0
 
 
 def _error(item: ConfigurationRecord, metric: str) -> float | None:

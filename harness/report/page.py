@@ -12,7 +12,7 @@ import jinja2
 from harness.archive import Index, RunRecord
 from harness.archive.record import ConfigurationRecord, Finding
 from harness.evidence import speed
-from harness.evidence.comparison import Comparison
+from harness.evidence.comparison import Comparison, Regression
 from harness.evidence.noise import FLOORS, values_of
 from harness.evidence.views import error_of
 from harness.report import charts, heat
@@ -69,11 +69,12 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         "counts": [(status, record.verdict.counts.get(status, 0)) for status in Status],
         "baseline": evidence.baseline,
         "comparison": evidence.comparison,
+        "worse": _worse(evidence.comparison),
         "groups": heat.groups(items, evidence.limit),
         "steps": range(heat.STEPS),
         "metrics": heat.NAMES,
         "rows": [_row(item) for item in items],
-        "idle": [item for item in items if item.status is not Status.PASS],
+        "wrong": _wrong(items),
         "distributions": list(_distributions(items, evidence)),
         "rooflines": list(_rooflines(items)),
         "speeds": list(_speeds(items)),
@@ -82,6 +83,23 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         "histories": list(_histories(evidence)),
         "provenance": list(_provenance(evidence)),
     }
+
+
+def _wrong(items: Sequence[ConfigurationRecord]) -> list[tuple[Status, tuple[str, ...], list[str]]]:
+    """What did not pass: status, reasons and the configurations that share both."""
+    found: dict[tuple[Status, tuple[str, ...]], list[str]] = {}
+    for item in items:
+        if item.status is not Status.PASS:
+            found.setdefault((item.status, tuple(item.reasons)), []).append(item.id)
+    return [(status, reasons, ids) for (status, reasons), ids in found.items()]
+
+
+def _worse(comparison: Comparison | None) -> dict[str, list[Regression]]:
+    """Regressions by kind, the gravest first."""
+    found: dict[str, list[Regression]] = {}
+    for item in comparison.regressions if comparison else ():
+        found.setdefault(item.kind, []).append(item)
+    return found
 
 
 def _row(item: ConfigurationRecord) -> tuple[str, Status, list[str], int, str]:

@@ -76,9 +76,11 @@ def undo(root: Path) -> None:
 HISTORY = (
     Planned("Start", lambda root: None),
     Planned("Say what the file is", comment("The forward kernel.")),
-    Planned("Truncate P", edit(r"cvt\.rn\.bf16x2", "cvt.rz.bf16x2"), "numbers", plants=True),
-    Planned("Comment while P is truncated", comment("Of sm_100a."), "numbers"),
-    Planned("Round P again", undo),
+    Planned(
+        "P of odd keys to seven bits", edit(r"return packed;", "return packed & 0xfffeffffu;"), "numbers", plants=True
+    ),
+    Planned("Comment while P is coarse", comment("Of sm_100a."), "numbers"),
+    Planned("P to eight bits again", undo),
     Planned("LSE in base 2", edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1"), "status", plants=True),
     Planned("LSE in base e again", undo),
     Planned("Half an edit", edit(r"constexpr float kLn2 =", "constexpr float kLn2"), builds=False),
