@@ -57,8 +57,8 @@ class Variant:
     arch: str  # nvcc -arch, e.g. "sm_100a"
     source: str  # relative to the repository root
     entry: str  # extern "C" name
-    head_dim: int
-    p_path: PPath
+    head_dim: int  # 0: any
+    p_path: PPath | None  # None: the combine kernel
     shape: LaunchShape
     defines: tuple[tuple[str, str], ...] = ()
 

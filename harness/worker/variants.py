@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from harness.worker.params import sm100_shape
+from harness.worker.params import combine_shape, sm100_shape
 from harness.worker.protocol import Configuration, PPath, Variant
 
 
 def _sm100(head_dim: int, p_path: PPath) -> Variant:
+    entry = f"fmha_fwd_sm100_hd{head_dim}_p{p_path}"
     return Variant(
         name=f"sm100_hd{head_dim}_p{p_path}",
         arch="sm_100a",
         source="kernel/sm100/fmha_fwd.cu",
-        entry=f"fmha_fwd_sm100_hd{head_dim}_p{p_path}",
+        entry=entry,
         head_dim=head_dim,
         p_path=p_path,
         shape=sm100_shape(head_dim, p_path),
-        defines=(("FMHA_HEAD_DIM", str(head_dim)),),
+        defines=(
+            ("FMHA_HEAD_DIM", str(head_dim)),
+            ("FMHA_P_IN_SHARED", str(int(p_path == "smem"))),
+            ("FMHA_ENTRY", entry),
+        ),
     )
 
 
-VARIANTS: tuple[Variant, ...] = (_sm100(64, "tmem"),)
+def _combine(name: str, arch: str) -> Variant:
+    source = "kernel/common/fmha_combine.cu"
+    return Variant(f"{name}_combine", arch, source, "fmha_combine", head_dim=0, p_path=None, shape=combine_shape())
+
+
+# Of two variants for a head_dim the first is taken, unless P's path is asked for. P through tensor memory is first: it
+# leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 each half of the lanes
+# computes one half of S, but would have to hold the whole of P (kernel/sm100/traits.cuh).
+VARIANTS: tuple[Variant, ...] = (
+    *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
+    *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
+)
+COMBINE: dict[str, Variant] = {"sm_100a": _combine("sm100", "sm_100a")}  # by architecture
 
 MAXIMUM_T = 128
 MASK_NAMES = {"causal": "the causal mask", "window": "the sliding window"}
