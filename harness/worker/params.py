@@ -13,7 +13,7 @@ from harness.worker.protocol import LaunchShape, PPath
 
 SM100_THREADS: Final = 192
 COMBINE_THREADS: Final = 128
-COMBINE_ROWS: Final = 4
+COMBINE_ROWS: Final = 4  # a warp each
 SHARED_ALIGNMENT: Final = 1024
 SHARED_CONTROL_BYTES: Final = 128
 
@@ -121,13 +121,3 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
 def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:
     """fmha_query_blocks of fmha_launch.h: grid.x of a forward kernel."""
     return t * -(-heads // shape.rows) if topk > 0 else -(-t * heads // shape.rows)
-
-
-def combine_shape() -> LaunchShape:
-    """The combine kernel's: a warp a row, no tiles and no dynamic shared memory."""
-    return LaunchShape(COMBINE_ROWS, 0, 0, COMBINE_THREADS, 0)
-
-
-def combine_blocks(batch: int, t: int, heads: int) -> int:
-    """fmha_combine_blocks of fmha_launch.h: grid.x of the combine kernel."""
-    return -(-batch * t * heads // COMBINE_ROWS)

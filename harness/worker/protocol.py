@@ -57,10 +57,11 @@ class Variant:
     arch: str  # nvcc -arch, e.g. "sm_100a"
     source: str  # relative to the repository root
     entry: str  # extern "C" name
-    head_dim: int  # 0: any
-    p_path: PPath | None  # None: the combine kernel
+    head_dim: int
+    p_path: PPath
     shape: LaunchShape
     defines: tuple[tuple[str, str], ...] = ()
+    combine: str = ""  # the entry, in the same module, that merges the partial results of splits; empty: there is none
 
 
 @dataclass(frozen=True, slots=True)

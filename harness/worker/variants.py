@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.worker.params import combine_shape, sm100_shape
+from harness.worker.params import sm100_shape
 from harness.worker.protocol import Configuration, PPath, Variant
 
 
@@ -21,22 +21,17 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
             ("FMHA_P_IN_SHARED", str(int(p_path == "smem"))),
             ("FMHA_ENTRY", entry),
         ),
+        combine="fmha_combine",
     )
 
 
-def _combine(name: str, arch: str) -> Variant:
-    source = "kernel/common/fmha_combine.cu"
-    return Variant(f"{name}_combine", arch, source, "fmha_combine", head_dim=0, p_path=None, shape=combine_shape())
-
-
 # Of two variants for a head_dim the first is taken, unless P's path is asked for. P through tensor memory is first: it
-# leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 each half of the lanes
-# computes one half of S, but would have to hold the whole of P (kernel/sm100/traits.cuh).
+# leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 each half of the
+# lanes computes one half of S, but would have to hold the whole of P (kernel/sm100/traits.cuh).
 VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
 )
-COMBINE: dict[str, Variant] = {"sm_100a": _combine("sm100", "sm_100a")}  # by architecture
 
 MAXIMUM_T = 128
 MASK_NAMES = {"causal": "the causal mask", "window": "the sliding window"}

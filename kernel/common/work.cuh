@@ -80,7 +80,7 @@ FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, i
     work.all_rows = {last.first, first.end};
     work.dense_tiles = last.end > first.first ? ceil_div(last.end - first.first, keys) : 0;
 
-    if (params.topk > 0) {
+    if (params.topk > 0 && params.s_sparse > 0) {
         const int64_t query = int64_t(batch) * params.t + first_query;
         work.indices = params.sparse_indices + query * params.topk;
         work.entries = params.sparse_lens ? params.sparse_lens[query] : params.topk;

@@ -41,10 +41,7 @@ constexpr int32_t fmha_query_blocks(FmhaLaunchShape shape, int32_t t, int32_t he
     return topk > 0 ? t * ((heads + shape.rows - 1) / shape.rows) : (t * heads + shape.rows - 1) / shape.rows;
 }
 
-// The combine kernel, behind a forward kernel with splits > 1: grid (fmha_combine_blocks(...), 1, 1), one warp a row.
+// The combine kernel, behind a forward kernel with splits > 1: one warp a row, no dynamic shared memory,
+// grid (ceil(t * heads / kFmhaCombineRows), 1, batch).
 constexpr int32_t kFmhaCombineThreads = 128;
 constexpr int32_t kFmhaCombineRows = kFmhaCombineThreads / 32;
-
-constexpr int32_t fmha_combine_blocks(int32_t batch, int32_t t, int32_t heads) {
-    return (batch * t * heads + kFmhaCombineRows - 1) / kFmhaCombineRows;
-}

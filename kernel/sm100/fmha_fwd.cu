@@ -9,9 +9,12 @@
 // S and P are double-buffered, so that S_{j+1} is computed while the softmax works on S_j, and P_j is stored while
 // P_{j-1} V_{j-1} runs. docs/kernel.md has the maps and the barrier table.
 //
+// The module has the combine kernel as well, for launches with splits.
+//
 // Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name.
 #include <stdint.h>
 
+#include "common/combine.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
@@ -93,4 +96,8 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1) FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
     fmha::forward<fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED>>(params, fmha::ptx::shared_address(dynamic_shared));
+}
+
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads) fmha_combine(const __grid_constant__ FmhaParams params) {
+    fmha::combine(params);
 }

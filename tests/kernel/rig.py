@@ -1,4 +1,4 @@
-"""Runs any forward variant, and the combine kernel behind it, on a device; and docs/semantics.md in float64 beside it."""
+"""Runs any forward variant, and the combine kernel behind it, on a device; docs/semantics.md in float64 beside it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from harness.worker.bf16 import from_bf16, round_to_bf16
 from harness.worker.devices.base import Device, TensorMapSpec
 from harness.worker.params import (
+    COMBINE_ROWS,
+    COMBINE_THREADS,
     NORMALISE,
     OUTPUT_BF16,
     SHARED_KV,
     UNLIMITED,
     FmhaParams,
-    combine_blocks,
     query_blocks,
 )
 from harness.worker.protocol import FindingRecord, Variant
-from harness.worker.variants import COMBINE
 
 POISON = 0x7FEDBEEF  # a NaN that no arithmetic makes
 OUTPUTS = ("o", "row_max", "row_sum", "lse")
@@ -104,7 +104,7 @@ def make_problem(
 
 @dataclass(frozen=True)
 class Outputs:
-    """o [batch, t, heads, head_dim], the others [batch, t, heads]; float64, `unwritten` elements still hold the poison."""
+    """o [batch, t, heads, head_dim], the others [batch, t, heads]; `unwritten` elements still hold the poison."""
 
     o: Floats
     row_max: Floats
@@ -120,15 +120,12 @@ def run(device: Device, artifacts: Mapping[str, Path], variant: Variant, problem
     rows = batch * t * heads
     params = _params(device, variant, problem)
     grid = (query_blocks(variant.shape, t, heads, problem.topk), problem.splits, batch)
-    launches = [(variant, grid)]
+    module = device.load(artifacts[variant.name])
+    block, shared_bytes = (variant.shape.threads, 1, 1), variant.shape.shared_bytes
+    findings = list(device.launch(module, variant.entry, grid, block, shared_bytes, params.pack()).findings)
     if problem.splits > 1:
-        launches.append((COMBINE[variant.arch], (combine_blocks(batch, t, heads), 1, 1)))
-    findings: list[FindingRecord] = []
-    for kernel, blocks in launches:
-        module = device.load(artifacts[kernel.name])
-        block = (kernel.shape.threads, 1, 1)
-        report = device.launch(module, kernel.entry, blocks, block, kernel.shape.shared_bytes, params.pack())
-        findings += report.findings
+        grid, block = (-(-t * heads // COMBINE_ROWS), 1, batch), (COMBINE_THREADS, 1, 1)
+        findings += device.launch(module, variant.combine, grid, block, 0, params.pack()).findings
     words = {name: device.download(getattr(params, name), rows * 4).view(np.uint32) for name in OUTPUTS[1:]}
     o = device.download(params.o, rows * head_dim * (2 if problem.bf16 else 4))
     unwritten = sum(int(np.count_nonzero(word == POISON)) for word in words.values())
@@ -205,9 +202,7 @@ def _params(device: Device, variant: Variant, problem: Problem) -> FmhaParams:
     )
 
 
-def _map(
-    device: Device, address: int, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]
-) -> bytes:
+def _map(device: Device, address: int, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> bytes:
     ones = (1,) * len(dims)
     return device.encode_tensor_map(TensorMapSpec("bf16", address, dims, strides, box, ones, "128B"))
 

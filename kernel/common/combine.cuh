@@ -1,7 +1,9 @@
-// Merges the parts that a forward kernel with splits > 1 has left, one warp a row: docs/semantics.md, "Merging".
+// The combine kernel: merges the parts that a forward kernel with splits > 1 has left, one warp a row. docs/semantics.md,
+// "Merging".
 //
-// Splits are added in order, so the result depends on how many there are and on nothing else. The same source serves
-// every architecture and head_dim.
+// Splits are added in order, so the result depends on how many there are and on nothing else.
+#pragma once
+
 #include <stdint.h>
 
 #include "common/row_output.cuh"
@@ -59,12 +61,12 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int64_t ro
     }
 }
 
-}  // namespace fmha
-
-extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads) fmha_combine(const __grid_constant__ FmhaParams params) {
-    const int64_t rows = int64_t(params.batch) * params.t * params.heads;
-    const int64_t row = int64_t(blockIdx.x) * kFmhaCombineRows + threadIdx.x / 32;
+__device__ __forceinline__ void combine(const FmhaParams& params) {
+    const int row = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
+    const int rows = params.t * params.heads;
     if (row < rows) {
-        fmha::combine_row(params, rows, row, threadIdx.x % 32);
+        combine_row(params, int64_t(params.batch) * rows, int64_t(blockIdx.z) * rows + row, threadIdx.x % 32);
     }
 }
+
+}  // namespace fmha
