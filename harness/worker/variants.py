@@ -33,19 +33,13 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
 )
 
-MAXIMUM_T = 128
-MASK_NAMES = {"causal": "the causal mask", "window": "the sliding window"}
 
-
-def variant_for(configuration: Configuration) -> Variant | str:
-    """The variant that runs `configuration`, or the reason why none does yet."""
-    variant = next((variant for variant in VARIANTS if variant.head_dim == configuration.head_dim), None)
-    if variant is None:
-        return f"no kernel for head_dim {configuration.head_dim} yet"
-    if configuration.mask != "none":
-        return f"{MASK_NAMES[configuration.mask]} is not in the kernel yet"
-    if not 1 <= configuration.t <= MAXIMUM_T:
-        return f"the kernel takes t from 1 to {MAXIMUM_T}, not {configuration.t}"
-    if configuration.s_k < 1 or configuration.batch < 1:
-        return f"s_k and batch start at 1, not at {min(configuration.s_k, configuration.batch)}"
-    return variant
+def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant | str:
+    """The variant for `arch`, as nvcc names it, that runs `configuration`, or the reason why none does yet."""
+    variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
+    if not variants:
+        return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
+    fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
+    if not fitting:
+        return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
+    return fitting[0]

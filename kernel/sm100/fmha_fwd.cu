@@ -32,11 +32,21 @@ namespace fmha {
 constexpr int kMmaWarp = 4;
 constexpr int kTmaWarp = 5;
 
-__device__ __forceinline__ void prefetch_tensor_maps(const FmhaParams& params) {
+// The maps of a branch that is empty may hold anything.
+__device__ __forceinline__ void prefetch_tensor_maps(const FmhaParams& params, const Work& work) {
+    const bool value = !(params.flags & kFmhaSharedKv);
     ptx::prefetch_tensor_map(params.q);
-    ptx::prefetch_tensor_map(params.k);
-    if (!(params.flags & kFmhaSharedKv)) {
-        ptx::prefetch_tensor_map(params.v);
+    if (work.dense_tiles > 0) {
+        ptx::prefetch_tensor_map(params.k);
+        if (value) {
+            ptx::prefetch_tensor_map(params.v);
+        }
+    }
+    if (work.entries > 0) {
+        ptx::prefetch_tensor_map(params.sparse_k);
+        if (value) {
+            ptx::prefetch_tensor_map(params.sparse_v);
+        }
     }
 }
 
@@ -63,7 +73,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
         ptx::tmem_alloc(shared.tmem_address(), Traits::kTmemColumns);
         ptx::tmem_relinquish_alloc_permit();
     } else if (warp == kTmaWarp && ptx::elect_one()) {
-        prefetch_tensor_maps(params);
+        prefetch_tensor_maps(params, work);
         init_barriers<Traits>(shared);
     }
     __syncwarp();
