@@ -130,6 +130,14 @@ struct RingOrder {
         return shared_kv ? tile : tile + 1 < tiles ? 2 * tile + 2 : 2 * tile + 1;
     }
     FMHA_HOST_DEVICE int32_t count() const { return shared_kv ? tiles : 2 * tiles; }
+
+    // The same the other way round: what the ring's use `use` is.
+    FMHA_HOST_DEVICE bool is_value(int32_t use) const {
+        return !shared_kv && (use + 1 == count() || (use > 0 && use % 2 == 0));
+    }
+    FMHA_HOST_DEVICE int32_t tile(int32_t use) const {
+        return shared_kv || use == 0 ? use : use + 1 == count() ? tiles - 1 : is_value(use) ? use / 2 - 1 : (use + 1) / 2;
+    }
 };
 
 }  // namespace fmha
