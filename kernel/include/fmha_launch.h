@@ -1,4 +1,5 @@
-// How every forward kernel is launched: plain constants, so that kernel, host and tests read one source.
+// How every kernel is launched: plain constants, so that kernel, host and tests read one source.
+// A forward kernel:
 //
 //   grid  (fmha_query_blocks(shape, t, heads, topk), splits, batch)
 //   block (shape.threads, 1, 1)
@@ -39,3 +40,8 @@ constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared) {
 constexpr int32_t fmha_query_blocks(FmhaLaunchShape shape, int32_t t, int32_t heads, int32_t topk) {
     return topk > 0 ? t * ((heads + shape.rows - 1) / shape.rows) : (t * heads + shape.rows - 1) / shape.rows;
 }
+
+// The combine kernel, behind a forward kernel with splits > 1: one warp a row, no dynamic shared memory,
+// grid (ceil(t * heads / kFmhaCombineRows), 1, batch).
+constexpr int32_t kFmhaCombineThreads = 128;
+constexpr int32_t kFmhaCombineRows = kFmhaCombineThreads / 32;
