@@ -15,7 +15,7 @@ from harness.worker.protocol import Variant
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to run: a suite, `random_cases` of it where it is random, or `cases` by name; of these what `filter` accepts,
+    """What to run: a suite, `random_cases` of it where it is random, or `cases` by name; of that what `filter` accepts,
     and of that one a variant, if so asked. `seed` is what random configurations are drawn from."""
 
     suite: str

@@ -1,6 +1,8 @@
 """What rounding alone costs: the numbers that a faultless kernel reaches, and with them the limits in matrix.yaml.
 
     python -m tests.harness.gate_limits --seeds 200
+    python -m tests.harness.gate_limits --seeds 200 --output bf16
+    python -m tests.harness.gate_limits --seeds 50 --suite extreme
 
 Runs a suite through attention as the kernel computes it, in NumPy: S and O accumulated in float32,
 128 keys at a time, P rounded to bf16 before PV and summed before rounding. Prints the worst of each metric.
@@ -9,8 +11,9 @@ Runs a suite through attention as the kernel computes it, in NumPy: S and O accu
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +21,10 @@ from numpy.typing import NDArray
 from harness.config import load, parse_filter
 from harness.reference import denominator, keys_seen, reference
 from harness.worker.bf16 import from_bf16, round_to_bf16
+from harness.worker.configuration import Configuration, Output
 from harness.worker.devices.base import LaunchReport
 from harness.worker.inputs import Inputs, make_inputs
 from harness.worker.measure import measure
-from harness.worker.protocol import Configuration
 from harness.worker.run import Outputs
 
 TILE = 128
@@ -44,7 +47,8 @@ def faultless(configuration: Configuration, inputs: Inputs) -> Outputs:
     with np.errstate(divide="ignore"):
         lse = natural + np.log(row_sum)
     if configuration.output != "unnormalised":
-        o = o / denominator(natural, row_sum, inputs.sink).astype(np.float32)[..., np.newaxis]
+        with np.errstate(over="ignore"):
+            o = o / denominator(natural, row_sum, inputs.sink).astype(np.float32)[..., np.newaxis]
     return Outputs(round_to_bf16(o) if configuration.output == "bf16" else o, natural, row_sum, lse, LaunchReport())
 
 
@@ -71,21 +75,32 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--suite", default="seed")
     parser.add_argument("--filter", action="append", default=[])
+    parser.add_argument("--output", choices=get_args(Output), help="in place of what the suite says")
     options = parser.parse_args()
-    worst: dict[int, dict[str, float]] = {}
-    suite = load(Path(__file__).parents[2]).suites[options.suite]
-    for configuration in parse_filter(options.filter).select(suite, options.suite):
-        row = worst.setdefault(configuration.head_dim, {"cosine": 1.0})
-        for seed in range(options.seeds):
+    worst: dict[tuple[str, int], dict[str, float]] = {}
+    matrix = load(Path(__file__).parents[2])
+    for seed in range(options.seeds):
+        suite = matrix.configurations(options.suite, seed)
+        for configuration in parse_filter(options.filter).select(suite, options.suite):
+            if options.output:
+                configuration = replace(configuration, output=options.output)
+            row = worst.setdefault((nature(configuration), configuration.head_dim), {"cosine": 1.0})
             inputs = make_inputs(seed, configuration)
             numbers = asdict(measure(configuration, faultless(configuration, inputs), reference(inputs)))
             for name in METRICS:
                 pick = min if name == "cosine" else max
                 row[name] = pick(row.get(name, 0.0), numbers[name])
-    print("head_dim  1-cosine  " + "  ".join(METRICS[1:]))
-    for head_dim, row in worst.items():
+    print("nature   head_dim  1-cosine  " + "  ".join(METRICS[1:]))
+    for (kind, head_dim), row in sorted(worst.items()):
         figures = [f"{row[name]:{len(name)}.1e}" for name in METRICS[1:]]
-        print(f"{head_dim:8}  {1 - row['cosine']:8.1e}  " + "  ".join(figures))
+        print(f"{kind:8} {head_dim:8}  {1 - row['cosine']:8.1e}  " + "  ".join(figures))
+
+
+def nature(configuration: Configuration) -> str:
+    """Which of the gates' sections a configuration falls under."""
+    if configuration.data == "extreme":
+        return "extreme"
+    return "bf16" if configuration.output == "bf16" else "default"
 
 
 if __name__ == "__main__":
