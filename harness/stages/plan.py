@@ -75,9 +75,9 @@ def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Configuration, ...]
     if suite not in matrix.suite_names:
         raise UserError(f"no suite is named {suite!r}", next_step=f"matrix.yaml has {', '.join(matrix.suite_names)}")
     if selection.random_cases is not None and suite in matrix.suites:
-        raise UserError(
-            f"--cases: suite {suite} is not random", next_step=f"use one of {', '.join(matrix.random_suites)}"
-        )
+        random = ", ".join(matrix.random_suites)
+        hint = f"use one of {random}" if random else "matrix.yaml has no random suite"
+        raise UserError(f"--cases: suite {suite} is not random", next_step=hint)
     return matrix.configurations(suite, selection.seed, selection.random_cases)
 
 

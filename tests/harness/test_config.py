@@ -94,7 +94,7 @@ def test_guard_thresholds_override_the_default(repository: Path) -> None:
         (f"{{{EMPTY}}}", "64", "suites.ragged.extra[0]", "must be a mapping, not 64"),
         (f"- {{{EMPTY}}}", f"- {{{EMPTY}}}\n      - {{{EMPTY}}}", "suites.ragged.extra[1]", "is in the suite already"),
         ("cases: 50", "cases: 0", "suites.random.random.cases", "must be at least 1, not 0"),
-        ("  random:\n    random:", "  random:\n    axes: {}\n    random:", "suites.random.axes.head_dim", "is required"),
+        ("  random:\n    random:", "  random:\n    axes: {}\n    random:", "suites.random.axes.t", "is required"),
         ("p_path: tmem}", "path: tmem}", "suites.random.random.excluded[0].path", "is no field of a configuration"),
         ("registers: 255", "registers: many", "gates.resources.registers", "must be a whole number, not 'many'"),
         ("cosine: 0.99999\n", "cosine: 1.5\n", "gates.default.cosine", "must be at most 1.0, not 1.5"),
