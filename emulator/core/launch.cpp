@@ -155,6 +155,7 @@ void Machine::run(const Program& p, const Launch& l) {
     random.seed(seed);
     global.begin_launch();
     sync.clear();
+    map_fences.clear();
     const auto start = std::chrono::steady_clock::now();
     GridCursor grid(l);
     cursor = &grid;

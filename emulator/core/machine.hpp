@@ -82,7 +82,6 @@ struct Warp {
     WarpFences fences;
     bool spun = false;                            // the slice ended in a failed poll
     std::unordered_map<u32, BulkLane> bulk;       // by lane
-    std::unordered_map<u64, Message> map_fences;  // what was known at a tensormap proxy fence, by address
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
     u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
@@ -169,6 +168,13 @@ struct Tmem {
     std::vector<MmaMark> mma_writes = std::vector<MmaMark>(kMarks), mma_reads = std::vector<MmaMark>(kMarks);
     u32* row(u32 lane) { return words.data() + lane * kColumns; }
     bool allocated(u32 column, u32 count) const;
+};
+
+// A warp's last acquiring fence of the tensormap proxy on one map, and what the warp knew then.
+struct MapFence {
+    AgentId agent;
+    u32 clock;
+    Message known;
 };
 
 struct AsyncOp {
@@ -258,6 +264,7 @@ struct Machine {
 
     GlobalMemory global;
     SyncTable sync;
+    std::unordered_map<u64, std::vector<MapFence>> map_fences;  // by the map's address; of the launch in progress
     Findings findings;
     Stats stats;
     Schedule schedule = Schedule::realistic;

@@ -18,12 +18,23 @@ void refuse_unmodelled(const TensorMap& t) {
     if (t.rank < 1 || t.rank > 5) throw Fault("tensor-map", format("rank %u", t.rank));
 }
 
+// Only tensormap.replace leaves these at zero: the driver's encoder refuses it.
+void refuse_unset(const TensorMap& t) {
+    for (u32 d = 0; d < t.rank; ++d) {
+        if (t.box[d] == 0) throw Fault("tensor-map", format("box_dim %u of the map has not been set", d));
+        if (t.step(d) == 0) throw Fault("tensor-map", format("element_stride %u of the map has not been set", d));
+    }
+}
+
+constexpr u32 kMagic = 0x50414D54u;
+
 }  // namespace
 
+bool holds_tensor_map(const u8* bytes) { return std::memcmp(bytes, &kMagic, sizeof kMagic) == 0; }
+void begin_tensor_map(u8* bytes) { std::memcpy(bytes, &kMagic, sizeof kMagic); }
+
 TensorMap decode_tensor_map(const u8* b) {
-    u32 magic;
-    std::memcpy(&magic, b, 4);
-    if (magic != 0x50414D54u) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
+    if (!holds_tensor_map(b)) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
     TensorMap t;
     t.dtype = b[4];
     t.rank = b[5];
@@ -44,6 +55,7 @@ TensorMap decode_tensor_map(const u8* b) {
         t.element_stride[d] = b[90 + d];
         if (d) std::memcpy(&t.stride[d], b + 48 + 8 * (d - 1), 8);
     }
+    refuse_unset(t);
     return t;
 }
 

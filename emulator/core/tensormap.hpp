@@ -28,6 +28,9 @@ struct TensorMap {
     }
 };
 
+bool holds_tensor_map(const u8* bytes);
+void begin_tensor_map(u8* bytes);
+
 // Throws Fault when the bytes are not a tensor map.
 TensorMap decode_tensor_map(const u8* bytes);
 

@@ -217,7 +217,7 @@ ld.param.v4.u32 {{%r1, %r2, %r3, %r4}}, [map+96]; st.shared.v4.u32 [%r30+96], {{
 ld.param.v4.u32 {{%r1, %r2, %r3, %r4}}, [map+112]; st.shared.v4.u32 [%r30+112], {{%r1, %r2, %r3, %r4}};
 tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r30], %out;
 tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r30], 0, 12;
-tensormap.cp_fenced_proxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%space], [%r30], 128;
+tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%space], [%r30], 128;
 {fence}
 st.shared.u32 [%r30+1024], 9; st.shared.u32 [%r30+1028], 9; st.shared.u32 [%r30+1032], 9; st.shared.u32 [%r30+1036], 9;
 fence.proxy.async.shared::cta;

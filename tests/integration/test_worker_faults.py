@@ -160,7 +160,7 @@ def test_configurations_that_nothing_runs(tmp_path, repository):
     job = Job(job.device, (), (wide, *job.configurations), seed=0)
     ends = [event for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository) if event.event == "error"]
     assert [event.status for event in ends] == ["not-run", "build-error"]
-    assert ends[0].message == "no kernel for head_dim 128 yet"
+    assert ends[0].message == "no kernel for head_dim 128 on sm_100a yet"
     assert ends[1].message == "sm100_hd64_ptmem: it was not built"
 
 
