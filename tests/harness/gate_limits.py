@@ -4,8 +4,9 @@
     python -m tests.harness.gate_limits --seeds 200 --output bf16
     python -m tests.harness.gate_limits --seeds 50 --suite extreme
 
-Runs a suite through attention as the kernel computes it, in NumPy: S and O accumulated in float32,
-128 keys at a time, P rounded to bf16 before PV and summed before rounding. Prints the worst of each metric.
+Runs a suite through attention as the kernel computes it, in NumPy: S accumulated in float32, 16 elements of head_dim at
+a time and truncated each time, as tensor cores do; O in float32, 128 keys at a time; P rounded to bf16 before PV, and
+summed before rounding. Prints the worst of each metric.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from harness.worker.measure import measure
 from harness.worker.run import Outputs
 
 TILE = 128
+MMA_K = 16
 Array = NDArray[np.float32]
 METRICS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
 
@@ -59,7 +61,7 @@ def _one_query(q: Array, k: Array, v: Array, scale: np.float32) -> tuple[Array, 
     row_sum = np.zeros(len(q), np.float32)
     for start in range(0, len(k), TILE):
         keys = slice(start, start + TILE)
-        scores = q @ k[keys].T * scale
+        scores = _scores(q, k[keys]) * scale
         peak = np.maximum(row_max, scores.max(axis=1))
         p = np.exp2(scores - peak[:, np.newaxis])
         rescale = np.exp2(row_max - peak)
@@ -68,6 +70,17 @@ def _one_query(q: Array, k: Array, v: Array, scale: np.float32) -> tuple[Array, 
         o = o * rescale[:, np.newaxis] + rounded @ v[keys]
         row_max = peak
     return o, row_max, row_sum
+
+
+def _scores(q: Array, k: Array) -> Array:
+    """q k^T in float32, rounded towards zero after every instruction's 16 elements."""
+    total = np.zeros((len(q), len(k)), np.float32)
+    for start in range(0, q.shape[1], MMA_K):
+        part = slice(start, start + MMA_K)
+        exact = total + q[:, part].astype(np.float64) @ k[:, part].T.astype(np.float64)
+        total = exact.astype(np.float32)
+        total = np.where(np.abs(total) > np.abs(exact), np.nextafter(total, np.float32(0)), total)
+    return total
 
 
 def main() -> None:
