@@ -1,7 +1,7 @@
 """O normalised in the epilogue against un-normalised O divided afterwards: the same but for float32's rounding.
 
-An earlier kernel lost 3% an element there, in a round trip of O through tensor memory. Run as a program, this prints what
-is lost now: python -m tests.integration.test_normalised_output
+An earlier kernel lost 3% an element there, in a round trip of O through tensor memory. Run as a program, this prints
+what is lost now: python -m tests.integration.test_normalised_output
 """
 
 from __future__ import annotations
