@@ -45,12 +45,13 @@ def test_suites_have_the_sizes_they_are_known_for(repository: Path) -> None:
 
 
 def test_the_guard_comes_first_and_ids_are_unique(repository: Path) -> None:
-    for items in load(repository).suites.values():
+    matrix = load(repository)
+    for items in matrix.suites.values():
         ids = [item.id for item in items]
         assert len(set(ids)) == len(ids)
         proven = [len(item.id.split("_")) == 3 and item.head_dim == 64 for item in items]
         assert proven == sorted(proven, reverse=True)
-        assert proven == [load(repository).is_guard(item) for item in items]
+        assert proven == [matrix.is_guard(item) for item in items]
 
 
 def test_order_is_that_of_the_file(repository: Path) -> None:
