@@ -51,32 +51,33 @@ __device__ __forceinline__ void gather_sparse(const FmhaParams& params, const Wo
     }
 }
 
-// Fills the ring's slot for use `use` with tile `tile` of the CTA's range.
+// Fills the ring's slot for use `use`.
 template <class Traits>
 __device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& work, SharedMap<Traits> shared,
-                                          const FmhaTensorMap& dense, const FmhaTensorMap& sparse, int use, int tile,
-                                          uint64_t policy) {
+                                          const RingOrder& order, int use, uint64_t policy) {
     const Turn<Traits::kStages> turn(use);
     const uint32_t full = shared.kv_full(turn.slot);
+    const bool value = order.is_value(use);
     const bool leader = ptx::elect_one();
-    // The slot is free once its previous tile was read: the phase before the one this use completes. On the first turn of
-    // a slot that phase counts as complete.
+    // The slot is free once its previous tile was read: the phase before the one this use completes. On the first turn
+    // of a slot that phase counts as complete.
     ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);
     if (leader) {
         ptx::mbarrier_arrive_expect_tx(full, Traits::kKvTileBytes);
     }
     __syncwarp();  // the bytes are expected before any lane's gather brings some
-    const int n = work.first_tile + tile;
+    const int n = work.first_tile + order.tile(use);
     if (!is_dense(work, n)) {
-        gather_sparse<Traits>(params, work, sparse, shared.kv(turn.slot), full, first_entry(work, n, Traits::kKeys),
-                              policy);
+        gather_sparse<Traits>(params, work, value ? params.sparse_v : params.sparse_k, shared.kv(turn.slot), full,
+                              first_entry(work, n, Traits::kKeys), policy);
     } else if (leader) {
-        load_dense<Traits>(dense, shared.kv(turn.slot), full, first_key(work, n, Traits::kKeys), work.batch, policy);
+        load_dense<Traits>(value ? params.v : params.k, shared.kv(turn.slot), full, first_key(work, n, Traits::kKeys),
+                           work.batch, policy);
     }
     __syncwarp();
 }
 
-// By the whole warp. The order is RingOrder's.
+// By the whole warp.
 template <class Traits>
 __device__ __forceinline__ void load_role(const FmhaParams& params, const Work& work, SharedMap<Traits> shared) {
     if (ptx::elect_one()) {
@@ -86,15 +87,8 @@ __device__ __forceinline__ void load_role(const FmhaParams& params, const Work& 
     const uint64_t policy = gridDim.x > 1 ? ptx::policy_evict_last() : ptx::policy_evict_first();
     const RingOrder order{work.tiles, (params.flags & kFmhaSharedKv) != 0};
 #pragma unroll 1
-    for (int j = 0; j < work.tiles; ++j) {
-        load_tile<Traits>(params, work, shared, params.k, params.sparse_k, order.key(j), j, policy);
-        if (!order.shared_kv && j > 0) {
-            load_tile<Traits>(params, work, shared, params.v, params.sparse_v, order.value(j - 1), j - 1, policy);
-        }
-    }
-    if (!order.shared_kv) {
-        const int last = work.tiles - 1;
-        load_tile<Traits>(params, work, shared, params.v, params.sparse_v, order.value(last), last, policy);
+    for (int use = 0; use < order.count(); ++use) {
+        load_tile<Traits>(params, work, shared, order, use, policy);
     }
 }
 

@@ -3,13 +3,15 @@
 import itertools
 import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
+
+from tests.kernel import tables
 
 HostCompile = Callable[[str], subprocess.CompletedProcess[str]]
 Constants = dict[str, int]
 
-VARIANTS = [(64, False), (128, False), (256, False), (64, True), (128, True), (256, True), (512, True)]
 SHARED_LIMIT = 232448  # 227 KiB
 
 
@@ -41,7 +43,7 @@ CONSTANTS = """
 """
 
 
-@pytest.fixture(scope="module", params=VARIANTS, ids=lambda v: f"hd{v[0]}_p{'smem' if v[1] else 'tmem'}")
+@pytest.fixture(scope="module", params=tables.VARIANTS, ids=lambda v: f"hd{v[0]}_p{'smem' if v[1] else 'tmem'}")
 def traits(request: pytest.FixtureRequest, host_compile: HostCompile) -> Constants:
     head_dim, in_shared = request.param
     return constants(
@@ -180,3 +182,10 @@ def test_a_variant_that_does_not_fit_is_refused(host_compile: HostCompile, argum
     result = host_compile(f'#include "traits.cuh"\nint main() {{ return fmha::FmhaTraits<{arguments}>::kHeadDim; }}')
     assert result.returncode != 0
     assert reason in result.stderr
+
+
+def test_the_page_has_the_tables(host_compile: HostCompile, repository: Path) -> None:
+    result = host_compile(tables.program())
+    assert result.returncode == 0, result.stderr
+    page = (repository / "docs" / "kernel.md").read_text()
+    assert tables.tables(result.stdout) in page, "paste what `python -m tests.kernel.tables` prints"

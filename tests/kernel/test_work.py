@@ -128,3 +128,20 @@ def test_ring_order(host_compile: HostCompile, tiles: int) -> None:
         consumed += [f"K{j + 1}"] * (j + 1 < tiles) + [f"V{j}"]
     apart = [(consumed.index(f"K{j}"), consumed.index(f"V{j}"), 2 * tiles) for j in range(tiles)]
     assert got == apart + [(j, j, tiles) for j in range(tiles)]
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 3, 8])
+def test_ring_order_the_other_way_round(host_compile: HostCompile, tiles: int) -> None:
+    lines = ["#include <cstdio>", '#include "common/work.cuh"', "int main() {"]
+    for shared, uses in (("false", 2 * tiles), ("true", tiles)):
+        order = f"fmha::RingOrder{{{tiles}, {shared}}}"
+        for use in range(uses):
+            position = (
+                f"{order}.is_value({use}) ? {order}.value({order}.tile({use})) : {order}.key({order}.tile({use}))"
+            )
+            lines.append(f'    std::printf("%d %d\\n", {position}, {order}.is_value({use}));')
+    result = host_compile("\n".join([*lines, "}"]))
+    assert result.returncode == 0, result.stderr
+    got = [tuple(map(int, line.split())) for line in result.stdout.splitlines()]
+    assert [use for use, _ in got] == [*range(2 * tiles), *range(tiles)]
+    assert sum(value for _, value in got) == tiles

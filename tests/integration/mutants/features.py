@@ -193,7 +193,7 @@ SPARSE_MUTANTS = (
     mutant(
         "sparse-map",
         "the sparse values come from the tensor of the keys",
-        Edit(LOAD, "params.sparse_v, order.value(j - 1)", "params.sparse_k, order.value(j - 1)"),
+        Edit(LOAD, "value ? params.sparse_v : params.sparse_k", "params.sparse_k"),
         by="cosine max_error relative_l2",
         trial=SPARSE,
     ),

@@ -230,8 +230,8 @@ TAILS = (
     ),
     mutant(
         "value-tile",
-        "V is one tile behind K",
-        Edit(LOAD, "order.value(j - 1), j - 1, policy", "order.value(j - 1), j, policy"),
+        "V is one tile ahead of P",
+        Edit(WORK, "is_value(use) ? use / 2 - 1", "is_value(use) ? use / 2"),
         by="cosine max_error relative_l2",
     ),
 )
