@@ -1,4 +1,5 @@
-// What is stored of a row: statistics, and O un-normalised or normalised, in fp32 or bf16. docs/semantics.md, "Outputs".
+// What is stored of a row: statistics, and O un-normalised or normalised, in fp32 or bf16. docs/semantics.md,
+// "Outputs".
 #pragma once
 
 #include <stdint.h>
@@ -40,7 +41,8 @@ template <int Elements>
 __device__ __forceinline__ void store_floats(float* destination, const float (&values)[Elements]) {
 #pragma unroll
     for (int i = 0; i < Elements; i += 4) {
-        *reinterpret_cast<float4*>(destination + i) = make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+        *reinterpret_cast<float4*>(destination + i) =
+            make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
     }
 }
 
@@ -56,9 +58,9 @@ __device__ __forceinline__ void store_output(const FmhaParams& params, int64_t i
     uint4* const destination = reinterpret_cast<uint4*>(static_cast<uint16_t*>(params.o) + offset);
 #pragma unroll
     for (int i = 0; i < Elements; i += 8) {
-        destination[i / 8] = make_uint4(
-            ptx::pack_bf16x2(values[i], values[i + 1]), ptx::pack_bf16x2(values[i + 2], values[i + 3]),
-            ptx::pack_bf16x2(values[i + 4], values[i + 5]), ptx::pack_bf16x2(values[i + 6], values[i + 7]));
+        destination[i / 8] =
+            make_uint4(ptx::pack_bf16x2(values[i], values[i + 1]), ptx::pack_bf16x2(values[i + 2], values[i + 3]),
+                       ptx::pack_bf16x2(values[i + 4], values[i + 5]), ptx::pack_bf16x2(values[i + 6], values[i + 7]));
     }
 }
 

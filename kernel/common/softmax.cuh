@@ -1,4 +1,4 @@
-// The online softmax of one row, or of one thread's share of it, in registers. Knows neither the tensor core nor barriers.
+// The online softmax of one row, or of one thread's share of it, in registers. Knows no tensor core and no barrier.
 #pragma once
 
 #include "common/ptx/math.cuh"
@@ -12,7 +12,7 @@ constexpr float kInfinity = __builtin_huge_valf();
 // which costs bf16 and fp32 no precision, and most tiles need no rescale.
 constexpr float kRescaleThreshold = 8.0f;
 
-// The softmax of one row so far. Probabilities, their sum and O are all relative to `anchor`: 2^(q.k scale_log2 - anchor).
+// The softmax of one row so far. Probabilities 2^(q.k scale_log2 - anchor), their sum and O are relative to the anchor.
 struct RowState {
     float max = -kInfinity;  // of q.k, not scaled
     float anchor = 0.0f;     // log2 units; 0 while no key was seen, so that 2^(-inf - anchor) is 0 and not NaN
@@ -59,8 +59,8 @@ __device__ __forceinline__ void mask_bits(float (&row)[Keys], const uint32_t (&b
     }
 }
 
-// Takes the maximum of a tile into account. Returns the factor by which everything accumulated so far shrinks: exactly 1
-// unless the anchor moves.
+// Takes the maximum of a tile into account. Returns the factor by which everything accumulated so far shrinks: exactly
+// 1 unless the anchor moves.
 __device__ __forceinline__ float raise_anchor(RowState& state, float tile_max, float scale_log2) {
     const bool nothing_seen = state.max == -kInfinity;
     state.max = fmaxf(state.max, tile_max);

@@ -13,6 +13,9 @@ namespace fmha {
 
 FMHA_HOST_DEVICE constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
+// To [0, high].
+FMHA_HOST_DEVICE constexpr int32_t clamp(int64_t x, int32_t high) { return x < 0 ? 0 : x > high ? high : int32_t(x); }
+
 // Dense keys [first, end); none when end <= first.
 struct KeyRange {
     int32_t first;
@@ -44,7 +47,7 @@ FMHA_HOST_DEVICE inline KeyRange visible_keys(const FmhaParams& params, int32_t 
     const int64_t position = int64_t(query) + query_offset;
     const int64_t first = params.window_left == kFmhaUnlimited ? 0 : position - params.window_left;
     const int64_t end = params.window_right == kFmhaUnlimited ? kv_len : position + params.window_right + 1;
-    return {int32_t(first < 0 ? 0 : first > kv_len ? kv_len : first), int32_t(end < 0 ? 0 : end > kv_len ? kv_len : end)};
+    return {clamp(first, kv_len), clamp(end, kv_len)};
 }
 
 // The rows of a CTA; see fmha_query_blocks in fmha_launch.h.
@@ -136,7 +139,13 @@ struct RingOrder {
         return !shared_kv && (use + 1 == count() || (use > 0 && use % 2 == 0));
     }
     FMHA_HOST_DEVICE int32_t tile(int32_t use) const {
-        return shared_kv || use == 0 ? use : use + 1 == count() ? tiles - 1 : is_value(use) ? use / 2 - 1 : (use + 1) / 2;
+        if (shared_kv) {
+            return use;
+        }
+        if (use + 1 == count()) {
+            return tiles - 1;
+        }
+        return is_value(use) ? use / 2 - 1 : (use + 1) / 2;
     }
 };
 

@@ -103,11 +103,13 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 
 }  // namespace fmha
 
-extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1) FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
+extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
+    FMHA_ENTRY(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
     fmha::forward<fmha::FmhaTraits<FMHA_HEAD_DIM, FMHA_P_IN_SHARED>>(params, fmha::ptx::shared_address(dynamic_shared));
 }
 
-extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads) fmha_combine(const __grid_constant__ FmhaParams params) {
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
+    fmha_combine(const __grid_constant__ FmhaParams params) {
     fmha::combine(params);
 }

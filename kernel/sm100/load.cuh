@@ -59,8 +59,8 @@ __device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& 
     const uint32_t full = shared.kv_full(turn.slot);
     const bool value = order.is_value(use);
     const bool leader = ptx::elect_one();
-    // The slot is free once its previous tile was read: the phase before the one this use completes. On the first turn of
-    // a slot that phase counts as complete.
+    // The slot is free once its previous tile was read: the phase before the one this use completes. On the first turn
+    // of a slot that phase counts as complete.
     ptx::mbarrier_wait(shared.kv_empty(turn.slot), turn.parity ^ 1);
     if (leader) {
         ptx::mbarrier_arrive_expect_tx(full, Traits::kKvTileBytes);

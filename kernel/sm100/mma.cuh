@@ -37,8 +37,8 @@ __device__ __forceinline__ void issue_scores(SharedMap<Traits> shared, uint32_t 
 template <class Traits>
 __device__ __forceinline__ void issue_output(SharedMap<Traits> shared, uint32_t tmem, int buffer, int slot,
                                              bool first_tile) {
-    const uint64_t value = smem_descriptor(shared.kv(slot), Traits::kMnMajorLeadingBytes, Traits::kMnMajorStrideBytes,
-                                           Swizzle::k128Bytes);
+    const uint64_t value =
+        smem_descriptor(shared.kv(slot), Traits::kMnMajorLeadingBytes, Traits::kMnMajorStrideBytes, Swizzle::k128Bytes);
 #pragma unroll
     for (int part = 0; part < Traits::kOutputParts; ++part) {
         const uint32_t output = tmem + Traits::kTmemOutput + part * Traits::kPartColumns;

@@ -19,8 +19,8 @@ constexpr int kOutputChunk = 64;
 
 template <class Traits>
 struct SoftmaxThread {
-    int row;   // of the CTA's
-    int half;  // which columns of S, P and O are this thread's; 0 where a row has one thread
+    int row;        // of the CTA's
+    int half;       // which columns of S, P and O are this thread's; 0 where a row has one thread
     uint32_t tmem;  // of the lane
     KeyRange visible;
 
@@ -131,8 +131,8 @@ __device__ __forceinline__ void store_columns(const FmhaParams& params, const Wo
     }
 }
 
-// The epilogue: O relative to the true maximum, normalised if asked for, and the row's statistics. Without tiles nothing
-// was accumulated, and O is not read.
+// The epilogue: O relative to the true maximum, normalised if asked for, and the row's statistics. Without tiles
+// nothing was accumulated, and O is not read.
 template <class Traits>
 __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& work,
                                           const SoftmaxThread<Traits>& thread, const RowState& state) {
@@ -180,7 +180,8 @@ __device__ __forceinline__ void softmax_step(const FmhaParams& params, const Wor
     float row[Traits::kThreadKeys];
     ptx::tmem_load(row, thread.tmem + Traits::kTmemScore + turn.slot * Traits::kScoreColumns);
     mask_tile<Traits>(params, work, thread, work.first_tile + j, row);
-    const float tile_max = exchange<Traits>(shared, turn.slot, max_of(row), [](float a, float b) { return fmaxf(a, b); });
+    const float tile_max =
+        exchange<Traits>(shared, turn.slot, max_of(row), [](float a, float b) { return fmaxf(a, b); });
     const float factor = raise_anchor(state, tile_max, scale_log2);
     exponentiate(row, state, scale_log2);
 

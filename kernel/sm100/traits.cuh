@@ -31,14 +31,14 @@ struct FmhaTraits {
 
     static constexpr int kElementBytes = 2;  // bf16
     static constexpr int kMmaK = 16;         // K of one tcgen05.mma, bf16
-    // A row of 64 bf16 elements is the 128 bytes that the swizzle permutes: wider tiles are chunks one behind the other.
+    // A row of 64 bf16 elements is the 128 bytes that the swizzle permutes: a wider tile is several chunks in a row.
     static constexpr int kChunkElements = 64;
     static constexpr int kChunkRowBytes = 128;
     static constexpr int kStepsPerChunk = kChunkElements / kMmaK;
     static constexpr int kHeadChunks = kHeadDim / kChunkElements;
 
-    // ---- Lanes. M = 128: lane = row. M = 64, weight-stationary: row r is in lanes r and r + 64, which hold the first and
-    // the second half of an accumulator's columns, both from the same column of TMEM on. ----
+    // ---- Lanes. M = 128: lane = row. M = 64, weight-stationary: row r is in lanes r and r + 64, which hold the first
+    // and the second half of an accumulator's columns, both from the same column of TMEM on. ----
     static constexpr int kSoftmaxThreads = 128;
     static constexpr bool kWeightStationary = kRows == 64;
     static constexpr int kThreadsPerRow = kSoftmaxThreads / kRows;
@@ -106,15 +106,15 @@ struct FmhaTraits {
     static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
     static constexpr int kRowChunkBytes = kRows * kChunkRowBytes;  // of Q and P
     static constexpr int kKeyChunkBytes = kKeys * kChunkRowBytes;  // of K and V
-    // V is MN-major over bytes laid out like K's: head_dim (N) is contiguous, a key (K) is a row of 128 bytes. The stride
-    // goes to the next 8 keys, the leading offset to the next chunk of head_dim.
+    // V is MN-major over bytes laid out like K's: head_dim (N) is contiguous, a key (K) is a row of 128 bytes. The
+    // stride goes to the next 8 keys, the leading offset to the next chunk of head_dim.
     static constexpr int kMnMajorStrideBytes = 1024;
     static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
     static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
-    static constexpr int kPartBytes = kOutputN / kChunkElements * kKeyChunkBytes;  // from V's columns of one part to the next
+    static constexpr int kPartBytes = kOutputN / kChunkElements * kKeyChunkBytes;  // from one part's columns of V on
 
-    static constexpr uint32_t kScoreInstruction = instruction_descriptor(
-        kRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
+    static constexpr uint32_t kScoreInstruction =
+        instruction_descriptor(kRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
     static constexpr uint32_t kOutputInstruction = instruction_descriptor(
         kRows, kOutputN, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kMn);
 

@@ -1,17 +1,22 @@
-"""Every forward variant on the emulator, strict profile, against docs/semantics.md in float64 (rig.py)."""
+"""Every forward variant on the emulator, strict profile, against the float64 reference."""
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from emulator.explore import schedules_of
+from harness.reference import reference, sparse_rows
 from harness.worker.devices.emulator import EmulatorDevice
+from harness.worker.inputs import Sparse
 from harness.worker.protocol import BuildResult, Variant
+from harness.worker.run import Outputs
 from harness.worker.variants import VARIANTS
-from tests.kernel.rig import Errors, Outputs, Problem, errors, make_problem, reference, run
+from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten
 
 pytestmark = pytest.mark.nvcc
 
@@ -39,11 +44,11 @@ def check(
     artifacts: Mapping[str, Path], variant: Variant, problem: Problem, schedule: str = "realistic", seed: int = 0
 ) -> tuple[Outputs, Errors]:
     got = run(EmulatorDevice(seed, schedule), artifacts, variant, problem)
-    found = errors(got, reference(problem))
+    found = errors(got, problem)
     where = f"{schedule}, seed {seed}"
-    assert got.findings == (), where
-    assert (got.unwritten, found.nonfinite) == (0, 0), where
-    assert found.cosine >= (MIN_COSINE_BF16 if problem.bf16 else MIN_COSINE), where
+    assert got.report.findings == (), where
+    assert (unwritten(got), found.nonfinite) == (0, 0), where
+    assert found.cosine >= (MIN_COSINE_BF16 if problem.output_bf16 else MIN_COSINE), where
     assert found.lse <= MAX_LSE_ERROR, where
     assert found.row_max <= MAX_LSE_ERROR, where
     assert found.row_sum <= MAX_LSE_ERROR, where
@@ -52,23 +57,25 @@ def check(
 
 def poisoned(problem: Problem) -> Problem:
     """NaN and infinity wherever the semantics says that anything may be."""
-    filling = np.where(np.arange(problem.q.shape[3]) % 2, NAN, INF).astype(np.uint16)
-    changed = {}
-    for name in ("k", "v"):
-        if (tensor := getattr(problem, name)) is not None and problem.kv_lens is not None:
-            changed[name] = tensor.copy()
-            for b, length in enumerate(problem.kv_lens):
-                changed[name][b, length:] = filling
-    for name in ("sparse_k", "sparse_v"):
-        if (tensor := getattr(problem, name)) is not None and problem.sparse_indices is not None:
-            changed[name] = tensor.copy()
-            for b in range(len(tensor)):
-                lens = [problem.topk] * problem.sizes[1] if problem.sparse_lens is None else problem.sparse_lens[b]
-                lists = zip(problem.sparse_indices[b], lens, strict=True)
-                named = np.concatenate([indices[:length] for indices, length in lists])
-                changed[name][b, ~np.isin(np.arange(tensor.shape[1]), named)] = filling
+    inputs = problem.inputs
+    filling = np.where(np.arange(inputs.q.shape[3]) % 2, NAN, INF).astype(np.uint16)
+    changed: dict[str, object] = {}
+    if inputs.kv_lens is not None:
+        past = np.arange(inputs.k.shape[1]) >= inputs.kv_lens[:, np.newaxis]
+        changed = {"k": filled(inputs.k, past, filling), "v": filled(inputs.v, past, filling)}
+    if (sparse := inputs.sparse) is not None:
+        unnamed = np.ones(sparse.k.shape[:2], dtype=np.bool_)
+        for b, i in np.ndindex(*sparse.indices.shape[:2]):
+            unnamed[b, sparse_rows(sparse, b, i)] = False
+        k, v = filled(sparse.k, unnamed, filling), filled(sparse.v, unnamed, filling)
+        changed["sparse"] = Sparse(k, v, sparse.indices, sparse.lens)
     assert changed, "nothing to poison"
-    return dataclasses.replace(problem, **changed)
+    return problem.replace(**changed)
+
+
+def filled(tensor: NDArray[np.uint16] | None, rows: NDArray[np.bool_], filling: NDArray[np.uint16]) -> Any:
+    """`tensor` with `filling` in some of its rows."""
+    return None if tensor is None else np.where(rows[..., np.newaxis], filling, tensor)
 
 
 @variants
@@ -119,7 +126,7 @@ def test_lengths_with_anything_in_the_padding(artifacts: Mapping[str, Path], var
 def test_a_sequence_without_keys(artifacts: Mapping[str, Path], variant: Variant) -> None:
     got, _ = check(artifacts, variant, make_problem(variant.head_dim, 3, 0, heads=2))
     assert np.isneginf(got.lse).all()
-    assert not got.o.any()
+    assert not got.o_values.any()
 
 
 @variants
@@ -134,27 +141,33 @@ def test_sparse_branch(artifacts: Mapping[str, Path], variant: Variant) -> None:
     check(artifacts, variant, make_problem(head_dim, 2, 60, heads=130, s_sparse=40, topk=3, window_right=0))
 
 
+def with_indices(problem: Problem, indices: NDArray[np.int32]) -> Problem:
+    sparse = problem.inputs.sparse
+    assert sparse is not None
+    return problem.replace(sparse=dataclasses.replace(sparse, indices=indices))
+
+
 @variants
 def test_index_lists_that_name_nothing(artifacts: Mapping[str, Path], variant: Variant) -> None:
     nothing = np.full((1, 2, 70), -1, dtype=np.int32)
     problem = make_problem(variant.head_dim, 2, 90, heads=3, s_sparse=50, topk=70)
-    problem = dataclasses.replace(problem, sparse_indices=nothing, window_left=0, window_right=0)
+    problem = with_indices(problem, nothing).replace(window_left=0, window_right=0)
     check(artifacts, variant, poisoned(problem))
     check(artifacts, variant, make_problem(variant.head_dim, 2, 90, heads=3, s_sparse=0, topk=7))
     # Some tiles empty and others not, in a row: the anchor is set by the first key that is seen.
     gaps = np.full((1, 2, 400), -1, dtype=np.int32)
     gaps[0, :, 300] = 7
-    problem = make_problem(variant.head_dim, 2, 0, heads=3, s_sparse=50, topk=400, sparse_indices=gaps)
-    check(artifacts, variant, poisoned(problem))
+    problem = make_problem(variant.head_dim, 2, 0, heads=3, s_sparse=50, topk=400)
+    check(artifacts, variant, poisoned(with_indices(problem, gaps)))
 
 
 @variants
 @pytest.mark.parametrize("bf16", [False, True])
 def test_normalised_with_sinks(artifacts: Mapping[str, Path], variant: Variant, bf16: bool) -> None:
     sink = np.array([-INFINITY, INFINITY, 0.0, 3.0, -80.0, 120.0], dtype=np.float32)
-    fields = {"heads": 6, "normalise": True, "bf16": bf16, "sink": sink}
+    fields = {"heads": 6, "normalise": True, "output_bf16": bf16, "sink": sink}
     got, _ = check(artifacts, variant, make_problem(variant.head_dim, 3, 150, **fields))
-    assert not got.o[:, :, 1].any()
+    assert not got.o_values[:, :, 1].any()
     # The first queries see no key: a sink gives them none.
     check(artifacts, variant, make_problem(variant.head_dim, 8, 3, window_right=0, **fields))
 
@@ -164,9 +177,9 @@ def test_normalising_in_the_epilogue_costs_nothing(artifacts: Mapping[str, Path]
     """Seed 003 lost 3% in a round trip; here both ways differ by rounding."""
     problem = make_problem(variant.head_dim, 32, 384)
     unnormalised, _ = check(artifacts, variant, problem)
-    normalised, _ = check(artifacts, variant, dataclasses.replace(problem, normalise=True))
-    expected = unnormalised.o / unnormalised.row_sum[..., np.newaxis]
-    np.testing.assert_allclose(normalised.o, expected, rtol=1e-6)
+    normalised, _ = check(artifacts, variant, problem.replace(normalise=True))
+    expected = unnormalised.o_values / unnormalised.row_sum[..., np.newaxis]
+    np.testing.assert_allclose(normalised.o_values, expected, rtol=1e-6)
 
 
 @variants
@@ -174,13 +187,15 @@ def test_splits(artifacts: Mapping[str, Path], variant: Variant) -> None:
     sink = np.array([0.5, -1.0, INFINITY], dtype=np.float32)
     lengths = np.array([0, 700], dtype=np.int32)
     problem = make_problem(variant.head_dim, 5, 700, heads=3, batch=2, kv_lens=lengths, window_right=0, sink=sink)
-    problem = poisoned(dataclasses.replace(problem, normalise=True))
+    problem = poisoned(problem.replace(normalise=True))
     for splits in (2, 5, 40):  # the last: more splits than tiles
-        first, _ = check(artifacts, variant, dataclasses.replace(problem, splits=splits))
-        again, _ = check(artifacts, variant, dataclasses.replace(problem, splits=splits), "random", 3)
+        first, _ = check(artifacts, variant, problem.replace(splits=splits))
+        again, _ = check(artifacts, variant, problem.replace(splits=splits), "random", 3)
         for name in ("o", "row_max", "row_sum", "lse"):
             np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
-    sparse = make_problem(variant.head_dim, 2, 300, heads=3, s_sparse=90, topk=200, splits=4, bf16=True, normalise=True)
+    sparse = make_problem(
+        variant.head_dim, 2, 300, heads=3, s_sparse=90, topk=200, splits=4, output_bf16=True, normalise=True
+    )
     check(artifacts, variant, poisoned(sparse))
     check(artifacts, variant, make_problem(variant.head_dim, 40, 512, splits=3))
 
@@ -188,11 +203,11 @@ def test_splits(artifacts: Mapping[str, Path], variant: Variant) -> None:
 def growing(head_dim: int, step: float) -> Problem:
     """Scores whose maximum grows by `step` (natural units) from one tile of 64 keys to the next."""
     problem = make_problem(head_dim, 4, 512, heads=2, scale=1.0)
-    q, k = np.zeros_like(problem.q), np.zeros_like(problem.k)
+    q, k = np.zeros_like(problem.inputs.q), np.zeros_like(problem.inputs.k)
     q[..., 0] = 0x3F80  # 1.0
     levels = np.repeat(np.arange(8, dtype=np.float32) * np.float32(step), 64)
     k[0, :, 0] = (levels.view(np.uint32) >> 16).astype(np.uint16)
-    return dataclasses.replace(problem, q=q, k=k)
+    return problem.replace(q=q, k=k)
 
 
 @variants
@@ -210,22 +225,24 @@ def test_small_and_large_logits(artifacts: Mapping[str, Path], variant: Variant,
 
 @some
 def test_very_large_logits(artifacts: Mapping[str, Path], variant: Variant) -> None:
-    """LSE and row_max are as exact as fp32 can be at 10^4; row_sum, relative to the true maximum, does not suffer."""
+    """LSE and row_max are as exact as a dot product in fp32; row_sum, relative to the true maximum, does not suffer."""
     problem = make_problem(variant.head_dim, 16, 300, amplitude=3000.0)
     got = run(EmulatorDevice(0, "realistic"), artifacts, variant, problem)
-    expected = reference(problem)
-    found = errors(got, expected)
+    expected = reference(problem.inputs)
+    found = errors(got, problem, expected)
     peak = float(np.abs(expected.row_max).max())
     assert peak > 5000
-    assert (found.nonfinite, got.unwritten, got.findings) == (0, 0, ())
+    assert (found.nonfinite, unwritten(got), got.report.findings) == (0, 0, ())
     assert found.cosine >= MIN_COSINE
-    assert found.lse <= peak * 2**-22
+    # The roundings of head_dim additions of fp32, a random walk.
+    assert found.lse <= peak * variant.head_dim**0.5 * 2**-24
     assert found.row_sum <= 1e-4
 
 
+@pytest.mark.slow
 @variants
 def test_many_schedules(artifacts: Mapping[str, Path], variant: Variant) -> None:
-    """Twenty schedules, with every feature at once; equal bits under all of them."""
+    """With every feature at once, and with a maximum that grows; equal bits under all schedules."""
     sink = np.linspace(-2, 2, 5, dtype=np.float32)
     lengths = np.array([300, 77], dtype=np.int32)
     problem = make_problem(
@@ -234,8 +251,8 @@ def test_many_schedules(artifacts: Mapping[str, Path], variant: Variant) -> None
     )  # fmt: skip
     problem = poisoned(problem)
     plain = make_problem(variant.head_dim, 128, 448, amplitude=8.0, shared_kv=True)
-    for item in (problem, plain):
-        runs = [check(artifacts, variant, item, schedule, seed)[0] for schedule, seed in schedules_of(20)]
+    for item, schedules in ((problem, 20), (plain, 8)):
+        runs = [check(artifacts, variant, item, schedule, seed)[0] for schedule, seed in schedules_of(schedules)]
         for other in runs[1:]:
             np.testing.assert_array_equal(other.o, runs[0].o)
             np.testing.assert_array_equal(other.lse, runs[0].lse)
