@@ -117,7 +117,6 @@ class VariantRecord(Record):
     source: str
     entry: str
     head_dim: int
-    p_path: str | None = Field(None, description="how P gets to the second product; null in old records")
     shape: LaunchShape | None = Field(None, description="likewise")
     combine: str | None = Field(None, description="the entry that merges splits; likewise")
     defines: dict[str, str]
