@@ -22,7 +22,7 @@ def tell(record: RunRecord, regressions: Sequence[Regression], environment: Mapp
     """Append the summary to the file that the environment names, and print annotations, if this is such a job."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return
-    for line in annotations(record, regressions):
+    for line in commands(record, regressions):
         print(line, file=stream, flush=True)
     if path := environment.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("ab") as file:
@@ -30,8 +30,8 @@ def tell(record: RunRecord, regressions: Sequence[Regression], environment: Mapp
             file.write(_cut(summary(record, regressions).encode("utf-8", "replace"), room))
 
 
-def annotations(record: RunRecord, regressions: Sequence[Regression]) -> Iterator[str]:
-    """Workflow commands, `::error file=...::message`, the regressions first."""
+def commands(record: RunRecord, regressions: Sequence[Regression]) -> Iterator[str]:
+    """Annotations as workflow commands, `::error file=...::message`, the regressions first."""
     shown = [(f"regression: {item.kind}", f"{item.subject}: {item.text}", "") for item in regressions]
     for item in record.configurations:
         if item.status not in (Status.PASS, Status.NOT_RUN):
