@@ -60,8 +60,8 @@ def judge(
     """The verdict on seconds of `base` and `new` in the same rounds; clocks in MHz, one a round, or none.
 
     The ratios of the rounds are taken in logarithm, so that a drift that both builds see cancels, and averaged with
-    the outer TRIM of them cut off; intervals are the BCa bootstrap's. SAME when that of CONFIDENCE lies within MARGIN of
-    zero, FASTER or SLOWER when that of ALARM_CONFIDENCE lies on one side of zero, AMBIGUOUS otherwise, and when the
+    the outer TRIM of them cut off; intervals are the BCa bootstrap's. SAME when that of CONFIDENCE lies within MARGIN
+    of zero, FASTER or SLOWER when that of ALARM_CONFIDENCE lies on one side of zero, AMBIGUOUS otherwise, and when the
     clocks explain the difference.
     Raises ValueError for rounds that do not pair up or times that are not positive.
     """
