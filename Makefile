@@ -39,8 +39,17 @@ help:
 run: install
 	@$(FMHA) run-matrix $(ARGS)
 
+# The report is tested in a real browser; without one those tests say so and skip.
+.PHONY: browser
+browser:
+	@command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [[ $$(id -u) != 0 ]] || { \
+	  echo 'install: chromium'; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium chromium-driver; } \
+	    >/dev/null 2>&1 || echo 'no chromium from apt; the tests of the report will skip'; \
+	}
+
 .PHONY: test
-test: lint install
+test: lint install browser
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: regress
