@@ -101,24 +101,12 @@ class Resources(Record):
     shared_static: int
 
 
-class LaunchShape(Record):
-    """Query rows a CTA, keys a tile, tiles in flight, threads a CTA, bytes of dynamic shared memory."""
-
-    rows: int
-    keys: int
-    stages: int
-    threads: int
-    shared_bytes: int
-
-
 class VariantRecord(Record):
     name: str
     arch: str
     source: str
     entry: str
     head_dim: int
-    shape: LaunchShape | None = Field(None, description="likewise")
-    combine: str | None = Field(None, description="the entry that merges splits; likewise")
     defines: dict[str, str]
     source_hash: str = Field(description="sha256 over the kernel sources that the build read")
     nvcc: str

@@ -53,7 +53,8 @@ def command(
     schedule: Annotated[
         str | None,
         typer.Option(
-            help="When asynchronous work completes: realistic, early, late, random, random:SEED.  [default: the host's]"
+            help="When asynchronous work completes: realistic, early, late, random, random:SEED; several with commas "
+            "between them run one after the other.  [default: the host's]"
         ),
     ] = None,
     schedules: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, get_args
@@ -24,10 +24,7 @@ from harness.worker.configuration import (
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Largest sizes that are drawn. `rows` bounds t * heads, `work` head_dim * rows * keys of the whole batch.
-
-    `excluded` are values by field: what has all those of one is not drawn, because no kernel does it.
-    """
+    """Largest sizes that are drawn. `rows` bounds t * heads, `work` head_dim * rows * keys of the whole batch."""
 
     head_dims: tuple[int, ...]
     rows: int
@@ -35,12 +32,6 @@ class Space:
     topk: int
     batch: int
     work: int
-    excluded: tuple[Mapping[str, Any], ...] = ()
-
-    def has(self, case: Configuration) -> bool:
-        """Whether the case may be drawn."""
-        barred = any(all(getattr(case, name) == value for name, value in item.items()) for item in self.excluded)
-        return fault(case) is None and work(case) <= self.work and not barred
 
 
 # What comes first is what a failing configuration is simplified to.
@@ -77,7 +68,7 @@ def draw(random: Random, space: Space) -> Configuration:
     """One configuration: every feature by a coin of its own, sizes skewed to small ones and to edges of tiles."""
     while True:
         case = _proposal(random, space)
-        if space.has(case):
+        if fault(case) is None and work(case) <= space.work:
             return case
 
 

@@ -148,20 +148,9 @@ class RandomSection(Section):
     topk: Size
     batch: Size
     work: Size
-    excluded: list[dict[str, int | str]] = Field(default=[])
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for index, item in enumerate(self.excluded):
-            for name in item:
-                if name not in _DEFAULTS:
-                    raise wrong(("excluded", index, name), "is no field of a configuration")
-        return self
 
     def space(self) -> Space:
-        return Space(
-            tuple(self.head_dim), self.rows, self.keys, self.topk, self.batch, self.work, tuple(self.excluded)
-        )
+        return Space(tuple(self.head_dim), self.rows, self.keys, self.topk, self.batch, self.work)
 
 
 class SuiteSection(Section):

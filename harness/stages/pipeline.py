@@ -57,7 +57,8 @@ class Prepared:
 
     @property
     def schedule(self) -> str:
-        return self.schedules[0] if len(self.schedules) == 1 else f"{len(self.schedules)} schedules"
+        """As `--schedule` takes it."""
+        return ",".join(self.schedules)
 
 
 @dataclass(slots=True)
@@ -109,12 +110,15 @@ def _schedules(request: Request, default: str) -> tuple[str, ...]:
         if request.schedule is not None:
             raise UserError("--schedules: explores several schedules, --schedule is one", next_step="use either")
         return schedules_of(request.schedules)
-    if request.schedule is not None:
+    schedules = tuple((request.schedule or default).split(","))
+    for schedule in schedules:
         try:
-            parse_schedule(request.schedule, 0)
+            parse_schedule(schedule, 0)
         except ValueError as error:
             raise UserError(f"--schedule: {error}") from error
-    return (request.schedule or default,)
+    if len(set(schedules)) < len(schedules):
+        raise UserError("--schedule: one is repeated")
+    return schedules
 
 
 def execute(request: Request, observer: Observer, show: Show, opener: HostOpener = open_host) -> ExitCode:

@@ -13,6 +13,7 @@ from harness.stages import matrix
 from harness.stages.outcome import Outcome, Step
 from harness.status import RED
 from harness.worker.protocol import Configuration
+from harness.worker.schedules import schedules_of
 
 SHRINK_SECONDS: Final = 180.0
 
@@ -36,10 +37,9 @@ def shrunk(outcome: Outcome, context: matrix.Context, seconds: float = SHRINK_SE
 def command(configuration: Configuration, context: matrix.Context) -> str:
     """How to run one configuration again as it was run here."""
     words = ["fmha run-matrix", f"--case {configuration.id}", f"--seed {context.seed}"]
-    if len(context.schedules) > 1:
-        words.append(f"--schedules {len(context.schedules)}")
-    else:
-        words.append(f"--schedule {context.schedules[0]}")
+    count = len(context.schedules)
+    exploring = count > 1 and context.schedules == schedules_of(count)
+    words.append(f"--schedules {count}" if exploring else f"--schedule {','.join(context.schedules)}")
     return "the smallest found to fail alike: " + " ".join(words)
 
 

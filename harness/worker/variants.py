@@ -26,11 +26,12 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
 
 
 # Of two variants for a head_dim the first is taken, unless P's path is asked for. P through tensor memory is first: it
-# leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 each half of the
-# lanes computes one half of S, but would have to hold the whole of P (kernel/sm100/traits.cuh).
+# leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 P passes through
+# shared memory either way (docs/kernel.md).
 VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
+    _sm100(512, "tmem"),
 )
 
 

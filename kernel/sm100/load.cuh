@@ -74,7 +74,6 @@ __device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& 
         load_dense<Traits>(value ? params.v : params.k, shared.kv(turn.slot), full, first_key(work, n, Traits::kKeys),
                            work.batch, policy);
     }
-    __syncwarp();
 }
 
 // By the whole warp.

@@ -19,6 +19,16 @@ __device__ __forceinline__ void multiply(uint32_t d, uint64_t a, uint64_t b, uin
     }
 }
 
+template <class Traits>
+__device__ __forceinline__ void multiply_tmem(uint32_t d, uint32_t a, uint64_t b, uint32_t instruction,
+                                              bool accumulate) {
+    if constexpr (Traits::kWeightStationary) {
+        ptx::mma_ws_f16_tmem(d, a, b, instruction, accumulate);
+    } else {
+        ptx::mma_f16_tmem(d, a, b, instruction, accumulate);
+    }
+}
+
 // S_j = Q K_j^T over the whole head_dim.
 template <class Traits>
 __device__ __forceinline__ void issue_scores(SharedMap<Traits> shared, uint32_t tmem, int buffer, int slot) {
@@ -54,8 +64,8 @@ __device__ __forceinline__ void issue_output(SharedMap<Traits> shared, uint32_t 
                                  Traits::kOutputInstruction, accumulate);
             } else {
                 const uint32_t probability = tmem + Traits::kTmemProbability + buffer * Traits::kProbabilityColumns;
-                ptx::mma_f16_tmem(output, probability + k * Traits::kMmaK / 2, b, Traits::kOutputInstruction,
-                                  accumulate);
+                multiply_tmem<Traits>(output, probability + k * Traits::kMmaK / 2, b, Traits::kOutputInstruction,
+                                      accumulate);
             }
         }
     }

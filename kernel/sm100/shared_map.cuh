@@ -20,6 +20,11 @@ struct SharedMap {
     __device__ uint32_t exchange(int buffer, int thread) const {
         return base + Traits::kSmemExchange + (buffer * Traits::kSoftmaxThreads + thread) * 4;
     }
+    // Vector `vector` of thread `thread`'s share of P, behind two buffers of maxima; threads are consecutive: no bank
+    // conflict.
+    __device__ uint32_t exchange_vector(int vector, int thread) const {
+        return exchange(Traits::kBuffers, 0) + (vector * Traits::kSoftmaxThreads + thread) * 16;
+    }
     __device__ uint32_t tmem_address() const { return base + Traits::kSmemTmemAddress; }
 
     __device__ uint32_t query_full() const { return barrier(Traits::kQueryFull); }

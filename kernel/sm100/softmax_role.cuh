@@ -31,6 +31,9 @@ struct SoftmaxThread {
           visible(visible_keys(params, work.kv_len, work.query_offset, (work.first_row + row) / params.heads)) {}
 };
 
+// The threads of a row are in warps w and w + 2; barrier 0 is the CTA's own.
+__device__ __forceinline__ void row_barrier() { ptx::named_barrier_sync(1 + threadIdx.x / 32 % 2, 64); }
+
 // The larger (or the sum, as `combine` says) of the two values that the threads of a row have. `buffer` alternates:
 // the barrier of one exchange shows that the values of the one before were read.
 template <class Traits, class Combine>
@@ -39,8 +42,7 @@ __device__ __forceinline__ float exchange(SharedMap<Traits> shared, int buffer, 
         return mine;
     } else {
         ptx::store_shared(shared.exchange(buffer, threadIdx.x), __float_as_uint(mine));
-        // Warps w and w + 2; 0 is the CTA's own barrier.
-        ptx::named_barrier_sync(1 + threadIdx.x / 32 % 2, 64);
+        row_barrier();
         return combine(mine, __uint_as_float(ptx::load_shared(shared.exchange(buffer, threadIdx.x ^ Traits::kRows))));
     }
 }
@@ -73,6 +75,31 @@ __device__ __forceinline__ void mask_tile(const FmhaParams& params, const Work& 
     }
 }
 
+// A whole row of P from the two threads that have a half each: as A of an MMA with M = 64 it is read in both halves of
+// the lanes, and a warp reaches only its own. The next tile's exchange of maxima shows that the vectors were read.
+template <class Traits>
+__device__ __forceinline__ void join_halves(SharedMap<Traits> shared, const SoftmaxThread<Traits>& thread,
+                                            const uint32_t (&mine)[Traits::kThreadKeys / 2],
+                                            uint32_t (&row)[Traits::kKeys / 2]) {
+    constexpr int kWords = Traits::kThreadKeys / 2;
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+        ptx::store_shared_v4(shared.exchange_vector(i / 4, threadIdx.x), mine[i], mine[i + 1], mine[i + 2],
+                             mine[i + 3]);
+    }
+    row_barrier();
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+        const uint4 v = ptx::load_shared_v4(shared.exchange_vector(i / 4, threadIdx.x ^ Traits::kRows));
+        const uint32_t other[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            row[i + k] = thread.half == 0 ? mine[i + k] : other[k];
+            row[kWords + i + k] = thread.half == 0 ? other[k] : mine[i + k];
+        }
+    }
+}
+
 // P_j as bf16. In TMEM column i holds keys 2i (low half) and 2i + 1; in shared memory P is a K-major operand: the eight
 // threads that store 16 bytes at once have eight rows, whose swizzle leads to eight different groups of banks.
 template <class Traits>
@@ -94,7 +121,14 @@ __device__ __forceinline__ void store_probabilities(SharedMap<Traits> shared, co
             ptx::store_shared_v4(address, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
         }
     } else {
-        ptx::tmem_store(thread.tmem + Traits::kTmemProbability + buffer * Traits::kProbabilityColumns, packed);
+        const uint32_t address = thread.tmem + Traits::kTmemProbability + buffer * Traits::kProbabilityColumns;
+        if constexpr (Traits::kThreadsPerRow == 1) {
+            ptx::tmem_store(address, packed);
+        } else {
+            uint32_t whole[Traits::kKeys / 2];
+            join_halves<Traits>(shared, thread, packed, whole);
+            ptx::tmem_store(address, whole);
+        }
     }
 }
 

@@ -18,8 +18,6 @@ FMHA_HOST_DEVICE constexpr uint32_t swizzled_vector(uint32_t row, uint32_t vecto
 template <int HeadDim, bool PInShared>
 struct FmhaTraits {
     static_assert(HeadDim == 64 || HeadDim == 128 || HeadDim == 256 || HeadDim == 512);
-    // M = 64: each half of the lanes holds half of the columns of S, but would have to read whole rows of P.
-    static_assert(PInShared || HeadDim != 512, "head_dim 512 takes P through shared memory");
 
     static constexpr FmhaLaunchShape kShape = fmha_sm100_shape(HeadDim, PInShared);
     static constexpr int kHeadDim = HeadDim;
@@ -71,7 +69,7 @@ struct FmhaTraits {
     static constexpr int kQueryBytes = kRows * kHeadDim * kElementBytes;
     static constexpr int kKvTileBytes = kKeys * kHeadDim * kElementBytes;
     static constexpr int kProbabilityBytes = PInShared ? kRows * kKeys * kElementBytes : 0;
-    static constexpr int kExchangeBytes = fmha_sm100_exchange_bytes(kHeadDim);
+    static constexpr int kExchangeBytes = fmha_sm100_exchange_bytes(kHeadDim, PInShared);
 
     static constexpr int kSmemQuery = 0;
     static constexpr int kSmemKv = kSmemQuery + kQueryBytes;

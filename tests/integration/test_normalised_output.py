@@ -11,7 +11,7 @@ import torch
 
 from harness.attention import attention
 
-PATHS = [(head_dim, path) for head_dim in (64, 128, 256) for path in ("tmem", "smem")] + [(512, "smem")]
+PATHS = [(head_dim, path) for head_dim in (64, 128, 256, 512) for path in ("tmem", "smem")]
 ROUNDINGS = 3  # the reciprocal, which ptxas may approximate to 1 ulp, and the product
 EPSILON = 2.0**-23
 BF16_EPSILON = 2.0**-8

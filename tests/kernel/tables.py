@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 KERNEL = Path(__file__).resolve().parents[2] / "kernel"
-VARIANTS = ((64, False), (64, True), (128, False), (128, True), (256, False), (256, True), (512, True))
+VARIANTS = ((64, False), (64, True), (128, False), (128, True), (256, False), (256, True), (512, False), (512, True))
 NAMES = """
     kRows kKeys kStages kBuffers kThreadsPerRow kOutputN kOutputParts kTmemScore kTmemOutput kTmemProbability kTmemUsed
     kScoreColumns kOutputColumns kProbabilityColumns kQueryBytes kKvTileBytes kProbabilityBytes kExchangeBytes

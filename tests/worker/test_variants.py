@@ -15,7 +15,6 @@ def test_head_dim_64_runs_any_tail_and_batch(t, s_k, batch):
     ("configuration", "reason"),
     [
         (Configuration(96, 1, 128), "no kernel for head_dim 96 on sm_100a yet"),
-        (Configuration(512, 1, 128, p_path="tmem"), "no kernel for head_dim 512 with P through tmem on sm_100a yet"),
     ],
 )
 def test_says_why_nothing_runs_it(configuration, reason):

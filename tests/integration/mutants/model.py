@@ -111,7 +111,7 @@ def examine(root: Path, matrix: Matrix, trial: Trial) -> Verdict:
     assert isinstance(variant, Variant), variant
     (build,) = build_variants(root, [variant], root / "cache", BUILD_SECONDS, 1, lambda line: None)
     assert build.error is None, build.error
-    job = Job("emulator", (build,), (configuration,), matrix.seed, trial.schedule)
+    job = Job("emulator", (build,), (configuration,), matrix.seed, (trial.schedule,))
     events: list[Event] = []
     run_job(job, device_factory(job.device), events.append)
     _, event, _ = events  # between started and done

@@ -276,6 +276,13 @@ OPERANDS = (
         trial=WIDE,
     ),
     mutant(
+        "p-halves-swapped",
+        "at head_dim 512 with P in TMEM each thread puts its own half of P first",
+        Edit(ROLE, "row[i + k] = thread.half == 0 ? mine[i + k] : other[k];", "row[i + k] = mine[i + k];"),
+        by="cosine max_error relative_l2",
+        trial=Trial(Configuration(512, 32, 200, p_path="tmem")),
+    ),
+    mutant(
         "lane-quarter",
         "a warp addresses its index as its first lane",
         Edit(ROLE, "(threadIdx.x / 32 * 32 << 16)", "(threadIdx.x / 32 << 16)"),

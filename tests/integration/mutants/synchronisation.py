@@ -20,6 +20,7 @@ from tests.integration.mutants.model import (
 LATE = Trial(THREE_TILES.configuration, "late")
 SIXTY_FOUR_TILES = Trial(Configuration(64, 1, 64 * 128))
 WIDE = Trial(Configuration(512, 32, 300))
+WIDE_TMEM = Trial(Configuration(512, 32, 300, p_path="tmem"))
 WIDE_LATE = Trial(WIDE.configuration, "late")
 SHARED_KV = Trial(Configuration(64, 32, 900, kv="shared"))
 SPARSE = Trial(Configuration(64, 2, 0, heads=8, topk=300, s_sparse=64))
@@ -163,9 +164,16 @@ WAITS = (
     mutant(
         "exchange-barrier",
         "at head_dim 512 the other thread's maximum is read without waiting for it",
-        drop(ROLE, "        ptx::named_barrier_sync(1 + threadIdx.x / 32 % 2, 64);\n"),
+        drop(ROLE, "        row_barrier();\n", before="        return combine"),
         by="race uninitialised-shared",
         trial=WIDE,
+    ),
+    mutant(
+        "join-barrier",
+        "at head_dim 512 with P in TMEM the other thread's half of P is read without waiting for it",
+        drop(ROLE, "    row_barrier();\n", before="#pragma unroll"),
+        by="race uninitialised-shared",
+        trial=WIDE_TMEM,
     ),
     mutant(
         "exchange-one-buffer",
