@@ -1,8 +1,10 @@
 """matrix.yaml: the one place that decides what is run and what it must reach."""
 
 from harness.config.filters import Filter, parse_filter
-from harness.config.loader import MATRIX_FILE, load
-from harness.config.model import SCHEDULES, Guard, HostSettings, Limits, Matrix, Thresholds
+from harness.config.hosts import HostSettings, RemoteSettings
+from harness.config.loader import MATRIX_FILE, interpret, load
+from harness.config.model import Guard, Limits, Matrix, Thresholds
+from harness.config.section import SCHEDULES
 
 __all__ = [
     "MATRIX_FILE",
@@ -12,7 +14,9 @@ __all__ = [
     "HostSettings",
     "Limits",
     "Matrix",
+    "RemoteSettings",
     "Thresholds",
+    "interpret",
     "load",
     "parse_filter",
 ]

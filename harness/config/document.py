@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StringConstraints, model_validator
 
-from harness.config.model import Schedule, Thresholds
+from harness.config.hosts import HostSection
+from harness.config.model import Thresholds
+from harness.config.section import Seconds, Section, wrong
 from harness.worker.protocol import Configuration, Mask
 
 MOST_CONFIGURATIONS = 10_000
@@ -18,16 +19,6 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 Size = Annotated[int, Field(ge=1, lt=2**31)]
 Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Cosine = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-def wrong(at: tuple[str | int, ...], what: str) -> PydanticCustomError:
-    """A problem found across fields; `at` is its path below the model that raises it."""
-    return PydanticCustomError("fmha", "{what}", {"what": what, "at": at})
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class AxesSection(Section):
@@ -149,11 +140,6 @@ class LimitsSection(Section):
     configuration_total_seconds: Seconds
 
 
-class EmulatorSection(Section):
-    kind: Literal["emulator"]
-    schedule: Schedule = "realistic"
-
-
 class MatrixFile(Section):
     default_suite: str
     seed: Annotated[int, Field(ge=0, lt=2**63)]
@@ -161,7 +147,7 @@ class MatrixFile(Section):
     gates: GatesSection
     guard: GuardSection
     limits: LimitsSection
-    hosts: dict[Name, EmulatorSection] = Field(min_length=1)
+    hosts: dict[Name, HostSection] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from harness.config.document import MatrixFile
-from harness.config.model import Guard, HostSettings, Limits, Matrix
+from harness.config.model import Guard, Limits, Matrix
 from harness.config.validation import validated
 from harness.errors import ConfigError, UserError
 from harness.worker.protocol import Configuration
@@ -55,6 +55,6 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
             silence_seconds=file.limits.configuration_silence_seconds,
             total_seconds=file.limits.configuration_total_seconds,
         ),
-        hosts={name: HostSettings(name, host.kind, host.schedule) for name, host in file.hosts.items()},
+        hosts={name: host.settings(name) for name, host in file.hosts.items()},
         sha256=sha256,
     )

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
-
+from harness.config.hosts import HostSettings
 from harness.worker.protocol import Configuration
-
-# When the emulator lets asynchronous work complete.
-Schedule = Literal["realistic", "early", "late", "random"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -41,13 +35,6 @@ class Limits:
     build_seconds: float
     silence_seconds: float
     total_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    name: str
-    kind: str
-    schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True)
