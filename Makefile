@@ -56,8 +56,8 @@ mutation: install
 	@mkdir -p build results
 	@nvcc=$$($(PY) -c 'from harness.worker.nvcc import find_nvcc; print(find_nvcc().path)'); \
 	  "$$nvcc" -arch=sm_100a -std=c++17 -O3 -lineinfo -Ikernel/include -DFMHA_HEAD_DIM=64 -ptx \
-	    kernel/sm100/fmha_fwd.cu -o build/fmha_fwd_sm100_hd64.ptx
-	@$(PY) -m emulator.mutation build/fmha_fwd_sm100_hd64.ptx --launch $(MUTATION)/sm100_hd64.py \
+	    kernel/sm100/fmha_fwd.cu -o build/fmha_fwd_sm100_hd64_ptmem.ptx
+	@$(PY) -m emulator.mutation build/fmha_fwd_sm100_hd64_ptmem.ptx --launch $(MUTATION)/sm100_hd64.py \
 	  --redundant $(MUTATION)/redundant.yaml --json results/mutation-sm100_hd64.json $(ARGS)
 
 .PHONY: lint

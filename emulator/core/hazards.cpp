@@ -217,7 +217,7 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     };
     for (u32 group = lane / 16; group < (lane + lanes + 15) / 16; ++group) {
         for (u32 c = column; c < column + columns; ++c) {
-            touch_cell(target.tmem.shadow.at(group * 16, c), who, 0xF, true, ordered, [&](const Conflict& conflict) {
+            touch_cell(target.tmem.shadow.at(group * 16, c), who, true, ordered, [&](const Conflict& conflict) {
                 const std::string place =
                     format("tensor memory lanes %u-%u, column %u", group * 16, group * 16 + 15, c);
                 Verdict v = explain_tmem(w, target, conflict, who, what, place);

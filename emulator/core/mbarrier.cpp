@@ -119,7 +119,7 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         Mbarrier bar;
         bar.expected = bar.pending = count;
         bar.init_pc = w.pc();
-        bar.init = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access(0xF);
+        bar.init = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access();
         bar.phases = w.cta->cluster->new_agent({AgentKind::phase, static_cast<u16>(ref.cta->rank), 0, ref.offset});
         ref.cta->mbarriers.emplace(ref.offset, std::move(bar));
     }

@@ -83,7 +83,7 @@ def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
     try:
         module = device.load(Path(build.ptx if device.artifact == "ptx" else build.cubin))
         _log(f"{configuration.id}: launching {variant.entry} on {device.name}")
-        outputs = run_attention(device, module, variant.entry, configuration, inputs)
+        outputs = run_attention(device, module, variant, configuration, inputs)
     finally:
         device.close()
     _log(f"{configuration.id}: measuring")

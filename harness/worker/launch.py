@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from harness.worker.devices.base import Device, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.inputs import Inputs
-from harness.worker.params import ROWS_PER_CTA, THREADS_PER_CTA, FmhaParams, dynamic_shared_bytes
-from harness.worker.protocol import Configuration
+from harness.worker.params import FmhaParams, query_blocks
+from harness.worker.protocol import Configuration, Variant
 
 # A quiet NaN with a payload: arithmetic on a GPU yields 0x7fffffff, so these bits mean that nobody wrote here.
 POISON: Final = 0x7FEDBEEF
@@ -30,28 +30,31 @@ class Outputs:
 
 
 def run_attention(
-    device: Device, module: LoadedModule, entry: str, configuration: Configuration, inputs: Inputs
+    device: Device, module: LoadedModule, variant: Variant, configuration: Configuration, inputs: Inputs
 ) -> Outputs:
-    """Runs `entry` over `inputs`; every output element holds POISON before the launch."""
+    """Runs `variant` over `inputs`; every output element holds POISON before the launch."""
     rows = (configuration.batch, configuration.t)
+    shape = variant.shape
     params = FmhaParams(
-        q=_upload(device, "q", inputs.q),
-        k=_upload(device, "k", inputs.k),
-        v=_upload(device, "v", inputs.v),
+        q=_upload(device, "q", inputs.q, shape.rows),
+        k=_upload(device, "k", inputs.k, shape.keys),
+        v=_upload(device, "v", inputs.v, shape.keys),
         o=_poisoned(device, "o", (*rows, configuration.head_dim)),
         row_max=_poisoned(device, "row_max", rows),
         row_sum=_poisoned(device, "row_sum", rows),
         lse=_poisoned(device, "lse", rows),
+        batch=configuration.batch,
         t=configuration.t,
         s_k=configuration.s_k,
         scale=inputs.scale,
+        head_dim=configuration.head_dim,
     )
     report = device.launch(
         module,
-        entry,
-        grid=(-(-configuration.t // ROWS_PER_CTA), 1, configuration.batch),
-        block=(THREADS_PER_CTA, 1, 1),
-        shared_bytes=dynamic_shared_bytes(configuration.head_dim),
+        variant.entry,
+        grid=(query_blocks(shape, params.t, params.heads, params.topk), params.splits, params.batch),
+        block=(shape.threads, 1, 1),
+        shared_bytes=shape.shared_bytes,
         params=params.pack(),
     )
     return Outputs(
@@ -77,10 +80,10 @@ def tensor_map(address: int, shape: tuple[int, ...], box_rows: int) -> TensorMap
     )
 
 
-def _upload(device: Device, name: str, data: NDArray[np.uint16]) -> bytes:
+def _upload(device: Device, name: str, data: NDArray[np.uint16], box_rows: int) -> bytes:
     address = device.alloc(data.nbytes, name)
     device.upload(address, data)
-    return device.encode_tensor_map(tensor_map(address, data.shape, ROWS_PER_CTA))
+    return device.encode_tensor_map(tensor_map(address, data.shape, box_rows))
 
 
 def _poisoned(device: Device, name: str, shape: tuple[int, ...]) -> int:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Mask = Literal["none", "causal", "window"]
+# How P reaches the second product: through tensor memory, through shared memory, or from registers.
+PPath = Literal["tmem", "smem", "registers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,27 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """What a forward kernel was compiled for: query rows a CTA, keys a tile, tiles in flight, threads, shared bytes."""
+
+    rows: int
+    keys: int
+    stages: int
+    threads: int
+    shared_bytes: int  # dynamic
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """One compiled kernel: an entry of one source file under one set of defines."""
 
-    name: str  # e.g. "sm100_hd64"
+    name: str  # e.g. "sm100_hd64_ptmem"
     arch: str  # nvcc -arch, e.g. "sm_100a"
     source: str  # relative to the repository root
     entry: str  # extern "C" name
     head_dim: int
+    p_path: PPath
+    shape: LaunchShape
     defines: tuple[tuple[str, str], ...] = ()
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from harness.worker.protocol import Configuration, Variant
+from harness.worker.params import sm100_shape
+from harness.worker.protocol import Configuration, PPath, Variant
 
-VARIANTS: tuple[Variant, ...] = (
-    Variant(
-        name="sm100_hd64",
+
+def _sm100(head_dim: int, p_path: PPath) -> Variant:
+    return Variant(
+        name=f"sm100_hd{head_dim}_p{p_path}",
         arch="sm_100a",
         source="kernel/sm100/fmha_fwd.cu",
-        entry="fmha_fwd_sm100_hd64",
-        head_dim=64,
-        defines=(("FMHA_HEAD_DIM", "64"),),
-    ),
-)
+        entry=f"fmha_fwd_sm100_hd{head_dim}_p{p_path}",
+        head_dim=head_dim,
+        p_path=p_path,
+        shape=sm100_shape(head_dim, p_path),
+        defines=(("FMHA_HEAD_DIM", str(head_dim)),),
+    )
+
+
+VARIANTS: tuple[Variant, ...] = (_sm100(64, "tmem"),)
 
 MAXIMUM_T = 128
 MASK_NAMES = {"causal": "the causal mask", "window": "the sliding window"}

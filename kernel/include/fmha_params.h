@@ -1,9 +1,5 @@
-// The C ABI of every forward kernel: one parameter struct, passed as `const __grid_constant__ FmhaParams`.
-//
-// Tensors are contiguous. Q [batch, t, head_dim], K and V [batch, s_k, head_dim] in bf16; O [batch, t, head_dim] fp32,
-// un-normalised; row_max, row_sum and lse [batch, t] fp32, in natural-log units:
-//   s = scale * q.k    row_max = max s    row_sum = sum exp(s - row_max)    o = sum exp(s - row_max) v
-//   lse = row_max + ln(row_sum)
+// The C ABI of every kernel, forward and combine, on every architecture: one parameter struct, passed as
+// `const __grid_constant__ FmhaParams`. docs/semantics.md defines what is computed; every tensor is contiguous.
 #pragma once
 
 #include <stdint.h>
@@ -13,16 +9,47 @@ struct alignas(64) FmhaTensorMap {
     uint64_t opaque[16];
 };
 
+// FmhaParams::flags
+constexpr uint32_t kFmhaNormalise = 1u << 0;   // o = o_norm, else o_un
+constexpr uint32_t kFmhaOutputBf16 = 1u << 1;  // o in bf16, only together with kFmhaNormalise; else fp32
+constexpr uint32_t kFmhaSharedKv = 1u << 2;    // V is K: the maps v and sparse_v are not read
+constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
+
+// Tensor maps have 128-byte swizzle and 64-element rows (128 bytes of bf16); out of bounds reads as zero. `rows` and `keys`
+// of the boxes are the variant's rows_per_cta and keys_per_tile (fmha_launch.h).
 struct FmhaParams {
-    FmhaTensorMap q;  // {head_dim, t, batch}, box {64, 128, 1}, 128-byte swizzle, out of bounds reads as zero
-    FmhaTensorMap k;  // {head_dim, s_k, batch}, box {64, 128, 1}, likewise
-    FmhaTensorMap v;  // as k
-    float* o;
-    float* row_max;
+    FmhaTensorMap q;         // {head_dim, t * heads, batch}, box {64, rows, 1}
+    FmhaTensorMap k;         // {head_dim, s_k, batch}, box {64, keys, 1}
+    FmhaTensorMap v;         // as k
+    FmhaTensorMap sparse_k;  // {head_dim, batch * s_sparse}, box {64, 1}: rows are gathered one by one or by four
+    FmhaTensorMap sparse_v;  // as sparse_k
+
+    void* o;         // [batch, t, heads, head_dim]
+    float* row_max;  // [batch, t, heads]; null: not stored. So for row_sum and lse.
     float* row_sum;
     float* lse;
+
+    // With splits > 1 the forward kernel writes only these, un-normalised, and the combine kernel reads them.
+    float* partial_o;    // [splits, batch, t * heads, head_dim]
+    float* partial_max;  // [splits, batch, t * heads], natural-log units
+    float* partial_sum;  // likewise
+
+    const int32_t* kv_lens;         // [batch]; null: s_k
+    const int32_t* query_offsets;   // [batch]; null: kv_len - t
+    const int32_t* sparse_indices;  // [batch, t, topk]
+    const int32_t* sparse_lens;     // [batch, t]; null: topk
+    const float* sink;              // [heads]; null: none
+
+    int32_t batch;
     int32_t t;
+    int32_t heads;
     int32_t s_k;
-    float scale;  // multiplies q.k, natural-log units
-    int32_t reserved;
+    int32_t s_sparse;
+    int32_t topk;  // 0: no sparse branch
+    int32_t splits;
+    int32_t window_left;   // keys before the query's own, or kFmhaUnlimited
+    int32_t window_right;  // keys after it, likewise; 0 is causal
+    float scale;           // multiplies q.k, natural-log units
+    uint32_t flags;
+    int32_t head_dim;  // for the combine kernel; a forward kernel is compiled for one
 };

@@ -54,7 +54,6 @@ struct Turn {
 
     __device__ explicit Turn(int tile) : slot(tile & 1), parity((tile >> 1) & 1) {}
 };
-static_assert(kFmhaKvStages == 2, "Turn counts rings of two");
 
 // ---- Setup ----
 
@@ -207,11 +206,12 @@ template <class Traits>
 __device__ __forceinline__ void store_row(const FmhaParams& params, const float (&output)[Traits::kHeadDim],
                                           const RowState& state) {
     const int row = blockIdx.x * Traits::kRows + threadIdx.x;
-    if (row >= params.t) {
+    const int rows = params.t * params.heads;
+    if (row >= rows) {
         return;  // a zero-filled query row of the last tile
     }
-    const int64_t index = int64_t(blockIdx.z) * params.t + row;
-    float4* const destination = reinterpret_cast<float4*>(params.o + index * Traits::kHeadDim);
+    const int64_t index = int64_t(blockIdx.z) * rows + row;
+    float4* const destination = reinterpret_cast<float4*>(static_cast<float*>(params.o) + index * Traits::kHeadDim);
 #pragma unroll
     for (int i = 0; i < Traits::kHeadDim / 4; ++i) {
         destination[i] = make_float4(output[4 * i], output[4 * i + 1], output[4 * i + 2], output[4 * i + 3]);
@@ -310,8 +310,8 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
 
 static_assert(FMHA_HEAD_DIM == 64, "this entry is built with -DFMHA_HEAD_DIM=64");
 
-extern "C" __global__ void __launch_bounds__(kFmhaThreadsPerCta, 1)
-    fmha_fwd_sm100_hd64(const __grid_constant__ FmhaParams params) {
+extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
+    fmha_fwd_sm100_hd64_ptmem(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
     fmha::forward<fmha::FmhaTraits<FMHA_HEAD_DIM>>(params, fmha::ptx::shared_address(dynamic_shared));
 }

@@ -17,9 +17,10 @@ struct FmhaTraits {
     static_assert(HeadDim == 64, "only head_dim 64 is implemented");
 
     static constexpr int kHeadDim = HeadDim;
-    static constexpr int kRows = kFmhaRowsPerCta;
-    static constexpr int kKeys = kFmhaKeysPerTile;
-    static constexpr int kStages = kFmhaKvStages;
+    static constexpr FmhaLaunchShape kShape = fmha_sm100_shape(HeadDim, false);
+    static constexpr int kRows = kShape.rows;
+    static constexpr int kKeys = kShape.keys;
+    static constexpr int kStages = kShape.stages / 2;  // of each of the rings of K and of V
     static constexpr int kBuffers = 2;  // of S and of P in TMEM
 
     static constexpr int kElementBytes = 2;  // bf16
@@ -65,7 +66,7 @@ struct FmhaTraits {
                   "a tile must start where the swizzle pattern starts");
 
     static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
-    static_assert(kDynamicSharedBytes == fmha_dynamic_shared_bytes(kHeadDim), "fmha_launch.h says another size");
+    static_assert(kDynamicSharedBytes == kShape.shared_bytes, "fmha_launch.h says another size");
     static_assert(kDynamicSharedBytes <= 232448, "more than the 227 KB a CTA may have");
 
     // ---- Operands, 128-byte swizzle. ----

@@ -245,7 +245,7 @@ def test_a_launch_that_does_not_exist_is_an_error() -> None:
 
 @pytest.fixture(scope="session")
 def kernel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ptx = tmp_path_factory.mktemp("mutation") / "fmha_fwd_sm100_hd64.ptx"
+    ptx = tmp_path_factory.mktemp("mutation") / "fmha_fwd_sm100_hd64_ptmem.ptx"
     flags = ("-arch=sm_100a", "-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-DFMHA_HEAD_DIM=64", "-ptx")
     command = [str(find_nvcc().path), *flags, "kernel/sm100/fmha_fwd.cu", "-o", str(ptx)]
     assert run_group(command, cwd=repository, limit_seconds=120).returncode == 0

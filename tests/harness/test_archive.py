@@ -25,10 +25,11 @@ from harness.stages.outcome import Check, Outcome, Step
 from harness.stages.plan import Plan
 from harness.stages.preflight import GitFacts
 from harness.status import Status
-from harness.worker.protocol import BuildResult, Configuration, FindingRecord, Resources, Variant
+from harness.worker.protocol import BuildResult, Configuration, FindingRecord, LaunchShape, Resources, Variant
 from tests.harness.support import GOOD, RACE
 
-VARIANT = Variant("hd64", "sm_100a", "kernel/a.cu", "entry", 64, (("A", "1"),))
+SHAPE = LaunchShape(128, 128, 4, 192, 1024)
+VARIANT = Variant("hd64", "sm_100a", "kernel/a.cu", "entry", 64, "tmem", SHAPE, (("A", "1"),))
 STARTED = datetime(2026, 11, 21, 3, 4, 5, 678, tzinfo=UTC)
 
 

@@ -109,7 +109,7 @@ def test_a_dry_run_runs_nothing(checkout: Path) -> None:
     assert ran.returncode == 0
     assert ran.stderr == ""
     assert ran.stdout.splitlines()[0] == "suite small --filter hd=64,t=1, seed 7, schedule realistic"
-    assert ran.stdout.splitlines()[-2:] == ["  hd64_t1_sk128  sm100_hd64", "matrix: 0"]
+    assert ran.stdout.splitlines()[-2:] == ["  hd64_t1_sk128  sm100_hd64_ptmem", "matrix: 0"]
     assert not (checkout / "results").exists()
     assert not (checkout / ".fmha").exists()
 

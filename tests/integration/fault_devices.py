@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.worker.devices.base import DeviceError, Dim3, LaunchReport
+from harness.worker.params import LAYOUT
 from harness.worker.protocol import FindingRecord
 from harness.worker.supervise import MAXIMUM_LINE
 from tests.worker.numpy_device import NumpyDevice
 
 WORKS, HAZARD, KILLED, SEGFAULT, EXITS, RAISES, REFUSES, FULL = range(1, 9)
 HANGS, CHATTERS, STOPPED, TRUNCATES, GARBAGE, ENDLESS_LINE, WRONG_NAME, PRINTS, CLOSES, ORPHANS = range(11, 21)
-T_OFFSET = 416  # of FmhaParams.t
+T_OFFSET = next(offset for name, offset, _ in LAYOUT if name == "t")
 
 
 class FaultyDevice(NumpyDevice):

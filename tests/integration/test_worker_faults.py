@@ -154,7 +154,7 @@ def test_configurations_that_nothing_runs(tmp_path, repository):
     ends = [event for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository) if event.event == "error"]
     assert [event.status for event in ends] == ["not-run", "build-error"]
     assert ends[0].message == "no kernel for head_dim 128 yet"
-    assert ends[1].message == "sm100_hd64: it was not built"
+    assert ends[1].message == "sm100_hd64_ptmem: it was not built"
 
 
 def test_an_artefact_that_is_gone(tmp_path, repository):

@@ -39,11 +39,11 @@ def traits(host_compile: HostCompile) -> dict[str, int]:
     return constants(host_compile, "traits.cuh", "fmha::FmhaTraits<64>::", names.split())
 
 
-def test_launch_constants(host_compile: HostCompile) -> None:
-    names = ["kFmhaThreadsPerCta", "kFmhaRowsPerCta", "kFmhaKeysPerTile", "fmha_dynamic_shared_bytes(64)"]
+def test_launch_shape(host_compile: HostCompile) -> None:
+    names = [f"fmha_sm100_shape(64, false).{field}" for field in ("rows", "keys", "stages", "threads", "shared_bytes")]
     got = constants(host_compile, "fmha_launch.h", "", names)
     # 1024 to align, Q 16 KB, two K and two V tiles of 16 KB, 128 of control words
-    assert list(got.values()) == [192, 128, 128, 1024 + 5 * 16384 + 128]
+    assert list(got.values()) == [128, 128, 4, 192, 1024 + 5 * 16384 + 128]
 
 
 def test_tmem_map(traits: dict[str, int]) -> None:

@@ -5,10 +5,12 @@ from harness.worker.devices.base import LaunchReport
 from harness.worker.inputs import make_inputs
 from harness.worker.launch import POISON, run_attention
 from harness.worker.measure import measure
-from harness.worker.params import dynamic_shared_bytes
 from harness.worker.protocol import Configuration
 from harness.worker.reference import reference_for
+from harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice
+
+HD64 = next(variant for variant in VARIANTS if variant.head_dim == 64)
 
 
 class IdleDevice(NumpyDevice):
@@ -20,7 +22,7 @@ class IdleDevice(NumpyDevice):
 
 def run(device, configuration):
     inputs = make_inputs(0, configuration)
-    return run_attention(device, "module", "entry", configuration, inputs), reference_for(configuration, inputs)
+    return run_attention(device, "module", HD64, configuration, inputs), reference_for(configuration, inputs)
 
 
 @pytest.mark.parametrize("configuration", [Configuration(64, 1, 1), Configuration(64, 128, 300, batch=2)])
@@ -35,7 +37,7 @@ def test_what_the_device_computes_arrives(configuration):
 def test_launch_shape():
     device = NumpyDevice()
     run(device, Configuration(64, 129, 130, batch=3))
-    assert device.launches == [("entry", (2, 1, 3), (192, 1, 1), dynamic_shared_bytes(64))]
+    assert device.launches == [(HD64.entry, (2, 1, 3), (192, 1, 1), HD64.shape.shared_bytes)]
 
 
 def test_tensor_maps_are_those_of_the_header():

@@ -8,7 +8,7 @@ from harness.worker.variants import VARIANTS, variant_for
 def test_head_dim_64_runs_any_tail_and_batch(t, s_k, batch):
     variant = variant_for(Configuration(64, t, s_k, batch))
     assert not isinstance(variant, str)
-    assert variant.name == "sm100_hd64"
+    assert variant.name == "sm100_hd64_ptmem"
 
 
 @pytest.mark.parametrize(

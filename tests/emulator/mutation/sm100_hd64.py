@@ -13,8 +13,9 @@ from harness.worker.launch import run_attention
 from harness.worker.measure import measure
 from harness.worker.protocol import Configuration
 from harness.worker.reference import Reference, reference_for
+from harness.worker.variants import VARIANTS
 
-ENTRY = "fmha_fwd_sm100_hd64"
+VARIANT = next(variant for variant in VARIANTS if variant.name == "sm100_hd64_ptmem")
 CONFIGURATIONS = (Configuration(64, t=128, s_k=512), Configuration(64, t=72, s_k=300))
 MAX_RELATIVE_L2 = 5e-3  # P and the inputs are bf16
 MAX_LSE_ERROR = 1e-4
@@ -31,7 +32,7 @@ def launch(module: Module, schedule: Schedule, seed: int) -> Trial:
     right = True
     for configuration in CONFIGURATIONS:
         inputs, reference = _problem(configuration)
-        outputs = run_attention(EmulatorDevice(seed, schedule), module, ENTRY, configuration, inputs)
+        outputs = run_attention(EmulatorDevice(seed, schedule), module, VARIANT, configuration, inputs)
         rules += [f.rule for f in outputs.report.findings if f.severity == "error"]
         if rules:
             break

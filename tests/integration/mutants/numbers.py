@@ -130,20 +130,20 @@ TAILS = (
     mutant(
         "rows-all-stored",
         "rows past t are stored",
-        kernel("if (row >= params.t) {", "if (false) {"),
+        kernel("if (row >= rows) {", "if (false) {"),
         by="global-out-of-bounds",
     ),
     mutant(
         "rows-one-more",
         "row t is stored: the next head's first row, or past the end",
-        kernel("if (row >= params.t) {", "if (row > params.t) {"),
+        kernel("if (row >= rows) {", "if (row > rows) {"),
         by="race global-out-of-bounds",
         trial=TWO_HEADS,
     ),
     mutant(
         "rows-one-less",
         "the last row is not stored",
-        kernel("if (row >= params.t) {", "if (row + 1 >= params.t) {"),
+        kernel("if (row >= rows) {", "if (row + 1 >= rows) {"),
         by="unwritten",
     ),
     mutant(
