@@ -33,23 +33,24 @@ def prepare(directory: Path) -> None:
         os.unlink(name)
 
 
-def write(record: RunRecord, directory: Path) -> Path:
+def write(record: RunRecord, directory: Path, name: str | None = None) -> Path:
     """Archive a record and return its path, `<utc>-<sha>-<host>.json`, with `-2` and so on when that is taken.
 
-    The file appears whole, under a name that no other file had, or not at all. Raises InfrastructureError.
+    The file appears whole, under a name that no other file had, or not at all. A record with a `name` of its own, that
+    of its run, is archived once: when the name is taken, that file is it. Raises InfrastructureError.
     """
     with _writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".record-", suffix=".tmp", dir=directory)
+        descriptor, temporary = tempfile.mkstemp(prefix=".record-", suffix=".tmp", dir=directory)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 os.fchmod(descriptor, 0o644)
                 file.write(dumps(record))
                 file.flush()
                 os.fsync(descriptor)
-            path = _publish(name, directory, _stem(record))
+            path = _publish(temporary, directory, name or _stem(record), once=name is not None)
         finally:
-            os.unlink(name)
+            os.unlink(temporary)
         _sync(directory)
     return path
 
@@ -88,12 +89,14 @@ def _stem(record: RunRecord) -> str:
     return f"{record.started:%Y%m%dT%H%M%SZ}-{record.commit.sha[:12]}-{host}"
 
 
-def _publish(temporary: str, directory: Path, stem: str) -> Path:
+def _publish(temporary: str, directory: Path, stem: str, *, once: bool) -> Path:
     """Give the file its name. A hard link, unlike a rename, never replaces what another run has put there."""
     for number in itertools.count(1):
         path = directory / (f"{stem}.json" if number == 1 else f"{stem}-{number}.json")
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
+            return path
+        if once:
             return path
     raise AssertionError("itertools.count ended")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import emulate, run_matrix
+from harness.cli import attach, cancel, clean, doctor, emulate, hosts, logs, ps, run_matrix
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -51,3 +51,13 @@ app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT
     run_matrix.command
 )
 app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)
+for name, module in (
+    ("hosts", hosts),
+    ("attach", attach),
+    ("ps", ps),
+    ("logs", logs),
+    ("cancel", cancel),
+    ("clean", clean),
+    ("doctor", doctor),
+):
+    app.command(name=name, help=module.HELP, short_help=module.SHORT_HELP, epilog=EXIT_CODES)(module.command)

@@ -12,10 +12,12 @@ from rich.console import Console
 
 from harness import archive
 from harness.archive import RunRecord
-from harness.cli.progress import progress_for
+from harness.cli.interrupts import attended
+from harness.cli.progress import ProgressDisplay, progress_for
 from harness.errors import ExitCode
 from harness.stages import dry_run, report
-from harness.stages.pipeline import Request, execute, prepare
+from harness.stages.attach import submit
+from harness.stages.pipeline import Request, Show, execute, prepare
 
 SHORT_HELP = "Build, run and gate a suite of matrix.yaml."
 
@@ -63,22 +65,48 @@ def command(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")
     ] = False,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Host elsewhere: judge the tree as it is, as a commit of its own.")
+    ] = False,
+    approve_protected: Annotated[
+        bool, typer.Option("--approve-protected", help="Host elsewhere: accept changed protected files.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Host elsewhere: start, print the run's name and leave; exits with 4.")
+    ] = False,
 ) -> None:
-    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, schedule, results)
-    context.obj.action = partial(_plan, request, json) if plan_only else partial(_run, request, json, quiet)
+    request = Request(
+        Path.cwd(), host, suite, tuple(filters or ()), seed, schedule, results, snapshot, approve_protected
+    )
+    if plan_only:
+        context.obj.action = partial(_plan, request, json)
+    else:
+        context.obj.action = partial(_detach, request, quiet) if detach else partial(_run, request, json, quiet)
 
 
 def _run(request: Request, json: bool, quiet: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet) as progress:
+        return execute(request, progress, shower(progress, json, quiet), attended(progress))
 
-        def show(record: RunRecord, path: Path | None) -> None:
-            progress.close()
-            if json:
-                sys.stdout.buffer.write(archive.dumps(record).encode())
-            else:
-                report.show(record, path, Console(), table=not quiet)
 
-        return execute(request, progress, show)
+def shower(progress: ProgressDisplay, json: bool, quiet: bool) -> Show:
+    """Shows a record once the progress display has left the terminal."""
+
+    def show(record: RunRecord, path: Path | None) -> None:
+        progress.close()
+        if json:
+            sys.stdout.buffer.write(archive.dumps(record).encode())
+        else:
+            report.show(record, path, Console(), table=not quiet)
+
+    return show
+
+
+def _detach(request: Request, quiet: bool) -> ExitCode:
+    with progress_for(sys.stderr, quiet) as progress:
+        run = submit(request, progress)
+    print(run)
+    return ExitCode.INCOMPLETE
 
 
 def _plan(request: Request, json: bool) -> ExitCode:

@@ -29,7 +29,7 @@ class AxesSection(Section):
     s_k: list[Size] = Field(min_length=1)
     batch: list[Size] = Field(default=[1], min_length=1)
     mask: list[Mask] = Field(default=["none"], min_length=1)
-    window: list[Size] = []
+    window: list[Size] = Field(default=[])
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -74,7 +74,7 @@ class ExtraSection(Section):
 
 class SuiteSection(Section):
     axes: AxesSection | None = None
-    extra: list[ExtraSection] = []
+    extra: list[ExtraSection] = Field(default=[])
 
     @model_validator(mode="after")
     def _check(self) -> Self:

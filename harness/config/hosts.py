@@ -14,6 +14,8 @@ from harness.config.section import Schedule, Seconds, Section, wrong
 
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$")]
+# A name of harness.worker.devices.factory, or `module:attribute`.
+Device = Annotated[str, StringConstraints(pattern=r"^(cuda|emulator|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
 Sync = Literal["auto", "remote", "direct"]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"
@@ -32,12 +34,12 @@ class EnvironmentSection(Section):
     """`setup` is a shell command run in the worktree; an empty one means that `python` has everything already."""
 
     setup: str = DEFAULT_SETUP
-    files: list[Line] = list(DEFAULT_FILES)
+    files: list[Line] = Field(default=list(DEFAULT_FILES))
     seconds: Seconds = 3600.0
 
 
 class GpuSection(Section):
-    use: list[Line] = []
+    use: list[Line] = Field(default=[])
     locks: Line = "/tmp/fmha-gpu-locks"
     wait_seconds: Seconds = 24 * 3600.0
     foreign: Literal["wait", "refuse"] = "wait"
@@ -50,19 +52,19 @@ class HostSection(Section):
 
     kind: Literal["emulator", "local", "ssh"]
     schedule: Schedule = "realistic"
-    device: Literal["cuda", "emulator"] = "cuda"
+    device: Device = "cuda"
     alias: Line | None = None
     folder: Line = "~/fmha"
     python: Line = "python3"
-    env: dict[str, Text] = {}
+    env: dict[str, Text] = Field(default={})
     environment: EnvironmentSection = EnvironmentSection()
     nvcc: Text = ""
     gpus: GpuSection | None = None
     sync: Sync = "auto"
     remote: Line = "origin"
     fetch_url: Text = ""
-    protected: list[Line] = ["tests/unit/"]
-    forbidden: list[Line] = list(FORBIDDEN)
+    protected: list[Line] = Field(default=["tests/unit/"])
+    forbidden: list[Line] = Field(default=list(FORBIDDEN))
     reconnect_seconds: Seconds = 1800.0
 
     @model_validator(mode="after")
@@ -141,7 +143,7 @@ class HostSettings:
 def _forbidden_word(setup: str, forbidden: list[str]) -> str | None:
     """The first forbidden command in a shell text; paths count by their last part.
 
-    A rail, not a wall: what it misses still runs without any means to gain privileges (harness/supervisor/processes.py).
+    A rail, not a wall: what it misses still cannot gain privileges (harness/supervisor/processes.py).
     """
     lexer = shlex.shlex(setup, posix=True, punctuation_chars="();<>|&`$\n")
     lexer.whitespace_split = True

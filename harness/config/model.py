@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
 from harness.config.hosts import HostSettings
 from harness.worker.protocol import Configuration
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:

@@ -41,6 +41,7 @@ class Order:
     schedule: str
     limits: Limits
     matrix: str  # the text of matrix.yaml
+    matrix_sha256: str
     approve_protected: bool
 
 

@@ -1,4 +1,4 @@
-"""Which host a run was started on, kept in `.fmha/remote` of the checkout, so that its name is enough to attach to it."""
+"""Which host a run was started on, kept in `.fmha/remote` of the checkout: its name is then enough to attach to it."""
 
 from __future__ import annotations
 

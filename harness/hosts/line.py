@@ -1,4 +1,4 @@
-"""The client's side of the line to an agent: JSON lines both ways, a time limit on every wait, over whatever carries them."""
+"""The client's side of the line to an agent: JSON lines both ways, with a time limit on every wait."""
 
 from __future__ import annotations
 

@@ -245,5 +245,6 @@ def job_of(run: str, order: Order, source: sync.Source, settings: RemoteSettings
             "seed": order.seed,
             "schedule": order.schedule,
             "matrix": order.matrix,
+            "matrix_sha256": order.matrix_sha256,
         },
     }

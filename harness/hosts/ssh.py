@@ -154,6 +154,7 @@ class SshCarrier:
                 _load_keys(client, path)
         client.set_missing_host_key_policy(_refusal(to))
         stream = self._stream(to, depth)
+        keys = [path for path in to.identities if os.path.exists(path)]
         try:
             with _answered(to.alias), _agent(to) as use_agent:
                 client.connect(
@@ -162,7 +163,7 @@ class SshCarrier:
                     22 if to.key_name != f"[{to.hostname}]:{to.port}" else to.port,
                     username=to.user or None,
                     sock=stream,
-                    key_filename=[path for path in to.identities if os.path.exists(path)],
+                    key_filename=keys,  # type: ignore[arg-type] # a list too, says paramiko's documentation
                     allow_agent=use_agent,
                     look_for_keys=False,
                     timeout=to.connect_seconds,

@@ -18,6 +18,7 @@ GIT_SECONDS = 60.0
 PUSH_SECONDS = 600.0
 MOST_NAMED = 10
 _PIECE = 1 << 20
+_SNAPSHOT_AUTHOR = (("NAME", "fmha"), ("EMAIL", "fmha@localhost"))
 _CREDENTIAL = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@", re.IGNORECASE)
 
 
@@ -49,9 +50,7 @@ def snapshot(root: Path) -> str:
         _git(root, "add", "--all", "--", ":/", more=index)
         tree = _git(root, "write-tree", more=index).strip()
     head = _git(root, "rev-parse", "HEAD").strip()
-    who = {name: "fmha" for name in ("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME")} | {
-        name: "fmha@localhost" for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL")
-    }
+    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in _SNAPSHOT_AUTHOR}
     sha = _git(root, "commit-tree", tree, "-p", head, "-m", f"snapshot of the working tree on {head}", more=who).strip()
     _git(root, "update-ref", f"refs/fmha/snapshots/{sha}", sha)
     return sha
@@ -72,7 +71,7 @@ def check(root: Path, sha: str) -> None:
     modules = [name for facts, _, name in entries if facts.startswith("160000 ")]
     if modules:
         raise UserError(
-            f"the commit has submodules, which a run's worktree does not get: {', '.join(map(repr, modules[:MOST_NAMED]))}",
+            f"the commit has submodules, which no run gets: {', '.join(map(repr, modules[:MOST_NAMED]))}",
             next_step="copy what the kernel needs into the project",
         )
     for facts, _, name in entries:

@@ -30,9 +30,7 @@ class Recipe:
 
 
 @contextlib.contextmanager
-def environment(
-    folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]
-) -> Iterator[Path]:
+def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]) -> Iterator[Path]:
     """The environment for `tree`, built when it is not there yet, and kept from being cleaned away while it is used.
 
     The setup command finds the directory that it is to fill in FMHA_ENVIRONMENT, `bin/python` in it being what counts.
@@ -89,7 +87,8 @@ def _build(path: Path, recipe: Recipe, tree: Path, log: Path) -> None:
             raise HostError(f"the environment was not built within {recipe.limit_seconds:g} s", "see fmha logs")
         if done.returncode != 0:
             last = ([line for line in done.output.splitlines() if line.strip()] or [""])[-1].strip()[:_SHOWN]
-            raise HostError(f"the environment was not built ({describe_exit(done.returncode)}): {last}", "see fmha logs")
+            how = describe_exit(done.returncode)
+            raise HostError(f"the environment was not built ({how}): {last}", "see fmha logs")
         if not os.access(path / "bin" / "python", os.X_OK):
             raise HostError("the setup command made no bin/python in $FMHA_ENVIRONMENT", "correct environment.setup")
         (path / STAMP).touch()

@@ -139,5 +139,3 @@ def _says(command: list[str]) -> str:
     except OSError:
         return ""
     return "" if done.timed_out else done.output
-
-

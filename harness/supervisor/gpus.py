@@ -105,7 +105,7 @@ def acquire(rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[s
     Strictly first come, first served among those that want the same GPU. `tell` hears why and at which position the
     run waits, whenever that changes. Raises HostError after `wait_seconds`.
     """
-    names = {gpu.uuid: gpu for gpu in candidates} or {PSEUDO: None}
+    names: dict[str, Gpu | None] = {gpu.uuid: gpu for gpu in candidates} or {PSEUDO: None}
     rules.locks.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + rules.wait_seconds
     told: tuple[str, int] | None = None

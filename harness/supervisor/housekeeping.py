@@ -1,4 +1,4 @@
-"""Runs of a working folder: what there is, what it said, and the removal of what is old. A live run is never touched."""
+"""Runs of a working folder: what there is, what it said, and the removal of what is old, never of what is live."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 
 from harness.supervisor import processes
-from harness.supervisor.rundir import RunDirectory, read_json, write_json
 from harness.supervisor.run import supervise
+from harness.supervisor.rundir import RunDirectory, read_json, write_json
 from harness.worker.process import describe_exit
 
 CANCEL_SECONDS = 30.0
@@ -93,7 +93,7 @@ def _detach(directory: RunDirectory, lock: int) -> None:
         os.dup2(source, target)
     os.closerange(3, lock)
     os.closerange(lock + 1, 1 << 16)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+    sys.stdout = sys.stderr = os.fdopen(2, "w")
 
 
 def _keep(directory: RunDirectory) -> int:

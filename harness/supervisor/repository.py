@@ -15,6 +15,7 @@ GIT_SECONDS = 120.0
 FETCH_SECONDS = 600.0
 MOST_HAVES = 256
 MOST_NAMED = 10
+_SSH = "GIT_SSH_COMMAND"
 _SENT = "refs/fmha/commits"
 # The host's own settings may name hooks, filters or line endings; none of them may touch a tree that is to be exact.
 _EXACT = (
@@ -79,7 +80,7 @@ class Repository:
     def keep(self, sha: str) -> None:
         """Makes the commit's ref, provided that everything it needs is there."""
         if not self._succeeds("rev-list", "--objects", "--quiet", sha, "--not", f"--glob={_SENT}"):
-            raise HostError(f"commit {sha} is not at the host as a whole", "run again; if it stays so, set sync: direct")
+            raise HostError(f"commit {sha} is not at the host as a whole", "set sync: direct")
         self._git("update-ref", f"{_SENT}/{sha}", sha)
 
     def check_out(self, sha: str, tree: Path) -> None:
@@ -137,7 +138,7 @@ class Repository:
 
 def _environment() -> dict[str, str]:
     """Paths are names, not patterns; git never asks for a password; and its words are English."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name == "GIT_SSH_COMMAND"}
+    kept = {name: value for name, value in os.environ.items() if name == _SSH or not name.startswith("GIT_")}
     return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 
 

@@ -75,6 +75,7 @@ class _Run:
     def perform(self) -> None:
         directory, job = self._directory, self._job
         os.environ.update(job["env"])
+        os.environ |= {"FMHA_DEVICE": job["work"]["device"], "FMHA_PYTHON": os.path.expanduser(job["python"])}
         self._state("checkout")
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)

@@ -76,7 +76,7 @@ class RunDirectory:
         return status
 
     def finish(self, state: str, reason: str = "", **more: Any) -> dict[str, Any]:
-        """Writes the final status with the size and sha256 of the events, unless there is one. Returns what is there."""
+        """Writes the final status, with size and sha256 of the events, unless there is one. Returns what is there."""
         with (self.path / "finish.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (earlier := self.status()) is not None:

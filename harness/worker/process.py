@@ -39,7 +39,7 @@ def spawn(
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    """Starts `command` as the leader of a new session and process group; by default it has no standard input to read."""
+    """Starts `command` as the leader of a new session and process group, by default with nothing to read."""
     return subprocess.Popen(
         list(command),
         cwd=cwd,
