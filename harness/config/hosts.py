@@ -39,11 +39,13 @@ class EnvironmentSection(Section):
 
 
 class GpuSection(Section):
+    """`nvidia_smi` is what is asked about GPUs; a host whose device is not cuda has none unless it is given."""
+
     use: list[Line] = Field(default=[])
     locks: Line = "/tmp/fmha-gpu-locks"
     wait_seconds: Seconds = 24 * 3600.0
     foreign: Literal["wait", "refuse"] = "wait"
-    nvidia_smi: Line = "nvidia-smi"
+    nvidia_smi: Line | None = None
     smi_seconds: Seconds = 20.0
 
 
@@ -59,7 +61,7 @@ class HostSection(Section):
     env: dict[str, Text] = Field(default={})
     environment: EnvironmentSection = EnvironmentSection()
     nvcc: Text = ""
-    gpus: GpuSection | None = None
+    gpus: GpuSection = GpuSection()
     sync: Sync = "auto"
     remote: Line = "origin"
     fetch_url: Text = ""
@@ -83,8 +85,7 @@ class HostSection(Section):
     def settings(self, name: str) -> HostSettings:
         if self.kind == "emulator":
             return HostSettings(name, self.kind, self.schedule, None)
-        query = self.device == "cuda" or self.gpus is not None
-        gpu = self.gpus or GpuSection()
+        smi = self.gpus.nvidia_smi or ("nvidia-smi" if self.device == "cuda" else None)
         return HostSettings(
             name,
             self.kind,
@@ -99,7 +100,7 @@ class HostSection(Section):
                 setup_files=tuple(self.environment.files),
                 setup_seconds=self.environment.seconds,
                 nvcc=self.nvcc,
-                gpu={"query": query, **gpu.model_dump()},
+                gpu={**self.gpus.model_dump(), "query": smi is not None, "nvidia_smi": smi},
                 sync=self.sync,
                 remote=self.remote,
                 fetch_url=self.fetch_url,

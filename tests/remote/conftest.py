@@ -9,18 +9,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from harness.worker.nvcc import find_nvcc
 from tests.harness.support import git
+from tests.integration.fault_devices import HANGS, KILLED, ORPHANS
 from tests.integration.processes import eventually
 from tests.remote.server import Server, client_config, serving, terminate
 
-DEVICE = "tests.integration.fault_devices:FaultyDevice"
+DEVICE = "tests.remote.devices:HeldDevice"
 LIMITS = {"build_seconds": 120, "configuration_silence_seconds": 60, "configuration_total_seconds": 120}
 GATES = {
     "default": {
@@ -97,6 +99,14 @@ class Client:
         assert run, [self.events(run) for run in self.runs()]
         return run
 
+    def change_matrix(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Commits another matrix.yaml."""
+        path = self.root / "matrix.yaml"
+        matrix = yaml.safe_load(path.read_text())
+        change(matrix)
+        path.write_text(yaml.safe_dump(matrix, sort_keys=False))
+        git(self.root, "commit", "-q", "-a", "-m", "another matrix")
+
     def settle(self) -> None:
         """Nothing of any run is left on the host."""
         assert not eventually_empty(self.server.left_over), self.server.left_over()
@@ -163,7 +173,7 @@ def template(public_folder: Path, repository: Path, server: Server) -> Path:
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (repository / name).is_file():
+        if (repository / name).is_file() and not name.startswith("results/"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(repository / name, root / name)
     (root / "tests" / "unit").mkdir(exist_ok=True)
@@ -177,25 +187,26 @@ def template(public_folder: Path, repository: Path, server: Server) -> Path:
 
 def write_matrix(root: Path, server: Server, setup: str) -> None:
     """matrix.yaml for `gpu`, a loopback host with a stub device, and `real`, the same with the emulator."""
+    server.wrap("git", shutil.which("git") or "", "index-pack")
     common = {
         "kind": "ssh",
         "alias": "gpu",
         "python": server.python,
-        "nvcc": str(find_nvcc().path),
+        "nvcc": str(server.wrap("nvcc", str(find_nvcc().path), "-ptx")),
         "sync": "direct",
         "environment": {"setup": setup, "files": ["constraints.txt"]},
-        "gpus": None,
+        "gpus": {"locks": str(server.home / "locks")},
         "reconnect_seconds": 60,
     }
-    del common["gpus"]
-    locks = {"locks": str(server.home / "locks")}
-    sizes = {"t": [1, 32], "s_k": [128]}
+    own = yaml.safe_load((root / "matrix.yaml").read_text())["suites"]
+    faults = {"t": [1, KILLED, HANGS, ORPHANS, 32], "s_k": [128]}
     matrix = {
         "default_suite": "good",
         "seed": 7,
         "suites": {
-            "good": {"axes": {"head_dim": [64], **sizes}},
-            **yaml.safe_load((root / "matrix.yaml").read_text())["suites"],
+            "good": {"axes": {"head_dim": [64], "t": [1, 32], "s_k": [128]}},
+            "faulty": {"axes": {"head_dim": [64], **faults}},
+            **own,
         },
         "gates": GATES,
         "guard": {"head_dim": 64, "fallback": {"t": 32, "s_k": 256}},
@@ -206,7 +217,6 @@ def write_matrix(root: Path, server: Server, setup: str) -> None:
             "real": {**common, "device": "emulator"},
         },
     }
-    del locks
     (root / "matrix.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
 
 
@@ -222,8 +232,3 @@ def client(template: Path, server: Server, tmp_path: Path) -> Iterator[Client]:
         terminate(process)
     made.settle()
     shutil.rmtree(server.home / "fmha" / "runs", ignore_errors=True)
-
-
-def other(client: Client, root: Path) -> Client:
-    """The same client in another checkout."""
-    return replace(client, root=root)

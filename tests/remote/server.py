@@ -26,6 +26,7 @@ from tests.integration.processes import eventually
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 MARK = "FMHA_TEST_SERVER"  # in the environment of whatever a session has started
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ACCOUNT, UID = "fmha-test", 61234
 CONFIG = """\
 ListenAddress 127.0.0.1
@@ -40,7 +41,7 @@ KbdInteractiveAuthentication no
 AllowTcpForwarding yes
 MaxStartups 100
 LogLevel VERBOSE
-SetEnv {mark}={folder}
+SetEnv {mark}={folder} PATH={folder}/bin:{path}
 """
 
 
@@ -60,7 +61,9 @@ class Server:
 
     def start(self) -> None:
         """Starts to listen; returns once connections are accepted."""
-        text = CONFIG.format(port=self.port, folder=self.folder, mark=MARK).replace("127.0.0.1", self.address)
+        text = CONFIG.format(port=self.port, folder=self.folder, mark=MARK, path=PATH).replace(
+            "127.0.0.1", self.address
+        )
         (self.folder / "sshd_config").write_text(text)
         sshd = f"exec {SSHD} -D -E {shlex.quote(str(self.folder / 'sshd.log'))} -f {shlex.quote(str(self.folder / 'sshd_config'))}"
         command = ["/bin/sh", "-c", sshd]
@@ -103,6 +106,26 @@ class Server:
                 process.kill()
         return len(victims)
 
+    def hold(self, name: str) -> Hold:
+        """Makes whatever asks for `name` wait until the test lets go, at the end of the context if not before."""
+        return Hold(self.folder / "hold" / name)
+
+    def wrap(self, name: str, program: str, when: str, body: str = "") -> Path:
+        """A command on the account's PATH that waits while `name` is held and its arguments have the word `when`."""
+        path = self.folder / "bin" / name
+        path.write_text(
+            f"""#!/bin/sh
+case " $* " in *" {when} "*)
+  touch {shlex.quote(str(self.folder))}/reached/{name}
+  while [ -e {shlex.quote(str(self.folder))}/hold/{name} ]; do sleep 0.02; done
+  {body or ":"}
+esac
+exec {shlex.quote(program)} "$@"
+"""
+        )
+        path.chmod(0o755)
+        return path
+
     def log(self) -> str:
         return (self.folder / "sshd.log").read_text()
 
@@ -114,6 +137,21 @@ class Server:
                 if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == str(self.folder):
                     found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
         return found
+
+
+@dataclass
+class Hold:
+    path: Path
+
+    def __enter__(self) -> Hold:
+        self.path.touch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        self.path.unlink(missing_ok=True)
 
 
 def free_port() -> int:
@@ -134,7 +172,10 @@ def host_python() -> str:
         if candidate and _open_to_all(Path(candidate).resolve()):
             wanted = "%d.%d" % sys.version_info[:2]
             code = "import sys; print('%d.%d' % sys.version_info[:2])"
-            if subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False).stdout.strip() == wanted:
+            if (
+                subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
+                == wanted
+            ):
                 return candidate
     return ""
 
@@ -163,6 +204,9 @@ def serving(folder: Path, network: tuple[str, ...] = (), address: str = "127.0.0
     elif os.geteuid() == 0:
         for name in ("passwd", "group"):
             shutil.copy(f"/etc/{name}", folder / name)
+    for name in ("bin", "hold", "reached"):
+        (folder / name).mkdir()
+        (folder / name).chmod(0o777)
     key(folder / "host_key")
     key(folder / "user_key")
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
