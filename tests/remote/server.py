@@ -65,7 +65,8 @@ class Server:
             "127.0.0.1", self.address
         )
         (self.folder / "sshd_config").write_text(text)
-        sshd = f"exec {SSHD} -D -E {shlex.quote(str(self.folder / 'sshd.log'))} -f {shlex.quote(str(self.folder / 'sshd_config'))}"
+        log, config = (shlex.quote(str(self.folder / name)) for name in ("sshd.log", "sshd_config"))
+        sshd = f"exec {SSHD} -D -E {log} -f {config}"
         command = ["/bin/sh", "-c", sshd]
         if os.geteuid() == 0:
             binds = [f"mount --bind {shlex.quote(str(self.folder / name))} /etc/{name}" for name in ("passwd", "group")]
@@ -97,6 +98,14 @@ class Server:
                     if any(mine in " ".join(parent.cmdline()) for parent in parents):
                         found.append(process)
         return found
+
+    def down(self) -> None:
+        """Stops listening and kills every open session's sshd."""
+        victims = self.sessions()
+        self.stop()
+        for process in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def cut(self) -> int:
         """Kills every open session's sshd, as a crash or an administrator would. Returns how many."""
@@ -170,8 +179,8 @@ def host_python() -> str:
     """An interpreter that any account can start, of the version that the packages here were built for."""
     for candidate in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin")):
         if candidate and _open_to_all(Path(candidate).resolve()):
-            wanted = "%d.%d" % sys.version_info[:2]
-            code = "import sys; print('%d.%d' % sys.version_info[:2])"
+            wanted = f"{sys.version_info.major}.{sys.version_info.minor}"
+            code = "import sys; print('{}.{}'.format(*sys.version_info[:2]))"
             if (
                 subprocess.run([candidate, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
                 == wanted
@@ -215,8 +224,7 @@ def serving(folder: Path, network: tuple[str, ...] = (), address: str = "127.0.0
         server.start()
         yield server
     finally:
-        server.cut()
-        server.stop()
+        server.down()
 
 
 def client_config(server: Server, folder: Path, alias: str = "gpu", extra: Mapping[str, str] | None = None) -> Path:
