@@ -144,7 +144,7 @@ def server(public_folder: Path) -> Iterator[Server]:
         yield running
 
 
-def setup_command(server: Server, repository: Path, folder: Path) -> str:
+def setup_command(server: Server, folder: Path) -> str:
     """An environment that takes its packages, and the emulator's compiled core, from where these tests run."""
     script = folder / "environment.sh"
     packages = next(path for path in map(Path, sys.path) if (path / "numpy").is_dir())
@@ -163,8 +163,12 @@ cp {core} "$FMHA_ENVIRONMENT/tree/emulator/"
 
 @pytest.fixture(scope="session")
 def template(public_folder: Path, repository: Path, server: Server) -> Path:
+    return make_template(public_folder, repository, server)
+
+
+def make_template(folder: Path, repository: Path, server: Server) -> Path:
     """The project as it stands here, as a repository with one commit and a matrix.yaml for these tests."""
-    root = public_folder / "template"
+    root = folder / "template"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=repository,
@@ -178,7 +182,7 @@ def template(public_folder: Path, repository: Path, server: Server) -> Path:
             shutil.copy(repository / name, root / name)
     (root / "tests" / "unit").mkdir(exist_ok=True)
     (root / "tests" / "unit" / "test_protected.py").write_text("assert True\n")
-    write_matrix(root, server, setup_command(server, repository, public_folder))
+    write_matrix(root, server, setup_command(server, folder))
     git(root, "init", "-q", "-b", "main")
     git(root, "add", ".")
     git(root, "commit", "-q", "-m", "start")

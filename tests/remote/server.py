@@ -70,7 +70,9 @@ class Server:
         command = ["/bin/sh", "-c", sshd]
         if os.geteuid() == 0:
             binds = [f"mount --bind {shlex.quote(str(self.folder / name))} /etc/{name}" for name in ("passwd", "group")]
-            script = " && ".join([*binds, "mount -t tmpfs none /run", "mkdir /run/sshd", sshd])
+            small = shlex.quote(str(self.folder / "small"))
+            disk = f"mount -t tmpfs -o size=24m,mode=777 none {small}"
+            script = " && ".join([*binds, "mount -t tmpfs none /run", "mkdir /run/sshd", disk, sshd])
             command = ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script]
         self.process = subprocess.Popen([*self.network, *command], stdin=subprocess.DEVNULL, start_new_session=True)
         assert eventually(self.listens), (self.folder / "sshd.log").read_text()
@@ -213,7 +215,7 @@ def serving(folder: Path, network: tuple[str, ...] = (), address: str = "127.0.0
     elif os.geteuid() == 0:
         for name in ("passwd", "group"):
             shutil.copy(f"/etc/{name}", folder / name)
-    for name in ("bin", "hold", "reached"):
+    for name in ("bin", "hold", "reached", "small"):
         (folder / name).mkdir()
         (folder / name).chmod(0o777)
     key(folder / "host_key")
