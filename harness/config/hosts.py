@@ -8,14 +8,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from harness.config.section import Schedule, Seconds, Section, wrong
 
-Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$")]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise wrong((), "has characters that do not print")
+    return text
+
+
+def _filled(text: str) -> str:
+    if not text:
+        raise wrong((), "must not be empty")
+    return text
+
+
+def _device(text: str) -> str:
+    if text not in ("cuda", "emulator") and not CLASS.fullmatch(text):
+        raise wrong((), f"must be cuda, emulator or module:attribute, not {text!r}")
+    return text
+
+
+CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+Text = Annotated[str, AfterValidator(_printable)]
+Line = Annotated[Text, AfterValidator(_filled)]
 # A name of harness.worker.devices.factory, or `module:attribute`.
-Device = Annotated[str, StringConstraints(pattern=r"^(cuda|emulator|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")]
+Device = Annotated[str, AfterValidator(_device)]
 Sync = Literal["auto", "remote", "direct"]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"

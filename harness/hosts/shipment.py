@@ -56,12 +56,16 @@ def preamble(folder: str) -> bytes:
     return repr(_UNPACK).encode() + b"\n" + json.dumps(spec).encode() + b"\n" + data
 
 
-@functools.cache
-def _package() -> tuple[bytes, str]:
-    """The supervisor's modules under the names they have here, compressed, and their sha256."""
+def package_files() -> dict[str, str]:
+    """The text of the supervisor's modules, by the names they have here and there."""
     harness = Path(__file__).resolve().parent.parent
     modules = [*sorted((harness / "supervisor").glob("*.py")), harness / "worker" / "process.py"]
     files = {f"harness/{path.relative_to(harness).as_posix()}": path.read_text(encoding="utf-8") for path in modules}
-    files |= {"harness/__init__.py": "", "harness/worker/__init__.py": ""}
-    text = json.dumps(files, sort_keys=True).encode()
+    return files | {"harness/__init__.py": "", "harness/worker/__init__.py": ""}
+
+
+@functools.cache
+def _package() -> tuple[bytes, str]:
+    """The modules, compressed, and their sha256."""
+    text = json.dumps(package_files(), sort_keys=True).encode()
     return zlib.compress(text, 6), hashlib.sha256(text).hexdigest()[:32]

@@ -117,10 +117,11 @@ def test_hostile_names_are_only_names(client: Client, tmp_path: Path):
     client.root = root
     alias = "-g$(touch${IFS}pwned);'"
     value = HOSTILE.replace("\n", " ")
+    folder = "-x a b'c;touch pwned;&|"  # without what nvcc itself would have a shell interpret
 
     def change(matrix: dict) -> None:
         host = matrix["hosts"]["gpu"]
-        host.update(env={"WORDS": value}, folder=f"{client.server.home}/{value}", alias="gpu")
+        host.update(env={"WORDS": value}, folder=f"{client.server.home}/{folder}", alias="gpu")
         host["environment"]["setup"] += f' && test "$WORDS" = "$(cat {client.server.folder}/words)"'
 
     (client.server.folder / "words").write_text(value)
@@ -135,8 +136,17 @@ def test_hostile_names_are_only_names(client: Client, tmp_path: Path):
     client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(alias=alias))
     assert client.run("run-matrix", "--host", "gpu").returncode == 2
     for place in (tmp_path, client.server.folder, client.server.home):
-        assert not list(place.rglob("*pwned")), list(place.rglob("*pwned"))
+        assert not list(place.rglob("pwned")), list(place.rglob("pwned"))
     assert not Path("pwned").exists()
+
+
+def test_a_path_that_nvcc_would_execute_is_refused(client: Client):
+    folder = f"{client.server.home}/$(touch pwned)"
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=folder))
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert "nvcc would have a shell interpret this path" in done.stderr
+    assert not list(client.server.home.rglob("pwned"))
 
 
 @pytest.mark.parametrize(
