@@ -1,8 +1,8 @@
 // Shadow state of a memory: who touched what last.
 //
-// Shared and global memory: one cell for 32 bytes until an access covers only part of them, then one a 4-byte word, then
-// one a byte: the halves of a word that two warps store have clocks of their own. A write to all of it makes it one cell
-// again. Tensor memory: a cell is 16 lanes of one column, never divided (no tcgen05 access is finer).
+// Shared and global memory: one cell for 32 bytes until an access covers only part of them, then one a 4-byte word,
+// then one a byte: the halves of a word that two warps store have clocks of their own. A write to all of it makes it
+// one cell again. Tensor memory: a cell is 16 lanes of one column, never divided (no tcgen05 access is finer).
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace ptxm {
 struct Access {
     u32 clock = 0;  // 0: none
     u32 pc : 27 = 0;
-    u32 strong : 1 = 0;   // atomic, volatile or with memory-ordering semantics: two such never race
-    u32 kind : 4 = 0;     // AgentKind: the agents of a cluster that is gone are not described anywhere else
+    u32 strong : 1 = 0;  // atomic, volatile or with memory-ordering semantics: two such never race
+    u32 kind : 4 = 0;    // AgentKind: the agents of a cluster that is gone are not described anywhere else
     AgentId agent = 0;
     u16 cluster = 0;  // agents are numbered within their cluster; 0 in memory that only one cluster reaches
 };

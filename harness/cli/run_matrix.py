@@ -13,6 +13,7 @@ from rich.console import Console
 from harness import archive
 from harness.archive import RunRecord
 from harness.cli.interrupts import attended
+from harness.cli.options import Filters, Host, Quiet, Results, Verbose
 from harness.cli.progress import ProgressDisplay, progress_for
 from harness.errors import ExitCode
 from harness.stages import dry_run, report
@@ -37,17 +38,9 @@ Examples:
 
 def command(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")] = "emulator",
+    host: Host = "emulator",
     suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
-    filters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            metavar="KEY=VALUE[|VALUE...][,...]",
-            help="Run only what matches all of these. Keys: hd, t, sk, mask (none, causal, window), batch. "
-            "Several values of a key, joined with | or given again, are alternatives.",
-        ),
-    ] = None,
+    filters: Filters = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
     plan_only: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run, in order, and run nothing.")
@@ -59,12 +52,9 @@ def command(
         str | None,
         typer.Option(help="When asynchronous work completes: realistic, early, late, random.  [default: the host's]"),
     ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")
-    ] = False,
+    results: Results = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Host elsewhere: judge the tree as it is, as a commit of its own.")
     ] = False,
@@ -80,12 +70,14 @@ def command(
     )
     if plan_only:
         context.obj.action = partial(_plan, request, json)
+    elif detach:
+        context.obj.action = partial(_detach, request, quiet, verbose)
     else:
-        context.obj.action = partial(_detach, request, quiet) if detach else partial(_run, request, json, quiet)
+        context.obj.action = partial(_run, request, json, quiet, verbose)
 
 
-def _run(request: Request, json: bool, quiet: bool) -> ExitCode:
-    with progress_for(sys.stderr, quiet) as progress:
+def _run(request: Request, json: bool, quiet: bool, verbose: bool) -> ExitCode:
+    with progress_for(sys.stderr, quiet, verbose) as progress:
         return execute(request, progress, shower(progress, json, quiet), attended(progress))
 
 
@@ -102,8 +94,8 @@ def shower(progress: ProgressDisplay, json: bool, quiet: bool) -> Show:
     return show
 
 
-def _detach(request: Request, quiet: bool) -> ExitCode:
-    with progress_for(sys.stderr, quiet) as progress:
+def _detach(request: Request, quiet: bool, verbose: bool) -> ExitCode:
+    with progress_for(sys.stderr, quiet, verbose) as progress:
         run = submit(request, progress)
     print(run)
     return ExitCode.INCOMPLETE

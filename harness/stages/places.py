@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.config import HostSettings, Matrix, load
 from harness.errors import UserError
 from harness.hosts import settings_for
-from harness.stages.preflight import git_facts
+from harness.stages.preflight import git_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +39,5 @@ class Place:
 
 def find_checkout(directory: Path) -> Checkout:
     """Raises UserError outside a checkout, ConfigError for a wrong matrix.yaml."""
-    root = git_facts(directory).root
+    root = git_root(directory)
     return Checkout(root, load(root))
