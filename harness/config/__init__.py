@@ -3,7 +3,7 @@
 from harness.config.filters import Filter, parse_filter
 from harness.config.hosts import HostSettings, RemoteSettings
 from harness.config.loader import MATRIX_FILE, interpret, load
-from harness.config.model import Guard, Limits, Matrix, Thresholds
+from harness.config.model import Guard, Limits, Matrix, Resources, Thresholds
 from harness.config.section import SCHEDULES
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Limits",
     "Matrix",
     "RemoteSettings",
+    "Resources",
     "Thresholds",
     "interpret",
     "load",

@@ -75,6 +75,7 @@ class HostSection(Section):
     kind: Literal["emulator", "local", "ssh"]
     schedule: Schedule = "realistic"
     device: Device = "cuda"
+    arch: Line = "sm_100a"
     alias: Line | None = None
     folder: Line = "~/fmha"
     python: Line = "python3"
@@ -113,6 +114,7 @@ class HostSection(Section):
             RemoteSettings(
                 alias=self.alias or name,
                 device=self.device,
+                arch=self.arch,
                 folder=self.folder,
                 python=self.python,
                 env=dict(self.env),
@@ -136,6 +138,7 @@ class RemoteSettings:
 
     alias: str
     device: str
+    arch: str  # as nvcc names it: which kernels are for this host
     folder: str
     python: str
     env: Mapping[str, str]

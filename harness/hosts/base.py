@@ -35,10 +35,10 @@ class Order:
 
     sha: str
     branch: str | None
-    suite: str
-    filters: tuple[str, ...]
-    seed: int
-    schedule: str
+    label: str  # for people
+    request: Mapping[
+        str, object
+    ]  # what chooses the configurations, by the names of the pipeline's Request
     limits: Limits
     matrix: str  # the text of matrix.yaml
     matrix_sha256: str

@@ -108,7 +108,7 @@ class RemoteHost:
         return {name: max(0.0, end - start) for (name, start), (_, end) in pairs}
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
-        return variant_for(configuration)
+        return variant_for(configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         results: list[BuildResult] = []
@@ -208,12 +208,11 @@ def ask(host: HostSettings, request: Mapping[str, Any], seconds: float = ANSWER_
 
 def job_of(run: str, order: Order, source: sync.Source, settings: RemoteSettings, host: str) -> dict[str, Any]:
     """The job file: what the supervisor needs, what the runner needs (`work`), what attaching needs (`order`)."""
-    words = [f"--filter {text}" for text in order.filters]
     return {
         "schema": 1,
         "run": run,
         "sha": order.sha,
-        "label": " ".join([f"suite {order.suite}", *words]),
+        "label": order.label,
         "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},
         "protected": list(settings.protected),
         "approve_protected": order.approve_protected,
@@ -233,17 +232,12 @@ def job_of(run: str, order: Order, source: sync.Source, settings: RemoteSettings
         "work": {
             "host": host,
             "device": settings.device,
-            "suite": order.suite,
-            "filters": list(order.filters),
-            "seed": order.seed,
-            "schedule": order.schedule,
+            "arch": settings.arch,
+            "request": dict(order.request),
         },
         "order": {
             "branch": order.branch,
-            "suite": order.suite,
-            "filters": list(order.filters),
-            "seed": order.seed,
-            "schedule": order.schedule,
+            "request": dict(order.request),
             "matrix": order.matrix,
             "matrix_sha256": order.matrix_sha256,
         },

@@ -15,7 +15,6 @@ from harness.hosts import remote, ssh
 from harness.hosts.machine import distribution_version
 from harness.stages.places import Place
 from harness.worker.nvcc import find_nvcc
-from harness.worker.variants import VARIANTS
 
 EXAMINATION_SECONDS = 300.0
 CLEANING_SECONDS = 1200.0
@@ -98,7 +97,7 @@ def examine(place: Place) -> list[Finding]:
             "env": dict(settings.env),
             "nvcc": settings.nvcc,
             "gpu": dict(settings.gpu),
-            "archs": sorted({variant.arch for variant in VARIANTS}),
+            "archs": [settings.arch],
         },
     }
     asked = time.time()

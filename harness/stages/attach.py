@@ -38,9 +38,7 @@ def attach(
     job = stored_job(place.host, run)
     order = job["order"]
     matrix = interpret(order["matrix"], f"matrix.yaml of run {run}", order["matrix_sha256"])
-    request = Request(
-        place.root, place.host.name, order["suite"], order["filters"], order["seed"], order["schedule"], results
-    )
+    request = Request(place.root, place.host.name, results=results, **order["request"])
     host = RemoteHost(place.host, place.root)
     host.resume(run, observer.note)
     opened(host)

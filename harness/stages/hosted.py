@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ from harness.stages.preflight import GitFacts
 from harness.worker.build import build_variants
 from harness.worker.codec import encode
 from harness.worker.process import die_with_parent
-from harness.worker.protocol import BuildResult, Event, Job, Variant
+from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
 from harness.worker.supervise import run_worker
+from harness.worker.variants import variant_for
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -50,13 +52,17 @@ class _Here(EmulatorHost):
     """This machine, with everything that it answers also said to the supervisor."""
 
     def __init__(self, work: dict[str, Any], directory: Path, root: Path, say: Say) -> None:
-        super().__init__(HostSettings(work["host"], "ssh", work["schedule"]), root)
+        super().__init__(HostSettings(work["host"], "ssh", "realistic"), root)
         self.device = work["device"]
+        self._arch = work["arch"]
         self._tree = root
         self._cache = directory.parent.parent / "cache"
         self._folder = directory / "workers"
         self._say = say
         self._job = 0
+
+    def variant_for(self, configuration: Configuration) -> Variant | str:
+        return variant_for(configuration, self._arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         facts = self.facts()
@@ -72,9 +78,10 @@ class _Here(EmulatorHost):
             self._wait_for_gpu()
         self._job += 1
         folder = self._folder / str(self._job)
-        for event in run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._tree):
-            self._say({"kind": "event", "job": self._job, "event": encode(event)})
-            yield event
+        with closing(run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._tree)) as events:
+            for event in events:
+                self._say({"kind": "event", "job": self._job, "event": encode(event)})
+                yield event
 
     def _wait_for_gpu(self) -> None:
         self._say({"kind": "ready"})
@@ -104,7 +111,7 @@ class _Notes:
 def _carry_out(directory: Path, say: Say) -> None:
     work = json.loads((directory / "work.json").read_text(encoding="utf-8"))
     root = Path.cwd()
-    request = Request(root, work["host"], work["suite"], work["filters"], work["seed"], work["schedule"])
+    request = Request(root, work["host"], **work["request"])
     git = GitFacts(root, "", None, ())  # the supervisor has proved the commit; no record is made here
     prepared = prepare_for(request, git, load(root), _Here(work, directory, root, say))
     carry_out(prepared, Progress(), _Notes(say))
