@@ -6,7 +6,25 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import baseline, bisect, compare, emulate, history, regress, report, results, run_matrix, watch
+from harness.cli import (
+    attach,
+    baseline,
+    bisect,
+    cancel,
+    clean,
+    compare,
+    doctor,
+    emulate,
+    history,
+    hosts,
+    logs,
+    ps,
+    regress,
+    report,
+    results,
+    run_matrix,
+    watch,
+)
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -58,3 +76,13 @@ app.command(name="history", help=history.HELP, short_help=history.SHORT_HELP, ep
 app.command(name="report", help=report.HELP, short_help=report.SHORT_HELP, epilog=EXIT_CODES)(report.command)
 app.command(name="watch", help=watch.HELP, short_help=watch.SHORT_HELP, epilog=EXIT_CODES)(watch.command)
 app.add_typer(results.app, name="results", help=results.HELP, short_help="The archive: ls, show, verify, prune.")
+for name, module in (
+    ("hosts", hosts),
+    ("attach", attach),
+    ("ps", ps),
+    ("logs", logs),
+    ("cancel", cancel),
+    ("clean", clean),
+    ("doctor", doctor),
+):
+    app.command(name=name, help=module.HELP, short_help=module.SHORT_HELP, epilog=EXIT_CODES)(module.command)

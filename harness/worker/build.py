@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.worker import cache
-from harness.worker.nvcc import Nvcc, find_nvcc
+from harness.worker.nvcc import Nvcc, NvccError, find_nvcc
 from harness.worker.process import Completed, describe_exit, run_group
 from harness.worker.protocol import BuildResult, Resources, Variant
 from harness.worker.ptxas import parse_resources
@@ -31,6 +31,7 @@ _COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-Ikernel")
 _ASSEMBLE = ("-lineinfo", "-Xptxas", "-v")
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_INTERPRETED = frozenset('$`"\\\n')
 _HEADLINE = re.compile(r"\b(error|fatal)\s*:")
 _NO_SPACE = (
     *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
@@ -70,6 +71,8 @@ def build_variants(
     exception that passes through here, KeyboardInterrupt included, first ends every compiler that is running.
     """
     root = root.resolve()
+    for path in (root, cache_dir.resolve()):
+        _refuse_commands(path)
     task = _Task(root, cache_dir.resolve(), find_nvcc(), hash_sources(root), limit_seconds, threading.Event())
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="build") as pool:
         try:
@@ -82,6 +85,14 @@ def build_variants(
             task.cancel.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _refuse_commands(path: Path) -> None:
+    """nvcc hands its command lines to a shell, and quotes them so that `$(...)` in a path is still carried out."""
+    if _INTERPRETED.intersection(str(path)):
+        raise NvccError(
+            "nvcc would have a shell interpret this path", where=repr(str(path)), next_step="use one without $ ` \" \\"
+        )
 
 
 def hash_sources(root: Path) -> str:
