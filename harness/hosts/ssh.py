@@ -8,6 +8,7 @@ passwords: keys and the agent only. The agent is never forwarded.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import socket
@@ -24,6 +25,9 @@ from harness.hosts.shipment import COMMAND
 
 if TYPE_CHECKING:
     import paramiko
+
+# paramiko logs the traceback of a connection that fails, and logging prints it when nobody has said where it should go.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 CONFIG_VARIABLE = "FMHA_SSH_CONFIG"
 CONNECT_SECONDS = 20.0

@@ -62,6 +62,7 @@ class Client:
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, **environment)
         stdout, stderr = process.communicate(timeout=200)
+        assert "Traceback" not in stderr, stderr
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def detached(self, *arguments: str) -> str:
