@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from harness.config.filters import KEYS
 from harness.stages.preflight import git_root
 
 Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")]
@@ -22,7 +23,7 @@ Filters = Annotated[
     typer.Option(
         "--filter",
         metavar="KEY=VALUE[|VALUE...][,...]",
-        help="Run only what matches all of these. Keys: hd, t, sk, mask (none, causal, window), batch. "
+        help=f"Run only what matches all of these. Keys: {', '.join(KEYS)}. "
         "Several values of a key, joined with | or given again, are alternatives.",
     ),
 ]

@@ -32,6 +32,8 @@ Examples:
   fmha run-matrix
   fmha run-matrix --suite seed --filter 'hd=64|128,t=1'
   fmha run-matrix --filter hd=64,mask=causal --dry-run
+  fmha run-matrix --suite random --seed 7 --cases 500
+  fmha run-matrix --case hd64_t32_sk384_causal --schedules 20
   fmha run-matrix --json | jq .verdict
 """
 
@@ -50,14 +52,43 @@ def command(
     ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help="When asynchronous work completes: realistic, early, late, random.  [default: the host's]"),
+        typer.Option(
+            help="When asynchronous work completes: realistic, early, late, random, random:SEED; several with commas "
+            "between them run one after the other.  [default: the host's]"
+        ),
+    ] = None,
+    schedules: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Run each configuration under this many schedules, the named ones first."),
+    ] = None,
+    one_a_variant: Annotated[
+        bool, typer.Option("--one-a-variant", help="Only the largest configuration of every kernel.")
+    ] = False,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run the configuration of this name in place of a suite. May be repeated."),
+    ] = None,
+    cases: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
     ] = None,
     results: Results = None,
     junit_file: Junit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, schedule, results)
+    request = Request(
+        Path.cwd(),
+        host,
+        suite,
+        tuple(filters or ()),
+        seed,
+        schedule,
+        results,
+        schedules=schedules,
+        one_a_variant=one_a_variant,
+        random_cases=cases,
+        cases=tuple(case or ()),
+    )
     context.obj.action = (
         partial(_plan, request, json) if plan_only else partial(_run, request, json, junit_file, quiet, verbose)
     )
