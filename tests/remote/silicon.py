@@ -1,7 +1,7 @@
 """A real GPU, on which two configurations go wrong: one hangs, one makes the context unusable. Their t picks them.
 
-`python -m tests.remote.silicon [RECORD]` makes a project of this checkout and runs it with `--host local`; needs a GPU,
-and prints what came of every configuration.
+`python -m tests.remote.silicon [RECORD]` makes a project of this checkout and runs it with `--host local`. It needs a
+GPU, and prints what came of every configuration.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FaultyCudaDevice(CudaDevice):
         t = int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little")
         if t == HANGS:
             flag = self.alloc(4, "flag")
-            self._driver.cuMemsetD32(flag, 0, 1)
+            self._driver.cuMemsetD32(flag, 0, 1)  # one word of zero
             return self._probe("spin", flag)
         if t == POISONS:
             return self._probe("poison", NOWHERE)
