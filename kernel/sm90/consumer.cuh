@@ -1,0 +1,323 @@
+// A consumer warpgroup: 64 rows; S = Q K^T, softmax, O += P V with P as the A operand in registers.
+//
+// While the softmax works on tile j+1 the tensor core multiplies P_j V_j. Two column groups (head_dim 512) own half of
+// O's columns each; each computes half the keys of S, and they exchange row maxima and P through shared memory.
+#pragma once
+
+#include "../sm100/ptx/mbarrier.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/control.cuh"
+#include "ptx/wgmma.cuh"
+#include "softmax.cuh"
+#include "traits.cuh"
+
+namespace fmha::sm90 {
+
+constexpr int kConsumerBarrier = 1;  // named barriers; 0 is the CTA's
+constexpr int kTurnBarrier = 2;      // and one more a row group
+
+template <class T>
+struct Consumer {
+    const FmhaParams& params;
+    SharedMap<T> shared;
+    const Place<T>& place;
+    int group;
+    int row_group;
+    int column_group;
+    int warp;  // of the warpgroup
+    int lane;
+
+    int row[2];  // this thread's rows, in the CTA
+    int query[2];
+    Visible visible[2];
+    Visible all;  // seen by every row of the CTA
+    RowState state[2];
+
+    float o[T::kUnits][T::kUnitColumns / 2];
+    float s[T::kScoreKeys / 2];
+    uint32_t p[T::kKeys / 16][4];
+
+    __device__ Consumer(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place)
+        : params(params), shared(shared), place(place) {
+        // Uniform over the warp, which the compiler cannot see from threadIdx.
+        group = __shfl_sync(0xffffffffu, int(threadIdx.x) / 128, 0);
+        row_group = group / T::kColumnGroups;
+        column_group = group % T::kColumnGroups;
+        warp = threadIdx.x / 32 % 4;
+        lane = threadIdx.x % 32;
+        const int last = place.shared_end - 1;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            row[half] = row_group * 64 + warp * 16 + lane / 4 + 8 * half;
+            query[half] = min(place.own + row[half], last) / params.heads;
+            visible[half] = visible_keys(params, place.length, place.offset, query[half]);
+        }
+        all.low = visible_keys(params, place.length, place.offset, max(place.own_end - 1, 0) / params.heads).low;
+        all.high = visible_keys(params, place.length, place.offset, min(place.own, last) / params.heads).high;
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+#pragma unroll
+            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
+                o[unit][i] = 0.0f;
+            }
+        }
+    }
+
+    // S = Q K^T, accumulated over the whole head_dim. Waits for each unit of K; commits.
+    __device__ __forceinline__ void issue_scores(Cursor<T>& cursor) {
+        ptx::pin(s);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
+            const uint32_t key = shared.slot(cursor.slot) + column_group * T::kScoreKeys * 128;
+#pragma unroll
+            for (int position = 0; position < T::kBoxes; ++position) {
+                const uint64_t a = descriptor(shared.query(T::box(unit, position)) + row_group * 64 * 128, 16);
+                const uint64_t b = descriptor(key + position * T::kBoxBytes, 16);
+#pragma unroll
+                for (int step = 0; step < 4; ++step) {  // 16 elements, 32 bytes
+                    ptx::wgmma_shared<T::kScoreKeys>(s, a + 2 * step, b + 2 * step, unit + position + step > 0);
+                }
+            }
+            cursor.advance();
+        }
+        ptx::wgmma_commit();
+    }
+
+    // O += P V, this group's columns. Waits for each unit of V; commits.
+    __device__ __forceinline__ void issue_output(Cursor<T>& cursor) {
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            ptx::pin(o[unit]);
+        }
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
+            const uint32_t value = shared.slot(cursor.slot) + column_group * T::kGroupBoxes * T::kBoxBytes;
+            const uint64_t b = descriptor(value, T::kBoxBytes);
+#pragma unroll
+            for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
+                ptx::wgmma_registers<T::kUnitColumns>(o[unit], p[step], b + (step * 2048 >> 4));
+            }
+            cursor.advance();
+        }
+        ptx::wgmma_commit();
+    }
+
+    // Gives a tile's slots back, warp by warp, to every CTA that fills them. A gathered tile is the CTA's own, but the
+    // barrier counts the same arrivals.
+    __device__ __forceinline__ void release(Cursor<T> cursor, bool sparse) {
+        __syncwarp();
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            if (place.width == 1) {
+                if (lane == 0) {
+                    ptx::mbarrier_arrive(shared.empty(cursor.slot));
+                }
+            } else if (lane < place.width) {
+                const int target = sparse ? place.rank : place.rank - place.x + lane;
+                ptx::mbarrier_arrive_cluster(ptx::map_to_cta(shared.empty(cursor.slot), target));
+            }
+            cursor.advance();
+        }
+    }
+
+    // Keys of S that this thread's rows do not see become -inf.
+    __device__ __forceinline__ void mask_dense(const Tile& tile) {
+        if (tile.begin >= all.low && tile.begin + T::kKeys <= all.high) {
+            return;
+        }
+        const int first = tile.begin + column_group * T::kScoreKeys + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < T::kScoreKeys / 2; ++i) {
+            const int key = first + i / 4 * 8 + i % 2;
+            const Visible& range = visible[i / 2 % 2];
+            s[i] = key >= range.low && key < range.high ? s[i] : -kInfinity;
+        }
+    }
+
+    // Bit c: whether the c-th of this thread's columns holds a valid entry. Read before the scores are waited for.
+    __device__ __forceinline__ uint32_t valid_entries(const TileStream<T::kKeys>& stream, const Tile& tile) const {
+        uint32_t valid = 0;
+        if (tile.sparse) {
+            const int first = column_group * T::kScoreKeys + lane % 4 * 2;
+#pragma unroll
+            for (int c = 0; c < T::kScoreKeys / 4; ++c) {
+                valid |= uint32_t(stream.row_of(tile, first + c / 2 * 8 + c % 2) >= 0) << c;
+            }
+        }
+        return valid;
+    }
+
+    __device__ __forceinline__ void mask_sparse(const Tile& tile, uint32_t valid) {
+        static_assert(T::kScoreKeys / 4 <= 32, "one word of entries");
+        const uint32_t bits[2] = {query[0] == tile.query ? valid : 0, query[1] == tile.query ? valid : 0};
+#pragma unroll
+        for (int i = 0; i < T::kScoreKeys / 2; ++i) {
+            s[i] = bits[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1 ? s[i] : -kInfinity;
+        }
+    }
+
+    // S becomes P, still in fp32; `factor` is what O shrinks by.
+    __device__ __forceinline__ void softmax(const Tile& tile, uint32_t valid, float (&factor)[2]) {
+        if (tile.sparse) {
+            mask_sparse(tile, valid);
+        } else {
+            mask_dense(tile);
+        }
+        float maximum[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            maximum[half] = row_max(fmaxf(state[half].max, fragment_max(s, half)));
+        }
+        if constexpr (T::kColumnGroups == 2) {
+            ptx::store_shared(shared.maximum(threadIdx.x), maximum[0], maximum[1]);
+            ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
+            const float2 other = ptx::load_shared_pair(shared.maximum(threadIdx.x ^ 128));
+            maximum[0] = fmaxf(maximum[0], other.x);
+            maximum[1] = fmaxf(maximum[1], other.y);
+        }
+        const float scale_log2 = params.scale * kLog2E;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            factor[half] = softmax_step(s, half, state[half], maximum[half], scale_log2);
+        }
+    }
+
+    // With two column groups: P of this group's keys, for the other. Both barriers of a tile keep both buffers safe.
+    __device__ __forceinline__ void send_probabilities() {
+        if constexpr (T::kColumnGroups == 2) {
+#pragma unroll
+            for (int v = 0; v < T::kProbabilityVectors; ++v) {
+                ptx::store_shared(shared.probability(v, threadIdx.x), ptx::pack_bf16x2(s[8 * v], s[8 * v + 1]),
+                                  ptx::pack_bf16x2(s[8 * v + 2], s[8 * v + 3]),
+                                  ptx::pack_bf16x2(s[8 * v + 4], s[8 * v + 5]),
+                                  ptx::pack_bf16x2(s[8 * v + 6], s[8 * v + 7]));
+            }
+            ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
+        }
+    }
+
+    // P as the A operand; once the product that read the P before is done.
+    __device__ __forceinline__ void take_probabilities() {
+        constexpr int kSteps = T::kScoreKeys / 16;
+        if constexpr (T::kColumnGroups == 2) {
+            // The other group wrote what this thread needs of its keys at the same place of the fragment.
+#pragma unroll
+            for (int v = 0; v < kSteps; ++v) {
+                const uint32_t own = shared.probability(v, threadIdx.x), other = shared.probability(v, threadIdx.x ^ 128);
+                ptx::load_shared(column_group == 0 ? own : other, p[v]);
+                ptx::load_shared(column_group == 0 ? other : own, p[kSteps + v]);
+            }
+        } else {
+#pragma unroll
+            for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    p[step][i] = ptx::pack_bf16x2(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void rescale(const float (&factor)[2]) {
+        if (__all_sync(0xffffffffu, factor[0] == 1.0f && factor[1] == 1.0f)) {
+            return;
+        }
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+#pragma unroll
+            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
+                o[unit][i] *= factor[i / 2 % 2];
+            }
+        }
+    }
+
+    __device__ __forceinline__ void pin_output() {
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            ptx::pin(o[unit]);
+        }
+    }
+
+    __device__ __forceinline__ void take_turn() {
+        if constexpr (T::kPingPong) {
+            ptx::named_barrier_sync(kTurnBarrier + row_group, 256);
+        }
+    }
+
+    __device__ __forceinline__ void give_turn() {
+        if constexpr (T::kPingPong) {
+            ptx::named_barrier_arrive(kTurnBarrier + (row_group + 1) % T::kLaunch.row_groups, 256);
+        }
+    }
+
+    // O, un-normalised, and `state` over all tiles of this CTA.
+    __device__ __forceinline__ void run() {
+        TileStream<T::kKeys> stream = place.tiles(params);
+        Tile tile{}, next{};
+        if (!stream.next(tile)) {
+            return;
+        }
+        const bool one_load = params.flags & kFmhaSharedKv;
+        Cursor<T> keys, values, first;
+        float factor[2];
+        uint32_t valid = valid_entries(stream, tile);
+        ptx::mbarrier_wait(shared.query_full(), 0);
+        issue_scores(keys);
+        ptx::wgmma_wait<0>();
+        ptx::pin(s);
+        if (!one_load) {
+            release(first, tile.sparse);
+        }
+        softmax(tile, valid, factor);
+        send_probabilities();
+        take_probabilities();
+        if (T::kPingPong && row_group == T::kLaunch.row_groups - 1) {
+            give_turn();
+        }
+        bool more = stream.next(next);
+        while (more) {
+            valid = valid_entries(stream, next);
+            first = keys;
+            take_turn();
+            issue_scores(keys);
+            values = one_load ? values : keys;
+            const Cursor<T> value = values;
+            issue_output(values);
+            keys = one_load ? keys : values;
+            Tile after{};
+            more = stream.next(after);
+            if (more || row_group != T::kLaunch.row_groups - 1) {
+                give_turn();
+            }
+            ptx::wgmma_wait<1>();
+            ptx::pin(s);
+            if (!one_load) {
+                release(first, next.sparse);
+            }
+            softmax(next, valid, factor);
+            send_probabilities();
+            ptx::wgmma_wait<0>();
+            pin_output();
+            release(value, tile.sparse);
+            rescale(factor);
+            take_probabilities();
+            tile = next;
+            next = after;
+        }
+        values = one_load ? values : keys;
+        const Cursor<T> last = values;
+        issue_output(values);
+        ptx::wgmma_wait<0>();
+        pin_output();
+        // A CTA that shares loads may have tiles of its own still to gather into these slots.
+        if (place.width > 1) {
+            release(last, tile.sparse);
+        }
+    }
+};
+
+}  // namespace fmha::sm90

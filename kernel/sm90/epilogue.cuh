@@ -1,0 +1,148 @@
+// From the fragments of O to memory: the CTA's own rows, a partial result, or a merge over the cluster's splits.
+#pragma once
+
+#include "consumer.cuh"
+
+namespace fmha::sm90 {
+
+// Completes the row sums: over the threads of a row, and over the column groups, which each summed their own keys.
+template <class T>
+__device__ __forceinline__ void finish_sums(Consumer<T>& consumer) {
+    float sum[2] = {row_sum(consumer.state[0].sum), row_sum(consumer.state[1].sum)};
+    if constexpr (T::kColumnGroups == 2) {
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last maxima were read
+        ptx::store_shared(consumer.shared.maximum(threadIdx.x), sum[0], sum[1]);
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
+        const float2 other = ptx::load_shared_pair(consumer.shared.maximum(threadIdx.x ^ 128));
+        sum[0] += other.x;
+        sum[1] += other.y;
+    }
+    consumer.state[0].sum = sum[0];
+    consumer.state[1].sum = sum[1];
+}
+
+template <class T>
+__device__ __forceinline__ float natural_max(const Consumer<T>& consumer, int half) {
+    return consumer.state[half].max * consumer.params.scale;
+}
+
+// Calls store(half, column, x, y) for each pair of neighbouring elements that this thread holds.
+template <class T, class Store>
+__device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, Store store) {
+    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 2;
+#pragma unroll
+    for (int unit = 0; unit < T::kUnits; ++unit) {
+#pragma unroll
+        for (int i = 0; i < T::kUnitColumns / 2; i += 2) {
+            store(i / 2 % 2, first + unit * T::kUnitColumns + i / 4 * 8, consumer.o[unit][i], consumer.o[unit][i + 1]);
+        }
+    }
+}
+
+// The whole result, or with splits this split's part.
+template <class T>
+__device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
+    const FmhaParams& params = consumer.params;
+    const Place<T>& place = consumer.place;
+    const bool partial = params.splits > 1;
+    const int64_t rows = int64_t(params.t) * params.heads;
+    int64_t row[2];
+    bool stored[2];
+    float scale[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int own = place.own + consumer.row[half];
+        stored[half] = own < place.own_end;
+        row[half] = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows + own;
+        const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
+        scale[half] = partial || !stored[half] ? 1.0f : output_scale(params, own % params.heads, maximum, sum);
+        if (stored[half] && consumer.column_group == 0 && consumer.lane % 4 == 0) {
+            if (partial) {
+                params.partial_max[row[half]] = maximum;
+                params.partial_sum[row[half]] = sum;
+            } else {
+                store_statistics(params, row[half], maximum, sum);
+            }
+        }
+    }
+    for_each_pair(consumer, [&](int half, int column, float x, float y) {
+        if (!stored[half]) {
+            return;
+        }
+        const int64_t index = row[half] * T::kHeadDim + column;
+        if (partial) {
+            *reinterpret_cast<float2*>(params.partial_o + index) = make_float2(x, y);
+        } else {
+            store_output(params, index, x * scale[half], y * scale[half]);
+        }
+    });
+}
+
+// Before the cluster meets: O to this CTA's shared memory, statistics to every CTA of the same rows.
+template <class T>
+__device__ __forceinline__ void publish_part(const Consumer<T>& consumer) {
+    const Place<T>& place = consumer.place;
+    const SharedMap<T>& shared = consumer.shared;
+    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
+    for_each_pair(consumer, [&](int half, int column, float x, float y) {
+        ptx::store_shared(shared.merge(consumer.row[half], column), x, y);
+    });
+    if (consumer.column_group == 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const uint32_t mine = shared.statistics(place.split, consumer.row[half]);
+            for (int split = consumer.lane % 4; split < consumer.params.splits; split += 4) {
+                ptx::store_cluster(ptx::map_to_cta(mine, place.x + split * place.width), natural_max(consumer, half),
+                                   consumer.state[half].sum);
+            }
+        }
+    }
+}
+
+// After the cluster has met: this CTA's share of the rows, split 0 first.
+template <class T>
+__device__ __forceinline__ void merge_parts(const FmhaParams& params, const SharedMap<T>& shared,
+                                            const Place<T>& place) {
+    constexpr int kVectors = T::kHeadDim / 4;
+    constexpr int kMost = kFmhaSm90MergeSplits;
+    const int rows = place.own_end - place.own;
+    const int begin = rows * place.split / params.splits * kVectors;
+    const int end = rows * (place.split + 1) / params.splits * kVectors;
+    for (int e = begin + threadIdx.x; e < end; e += T::kConsumerThreads) {
+        const int row = e / kVectors, column = e % kVectors * 4;
+        float4 part[kMost];
+        float2 statistics[kMost];
+        float maximum = -kInfinity;
+#pragma unroll
+        for (int split = 0; split < kMost; ++split) {
+            if (split < params.splits) {
+                part[split] = ptx::load_cluster(ptx::map_to_cta(shared.merge(row, column), place.x + split * place.width));
+                statistics[split] = ptx::load_shared_pair(shared.statistics(split, row));
+                maximum = fmaxf(maximum, statistics[split].x);
+            }
+        }
+        float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+        float total = 0.0f;
+#pragma unroll
+        for (int split = 0; split < kMost; ++split) {
+            if (split < params.splits) {
+                const float weight = merge_weight(statistics[split].x, maximum);
+                total += statistics[split].y * weight;
+                sum.x += part[split].x * weight;
+                sum.y += part[split].y * weight;
+                sum.z += part[split].z * weight;
+                sum.w += part[split].w * weight;
+            }
+        }
+        const int own = place.own + row;
+        const int64_t index = int64_t(place.batch) * params.t * params.heads + own;
+        const float scale = output_scale(params, own % params.heads, maximum, total);
+        store_output(params, index * T::kHeadDim + column,
+                     make_float4(sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale));
+        if (column == 0) {
+            store_statistics(params, index, maximum, total);
+        }
+    }
+}
+
+}  // namespace fmha::sm90
