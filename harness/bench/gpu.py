@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuda.bindings import driver
-from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import Shape
+from harness.bench.problem import MAPS, Problem, map_shapes, pack
+from harness.bench.shapes import COMBINE_THREADS, Shape, combine_ctas
 
 KERNELS = Path(__file__).parents[2] / "kernel"
 
@@ -76,6 +76,11 @@ def load(cubin: Path, entry: str, shared_bytes: int = 0) -> Any:
     return function
 
 
+def load_combine(folder: Path) -> dict[int, Any]:
+    """The combine kernel of each head_dim."""
+    return {d: load(folder / f"combine{d}.cubin", f"fmha_combine_sm90_hd{d}") for d in (64, 128, 256, 512)}
+
+
 def load_forward(cubin: Path, shape: Shape) -> Kernel:
     return Kernel(load(cubin, f"fmha_fwd_sm90_hd{shape.head_dim}", shape.shared_bytes), shape)
 
@@ -131,32 +136,37 @@ class Launch:
     kernel: Kernel
     combine: Any
     problem: Problem
-    params: bytes
+    params: tuple[bytes, bytes]  # of the forward and of the combine kernel
 
     def __post_init__(self) -> None:
-        raw = ctypes.create_string_buffer(len(self.params) + 64)
-        start = -(-ctypes.addressof(raw) // 64) * 64
-        ctypes.memmove(start, self.params, len(self.params))
-        self._keep = (raw, (ctypes.c_void_p * 1)(start))
-        self._arguments = ctypes.addressof(self._keep[1])
+        self._keep = [_aligned(params) for params in self.params]
+        self._arguments = [ctypes.addressof(pointers) for _, pointers in self._keep]
         self._configs: dict[int, tuple[Any, Any]] = {}
 
     def __call__(self, stream: int = 0) -> None:
         if stream not in self._configs:
             self._configs[stream] = self._prepare(stream)
         forward, combine = self._configs[stream]
-        ok(driver.cuLaunchKernelEx(forward, self.kernel.function, self._arguments, 0))
+        ok(driver.cuLaunchKernelEx(forward, self.kernel.function, self._arguments[0], 0))
         if combine is not None:
-            ok(driver.cuLaunchKernelEx(combine, self.combine, self._arguments, 0))
+            ok(driver.cuLaunchKernelEx(combine, self.combine, self._arguments[1], 0))
 
     def _prepare(self, stream: int) -> tuple[Any, Any]:
         p, shape = self.problem, self.kernel.shape
         tiles = -(-p.t * p.heads // shape.rows)
         grid = (-(-tiles // p.cluster[0]) * p.cluster[0], p.splits, p.batch)
         forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, False)
-        if p.splits == 1 or p.merged:
+        if p.partials == 1:
             return forward, None
-        return forward, _config((p.t * p.heads, p.batch, 1), p.head_dim // 4, 0, stream, (1, 1), True)
+        return forward, _config((combine_ctas(p), 1, 1), COMBINE_THREADS, 0, stream, (1, 1), True)
+
+
+def _aligned(params: bytes) -> tuple[Any, Any]:
+    """The struct at its alignment of 64, and the array of one pointer to it that a launch takes."""
+    raw = ctypes.create_string_buffer(len(params) + 64)
+    start = -(-ctypes.addressof(raw) // 64) * 64
+    ctypes.memmove(start, params, len(params))
+    return raw, (ctypes.c_void_p * 1)(start)
 
 
 def prepare(kernel: Kernel, combine: Any, p: Problem, pointers: Mapping[str, int]) -> Launch:
@@ -166,8 +176,8 @@ def prepare(kernel: Kernel, combine: Any, p: Problem, pointers: Mapping[str, int
         for name, (dims, box) in map_shapes(p, kernel.shape.rows, kernel.shape.keys).items()
         if name in pointers
     }
-    rest = {name: address for name, address in pointers.items() if name not in ("q", "k", "v", "sparse_k", "sparse_v")}
-    return Launch(kernel, combine, p, pack(p, maps, rest))
+    rest = {name: address for name, address in pointers.items() if name not in MAPS}
+    return Launch(kernel, combine, p, (pack(p, p.splits, maps, rest), pack(p, p.partials, maps, rest)))
 
 
 def output_sizes(p: Problem) -> dict[str, int]:
@@ -175,9 +185,9 @@ def output_sizes(p: Problem) -> dict[str, int]:
     rows = p.batch * p.t * p.heads
     sizes = {"o": rows * p.head_dim * (2 if p.bf16 else 4)}
     sizes |= dict.fromkeys(("row_max", "row_sum", "lse"), rows * 4)
-    if p.splits > 1 and not p.merged:
-        sizes |= {"partial_o": p.splits * rows * p.head_dim * 4}
-        sizes |= dict.fromkeys(("partial_max", "partial_sum"), p.splits * rows * 4)
+    if p.partials > 1:
+        sizes |= {"partial_o": p.partials * rows * p.head_dim * 4}
+        sizes |= dict.fromkeys(("partial_max", "partial_sum"), p.partials * rows * 4)
     return sizes
 
 

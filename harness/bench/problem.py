@@ -49,9 +49,9 @@ class Problem:
     seed: int = 0
 
     @property
-    def merged(self) -> bool:
-        """Whether the cluster merges the splits."""
-        return self.splits > 1 and self.cluster[1] == self.splits
+    def partials(self) -> int:
+        """Partial results that the combine kernel merges; 1: the forward kernel writes the result."""
+        return self.splits // self.cluster[1]
 
     @property
     def flags(self) -> int:
@@ -179,10 +179,10 @@ def map_shapes(p: Problem, rows: int, keys: int) -> dict[str, tuple[tuple[int, .
     return shapes
 
 
-def pack(p: Problem, maps: Mapping[str, bytes], pointers: Mapping[str, int]) -> bytes:
-    """FmhaParams."""
+def pack(p: Problem, splits: int, maps: Mapping[str, bytes], pointers: Mapping[str, int]) -> bytes:
+    """FmhaParams; `splits` is p.splits for the forward kernel, p.partials for the combine kernel."""
     packed = b"".join(maps.get(name, bytes(128)) for name in MAPS)
     packed += struct.pack("<12Q", *(pointers.get(name, 0) for name in POINTERS))
-    sizes = (p.batch, p.t, p.heads, p.s_k, p.s_sparse, p.topk, p.splits, p.window_left, p.window_right)
+    sizes = (p.batch, p.t, p.heads, p.s_k, p.s_sparse, p.topk, splits, p.window_left, p.window_right)
     packed += struct.pack("<9ifIi", *sizes, p.scale, p.flags, 0)
     return packed.ljust(PARAMS_BYTES, b"\0")

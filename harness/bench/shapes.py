@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.bench.problem import Problem
+
+COMBINE_THREADS = 128
+
+
+def combine_ctas(p: Problem) -> int:
+    return -(-p.batch * p.t * p.heads * p.head_dim // 4 // COMBINE_THREADS)
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -14,6 +22,22 @@ class Shape:
     boxes: int
     slots: int
     head_dim: int
+    ping_pong: bool = False
+    registers: int = 232
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """What overrides launch.h's own shape, to try another."""
+        values = {
+            "KEYS": self.keys,
+            "ROW_GROUPS": self.row_groups,
+            "COLUMN_GROUPS": self.column_groups,
+            "BOXES": self.boxes,
+            "SLOTS": self.slots,
+            "PING_PONG": int(self.ping_pong),
+            "REGISTERS": self.registers,
+        }
+        return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
 
     @property
     def threads(self) -> int:

@@ -104,8 +104,9 @@ struct TileStream {
     }
 
   private:
+    // Where the tiles of `split` begin: the first splits take one more where they do not divide evenly.
     __device__ int share(int tiles, int split) const {
-        return int(int64_t(tiles) * split / params->splits);
+        return tiles / params->splits * split + min(tiles % params->splits, split);
     }
 };
 

@@ -184,6 +184,8 @@ struct Consumer {
         for (int half = 0; half < 2; ++half) {
             factor[half] = softmax_step(s, half, state[half], maximum[half], scale_log2);
         }
+        // Here, and not where P is packed: the product under way is waited for in between.
+        ptx::pin(s);
     }
 
     // With two column groups: P of this group's keys, for the other. Both barriers of a tile keep both buffers safe.

@@ -90,9 +90,9 @@ __device__ __forceinline__ void publish_part(const Consumer<T>& consumer) {
     if (consumer.column_group == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const uint32_t mine = shared.statistics(place.split, consumer.row[half]);
-            for (int split = consumer.lane % 4; split < consumer.params.splits; split += 4) {
-                ptx::store_cluster(ptx::map_to_cta(mine, place.x + split * place.width), natural_max(consumer, half),
+            const uint32_t mine = shared.statistics(place.y, consumer.row[half]);
+            for (int y = consumer.lane % 4; y < place.height; y += 4) {
+                ptx::store_cluster(ptx::map_to_cta(mine, place.x + y * place.width), natural_max(consumer, half),
                                    consumer.state[half].sum);
             }
         }
@@ -106,8 +106,9 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
     constexpr int kVectors = T::kHeadDim / 4;
     constexpr int kMost = kFmhaSm90MergeSplits;
     const int rows = place.own_end - place.own;
-    const int begin = rows * place.split / params.splits * kVectors;
-    const int end = rows * (place.split + 1) / params.splits * kVectors;
+    const int begin = rows * place.y / place.height * kVectors;
+    const int end = rows * (place.y + 1) / place.height * kVectors;
+    const bool partial = params.splits > place.height;
     for (int e = begin + threadIdx.x; e < end; e += T::kConsumerThreads) {
         const int row = e / kVectors, column = e % kVectors * 4;
         float4 part[kMost];
@@ -115,7 +116,7 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
         float maximum = -kInfinity;
 #pragma unroll
         for (int split = 0; split < kMost; ++split) {
-            if (split < params.splits) {
+            if (split < place.height) {
                 part[split] = ptx::load_cluster(ptx::map_to_cta(shared.merge(row, column), place.x + split * place.width));
                 statistics[split] = ptx::load_shared_pair(shared.statistics(split, row));
                 maximum = fmaxf(maximum, statistics[split].x);
@@ -125,7 +126,7 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
         float total = 0.0f;
 #pragma unroll
         for (int split = 0; split < kMost; ++split) {
-            if (split < params.splits) {
+            if (split < place.height) {
                 const float weight = merge_weight(statistics[split].x, maximum);
                 total += statistics[split].y * weight;
                 sum.x += part[split].x * weight;
@@ -135,7 +136,16 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
             }
         }
         const int own = place.own + row;
-        const int64_t index = int64_t(place.batch) * params.t * params.heads + own;
+        const int64_t rows_before = partial ? int64_t(place.split / place.height) * params.batch + place.batch : place.batch;
+        const int64_t index = rows_before * params.t * params.heads + own;
+        if (partial) {
+            reinterpret_cast<float4*>(params.partial_o)[index * kVectors + column / 4] = sum;
+            if (column == 0) {
+                params.partial_max[index] = maximum;
+                params.partial_sum[index] = total;
+            }
+            continue;
+        }
         const float scale = output_scale(params, own % params.heads, maximum, total);
         store_output(params, index * T::kHeadDim + column,
                      make_float4(sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale));

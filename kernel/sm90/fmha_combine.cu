@@ -1,38 +1,80 @@
-// Merges the partial results of a forward launch with splits: one CTA a row, four columns a thread, split 0 first.
+// Merges the partial results of a forward launch with splits, split 0 first: four columns a thread, several rows a CTA.
 #include <stdint.h>
 
 #include "../common/outputs.cuh"
 #include "fmha_params.h"
+#include "launch.h"
 #include "ptx/control.cuh"
 
-extern "C" __global__ void __launch_bounds__(128)
-    fmha_combine_sm90(const __grid_constant__ FmhaParams params) {
+namespace fmha::sm90 {
+
+// The loads of this many splits are in flight at once.
+constexpr int kBatch = 8;
+
+struct Merged {
+    float maximum;
+    float sum;
+    float4 o;
+};
+
+// Column `vector` of row `row` over all splits; `stride` rows from one split to the next.
+__device__ __forceinline__ Merged merge(const FmhaParams& params, int64_t row, int64_t stride, int vectors, int vector) {
+    Merged merged{-kInfinity, 0.0f, {0.0f, 0.0f, 0.0f, 0.0f}};
+    for (int first = 0; first < params.splits; first += kBatch) {
+        float maxima[kBatch], sums[kBatch];
+        float4 parts[kBatch];
+        float maximum = merged.maximum;
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+            if (first + i < params.splits) {
+                const int64_t part = (first + i) * stride + row;
+                maxima[i] = params.partial_max[part];
+                sums[i] = params.partial_sum[part];
+                parts[i] = reinterpret_cast<const float4*>(params.partial_o)[part * vectors + vector];
+                maximum = fmaxf(maximum, maxima[i]);
+            }
+        }
+        const float shrink = merge_weight(merged.maximum, maximum);
+        merged.sum *= shrink;
+        merged.o = make_float4(merged.o.x * shrink, merged.o.y * shrink, merged.o.z * shrink, merged.o.w * shrink);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+            if (first + i < params.splits) {
+                const float weight = merge_weight(maxima[i], maximum);
+                merged.sum += sums[i] * weight;
+                merged.o.x += parts[i].x * weight;
+                merged.o.y += parts[i].y * weight;
+                merged.o.z += parts[i].z * weight;
+                merged.o.w += parts[i].w * weight;
+            }
+        }
+        merged.maximum = maximum;
+    }
+    return merged;
+}
+
+}  // namespace fmha::sm90
+
+#define FMHA_JOIN_(a, b) a##b
+#define FMHA_JOIN(a, b) FMHA_JOIN_(a, b)
+
+extern "C" __global__ void __launch_bounds__(kFmhaSm90CombineThreads)
+    FMHA_JOIN(fmha_combine_sm90_hd, FMHA_HEAD_DIM)(const __grid_constant__ FmhaParams params) {
     using namespace fmha;
+    constexpr int kVectors = FMHA_HEAD_DIM / 4;
+    const int64_t rows = int64_t(params.batch) * params.t * params.heads;
+    const int64_t index = int64_t(blockIdx.x) * kFmhaSm90CombineThreads + threadIdx.x;
+    const int64_t row = index / kVectors;
+    const int vector = index % kVectors;
+    if (row >= rows) {
+        return;
+    }
     ptx::wait_for_primary();
-    const int64_t rows = int64_t(params.t) * params.heads;
-    const int64_t row = blockIdx.y * rows + blockIdx.x;
-    const int64_t stride = params.batch * rows;
-    float maximum = -kInfinity;
-    for (int split = 0; split < params.splits; ++split) {
-        maximum = fmaxf(maximum, params.partial_max[split * stride + row]);
-    }
-    float total = 0.0f;
-    float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll 4
-    for (int split = 0; split < params.splits; ++split) {
-        const int64_t part = split * stride + row;
-        const float weight = merge_weight(params.partial_max[part], maximum);
-        const float4 o = reinterpret_cast<const float4*>(params.partial_o)[part * blockDim.x + threadIdx.x];
-        total += params.partial_sum[part] * weight;
-        sum.x += o.x * weight;
-        sum.y += o.y * weight;
-        sum.z += o.z * weight;
-        sum.w += o.w * weight;
-    }
-    const float scale = output_scale(params, int(blockIdx.x % params.heads), maximum, total);
-    store_output(params, (row * blockDim.x + threadIdx.x) * 4,
-                 make_float4(sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale));
-    if (threadIdx.x == 0) {
-        store_statistics(params, row, maximum, total);
+    const sm90::Merged merged = sm90::merge(params, row, rows, kVectors, vector);
+    const float scale = output_scale(params, int(row % params.heads), merged.maximum, merged.sum);
+    store_output(params, index * 4,
+                 make_float4(merged.o.x * scale, merged.o.y * scale, merged.o.z * scale, merged.o.w * scale));
+    if (vector == 0) {
+        store_statistics(params, row, merged.maximum, merged.sum);
     }
 }

@@ -39,10 +39,10 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
-    const Place<T> place(params, ptx::cluster_width(), ptx::cluster_rank());
+    const Place<T> place(params, ptx::cluster_width(), ptx::cluster_height(), ptx::cluster_rank());
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
     const bool alone = ptx::cluster_size() == 1;
-    const bool merge = params.splits > 1 && params.partial_o == nullptr;
+    const bool merge = place.height > 1;
 
     if (warp == 4 * T::kConsumers && ptx::elect_one()) {
         ptx::prefetch_tensor_map(params.q);
@@ -53,18 +53,20 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     if (alone) {
         __syncthreads();
     } else {
-        ptx::cluster_sync();
+        ptx::cluster_meet();
     }
     ptx::launch_dependents();
 
     if (warp >= 4 * T::kConsumers) {
-        ptx::keep_registers<kFmhaSm90ProducerRegisters>();
+        ptx::keep_registers<T::kProducerRegisters>();
         if (warp == 4 * T::kConsumers) {
             producer_role<T>(params, shared, place);
         }
         __syncwarp();
-        if (!alone) {
+        if (merge) {
             ptx::cluster_sync();
+        } else if (!alone) {
+            ptx::cluster_meet();
         }
     } else {
         ptx::take_registers<T::kRegisters>();
@@ -77,17 +79,17 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
             store_rows(consumer);
         }
         __syncwarp();
-        if (!alone) {
-            ptx::cluster_sync();
-        }
         if (merge) {
+            ptx::cluster_sync();
             merge_parts<T>(params, shared, place);
+        } else if (!alone) {
+            ptx::cluster_meet();
         }
         __syncwarp();
     }
     // No CTA leaves while another may still read its shared memory.
     if (merge) {
-        ptx::cluster_sync();
+        ptx::cluster_meet();
     }
 }
 

@@ -2,12 +2,13 @@
 //
 //   grid     (ceil(t * heads / rows), splits, batch)
 //   block    (threads, 1, 1)
-//   cluster  (width, 1, 1): `width` row tiles share their loads by multicast; 1, or 2 where boxes_per_unit is even and
-//            the grid is a multiple of 2. With partial_o null and splits > 1: (width, splits, 1), at most 8 CTAs, which
-//            then merge their splits themselves.
+//   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
+//            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the cluster. With
+//            height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
-// The combine kernel: grid (t * heads, batch), block (head_dim / 4); may be launched to overlap the forward kernel.
+// The combine kernel takes the same parameters with splits / height for splits: grid (ceil(batch * t * heads /
+// kFmhaSm90CombineThreads * head_dim / 4)), block kFmhaSm90CombineThreads; may be launched to overlap the forward kernel.
 #pragma once
 
 #include <stdint.h>
@@ -23,8 +24,8 @@ struct FmhaSm90Launch {
     int32_t registers;       // of a consumer thread
 };
 
+constexpr int32_t kFmhaSm90CombineThreads = 128;
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
-constexpr int32_t kFmhaSm90ProducerRegisters = 40;
 
 #ifndef FMHA_SM90_KEYS
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {

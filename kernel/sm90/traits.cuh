@@ -20,6 +20,9 @@ struct Traits {
     static constexpr int kSlots = kLaunch.slots;
     static constexpr bool kPingPong = kLaunch.ping_pong;
     static constexpr int kRegisters = kLaunch.registers;
+    static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
+    static_assert(kRegisters * kConsumers + kProducerRegisters <= 65536 / 128 / (kConsumers + 1) / 8 * 8 * (kConsumers + 1),
+                  "more registers than the launch has: setmaxnreg would wait for ever");
     static_assert(kRows == 64 * kLaunch.row_groups, "a warpgroup multiplies 64 rows");
 
     // S of one warpgroup: 64 rows, its share of the keys. O: 64 rows, its share of the columns, unit by unit.
@@ -122,12 +125,14 @@ struct Place {
     int width;   // row tiles that share loads
     int x;       // this one among them
     int rank;    // in the cluster
+    int height;  // splits that the cluster merges
+    int y;       // this one among them
     int own;     // rows [own, own_end)
     int own_end;
     int shared;  // rows [shared, shared_end) of all that share loads
     int shared_end;
 
-    __device__ explicit Place(const FmhaParams& params, int cluster_width, int cluster_rank) {
+    __device__ Place(const FmhaParams& params, int cluster_width, int cluster_height, int cluster_rank) {
         const int rows = params.t * params.heads;
         batch = blockIdx.z;
         split = blockIdx.y;
@@ -135,7 +140,9 @@ struct Place {
         offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
         width = cluster_width;
         rank = cluster_rank;
-        x = blockIdx.x % width;
+        x = rank % width;
+        height = cluster_height;
+        y = rank / width;
         own = blockIdx.x * T::kRows;
         own_end = min(own + T::kRows, rows);
         shared = (blockIdx.x - x) * T::kRows;

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
-from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import SHAPES, Shape
+from harness.bench.problem import MAPS, Problem, map_shapes, pack
+from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_ctas
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
@@ -42,9 +42,9 @@ def run(
         device.write(address[name], data)
     rows = (p.batch, p.t, p.heads)
     sizes = {"o": (*rows, p.head_dim), "row_max": rows, "row_sum": rows, "lse": rows}
-    if p.splits > 1 and not p.merged:
-        sizes |= {"partial_o": (p.splits, *rows, p.head_dim), "partial_max": (p.splits, *rows)}
-        sizes |= {"partial_sum": (p.splits, *rows)}
+    if p.partials > 1:
+        sizes |= {"partial_o": (p.partials, *rows, p.head_dim), "partial_max": (p.partials, *rows)}
+        sizes |= {"partial_sum": (p.partials, *rows)}
     for name, size in sizes.items():
         words = math.prod(size) // (2 if name == "o" and p.bf16 else 1)
         address[name] = device.alloc(words * 4, name).address
@@ -58,7 +58,8 @@ def run(
                 dtype="bf16", address=address[name], global_dim=dims, global_strides=strides, box_dim=box,
                 element_strides=ones, swizzle="128B",
             )  # fmt: skip
-    params = pack(p, maps, {n: a for n, a in address.items() if n not in ("q", "k", "v", "sparse_k", "sparse_v")})
+    pointers = {n: a for n, a in address.items() if n not in MAPS}
+    params = pack(p, p.splits, maps, pointers)
     tiles = -(-p.t * p.heads // shape.rows)
     width = p.cluster[0]
     grid = (-(-tiles // width) * width, p.splits, p.batch)
@@ -67,10 +68,11 @@ def run(
         (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
     )  # fmt: skip
     findings = list(report.findings)
-    if p.splits > 1 and not p.merged:
+    if p.partials > 1:
         combine = device.launch(
-            module("fmha_combine.cu"), "fmha_combine_sm90", (p.t * p.heads, p.batch, 1), (p.head_dim // 4, 1, 1), [params]
-        )
+            module("fmha_combine.cu", f"FMHA_HEAD_DIM={p.head_dim}"), f"fmha_combine_sm90_hd{p.head_dim}",
+            (combine_ctas(p), 1, 1), (COMBINE_THREADS, 1, 1), [pack(p, p.partials, maps, pointers)],
+        )  # fmt: skip
         findings += combine.findings
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):

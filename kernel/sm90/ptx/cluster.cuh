@@ -30,14 +30,26 @@ __device__ __forceinline__ uint32_t map_to_cta(uint32_t address, uint32_t rank) 
     return mapped;
 }
 
+__device__ __forceinline__ uint32_t cluster_height() {
+    uint32_t height;
+    asm("mov.u32 %0, %%cluster_nctaid.y;" : "=r"(height));
+    return height;
+}
+
 // All threads of all CTAs of the cluster meet; what they wrote before is visible to all after.
 __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The next three take an address that map_to_cta returned.
+// They meet, and no more: spares the release, a fence of the whole GPU. Initialised barriers have a fence of their own.
+__device__ __forceinline__ void cluster_meet() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The next three take an address that map_to_cta returned. The arrival releases to this CTA only: a release to the
+// cluster is a fence of the whole GPU, and what a slot's release orders are finished reads.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 __device__ __forceinline__ void store_cluster(uint32_t address, float x, float y) {
