@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.bench.problem import Problem
+
+
+def decode(head_dim: int, s_k: int = 8192, batch: int = 16, **kw: Any) -> Problem:
+    return Problem(head_dim, heads=128, t=1, s_k=s_k, batch=batch, bf16=True, **kw)
+
+
+def prefill(head_dim: int) -> Problem:
+    """b4 h16 T4096 s4096 with heads of their own: 64 batch entries of one head."""
+    return Problem(head_dim, heads=1, t=4096, s_k=4096, batch=64, bf16=True)
 
 
 def checks(head_dim: int, keys: int, widths: bool) -> list[Problem]:

@@ -64,7 +64,7 @@ class Kernel:
 
     def most_clusters(self, cluster: tuple[int, int]) -> int:
         """Clusters of this size that the GPU holds at once."""
-        config = _config((cluster[0] * 132, cluster[1], 1), self.shape.threads, self.shape.shared_bytes, 0, cluster, False)
+        config = _config((*cluster, 1), self.shape.threads, self.shape.shared_bytes, 0, cluster, False)
         return int(ok(driver.cuOccupancyMaxActiveClusters(self.function, config)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.bench.cases import decode, prefill
 from harness.bench.gpu import Kernel, Launch, initialise, load_combine, load_forward, output_sizes, prepare
 from harness.bench.problem import Problem
 from harness.bench.timing import cold_graph, graph_replay
@@ -62,15 +63,6 @@ def error(call: Call) -> float:
     return float((call.result()[:batch].double().reshape_as(ref) - ref).norm() / ref.norm())
 
 
-def decode(head_dim: int, s_k: int = 8192, batch: int = 16, **kw: Any) -> Problem:
-    return Problem(head_dim, heads=128, t=1, s_k=s_k, batch=batch, bf16=True, **kw)
-
-
-def prefill(head_dim: int) -> Problem:
-    """b4 h16 T4096 s4096 with heads of their own: 64 batch entries of one head."""
-    return Problem(head_dim, heads=1, t=4096, s_k=4096, batch=64, bf16=True)
-
-
 def plans(kind: str) -> list[tuple[str, str, Problem]]:
     """(label, shape, problem) of everything that is tried for one kind of work."""
     tried = []
@@ -78,18 +70,15 @@ def plans(kind: str) -> list[tuple[str, str, Problem]]:
         d, wide = shape.head_dim, shape.rows == 64
         width = 2 if wide else 1
         if kind == "decode" and shape.row_groups != 3:
-            splits = 4 if wide else 8
-            for shared in (False, True):
-                p = decode(d, splits=splits, shared_kv=shared)
-                tried.append(("merge", name, replace(p, cluster=(width, splits))))
-                tried.append(("combine", name, replace(p, cluster=(width, 1))))
-        if kind == "short" and shape.row_groups != 3:
+            for splits, height in ((4, 1), (4, 2), (3, 3)) if wide else ((8, 1), (8, 2), (7, 7)):
+                for shared in (False, True):
+                    p = replace(decode(d), splits=splits, shared_kv=shared, cluster=(width, height))
+                    tried.append((f"{splits}/{height}", name, p))
+        if kind == "short" and shape.row_groups != 3 and not shape.ping_pong:
             p = decode(d, s_k=512, batch=1)
-            for splits in (4, 8):
-                if width * splits <= 8:
-                    tried.append((f"merge{splits}", name, replace(p, splits=splits, cluster=(width, splits))))
-                tried.append((f"merge{splits}x1", name, replace(p, splits=splits, cluster=(1, splits))))
-                tried.append((f"combine{splits}", name, replace(p, splits=splits, cluster=(width, 1))))
+            for splits, height, x in ((4, 4, 1), (8, 8, 1), (8, 1, 1), (8, 1, width), (4, 4, width)):
+                if splits * shape.keys <= 512:
+                    tried.append((f"{splits}/{height}x{x}", name, replace(p, splits=splits, cluster=(x, height))))
         if kind == "prefill":
             tried.append(("x1", name, prefill(d)))
             if shape.boxes >= 2:
@@ -120,7 +109,8 @@ def main() -> int:
     initialise()
     combine = load_combine(folder)
     kernels = {name: load_forward(folder / f"{name}.cubin", shape) for name, shape in CANDIDATES.items()}
-    print("clusters of (1, 8):", kernels["hd128"].most_clusters((1, 8)), "of (2, 4):", kernels["hd512"].most_clusters((2, 4)))
+    sizes = {n: kernels["hd128"].most_clusters((1, n)) for n in range(2, 9)}
+    print("clusters that fit:", sizes)
     rows = []
     for kind in kinds:
         for label, name, p in plans(kind):

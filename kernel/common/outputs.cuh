@@ -46,15 +46,6 @@ __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
     return packed;
 }
 
-// Elements `index` and `index` + 1 of o; `index` is even.
-__device__ __forceinline__ void store_output(const FmhaParams& params, int64_t index, float x, float y) {
-    if (params.flags & kFmhaOutputBf16) {
-        static_cast<uint32_t*>(params.o)[index / 2] = bf16_pair(x, y);
-    } else {
-        static_cast<float2*>(params.o)[index / 2] = make_float2(x, y);
-    }
-}
-
 // Elements `index` to `index` + 3 of o; `index` is a multiple of 4.
 __device__ __forceinline__ void store_output(const FmhaParams& params, int64_t index, float4 v) {
     if (params.flags & kFmhaOutputBf16) {

@@ -38,13 +38,12 @@ template <int Keys>
 struct TileStream {
     const FmhaParams* params;
     int batch;
-    int dense;  // next dense tile
+    int dense;  // next dense key
     int dense_end;
-    int entry;  // next tile of the lists, counted over the CTA's queries
-    int entry_end;
-    int lists;  // tiles of one list
-    int first_query;
-    bool pad;  // an empty list's tile is due
+    int query;    // whose list is next,
+    int entry;    // and from where
+    int entries;  // tiles of the lists still to come
+    bool pad;     // an empty list's tile is due
 
     // Rows [first, end) are those whose dense keys are loaded, the cluster's if it shares loads; [own, own_end) are the
     // CTA's. Row = query * heads + head, cut at the last row.
@@ -54,43 +53,50 @@ struct TileStream {
         const int low = visible_keys(p, length, offset, first / p.heads).low;
         const int high = visible_keys(p, length, offset, (end - 1) / p.heads).high;
         const int begin = low / Keys;
-        const int tiles = high > low ? (high + Keys - 1) / Keys - begin : 0;
-        dense = begin + share(tiles, split);
-        dense_end = begin + share(tiles, split + 1);
-        lists = (p.topk + Keys - 1) / Keys;
-        first_query = own / p.heads;
-        const int queries = own_end > own ? (own_end - 1) / p.heads - first_query + 1 : 0;
-        entry = share(queries * lists, split);
-        entry_end = share(queries * lists, split + 1);
+        const Share tiles(high > low ? (high + Keys - 1) / Keys - begin : 0, split, p.splits);
+        dense = (begin + tiles.begin) * Keys;
+        dense_end = (begin + tiles.end) * Keys;
+        query = entry = entries = 0;
         // CTAs that share loads must agree on whether a tile follows the last dense one, since its K comes before that
         // one's V.
-        pad = shared_loads && lists > 0;
+        pad = shared_loads && p.topk > 0;
+        if (p.topk > 0 && own_end > own) {
+            const int lists = (p.topk + Keys - 1) / Keys;
+            query = own / p.heads;
+            const Share share(((own_end - 1) / p.heads - query + 1) * lists, split, p.splits);
+            query += share.begin / lists;
+            entry = share.begin % lists * Keys;
+            entries = share.end - share.begin;
+        }
     }
 
     // The next tile; false after the last.
     __device__ bool next(Tile& tile) {
         if (dense < dense_end) {
-            tile = {false, dense++ * Keys, 0, 0};
+            tile = {false, dense, 0, 0};
+            dense += Keys;
             return true;
         }
-        while (entry < entry_end) {
-            const int query = first_query + entry / lists;
-            const int begin = entry % lists * Keys;
-            ++entry;
+        for (; entries > 0; --entries) {
+            if (entry >= params->topk) {
+                entry = 0;
+                ++query;
+            }
+            const int begin = entry;
+            entry += Keys;
             const int64_t list = int64_t(batch) * params->t + query;
             const int length = params->sparse_lens ? params->sparse_lens[list] : params->topk;
             if (begin < length) {
                 pad = false;
+                --entries;
                 tile = {true, begin, query, length};
                 return true;
             }
         }
-        if (pad) {
-            pad = false;
-            tile = {true, 0, first_query, 0};
-            return true;
-        }
-        return false;
+        tile = {true, 0, query, 0};
+        const bool padded = pad;
+        pad = false;
+        return padded;
     }
 
     // The row of sparse_k that entry `e` of the tile's list names, or -1.
@@ -104,10 +110,18 @@ struct TileStream {
     }
 
   private:
-    // Where the tiles of `split` begin: the first splits take one more where they do not divide evenly.
-    __device__ int share(int tiles, int split) const {
-        return tiles / params->splits * split + min(tiles % params->splits, split);
-    }
+    // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
+    struct Share {
+        int begin;
+        int end;
+
+        __device__ Share(int count, int split, int splits) {
+            const int each = splits == 1 ? count : count / splits;
+            const int more = count - each * splits;
+            begin = each * split + min(more, split);
+            end = begin + each + (split < more ? 1 : 0);
+        }
+    };
 };
 
 }  // namespace fmha

@@ -67,7 +67,7 @@ struct Consumer {
     __device__ __forceinline__ void issue_scores(Cursor<T>& cursor) {
         ptx::pin(s);
         ptx::wgmma_fence();
-#pragma unroll
+#pragma unroll 1
         for (int unit = 0; unit < T::kUnits; ++unit) {
             ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
             const uint32_t key = shared.slot(cursor.slot) + column_group * T::kScoreKeys * 128;
@@ -85,7 +85,7 @@ struct Consumer {
         ptx::wgmma_commit();
     }
 
-    // O += P V, this group's columns. Waits for each unit of V; commits.
+    // O += P V, this group's columns. Waits for each unit of V.
     __device__ __forceinline__ void issue_output(Cursor<T>& cursor) {
 #pragma unroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
@@ -103,14 +103,13 @@ struct Consumer {
             }
             cursor.advance();
         }
-        ptx::wgmma_commit();
     }
 
     // Gives a tile's slots back, warp by warp, to every CTA that fills them. A gathered tile is the CTA's own, but the
     // barrier counts the same arrivals.
     __device__ __forceinline__ void release(Cursor<T> cursor, bool sparse) {
         __syncwarp();
-#pragma unroll
+#pragma unroll 1
         for (int unit = 0; unit < T::kUnits; ++unit) {
             if (place.width == 1) {
                 if (lane == 0) {
@@ -138,30 +137,42 @@ struct Consumer {
         }
     }
 
-    // Bit c: whether the c-th of this thread's columns holds a valid entry. Read before the scores are waited for.
-    __device__ __forceinline__ uint32_t valid_entries(const TileStream<T::kKeys>& stream, const Tile& tile) const {
-        uint32_t valid = 0;
+    // Bit e % 32 of word e / 32: whether entry e of the tile is valid; the warp reads the list together. Called before the
+    // scores are waited for.
+    struct Entries {
+        uint32_t words[(T::kKeys + 31) / 32];
+    };
+
+    __device__ __forceinline__ Entries valid_entries(const TileStream<T::kKeys>& stream, const Tile& tile) const {
+        Entries valid{};
         if (tile.sparse) {
-            const int first = column_group * T::kScoreKeys + lane % 4 * 2;
 #pragma unroll
-            for (int c = 0; c < T::kScoreKeys / 4; ++c) {
-                valid |= uint32_t(stream.row_of(tile, first + c / 2 * 8 + c % 2) >= 0) << c;
+            for (int w = 0; w < (T::kKeys + 31) / 32; ++w) {
+                valid.words[w] = __ballot_sync(0xffffffffu, stream.row_of(tile, 32 * w + lane) >= 0);
             }
         }
         return valid;
     }
 
-    __device__ __forceinline__ void mask_sparse(const Tile& tile, uint32_t valid) {
-        static_assert(T::kScoreKeys / 4 <= 32, "one word of entries");
-        const uint32_t bits[2] = {query[0] == tile.query ? valid : 0, query[1] == tile.query ? valid : 0};
+    __device__ __forceinline__ void mask_sparse(const Tile& tile, const Entries& valid) {
+        static_assert(T::kScoreKeys % 32 == 0 || T::kColumnGroups == 1, "a column group starts with a word");
+        constexpr int kWords = T::kScoreKeys / 32;
 #pragma unroll
-        for (int i = 0; i < T::kScoreKeys / 2; ++i) {
-            s[i] = bits[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1 ? s[i] : -kInfinity;
+        for (int half = 0; half < 2; ++half) {
+            const bool own = query[half] == tile.query;
+#pragma unroll
+            for (int i = 2 * half; i < T::kScoreKeys / 2; i += 4) {
+                const int w = i / 16;
+                const uint32_t word = column_group == 0 ? valid.words[w] : valid.words[(T::kColumnGroups - 1) * kWords + w];
+                const uint32_t bits = own ? word >> lane % 4 * 2 : 0;
+                s[i] = bits >> i / 4 % 4 * 8 & 1 ? s[i] : -kInfinity;
+                s[i + 1] = bits >> (i / 4 % 4 * 8 + 1) & 1 ? s[i + 1] : -kInfinity;
+            }
         }
     }
 
     // S becomes P, still in fp32; `factor` is what O shrinks by.
-    __device__ __forceinline__ void softmax(const Tile& tile, uint32_t valid, float (&factor)[2]) {
+    __device__ __forceinline__ void softmax(const Tile& tile, const Entries& valid, float (&factor)[2]) {
         if (tile.sparse) {
             mask_sparse(tile, valid);
         } else {
@@ -225,9 +236,6 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void rescale(const float (&factor)[2]) {
-        if (__all_sync(0xffffffffu, factor[0] == 1.0f && factor[1] == 1.0f)) {
-            return;
-        }
 #pragma unroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
 #pragma unroll
@@ -256,68 +264,71 @@ struct Consumer {
         }
     }
 
-    // O, un-normalised, and `state` over all tiles of this CTA.
+    // O, un-normalised, and `state` over all tiles of this CTA. Round j computes S_j and P_j beside P_{j-1} V_{j-1}; the
+    // first round is not peeled, so that a cold instruction cache has less to load.
     __device__ __forceinline__ void run() {
         TileStream<T::kKeys> stream = place.tiles(params);
-        Tile tile{}, next{};
+        Tile tile{}, before{};
+        ptx::mbarrier_wait(shared.query_full(), 0);  // also without a tile: the copy must land before the CTA ends
         if (!stream.next(tile)) {
             return;
         }
         const bool one_load = params.flags & kFmhaSharedKv;
-        Cursor<T> keys, values, first;
-        float factor[2];
-        uint32_t valid = valid_entries(stream, tile);
-        ptx::mbarrier_wait(shared.query_full(), 0);
-        issue_scores(keys);
-        ptx::wgmma_wait<0>();
-        ptx::pin(s);
-        if (!one_load) {
-            release(first, tile.sparse);
-        }
-        softmax(tile, valid, factor);
-        send_probabilities();
-        take_probabilities();
-        if (T::kPingPong && row_group == T::kLaunch.row_groups - 1) {
+        const bool last_group = row_group == T::kLaunch.row_groups - 1;
+        Cursor<T> keys, values;
+        if (last_group) {
             give_turn();
         }
-        bool more = stream.next(next);
-        while (more) {
-            valid = valid_entries(stream, next);
-            first = keys;
+        for (bool first = true, more = true; more; first = false) {
+            const Tile current = tile;
+            const Entries valid = valid_entries(stream, current);
+            const Cursor<T> key = keys;
             take_turn();
             issue_scores(keys);
             values = one_load ? values : keys;
             const Cursor<T> value = values;
-            issue_output(values);
-            keys = one_load ? keys : values;
-            Tile after{};
-            more = stream.next(after);
-            if (more || row_group != T::kLaunch.row_groups - 1) {
+            if (!first) {
+                issue_output(values);
+                keys = one_load ? keys : values;
+            }
+            ptx::wgmma_commit();  // an empty group in the first round
+            more = stream.next(tile);
+            if (more || !last_group) {
                 give_turn();
             }
             ptx::wgmma_wait<1>();
             ptx::pin(s);
             if (!one_load) {
-                release(first, next.sparse);
+                release(key, current.sparse);
             }
-            softmax(next, valid, factor);
+            float factor[2];
+            softmax(current, valid, factor);
             send_probabilities();
-            ptx::wgmma_wait<0>();
-            pin_output();
-            release(value, tile.sparse);
-            rescale(factor);
+            // The branch stands before the wait, and each side waits in words of its own, so that ptxas, which moves a
+            // wait up to the head of its block, cannot move it above the softmax.
+            if (__all_sync(0xffffffffu, factor[0] == 1.0f && factor[1] == 1.0f)) {
+                ptx::wgmma_wait<0>();
+                pin_output();
+            } else {
+                ptx::wgmma_wait_all();
+                pin_output();
+                rescale(factor);
+            }
+            if (!first) {
+                release(value, before.sparse);
+            }
             take_probabilities();
-            tile = next;
-            next = after;
+            before = current;
         }
         values = one_load ? values : keys;
         const Cursor<T> last = values;
         issue_output(values);
+        ptx::wgmma_commit();
         ptx::wgmma_wait<0>();
         pin_output();
         // A CTA that shares loads may have tiles of its own still to gather into these slots.
         if (place.width > 1) {
-            release(last, tile.sparse);
+            release(last, before.sparse);
         }
     }
 };

@@ -1,4 +1,5 @@
-// From the fragments of O to memory: the CTA's own rows, a partial result, or a merge over the cluster's splits.
+// From the fragments of O to memory, the CTA's own rows, or merged over the cluster's splits, into the result or a
+// partial result.
 #pragma once
 
 #include "consumer.cuh"
@@ -26,67 +27,70 @@ __device__ __forceinline__ float natural_max(const Consumer<T>& consumer, int ha
     return consumer.state[half].max * consumer.params.scale;
 }
 
-// Calls store(half, column, x, y) for each pair of neighbouring elements that this thread holds.
+// Calls store(column, x, y) for each pair of neighbouring elements that this thread holds of its row `half`.
 template <class T, class Store>
-__device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, Store store) {
+__device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int half, Store store) {
     const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 2;
 #pragma unroll
     for (int unit = 0; unit < T::kUnits; ++unit) {
 #pragma unroll
-        for (int i = 0; i < T::kUnitColumns / 2; i += 2) {
-            store(i / 2 % 2, first + unit * T::kUnitColumns + i / 4 * 8, consumer.o[unit][i], consumer.o[unit][i + 1]);
+        for (int i = 0; i < T::kUnitColumns / 2; i += 4) {
+            const float* const pair = &consumer.o[unit][i + 2 * half];
+            store(first + unit * T::kUnitColumns + i * 2, pair[0], pair[1]);
         }
     }
 }
 
-// The whole result, or with splits this split's part.
+// The whole result, or with splits this split's part, straight from the registers.
 template <class T>
 __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
     const FmhaParams& params = consumer.params;
     const Place<T>& place = consumer.place;
     const bool partial = params.splits > 1;
     const int64_t rows = int64_t(params.t) * params.heads;
-    int64_t row[2];
-    bool stored[2];
-    float scale[2];
+    const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int own = place.own + consumer.row[half];
-        stored[half] = own < place.own_end;
-        row[half] = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows + own;
+        if (own >= place.own_end) {
+            continue;
+        }
+        const int64_t row = before + own;
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
-        scale[half] = partial || !stored[half] ? 1.0f : output_scale(params, own % params.heads, maximum, sum);
-        if (stored[half] && consumer.column_group == 0 && consumer.lane % 4 == 0) {
+        if (consumer.column_group == 0 && consumer.lane % 4 == 0) {
             if (partial) {
-                params.partial_max[row[half]] = maximum;
-                params.partial_sum[row[half]] = sum;
+                params.partial_max[row] = maximum;
+                params.partial_sum[row] = sum;
             } else {
-                store_statistics(params, row[half], maximum, sum);
+                store_statistics(params, row, maximum, sum);
             }
         }
-    }
-    for_each_pair(consumer, [&](int half, int column, float x, float y) {
-        if (!stored[half]) {
-            return;
-        }
-        const int64_t index = row[half] * T::kHeadDim + column;
-        if (partial) {
-            *reinterpret_cast<float2*>(params.partial_o + index) = make_float2(x, y);
+        const float scale = partial ? 1.0f : output_scale(params, own % params.heads, maximum, sum);
+        if (!partial && params.flags & kFmhaOutputBf16) {
+            uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
+            for_each_pair(consumer, half,
+                          [&](int column, float x, float y) { o[column / 2] = bf16_pair(x * scale, y * scale); });
         } else {
-            store_output(params, index, x * scale[half], y * scale[half]);
+            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
+            for_each_pair(consumer, half, [&](int column, float x, float y) {
+                *reinterpret_cast<float2*>(o + column) = make_float2(x * scale, y * scale);
+            });
         }
-    });
+    }
 }
 
-// Before the cluster meets: O to this CTA's shared memory, statistics to every CTA of the same rows.
+// O to this CTA's shared memory, statistics to every CTA of the cluster with the same rows.
 template <class T>
 __device__ __forceinline__ void publish_part(const Consumer<T>& consumer) {
     const Place<T>& place = consumer.place;
     const SharedMap<T>& shared = consumer.shared;
     ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
-    for_each_pair(consumer, [&](int half, int column, float x, float y) {
-        ptx::store_shared(shared.merge(consumer.row[half], column), x, y);
-    });
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        for_each_pair(consumer, half, [&](int column, float x, float y) {
+            ptx::store_shared(shared.merge(consumer.row[half], column), x, y);
+        });
+    }
     if (consumer.column_group == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -99,7 +103,7 @@ __device__ __forceinline__ void publish_part(const Consumer<T>& consumer) {
     }
 }
 
-// After the cluster has met: this CTA's share of the rows, split 0 first.
+// Once every part is published: this CTA's share of the rows, split 0 first.
 template <class T>
 __device__ __forceinline__ void merge_parts(const FmhaParams& params, const SharedMap<T>& shared,
                                             const Place<T>& place) {

@@ -48,6 +48,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         ptx::prefetch_tensor_map(params.q);
         ptx::prefetch_tensor_map(params.k);
         init_barriers<T>(shared, place.width);
+        load_query<T>(params, shared, place);
     }
     __syncwarp();
     if (alone) {
@@ -75,15 +76,16 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         finish_sums(consumer);
         if (merge) {
             publish_part(consumer);
-        } else {
-            store_rows(consumer);
-        }
-        __syncwarp();
-        if (merge) {
+            __syncwarp();
             ptx::cluster_sync();
             merge_parts<T>(params, shared, place);
-        } else if (!alone) {
-            ptx::cluster_meet();
+            __syncwarp();
+        } else {
+            store_rows(consumer);
+            __syncwarp();
+            if (!alone) {
+                ptx::cluster_meet();
+            }
         }
         __syncwarp();
     }

@@ -26,15 +26,6 @@ struct Producer {
         int rows[kLaneRows];
     };
 
-    __device__ void load_query() {
-        if (lane == 0) {
-            ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
-            for (int box = 0; box < T::kHeadDim / 64; ++box) {
-                ptx::tma_load_3d(shared.query(box), params.q, shared.query_full(), box * 64, place.own, place.batch);
-            }
-        }
-    }
-
     __device__ bool next(TileStream<T::kKeys>& stream, Load& load) {
         if (!stream.next(load.tile)) {
             return false;
@@ -51,14 +42,18 @@ struct Producer {
         // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
         const bool tail = !load.tile.sparse && load.tile.begin + T::kKeys > place.length &&
                           place.length < params.s_k && (value || (params.flags & kFmhaSharedKv));
+#pragma unroll 1
         for (int unit = 0; unit < T::kUnits; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
             if (load.tile.sparse) {
                 gather_unit(load, value, unit);
-            } else if (tail) {
-                load_tail_unit(load.tile, value, unit);
-            } else if (lane == 0) {
-                load_unit(load.tile, value, unit, shared.full(cursor.slot));
+            } else {
+                if (lane == 0) {
+                    load_unit(load.tile, value, unit, tail ? shared.tail(unit) : shared.full(cursor.slot));
+                }
+                if (tail) {
+                    clear_tail(load.tile, unit);
+                }
             }
             __syncwarp();
             cursor.advance();
@@ -84,13 +79,11 @@ struct Producer {
     }
 
     // The copy completes on a barrier of its own, one a unit: a CTA meets at most one such tile.
-    __device__ void load_tail_unit(const Tile& tile, bool value, int unit) {
-        if (lane == 0) {
-            load_unit(tile, value, unit, shared.tail(unit));
-        }
+    __device__ void clear_tail(const Tile& tile, int unit) {
         __syncwarp();
         ptx::mbarrier_wait(shared.tail(unit), 0);
         const int first = place.length - tile.begin;
+#pragma unroll 1
         for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {
 #pragma unroll
             for (int position = 0; position < T::kBoxes; ++position) {
@@ -127,26 +120,39 @@ struct Producer {
     }
 };
 
+// By the thread that initialised the barrier, before anyone else needs it.
+template <class T>
+__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
+    ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
+#pragma unroll 1
+    for (int box = 0; box < T::kHeadDim / 64; ++box) {
+        ptx::tma_load_3d(shared.query(box), params.q, shared.query_full(), box * 64, place.own, place.batch);
+    }
+}
+
+// One call of load_tile, in a loop: the code is long, and a cold instruction cache slow.
 template <class T>
 __device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
     Producer<T> producer{params, shared, place, int(threadIdx.x % 32), {}};
     TileStream<T::kKeys> stream = place.tiles(params);
-    typename Producer<T>::Load current{}, next{};
-    if (!producer.next(stream, current)) {
-        return;
-    }
-    producer.load_query();
-    producer.load_tile(current, false);
-    const bool values = !(params.flags & kFmhaSharedKv);
-    while (producer.next(stream, next)) {
-        producer.load_tile(next, false);
-        if (values) {
-            producer.load_tile(current, true);
+    typename Producer<T>::Load keys{}, values{};
+    const bool one_load = params.flags & kFmhaSharedKv;
+    bool more = producer.next(stream, keys);
+    bool value = false, loaded = false;  // loaded: K of `values`
+    while (more || loaded) {
+        if (value ? loaded : more) {
+            typename Producer<T>::Load load = keys;
+            if (value) {
+                load = values;
+            }
+            producer.load_tile(load, value);
         }
-        current = next;
-    }
-    if (values) {
-        producer.load_tile(current, true);
+        if (value || one_load) {
+            loaded = more && !one_load;
+            values = keys;
+            more = more && producer.next(stream, keys);
+        }
+        value = !value && !one_load;
     }
 }
 
