@@ -26,6 +26,10 @@ __device__ __forceinline__ int dense_length(const FmhaParams& params, int batch)
     return params.kv_lens ? params.kv_lens[batch] : params.s_k;
 }
 
+__device__ __forceinline__ bool windowed(const FmhaParams& params) {
+    return params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited;
+}
+
 // Sums in 64 bits: positions and windows may be anything that an int32 holds.
 __device__ __forceinline__ Visible visible_keys(const FmhaParams& params, int length, int offset, int query) {
     const int64_t position = int64_t(query) + offset;
@@ -50,8 +54,11 @@ struct TileStream {
     __device__ TileStream(const FmhaParams& p, int b, int split, int length, int offset, int first, int end, int own,
                           int own_end, bool shared_loads)
         : params(&p), batch(b) {
-        const int low = visible_keys(p, length, offset, first / p.heads).low;
-        const int high = visible_keys(p, length, offset, (end - 1) / p.heads).high;
+        int low = 0, high = length;
+        if (windowed(p)) {
+            low = visible_keys(p, length, offset, first / p.heads).low;
+            high = visible_keys(p, length, offset, (end - 1) / p.heads).high;
+        }
         const int begin = low / Keys;
         const Share tiles(high > low ? (high + Keys - 1) / Keys - begin : 0, split, p.splits);
         dense = (begin + tiles.begin) * Keys;

@@ -13,7 +13,8 @@
 
 namespace fmha::sm90 {
 
-constexpr int kConsumerBarrier = 1;  // named barriers; 0 is the CTA's
+constexpr int kStartBarrier = 0;     // named barriers: the consumers and the producer warp,
+constexpr int kConsumerBarrier = 1;  // the consumers,
 constexpr int kTurnBarrier = 2;      // and one more a row group
 
 template <class T>
@@ -46,14 +47,19 @@ struct Consumer {
         warp = threadIdx.x / 32 % 4;
         lane = threadIdx.x % 32;
         const int last = place.shared_end - 1;
+        all = visible[0] = visible[1] = {0, place.length};
+        row[0] = row_group * 64 + warp * 16 + lane / 4;
+        row[1] = row[0] + 8;
+        query[0] = query[1] = 0;
+        if (windowed(params) || params.topk > 0) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            row[half] = row_group * 64 + warp * 16 + lane / 4 + 8 * half;
-            query[half] = min(place.own + row[half], last) / params.heads;
-            visible[half] = visible_keys(params, place.length, place.offset, query[half]);
+            for (int half = 0; half < 2; ++half) {
+                query[half] = min(place.own + row[half], last) / params.heads;
+                visible[half] = visible_keys(params, place.length, place.offset, query[half]);
+            }
+            all.low = visible_keys(params, place.length, place.offset, max(place.own_end - 1, 0) / params.heads).low;
+            all.high = visible_keys(params, place.length, place.offset, min(place.own, last) / params.heads).high;
         }
-        all.low = visible_keys(params, place.length, place.offset, max(place.own_end - 1, 0) / params.heads).low;
-        all.high = visible_keys(params, place.length, place.offset, min(place.own, last) / params.heads).high;
 #pragma unroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
 #pragma unroll
@@ -67,7 +73,8 @@ struct Consumer {
     __device__ __forceinline__ void issue_scores(Cursor<T>& cursor) {
         ptx::pin(s);
         ptx::wgmma_fence();
-#pragma unroll 1
+        constexpr int kUnroll = T::kUnits > 2 ? 1 : T::kUnits;
+#pragma unroll kUnroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
             ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
             const uint32_t key = shared.slot(cursor.slot) + column_group * T::kScoreKeys * 128;
@@ -105,21 +112,20 @@ struct Consumer {
         }
     }
 
-    // Gives a tile's slots back, warp by warp, to every CTA that fills them. A gathered tile is the CTA's own, but the
+    // Gives a tile's slots back, warp by warp and a lane a slot, to every CTA that fills them. A gathered tile is the CTA's own, but the
     // barrier counts the same arrivals.
     __device__ __forceinline__ void release(Cursor<T> cursor, bool sparse) {
+        const int unit = place.width == 1 ? lane : lane / 2;
+        const int slot = cursor.slot + unit < T::kSlots ? cursor.slot + unit : cursor.slot + unit - T::kSlots;
         __syncwarp();
-#pragma unroll 1
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            if (place.width == 1) {
-                if (lane == 0) {
-                    ptx::mbarrier_arrive(shared.empty(cursor.slot));
-                }
-            } else if (lane < place.width) {
-                const int target = sparse ? place.rank : place.rank - place.x + lane;
-                ptx::mbarrier_arrive_cluster(ptx::map_to_cta(shared.empty(cursor.slot), target));
-            }
-            cursor.advance();
+        if (unit >= T::kUnits) {
+            return;
+        }
+        if (place.width == 1) {
+            ptx::mbarrier_arrive(shared.empty(slot));
+        } else {
+            const int target = sparse ? place.rank : place.rank - place.x + lane % 2;
+            ptx::mbarrier_arrive_cluster(ptx::map_to_cta(shared.empty(slot), target));
         }
     }
 
@@ -289,9 +295,11 @@ struct Consumer {
             const Cursor<T> value = values;
             if (!first) {
                 issue_output(values);
+                ptx::wgmma_commit();
                 keys = one_load ? keys : values;
+            } else {
+                ptx::wgmma_commit();  // an empty group
             }
-            ptx::wgmma_commit();  // an empty group in the first round
             more = stream.next(tile);
             if (more || !last_group) {
                 give_turn();

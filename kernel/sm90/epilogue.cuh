@@ -69,7 +69,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
         if (!partial && params.flags & kFmhaOutputBf16) {
             uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
             for_each_pair(consumer, half,
-                          [&](int column, float x, float y) { o[column / 2] = bf16_pair(x * scale, y * scale); });
+                          [&](int column, float x, float y) { o[column / 2] = ptx::pack_bf16x2(x * scale, y * scale); });
         } else {
             float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
             for_each_pair(consumer, half, [&](int column, float x, float y) {
@@ -113,47 +113,50 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
     const int begin = rows * place.y / place.height * kVectors;
     const int end = rows * (place.y + 1) / place.height * kVectors;
     const bool partial = params.splits > place.height;
-    for (int e = begin + threadIdx.x; e < end; e += T::kConsumerThreads) {
-        const int row = e / kVectors, column = e % kVectors * 4;
-        float4 part[kMost];
-        float2 statistics[kMost];
-        float maximum = -kInfinity;
+    const int64_t before = partial ? int64_t(place.split / place.height) * params.batch + place.batch : place.batch;
+    uint32_t bases[kMost];
 #pragma unroll
-        for (int split = 0; split < kMost; ++split) {
-            if (split < place.height) {
-                part[split] = ptx::load_cluster(ptx::map_to_cta(shared.merge(row, column), place.x + split * place.width));
-                statistics[split] = ptx::load_shared_pair(shared.statistics(split, row));
-                maximum = fmaxf(maximum, statistics[split].x);
-            }
+    for (int y = 0; y < kMost; ++y) {
+        bases[y] = ptx::map_to_cta(shared.base, place.x + min(y, place.height - 1) * place.width) - shared.base;
+    }
+#pragma unroll 1
+    for (int e = begin + threadIdx.x; e < end; e += T::kConsumerThreads) {
+        const int row = e / kVectors, vector = e % kVectors;
+        float4 part[kMost];
+#pragma unroll
+        for (int y = 0; y < kMost; ++y) {  // past the height the last part again, with no weight
+            part[y] = ptx::load_cluster(bases[y] + shared.merge(row, vector * 4));
+        }
+        float maximum = -kInfinity, total = 0.0f;
+#pragma unroll 1
+        for (int y = 0; y < place.height; ++y) {
+            maximum = fmaxf(maximum, ptx::load_shared_pair(shared.statistics(y, row)).x);
         }
         float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
-        float total = 0.0f;
 #pragma unroll
-        for (int split = 0; split < kMost; ++split) {
-            if (split < place.height) {
-                const float weight = merge_weight(statistics[split].x, maximum);
-                total += statistics[split].y * weight;
-                sum.x += part[split].x * weight;
-                sum.y += part[split].y * weight;
-                sum.z += part[split].z * weight;
-                sum.w += part[split].w * weight;
-            }
+        for (int y = 0; y < kMost; ++y) {
+            const float2 statistics = ptx::load_shared_pair(shared.statistics(min(y, place.height - 1), row));
+            const float weight = y < place.height ? merge_weight(statistics.x, maximum) : 0.0f;
+            total += statistics.y * weight;
+            sum.x += part[y].x * weight;
+            sum.y += part[y].y * weight;
+            sum.z += part[y].z * weight;
+            sum.w += part[y].w * weight;
         }
         const int own = place.own + row;
-        const int64_t rows_before = partial ? int64_t(place.split / place.height) * params.batch + place.batch : place.batch;
-        const int64_t index = rows_before * params.t * params.heads + own;
+        const int64_t index = before * params.t * params.heads + own;
         if (partial) {
-            reinterpret_cast<float4*>(params.partial_o)[index * kVectors + column / 4] = sum;
-            if (column == 0) {
+            reinterpret_cast<float4*>(params.partial_o)[index * kVectors + vector] = sum;
+            if (vector == 0) {
                 params.partial_max[index] = maximum;
                 params.partial_sum[index] = total;
             }
             continue;
         }
         const float scale = output_scale(params, own % params.heads, maximum, total);
-        store_output(params, index * T::kHeadDim + column,
+        store_output(params, (index * kVectors + vector) * 4,
                      make_float4(sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale));
-        if (column == 0) {
+        if (vector == 0) {
             store_statistics(params, index, maximum, total);
         }
     }

@@ -20,20 +20,66 @@
 
 namespace fmha::sm90 {
 
-// A full barrier has one arrival, the producer's; an empty one an arrival from each consumer warp of every CTA that
-// shares the loads.
+// By the producer warp, a lane a barrier. A full barrier has one arrival, the producer's; an empty one an arrival from
+// each consumer warp of every CTA that shares the loads.
 template <class T>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-    ptx::mbarrier_init(shared.query_full(), 1);
-    for (int slot = 0; slot < T::kSlots; ++slot) {
-        ptx::mbarrier_init(shared.full(slot), 1);
-        ptx::mbarrier_init(shared.empty(slot), 4 * T::kConsumers * width);
-    }
-    for (int unit = 0; unit < T::kUnits; ++unit) {
-        ptx::mbarrier_init(shared.tail(unit), 1);
+#pragma unroll 1
+    for (int i = threadIdx.x % 32; i < T::kBarriers; i += 32) {
+        const bool empty = i >= T::kEmpty && i < T::kTail;
+        ptx::mbarrier_init(shared.barrier(i), empty ? 4 * T::kConsumers * width : 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
+    __syncwarp();
+}
+
+// Loads start as early as they can: Q once its barrier is there, K and V before the consumers have gathered, unless
+// other CTAs take part in them.
+template <class T>
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
+                                        bool alone) {
+    init_barriers<T>(shared, place.width);
+    if (ptx::elect_one()) {
+        load_query<T>(params, shared, place);
+    }
+    __syncwarp();
+    if (!alone) {
+        ptx::cluster_arrive();
+    }
+    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 32);
+    if (place.width > 1) {
+        ptx::cluster_wait();
+    }
+    producer_role<T>(params, shared, place);
+    __syncwarp();
+    if (!alone && place.width == 1) {
+        ptx::cluster_wait();
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
+                                        bool alone) {
+    if (!alone) {
+        ptx::cluster_arrive();
+    }
+    Consumer<T> consumer(params, shared, place);
+    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 32);
+    if (!alone) {
+        ptx::cluster_wait();
+    }
+    consumer.run();
+    finish_sums(consumer);
+    if (place.height > 1) {
+        publish_part(consumer);
+        __syncwarp();
+        ptx::cluster_sync();
+        merge_parts<T>(params, shared, place);
+    } else {
+        store_rows(consumer);
+    }
+    __syncwarp();
 }
 
 template <class T>
@@ -41,57 +87,27 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
     const Place<T> place(params, ptx::cluster_width(), ptx::cluster_height(), ptx::cluster_rank());
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
-    const bool alone = ptx::cluster_size() == 1;
-    const bool merge = place.height > 1;
-
-    if (warp == 4 * T::kConsumers && ptx::elect_one()) {
-        ptx::prefetch_tensor_map(params.q);
-        ptx::prefetch_tensor_map(params.k);
-        init_barriers<T>(shared, place.width);
-        load_query<T>(params, shared, place);
-    }
-    __syncwarp();
-    if (alone) {
-        __syncthreads();
-    } else {
-        ptx::cluster_meet();
-    }
+    const bool alone = place.width * place.height == 1;
     ptx::launch_dependents();
-
     if (warp >= 4 * T::kConsumers) {
         ptx::keep_registers<T::kProducerRegisters>();
         if (warp == 4 * T::kConsumers) {
-            producer_role<T>(params, shared, place);
-        }
-        __syncwarp();
-        if (merge) {
-            ptx::cluster_sync();
+            produce<T>(params, shared, place, alone);
         } else if (!alone) {
-            ptx::cluster_meet();
+            ptx::cluster_arrive();
+            ptx::cluster_wait();
+        }
+        if (place.height > 1) {
+            ptx::cluster_sync();
         }
     } else {
         ptx::take_registers<T::kRegisters>();
-        Consumer<T> consumer(params, shared, place);
-        consumer.run();
-        finish_sums(consumer);
-        if (merge) {
-            publish_part(consumer);
-            __syncwarp();
-            ptx::cluster_sync();
-            merge_parts<T>(params, shared, place);
-            __syncwarp();
-        } else {
-            store_rows(consumer);
-            __syncwarp();
-            if (!alone) {
-                ptx::cluster_meet();
-            }
-        }
-        __syncwarp();
+        consume<T>(params, shared, place, alone);
     }
-    // No CTA leaves while another may still read its shared memory.
-    if (merge) {
-        ptx::cluster_meet();
+    // No CTA leaves while another may still reach its shared memory.
+    if (!alone) {
+        ptx::cluster_arrive();
+        ptx::cluster_wait();
     }
 }
 

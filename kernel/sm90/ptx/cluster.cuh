@@ -11,12 +11,6 @@ __device__ __forceinline__ uint32_t cluster_width() {
     return width;
 }
 
-__device__ __forceinline__ uint32_t cluster_size() {
-    uint32_t size;
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-    return size;
-}
-
 __device__ __forceinline__ uint32_t cluster_rank() {
     uint32_t rank;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -41,10 +35,13 @@ __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// They meet, and no more: spares the release, a fence of the whole GPU. Initialised barriers have a fence of their own.
-__device__ __forceinline__ void cluster_meet() {
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+// They meet in two steps, and no more: spares the release, a fence of the whole GPU. Initialised barriers have a fence of
+// their own.
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
+
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // The next three take an address that map_to_cta returned. The arrival releases to this CTA only: a release to the
 // cluster is a fence of the whole GPU, and what a slot's release orders are finished reads.
