@@ -24,6 +24,7 @@ class Shape:
     head_dim: int
     ping_pong: bool = False
     registers: int = 232
+    ctas_per_sm: int = 1
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -36,6 +37,7 @@ class Shape:
             "SLOTS": self.slots,
             "PING_PONG": int(self.ping_pong),
             "REGISTERS": self.registers,
+            "CTAS": self.ctas_per_sm,
         }
         return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
 

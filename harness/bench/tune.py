@@ -70,13 +70,13 @@ def plans(kind: str) -> list[tuple[str, str, Problem]]:
         d, wide = shape.head_dim, shape.rows == 64
         width = 2 if wide else 1
         if kind == "decode" and shape.row_groups != 3:
-            for splits, height in ((4, 1), (4, 2), (3, 3)) if wide else ((8, 1), (8, 2), (7, 7)):
+            for splits, height in ((4, 1),) if wide else ((8 * shape.ctas_per_sm, 1), (8, 2)):
                 for shared in (False, True):
                     p = replace(decode(d), splits=splits, shared_kv=shared, cluster=(width, height))
                     tried.append((f"{splits}/{height}", name, p))
         if kind == "short" and shape.row_groups != 3 and not shape.ping_pong:
             p = decode(d, s_k=512, batch=1)
-            for splits, height, x in ((4, 4, 1), (8, 8, 1), (8, 1, 1), (8, 1, width), (4, 4, width)):
+            for splits, height, x in ((4, 4, 1), (8, 8, 1), (8, 2, 1), (8, 1, 1), (16, 1, 1)):
                 if splits * shape.keys <= 512:
                     tried.append((f"{splits}/{height}x{x}", name, replace(p, splits=splits, cluster=(x, height))))
         if kind == "prefill":

@@ -116,7 +116,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
 #define FMHA_JOIN_(a, b) a##b
 #define FMHA_JOIN(a, b) FMHA_JOIN_(a, b)
 
-extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM), 1)
+extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM), fmha_sm90_launch(FMHA_HEAD_DIM).ctas_per_sm)
     FMHA_JOIN(fmha_fwd_sm90_hd, FMHA_HEAD_DIM)(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
     fmha::sm90::forward<fmha::sm90::Traits<FMHA_HEAD_DIM>>(params, fmha::ptx::shared_address(dynamic_shared));

@@ -20,9 +20,11 @@ struct Traits {
     static constexpr int kSlots = kLaunch.slots;
     static constexpr bool kPingPong = kLaunch.ping_pong;
     static constexpr int kRegisters = kLaunch.registers;
-    static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
-    static_assert(kRegisters * kConsumers + kProducerRegisters <= 65536 / 128 / (kConsumers + 1) / 8 * 8 * (kConsumers + 1),
-                  "more registers than the launch has: setmaxnreg would wait for ever");
+    // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
+    // waits for ever.
+    static constexpr int kLaunchRegisters = 65536 / (kThreads * kLaunch.ctas_per_sm) / 8 * 8;
+    static constexpr int kProducerRegisters = kLaunchRegisters * (kConsumers + 1) - kRegisters * kConsumers;
+    static_assert(kProducerRegisters >= 24 && kProducerRegisters % 8 == 0, "setmaxnreg's range");
     static_assert(kRows == 64 * kLaunch.row_groups, "a warpgroup multiplies 64 rows");
 
     // S of one warpgroup: 64 rows, its share of the keys. O: 64 rows, its share of the columns, unit by unit.
@@ -58,7 +60,8 @@ struct Traits {
     static constexpr int kBarriers = kTail + kUnits;
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
-    static_assert(kSharedBytes <= 232448, "more than the 227 KB a CTA may have");
+    static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
+                  "more than the 227 KB a CTA, or the 228 KB an SM may have");
     static_assert(kBoxBytes % 1024 == 0, "a box must start where the swizzle pattern starts");
 
     // Which 64 elements of head_dim lie at `position` of unit `unit`: each column group finds its own columns in

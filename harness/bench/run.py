@@ -1,0 +1,159 @@
+"""The benchmark: ours and what a user would pick instead, in one run on one GPU.
+
+`python -m harness.bench.run FOLDER OUT.json [--no-flex]`; the kernels of harness.bench.build lie in FOLDER.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.bench import peers
+from harness.bench.cases import decode, prefill
+from harness.bench.gpu import initialise, load_combine, load_forward
+from harness.bench.plans import Plan, plan_for
+from harness.bench.problem import Problem
+from harness.bench.timing import cold_call, cold_graph, graph_replay
+from harness.bench.tune import SETS_BYTES, Call, error, inputs
+from harness.bench.variants import CANDIDATES
+
+METHOD = (
+    "rotated: microseconds a call in a CUDA graph that walks through input sets of their own, 400 MB in all (20 sets at "
+    "most), so that L2 (60 MB) holds none of a call's K and V at s8192; at s512 the sets stay in L2. cold: one call, as a "
+    "graph, between two events after 256 MB were written. direct: as cold, launched without a graph, what "
+    "triton.testing.do_bench measures. Median, 10th and 90th percentile. Every launch of a call is counted, combine too."
+)
+
+
+def smi(fields: str) -> list[str]:
+    text = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], check=True, capture_output=True, text=True
+    ).stdout
+    return [part.strip() for part in text.splitlines()[0].split(",")]
+
+
+def environment() -> dict[str, Any]:
+    name, driver, power = smi("name,driver_version,power.limit")
+    return {
+        "gpu": name,
+        "driver": driver,
+        "power_limit": power,
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def timed(calls: list[Callable[[], Any]], long: bool) -> dict[str, Any]:
+    if long:
+        row: dict[str, Any] = {"rotated": graph_replay(calls * 3, 7)}
+    else:
+        row = {"rotated": graph_replay(calls), "cold": cold_graph(calls[0]), "direct": cold_call(calls[0])}
+    return row | {"sm_clock_after": smi("clocks.sm")[0]}
+
+
+def peer_calls(p: Problem, sets: list[dict[str, torch.Tensor]], attention: peers.Attention) -> list[Callable[[], Any]]:
+    """The same problem for a library: heads as rows in decode, [4, 16, 4096, head_dim] in prefill."""
+    calls = []
+    for x in sets:
+        q, k = x["q"], x["k"]
+        v = x.get("v", k)
+        if p.heads > 1:
+            args = (q.view(p.batch, 1, p.t * p.heads, p.head_dim), k.unsqueeze(1), v.unsqueeze(1))
+        else:
+            shape = (p.batch // 16, 16, -1, p.head_dim)
+            args = (q.reshape(shape), k.reshape(shape), v.reshape(shape))
+        calls.append(lambda args=args: attention(*args))
+    return calls
+
+
+def contenders(p: Problem, with_flex: bool) -> dict[str, peers.Attention]:
+    found: dict[str, peers.Attention] = {}
+    if p.head_dim <= 256:
+        found |= {name: peers.sdpa(name) for name in peers.BACKENDS}
+    if with_flex and p.head_dim <= 256 and p.heads > 1:
+        found["flex_attention"] = peers.flex()
+    return found
+
+
+def best_triton(p: Problem, sets: list[dict[str, torch.Tensor]]) -> tuple[str, peers.Attention] | None:
+    tried = []
+    for name, attention in peers.triton_choices(p.head_dim, p.batch, p.s_k):
+        try:
+            calls = peer_calls(p, sets, attention)
+            tried.append((graph_replay(calls, 5)["median_us"], name, attention))
+        except Exception as refusal:  # a configuration that does not fit the GPU is no contender
+            print(f"  triton {name}: {type(refusal).__name__}", flush=True)
+    return min(tried, key=lambda t: t[0])[1:] if tried else None
+
+
+def ours(p: Problem, plan: Plan, folder: Path, sets: list[dict[str, torch.Tensor]], long: bool) -> dict[str, Any]:
+    shape = CANDIDATES[plan.shape]
+    p = replace(p, splits=plan.splits, cluster=plan.cluster)
+    kernel, combine = load_forward(folder / f"{plan.shape}.cubin", shape), load_combine(folder)[p.head_dim]
+    calls = [Call(kernel, combine, p, x) for x in sets]
+    wrong = error(calls[0])
+    if not wrong < 4e-3:
+        raise SystemExit(f"{plan}: relative error {wrong:.1e} of {p}")
+    return {"relative_error": wrong, "plan": plan.describe()} | timed(list(calls), long)
+
+
+def measure(p: Problem, kind: str, folder: Path, with_flex: bool) -> dict[str, Any]:
+    first = inputs(p, 0)
+    nbytes = sum(t.nbytes for t in first.values())
+    count = 1 if kind == "prefill" else max(1, min(20, -(-SETS_BYTES // nbytes)))
+    sets = [first] + [inputs(p, i) for i in range(1, count)]
+    flop = 4 * p.batch * p.t * p.heads * p.s_k * p.head_dim
+    row: dict[str, Any] = {"kind": kind, "head_dim": p.head_dim, "shared_kv": p.shared_kv, "sets": count}
+    row |= {"bytes": nbytes, "flop": flop, "results": {}}
+    results = row["results"]
+    results["ours"] = ours(p, plan_for(kind, p.head_dim), folder, sets, kind == "prefill")
+    if not p.shared_kv:
+        todo = contenders(p, with_flex)
+        if kind != "prefill" and (chosen := best_triton(p, sets)):
+            name, todo["triton_split"] = chosen
+            row["triton_configuration"] = name
+        for name, attention in todo.items():
+            try:
+                results[name] = timed(peer_calls(p, sets, attention), kind == "prefill")
+            except RuntimeError as refusal:
+                results[name] = {"refused": str(refusal).splitlines()[0]}
+    for name, result in results.items():
+        if "rotated" in result:
+            us = [result.get(k, {}).get("median_us", float("nan")) for k in ("rotated", "cold", "direct")]
+            print(
+                f"{kind:8}hd{p.head_dim:<4}{'K=V' if p.shared_kv else '':4}{name:18} rotated {us[0]:9.2f} cold {us[1]:8.2f} "
+                f"direct {us[2]:8.2f} us {nbytes / us[0] / 1e6:5.2f} TB/s {flop / us[0] / 1e6:5.0f} TFLOP/s",
+                flush=True,
+            )
+    return row
+
+
+def main() -> int:
+    folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+    torch.zeros(1, device="cuda")
+    initialise()
+    report: dict[str, Any] = {"environment": environment(), "method": METHOD}
+    report["roofline"] = {"copy_tb_s": peers.copy_bandwidth(), "matmul_tflop_s": peers.matmul_rate()}
+    print(report["environment"], report["roofline"], flush=True)
+    report["rows"] = rows = []
+    for kind in ("decode", "short", "prefill"):
+        for head_dim in (64, 128, 256, 512):
+            p = {"decode": decode(head_dim), "short": decode(head_dim, 512, 1), "prefill": prefill(head_dim)}[kind]
+            for shared in (False, True) if kind == "decode" else (False,):
+                rows.append(measure(replace(p, shared_kv=shared), kind, folder, "--no-flex" not in sys.argv))
+                torch.cuda.empty_cache()
+                out.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
