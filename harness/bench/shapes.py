@@ -25,6 +25,8 @@ class Shape:
     ping_pong: bool = False
     registers: int = 232
     ctas_per_sm: int = 1
+    peeled: bool = False
+    early_release: bool = False
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -38,6 +40,8 @@ class Shape:
             "PING_PONG": int(self.ping_pong),
             "REGISTERS": self.registers,
             "CTAS": self.ctas_per_sm,
+            "PEELED": int(self.peeled),
+            "EARLY_RELEASE": int(self.early_release),
         }
         return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
 
@@ -56,5 +60,5 @@ SHAPES = {
     64: Shape(128, 128, 2, 1, 1, 12, 64),
     128: Shape(128, 128, 2, 1, 1, 11, 128),
     256: Shape(128, 64, 2, 1, 2, 9, 256),
-    512: Shape(64, 64, 1, 2, 2, 9, 512),
+    512: Shape(64, 64, 1, 2, 2, 9, 512, early_release=True),
 }

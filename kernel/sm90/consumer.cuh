@@ -69,10 +69,12 @@ struct Consumer {
         }
     }
 
-    // S = Q K^T, accumulated over the whole head_dim. Waits for each unit of K; commits.
-    __device__ __forceinline__ void issue_scores(Cursor<T>& cursor) {
+    // S = Q K^T, accumulated over the whole head_dim. Waits for each unit of K; commits. With `early` each unit goes back
+    // as soon as the next is under way, except the last: a ring of little more than one tile cannot wait for the tile.
+    __device__ __forceinline__ void issue_scores(Cursor<T>& cursor, bool early, bool sparse) {
         ptx::pin(s);
         ptx::wgmma_fence();
+        Cursor<T> before = cursor;
         constexpr int kUnroll = T::kUnits > 2 ? 1 : T::kUnits;
 #pragma unroll kUnroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
@@ -87,9 +89,19 @@ struct Consumer {
                     ptx::wgmma_shared<T::kScoreKeys>(s, a + 2 * step, b + 2 * step, unit + position + step > 0);
                 }
             }
+            if constexpr (T::kEarlyRelease) {
+                ptx::wgmma_commit();
+                if (early && unit > 0) {
+                    ptx::wgmma_wait<1>();
+                    release(before, 1, sparse);
+                }
+                before = cursor;
+            }
             cursor.advance();
         }
-        ptx::wgmma_commit();
+        if constexpr (!T::kEarlyRelease) {
+            ptx::wgmma_commit();
+        }
     }
 
     // O += P V, this group's columns. Waits for each unit of V.
@@ -112,13 +124,21 @@ struct Consumer {
         }
     }
 
-    // Gives a tile's slots back, warp by warp and a lane a slot, to every CTA that fills them. A gathered tile is the CTA's own, but the
-    // barrier counts the same arrivals.
-    __device__ __forceinline__ void release(Cursor<T> cursor, bool sparse) {
+    __device__ __forceinline__ Cursor<T> last_unit(Cursor<T> cursor) const {
+#pragma unroll
+        for (int unit = 1; unit < T::kUnits; ++unit) {
+            cursor.advance();
+        }
+        return cursor;
+    }
+
+    // Gives slots back, warp by warp and a lane a slot, to every CTA that fills them. A gathered tile is the CTA's own,
+    // but the barrier counts the same arrivals.
+    __device__ __forceinline__ void release(Cursor<T> cursor, int units, bool sparse) {
         const int unit = place.width == 1 ? lane : lane / 2;
         const int slot = cursor.slot + unit < T::kSlots ? cursor.slot + unit : cursor.slot + unit - T::kSlots;
         __syncwarp();
-        if (unit >= T::kUnits) {
+        if (unit >= units) {
             return;
         }
         if (place.width == 1) {
@@ -271,7 +291,7 @@ struct Consumer {
     }
 
     // O, un-normalised, and `state` over all tiles of this CTA. Round j computes S_j and P_j beside P_{j-1} V_{j-1}; the
-    // first round is not peeled, so that a cold instruction cache has less to load.
+    // first round is peeled only where long loops gain by it: a short launch loads its code into a cold cache.
     __device__ __forceinline__ void run() {
         TileStream<T::kKeys> stream = place.tiles(params);
         Tile tile{}, before{};
@@ -285,12 +305,12 @@ struct Consumer {
         if (last_group) {
             give_turn();
         }
-        for (bool first = true, more = true; more; first = false) {
+        const auto round = [&](bool first) {
             const Tile current = tile;
             const Entries valid = valid_entries(stream, current);
             const Cursor<T> key = keys;
             take_turn();
-            issue_scores(keys);
+            issue_scores(keys, !one_load, current.sparse);
             values = one_load ? values : keys;
             const Cursor<T> value = values;
             if (!first) {
@@ -300,14 +320,14 @@ struct Consumer {
             } else {
                 ptx::wgmma_commit();  // an empty group
             }
-            more = stream.next(tile);
+            const bool more = stream.next(tile);
             if (more || !last_group) {
                 give_turn();
             }
             ptx::wgmma_wait<1>();
             ptx::pin(s);
             if (!one_load) {
-                release(key, current.sparse);
+                release(T::kEarlyRelease ? last_unit(key) : key, T::kEarlyRelease ? 1 : T::kUnits, current.sparse);
             }
             float factor[2];
             softmax(current, valid, factor);
@@ -323,10 +343,21 @@ struct Consumer {
                 rescale(factor);
             }
             if (!first) {
-                release(value, before.sparse);
+                release(value, T::kUnits, before.sparse);
             }
             take_probabilities();
             before = current;
+            return more;
+        };
+        if constexpr (T::kPeeled) {
+            for (bool more = round(true); more;) {
+                more = round(false);
+            }
+        } else {
+            bool first = true;
+            while (round(first)) {
+                first = false;
+            }
         }
         values = one_load ? values : keys;
         const Cursor<T> last = values;
@@ -336,7 +367,7 @@ struct Consumer {
         pin_output();
         // A CTA that shares loads may have tiles of its own still to gather into these slots.
         if (place.width > 1) {
-            release(last, before.sparse);
+            release(last, T::kUnits, before.sparse);
         }
     }
 };

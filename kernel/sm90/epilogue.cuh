@@ -124,8 +124,10 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
         const int row = e / kVectors, vector = e % kVectors;
         float4 part[kMost];
 #pragma unroll
-        for (int y = 0; y < kMost; ++y) {  // past the height the last part again, with no weight
-            part[y] = ptx::load_cluster(bases[y] + shared.merge(row, vector * 4));
+        for (int y = 0; y < kMost; ++y) {
+            if (y < place.height) {
+                part[y] = ptx::load_cluster(bases[y] + shared.merge(row, vector * 4));
+            }
         }
         float maximum = -kInfinity, total = 0.0f;
 #pragma unroll 1
@@ -135,13 +137,15 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
         float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int y = 0; y < kMost; ++y) {
-            const float2 statistics = ptx::load_shared_pair(shared.statistics(min(y, place.height - 1), row));
-            const float weight = y < place.height ? merge_weight(statistics.x, maximum) : 0.0f;
-            total += statistics.y * weight;
-            sum.x += part[y].x * weight;
-            sum.y += part[y].y * weight;
-            sum.z += part[y].z * weight;
-            sum.w += part[y].w * weight;
+            if (y < place.height) {
+                const float2 statistics = ptx::load_shared_pair(shared.statistics(y, row));
+                const float weight = merge_weight(statistics.x, maximum);
+                total += statistics.y * weight;
+                sum.x += part[y].x * weight;
+                sum.y += part[y].y * weight;
+                sum.z += part[y].z * weight;
+                sum.w += part[y].w * weight;
+            }
         }
         const int own = place.own + row;
         const int64_t index = before * params.t * params.heads + own;

@@ -19,6 +19,8 @@ struct Traits {
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
     static constexpr int kSlots = kLaunch.slots;
     static constexpr bool kPingPong = kLaunch.ping_pong;
+    static constexpr bool kPeeled = kLaunch.peeled;
+    static constexpr bool kEarlyRelease = kLaunch.early_release;
     static constexpr int kRegisters = kLaunch.registers;
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
