@@ -21,7 +21,9 @@ CANDIDATES = {
     "hd128_k64": Shape(128, 64, 2, 1, 2, 11, 128),
     "hd256": Shape(128, 64, 2, 1, 2, 9, 256),
     "hd256_peel": Shape(128, 64, 2, 1, 2, 9, 256, peeled=True),
+    "hd256_pp": Shape(128, 64, 2, 1, 2, 9, 256, ping_pong=True),
     "hd256_early": Shape(128, 64, 2, 1, 2, 9, 256, early_release=True),
     "hd512": Shape(64, 64, 1, 2, 2, 9, 512, early_release=True),
+    "hd512_peel": Shape(64, 64, 1, 2, 2, 9, 512, peeled=True, early_release=True),
     "hd512_late": Shape(64, 64, 1, 2, 2, 9, 512),
 }

@@ -93,7 +93,7 @@ struct Consumer {
                 ptx::wgmma_commit();
                 if (early && unit > 0) {
                     ptx::wgmma_wait<1>();
-                    release(before, 1, sparse);
+                    release<1>(before, sparse);
                 }
                 before = cursor;
             }
@@ -104,23 +104,39 @@ struct Consumer {
         }
     }
 
-    // O += P V, this group's columns. Waits for each unit of V.
+    // O += P V, this group's columns of one unit. Waits for the unit; commits.
+    template <int Unit>
     __device__ __forceinline__ void issue_output(Cursor<T>& cursor) {
-#pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            ptx::pin(o[unit]);
-        }
+        ptx::pin(o[Unit]);
         ptx::wgmma_fence();
+        ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
+        const uint32_t value = shared.slot(cursor.slot) + column_group * T::kGroupBoxes * T::kBoxBytes;
+        const uint64_t b = descriptor(value, T::kBoxBytes);
 #pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
-            const uint32_t value = shared.slot(cursor.slot) + column_group * T::kGroupBoxes * T::kBoxBytes;
-            const uint64_t b = descriptor(value, T::kBoxBytes);
-#pragma unroll
-            for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
-                ptx::wgmma_registers<T::kUnitColumns>(o[unit], p[step], b + (step * 2048 >> 4));
+        for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
+            ptx::wgmma_registers<T::kUnitColumns>(o[Unit], p[step], b + (step * 2048 >> 4));
+        }
+        cursor.advance();
+        ptx::wgmma_commit();
+    }
+
+    // The units of a tile's product from `Unit` on, if there is a product.
+    template <int Unit>
+    __device__ __forceinline__ void issue_outputs(Cursor<T>& cursor) {
+        if constexpr (Unit < T::kUnits) {
+            issue_output<Unit>(cursor);
+            issue_outputs<Unit + 1>(cursor);
+        }
+    }
+
+    // One unit in the middle of the softmax. A warp that issues more than the tensor core's short queue takes stands
+    // still, so the product is dealt out over the softmax that it is to run beside.
+    template <int Unit>
+    __device__ __forceinline__ void interleave(Cursor<T>& cursor, bool first) {
+        if constexpr (Unit < T::kUnits) {
+            if (!first) {
+                issue_output<Unit>(cursor);
             }
-            cursor.advance();
         }
     }
 
@@ -132,20 +148,22 @@ struct Consumer {
         return cursor;
     }
 
-    // Gives slots back, warp by warp and a lane a slot, to every CTA that fills them. A gathered tile is the CTA's own,
-    // but the barrier counts the same arrivals.
-    __device__ __forceinline__ void release(Cursor<T> cursor, int units, bool sparse) {
-        const int unit = place.width == 1 ? lane : lane / 2;
-        const int slot = cursor.slot + unit < T::kSlots ? cursor.slot + unit : cursor.slot + unit - T::kSlots;
+    // Gives slots back, warp by warp, to every CTA that fills them. A gathered tile is the CTA's own, but the barrier
+    // counts the same arrivals.
+    template <int Units>
+    __device__ __forceinline__ void release(Cursor<T> cursor, bool sparse) {
         __syncwarp();
-        if (unit >= units) {
-            return;
-        }
-        if (place.width == 1) {
-            ptx::mbarrier_arrive(shared.empty(slot));
-        } else {
-            const int target = sparse ? place.rank : place.rank - place.x + lane % 2;
-            ptx::mbarrier_arrive_cluster(ptx::map_to_cta(shared.empty(slot), target));
+#pragma unroll
+        for (int unit = 0; unit < Units; ++unit) {
+            if (place.width == 1) {
+                if (lane == 0) {
+                    ptx::mbarrier_arrive(shared.empty(cursor.slot));
+                }
+            } else if (lane < 2) {
+                const int target = sparse ? place.rank : place.rank - place.x + lane;
+                ptx::mbarrier_arrive_cluster(ptx::map_to_cta(shared.empty(cursor.slot), target));
+            }
+            cursor.advance();
         }
     }
 
@@ -197,8 +215,9 @@ struct Consumer {
         }
     }
 
-    // S becomes P, still in fp32; `factor` is what O shrinks by.
-    __device__ __forceinline__ void softmax(const Tile& tile, const Entries& valid, float (&factor)[2]) {
+    // S becomes P, still in fp32; `factor` is what O shrinks by. `cursor` and `first` are those of the product under way.
+    __device__ __forceinline__ void softmax(const Tile& tile, const Entries& valid, float (&factor)[2], Cursor<T>& cursor,
+                                            bool first) {
         if (tile.sparse) {
             mask_sparse(tile, valid);
         } else {
@@ -209,6 +228,7 @@ struct Consumer {
         for (int half = 0; half < 2; ++half) {
             maximum[half] = row_max(fmaxf(state[half].max, fragment_max(s, half)));
         }
+        interleave<1>(cursor, first);
         if constexpr (T::kColumnGroups == 2) {
             ptx::store_shared(shared.maximum(threadIdx.x), maximum[0], maximum[1]);
             ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
@@ -216,6 +236,8 @@ struct Consumer {
             maximum[0] = fmaxf(maximum[0], other.x);
             maximum[1] = fmaxf(maximum[1], other.y);
         }
+        interleave<2>(cursor, first);
+        ptx::pin(maximum);  // or the compiler computes the exponentials before the units are issued
         const float scale_log2 = params.scale * kLog2E;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -223,6 +245,7 @@ struct Consumer {
         }
         // Here, and not where P is packed: the product under way is waited for in between.
         ptx::pin(s);
+        interleave<3>(cursor, first);
     }
 
     // With two column groups: P of this group's keys, for the other. Both barriers of a tile keep both buffers safe.
@@ -314,9 +337,7 @@ struct Consumer {
             values = one_load ? values : keys;
             const Cursor<T> value = values;
             if (!first) {
-                issue_output(values);
-                ptx::wgmma_commit();
-                keys = one_load ? keys : values;
+                issue_output<0>(values);
             } else {
                 ptx::wgmma_commit();  // an empty group
             }
@@ -327,10 +348,11 @@ struct Consumer {
             ptx::wgmma_wait<1>();
             ptx::pin(s);
             if (!one_load) {
-                release(T::kEarlyRelease ? last_unit(key) : key, T::kEarlyRelease ? 1 : T::kUnits, current.sparse);
+                release<T::kEarlyRelease ? 1 : T::kUnits>(T::kEarlyRelease ? last_unit(key) : key, current.sparse);
             }
             float factor[2];
-            softmax(current, valid, factor);
+            softmax(current, valid, factor, values, first);
+            keys = one_load || first ? keys : values;
             send_probabilities();
             // The branch stands before the wait, and each side waits in words of its own, so that ptxas, which moves a
             // wait up to the head of its block, cannot move it above the softmax.
@@ -343,7 +365,7 @@ struct Consumer {
                 rescale(factor);
             }
             if (!first) {
-                release(value, T::kUnits, before.sparse);
+                release<T::kUnits>(value, before.sparse);
             }
             take_probabilities();
             before = current;
@@ -361,13 +383,12 @@ struct Consumer {
         }
         values = one_load ? values : keys;
         const Cursor<T> last = values;
-        issue_output(values);
-        ptx::wgmma_commit();
+        issue_outputs<0>(values);
         ptx::wgmma_wait<0>();
         pin_output();
         // A CTA that shares loads may have tiles of its own still to gather into these slots.
         if (place.width > 1) {
-            release(last, T::kUnits, before.sparse);
+            release<T::kUnits>(last, before.sparse);
         }
     }
 };

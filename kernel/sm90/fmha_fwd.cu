@@ -20,18 +20,18 @@
 
 namespace fmha::sm90 {
 
-// By the producer warp, a lane a barrier. A full barrier has one arrival, the producer's; an empty one an arrival from
-// each consumer warp of every CTA that shares the loads.
+// By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each would
+// take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each consumer warp
+// of every CTA that shares the loads.
 template <class T>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-#pragma unroll 1
-    for (int i = threadIdx.x % 32; i < T::kBarriers; i += 32) {
+#pragma unroll
+    for (int i = 0; i < T::kBarriers; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
         ptx::mbarrier_init(shared.barrier(i), empty ? 4 * T::kConsumers * width : 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
-    __syncwarp();
 }
 
 // Loads start as early as they can: Q once its barrier is there, K and V before the consumers have gathered, unless
@@ -39,8 +39,8 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
                                         bool alone) {
-    init_barriers<T>(shared, place.width);
     if (ptx::elect_one()) {
+        init_barriers<T>(shared, place.width);
         load_query<T>(params, shared, place);
     }
     __syncwarp();

@@ -35,6 +35,7 @@ struct Traits {
     static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
     static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
     static constexpr int kUnitColumns = 64 * kGroupBoxes;
+    static_assert(kUnits <= 4, "the softmax has room for the issue of three");
     static_assert(kSlots >= 2 * kUnits, "the products of two tiles are in flight");
 
     // ---- Shared memory, in bytes from the aligned base. ----
