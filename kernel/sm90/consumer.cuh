@@ -223,21 +223,23 @@ struct Consumer {
         } else {
             mask_dense(tile);
         }
-        float maximum[2];
+        float maximum[2] = {fragment_max(s, 0), fragment_max(s, 1)};
+        // Before the shuffles and the barrier: ptxas would compute the exponentials ahead of anything that comes after.
+        interleave<1>(cursor, first);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            maximum[half] = row_max(fmaxf(state[half].max, fragment_max(s, half)));
+            maximum[half] = row_max(fmaxf(state[half].max, maximum[half]));
         }
-        interleave<1>(cursor, first);
         if constexpr (T::kColumnGroups == 2) {
             ptx::store_shared(shared.maximum(threadIdx.x), maximum[0], maximum[1]);
+            interleave<2>(cursor, first);
             ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
             const float2 other = ptx::load_shared_pair(shared.maximum(threadIdx.x ^ 128));
             maximum[0] = fmaxf(maximum[0], other.x);
             maximum[1] = fmaxf(maximum[1], other.y);
+        } else {
+            interleave<2>(cursor, first);
         }
-        interleave<2>(cursor, first);
-        ptx::pin(maximum);  // or the compiler computes the exponentials before the units are issued
         const float scale_log2 = params.scale * kLog2E;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
