@@ -27,7 +27,7 @@ help:
 	@echo 'make test       lint, then every test (PYTEST_ARGS="-k fence" for some)'
 	@echo 'make regress    run the proven suite, guard first; it compares with no earlier run yet'
 	@echo "make bench      measure the emulator's speed"
-	@echo "make mutation   break our kernel's PTX in every way the tool knows, and see what the machine notices"
+	@echo "make mutation   break our kernels' PTX in every way the tool knows, and see what the machine notices"
 	@echo 'make lint       ruff and mypy'
 	@echo 'make install    .venv with everything the other targets need'
 	@echo 'make clean      remove build products and caches; keeps .venv and results/'
@@ -49,16 +49,10 @@ regress: install
 bench: install
 	@$(PY) -m emulator.bench $(ARGS)
 
-# Every mutant of our kernel's PTX: minutes. The tests run a sample.
-MUTATION := tests/emulator/mutation
+# Every mutant of our kernels' PTX: half an hour. The tests run a sample.
 .PHONY: mutation
 mutation: install
-	@mkdir -p build results
-	@nvcc=$$($(PY) -c 'from harness.worker.nvcc import find_nvcc; print(find_nvcc().path)'); \
-	  "$$nvcc" -arch=sm_100a -std=c++17 -O3 -lineinfo -Ikernel/include -DFMHA_HEAD_DIM=64 -ptx \
-	    kernel/sm100/fmha_fwd.cu -o build/fmha_fwd_sm100_hd64.ptx
-	@$(PY) -m emulator.mutation build/fmha_fwd_sm100_hd64.ptx --launch $(MUTATION)/sm100_hd64.py \
-	  --redundant $(MUTATION)/redundant.yaml --json results/mutation-sm100_hd64.json $(ARGS)
+	@$(PY) -m tests.emulator.mutation $(ARGS)
 
 .PHONY: lint
 lint: $(STAMPS)/requirements

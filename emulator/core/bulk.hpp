@@ -9,5 +9,8 @@ SharedRef resolve_bulk_shared(Warp& w, u32 address, u32 bytes, u32 alignment, co
 u32 signal_rank(u32 rank, u32 mbarrier_rank, bool pair);
 std::vector<u32> multicast_ranks(Warp& w, u32 mask);
 void check_signal(u32 destination, u32 mbarrier, bool pair);
+// Whether an earlier lane of this store has the same operands, the first of 64 bits and the others of 32: its bytes are
+// written twice, with what is there. Reported by the strict profile.
+bool repeats_store(Warp& w, const Inst& i, u32 mask, u32 lane);
 
 }  // namespace ptxm

@@ -1,5 +1,6 @@
 // Bulk async-groups: cp.async.bulk.commit_group and wait_group (PTX ISA 9.7.9.25.3), and the two stages of an operation
 // that completes through them: its sources have been read, its results are visible.
+#include "bulk.hpp"
 #include "handlers.hpp"
 
 namespace ptxm {
@@ -60,6 +61,22 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
 }
 
 }  // namespace
+
+bool repeats_store(Warp& w, const Inst& i, u32 mask, u32 lane) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < lane; ++l) {
+        if (!(mask >> l & 1)) continue;
+        bool same = w.reg<u64>(o[0])[l] == w.reg<u64>(o[0])[lane];
+        for (u32 k = 1; k < i.n_src; ++k) same = same && w.reg<u32>(o[k])[l] == w.reg<u32>(o[k])[lane];
+        if (!same) continue;
+        machine_of(w).report_strict(
+            &w, "bulk-store-repeated",
+            format("lanes %u and %u issue the same bulk store, which is performed once for each of them", l, lane),
+            w.pc());
+        return true;
+    }
+    return false;
+}
 
 void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read, std::function<void()> write) {
     BulkLane& bulk = bulk_lane(w, lane);

@@ -1,8 +1,8 @@
-// Shadow state of a memory: who touched what last, in sectors.
+// Shadow state of a memory: who touched what last.
 //
-// Shared and global memory: a sector is 32 bytes (eight 4-byte words), kept as one cell until an access covers only
-// part of it, then as eight. Tensor memory: a sector is 16 lanes of one column, never split (no tcgen05 access is
-// finer).
+// Shared and global memory: one cell for 32 bytes until an access covers only part of them, then one a 4-byte word,
+// then one a byte: the halves of a word that two warps store have clocks of their own. A write to all of it makes it
+// one cell again. Tensor memory: a cell is 16 lanes of one column, never divided (no tcgen05 access is finer).
 #pragma once
 
 #include <array>
@@ -15,10 +15,9 @@ namespace ptxm {
 
 struct Access {
     u32 clock = 0;  // 0: none
-    u32 pc : 23 = 0;
-    u32 bytes : 4 = 0xF;  // within a word, for accesses narrower than one
-    u32 strong : 1 = 0;   // atomic, volatile or with memory-ordering semantics: two such never race
-    u32 kind : 4 = 0;     // AgentKind: the agents of a cluster that is gone are not described anywhere else
+    u32 pc : 27 = 0;
+    u32 strong : 1 = 0;  // atomic, volatile or with memory-ordering semantics: two such never race
+    u32 kind : 4 = 0;    // AgentKind: the agents of a cluster that is gone are not described anywhere else
     AgentId agent = 0;
     u16 cluster = 0;  // agents are numbered within their cluster; 0 in memory that only one cluster reaches
 };
@@ -49,11 +48,10 @@ struct Accessor {
     bool repeats = false;  // writes the value that is there: no conflict with whoever wrote it
 
     bool same_agent(const Access& a) const { return a.agent == agent && a.cluster == cluster; }
-    Access access(u32 bytes) const {
+    Access access() const {
         Access a;
         a.clock = clock;
-        a.pc = pc & 0x7FFFFF;
-        a.bytes = bytes & 0xF;
+        a.pc = pc & 0x7FFFFFF;
         a.strong = strong;
         a.kind = static_cast<u32>(kind) & 0xF;
         a.agent = agent;
@@ -64,25 +62,23 @@ struct Accessor {
 
 // Policy: bool ordered(const Access& earlier, bool earlier_was_write) for the accessor at hand.
 template <class Ordered, class Report>
-void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitialised, Ordered&& ordered,
-                Report&& report) {
+void touch_cell(Cell& cell, const Accessor& who, bool check_uninitialised, Ordered&& ordered, Report&& report) {
     if (cell.write.clock == 0) {
         if (!who.write && check_uninitialised) report(Conflict{nullptr, false, true});
-    } else if ((cell.write.bytes & bytes) && !who.repeats && !ordered(cell.write, true)) {
+    } else if (!who.repeats && !ordered(cell.write, true)) {
         report(Conflict{&cell.write, true, false});
     }
     if (who.write) {
         for (u32 i = 0; i < cell.n_reads; ++i)
-            if ((cell.reads[i].bytes & bytes) && !ordered(cell.reads[i], false))
-                report(Conflict{&cell.reads[i], false, false});
-        cell.write = who.access(who.same_agent(cell.write) ? cell.write.bytes | bytes : bytes);
+            if (!ordered(cell.reads[i], false)) report(Conflict{&cell.reads[i], false, false});
+        cell.write = who.access();
         cell.n_reads = 0;
         return;
     }
     for (u32 i = 0; i < cell.n_reads; ++i) {
         if (who.same_agent(cell.reads[i])) {
             const bool strong = who.strong && cell.reads[i].strong;
-            cell.reads[i] = who.access(cell.reads[i].bytes | bytes);
+            cell.reads[i] = who.access();
             cell.reads[i].strong = strong;
             return;
         }
@@ -90,61 +86,73 @@ void touch_cell(Cell& cell, const Accessor& who, u8 bytes, bool check_uninitiali
     // A reader that is ordered before this one can be forgotten: whoever is ordered after this read is after that one.
     for (u32 i = 0; i < cell.n_reads; ++i) {
         if (ordered(cell.reads[i], false)) {
-            cell.reads[i] = who.access(bytes);
+            cell.reads[i] = who.access();
             return;
         }
     }
     if (cell.n_reads < Cell::kReaders)
-        cell.reads[cell.n_reads++] = who.access(bytes);
+        cell.reads[cell.n_reads++] = who.access();
     else
-        cell.reads[who.pc % Cell::kReaders] = who.access(bytes);
+        cell.reads[who.pc % Cell::kReaders] = who.access();
 }
 
 class LinearShadow {
 public:
-    static constexpr u32 kSector = 32, kWords = 8;
+    static constexpr u32 kSector = 32;
     explicit LinearShadow(u64 bytes) : sectors_((bytes + kSector - 1) / kSector) {}
 
     template <class Ordered, class Report>
     void touch(u64 offset, u32 size, const Accessor& who, bool check_uninitialised, Ordered&& ordered,
                Report&& report) {
+        const auto visit = [&](Cell& cell) { touch_cell(cell, who, check_uninitialised, ordered, report); };
         const u64 end = offset + size;
         while (offset < end) {
-            const u64 sector_end = (offset / kSector + 1) * kSector;
-            const u64 stop = std::min(end, sector_end);
-            Sector& s = sectors_[offset / kSector];
-            const bool whole = offset % kSector == 0 && stop == sector_end;
-            if (whole && !s.words) {
-                touch_cell(s.cell, who, 0xF, check_uninitialised, ordered, report);
-            } else {
-                if (!s.words) split(s);
-                touch_words(s, offset, stop, who, check_uninitialised, ordered, report);
-            }
+            const u64 start = offset / kSector * kSector, stop = std::min(end, start + kSector);
+            touch_part(sectors_[offset / kSector], static_cast<u32>(offset - start), static_cast<u32>(stop - start),
+                       who.write, visit);
             offset = stop;
         }
     }
 
 private:
-    struct Sector {
+    struct Byte {
+        static constexpr u32 kBytes = 1;
         Cell cell;
-        std::unique_ptr<std::array<Cell, kWords>> words;
     };
-
-    static void split(Sector& s) {
-        s.words = std::make_unique<std::array<Cell, kWords>>();
-        s.words->fill(s.cell);
-    }
-
-    template <class Ordered, class Report>
-    void touch_words(Sector& s, u64 offset, u64 stop, const Accessor& who, bool check, Ordered&& ordered,
-                     Report&& report) {
-        while (offset < stop) {
-            const u64 word_end = (offset / 4 + 1) * 4;
-            const u64 to = std::min(stop, word_end);
-            const u8 bytes = static_cast<u8>(((1u << (to - offset)) - 1) << (offset % 4));
-            touch_cell((*s.words)[offset / 4 % kWords], who, bytes, check, ordered, report);
-            offset = to;
+    // One cell, or one a part.
+    template <class Part, u32 kParts>
+    struct Divisible {
+        using PartType = Part;
+        static constexpr u32 kBytes = Part::kBytes * kParts;
+        Cell cell;
+        std::unique_ptr<std::array<Part, kParts>> parts;
+        void divide() {
+            parts = std::make_unique<std::array<Part, kParts>>();
+            for (Part& p : *parts) p.cell = cell;
         }
+    };
+    using Word = Divisible<Byte, 4>;
+    using Sector = Divisible<Word, kSector / 4>;
+
+    // Visits the cells of bytes [from, to) of a sector, word or byte.
+    template <class Part, class Visit>
+    static void touch_part(Part& part, u32 from, u32 to, bool write, Visit& visit) {
+        if constexpr (Part::kBytes > 1) {
+            const bool whole = to - from == Part::kBytes;
+            if (!part.parts && !whole) part.divide();
+            if (part.parts) {
+                constexpr u32 step = Part::PartType::kBytes;
+                for (u32 at = from; at < to; at = (at / step + 1) * step)
+                    touch_part((*part.parts)[at / step], at % step, std::min(to - at / step * step, step), write,
+                               visit);
+                if (!whole || !write) return;
+                // Whoever comes next conflicts with this write or with nothing.
+                part.cell = part.parts->front().cell;
+                part.parts.reset();
+                return;
+            }
+        }
+        visit(part.cell);
     }
 
     std::vector<Sector> sectors_;

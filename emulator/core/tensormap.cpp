@@ -18,12 +18,23 @@ void refuse_unmodelled(const TensorMap& t) {
     if (t.rank < 1 || t.rank > 5) throw Fault("tensor-map", format("rank %u", t.rank));
 }
 
+// Only tensormap.replace leaves these at zero: the driver's encoder refuses it.
+void refuse_unset(const TensorMap& t) {
+    for (u32 d = 0; d < t.rank; ++d) {
+        if (t.box[d] == 0) throw Fault("tensor-map", format("box_dim %u of the map has not been set", d));
+        if (t.step(d) == 0) throw Fault("tensor-map", format("element_stride %u of the map has not been set", d));
+    }
+}
+
+constexpr u32 kMagic = 0x50414D54u;
+
 }  // namespace
 
+bool holds_tensor_map(const u8* bytes) { return std::memcmp(bytes, &kMagic, sizeof kMagic) == 0; }
+void begin_tensor_map(u8* bytes) { std::memcpy(bytes, &kMagic, sizeof kMagic); }
+
 TensorMap decode_tensor_map(const u8* b) {
-    u32 magic;
-    std::memcpy(&magic, b, 4);
-    if (magic != 0x50414D54u) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
+    if (!holds_tensor_map(b)) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
     TensorMap t;
     t.dtype = b[4];
     t.rank = b[5];
@@ -44,6 +55,7 @@ TensorMap decode_tensor_map(const u8* b) {
         t.element_stride[d] = b[90 + d];
         if (d) std::memcpy(&t.stride[d], b + 48 + 8 * (d - 1), 8);
     }
+    refuse_unset(t);
     return t;
 }
 
@@ -54,6 +66,7 @@ const u8* tensor_map_bytes(Warp& w, u64 address) {
         throw Fault("misaligned", format("tensor map at 0x%llx is not 64-byte aligned", (unsigned long long)address));
     if ((address & kWindowMask) == kParamWindow) return resolve_param(w, address & ~kWindowMask, 128);
     Allocation& a = resolve_global(w, address, 128, "tensor map");
+    machine_of(w).global.note(a, address, 128, false);
     check_tensor_map_fresh(w, address);
     return a.data.get() + (address - a.base);
 }
@@ -161,7 +174,7 @@ void touch_box(Warp& w, const Box& box, const Accessor& who) {
     });
 }
 
-std::vector<u8> load_box(GlobalMemory& memory, const Box& box) {
+std::vector<u8> load_box(GlobalView& memory, const Box& box) {
     const u32 element = box.map.element_bytes();
     std::vector<u8> linear(box.bytes(), 0);
     if (box.map.oob) fill_nan(box.map, linear);
@@ -173,7 +186,7 @@ std::vector<u8> load_box(GlobalMemory& memory, const Box& box) {
     return linear;
 }
 
-void store_box(GlobalMemory& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
+void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
     const u32 element = box.map.element_bytes();
     const Ty type = reduction == Reduction::none ? Ty::none : element_type(box.map, reduction);
     each_row(box, [&](u32 at, u64 address, u32 elements) {

@@ -1,5 +1,5 @@
-// Tensor maps that a kernel changes: tensormap.replace, tensormap.cp_fenced_proxy, and the proxy fence without which a
-// copy may still use the old map (PTX ISA 9.7.9.28, 9.7.13.5).
+// Tensor maps that a kernel makes or changes: tensormap.replace, tensormap.cp_fenceproxy, and the proxy fence without
+// which a copy may still use the old map (PTX ISA 9.7.9.28, 9.7.13.5).
 #include "handlers.hpp"
 #include "tensormap.hpp"
 
@@ -7,25 +7,39 @@ namespace ptxm {
 
 constexpr u32 kMapBytes = 128;
 
+namespace {
+
+u32 known_clock(const Message& m, u32 cluster, AgentId agent) {
+    if (m.cluster == cluster) return m.generic.get(agent);
+    const ForeignClocks::View* view = m.foreign.find(cluster);
+    return view ? view->generic.get(agent) : 0;
+}
+
+// The fence may be another warp's that this one has synchronised with: it lies on the path between the change and the
+// use (PTX ISA 8.9.6, Proxy-preserved Base Causality Order).
+bool fenced_since(Warp& w, const std::vector<MapFence>& fences, const Access& change) {
+    const Message here{w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
+    return std::any_of(fences.begin(), fences.end(), [&](const MapFence& f) {
+        return known_clock(here, f.known.cluster, f.agent) >= f.clock &&
+               known_clock(f.known, change.cluster, change.agent) >= change.clock;
+    });
+}
+
+}  // namespace
+
 // A use of a map in global memory reads it through the tensormap proxy: what warps have written there counts only after
 // an acquiring proxy fence on that address.
 void check_tensor_map_fresh(Warp& w, u64 address) {
     Machine& m = machine_of(w);
-    Allocation& a = *m.global.find(address, kMapBytes);
-    if (!m.checks || !a.shadow) return;
-    const auto fence = w.map_fences.find(address);
+    const Allocation& a = *m.global.find(address, kMapBytes);
+    LinearShadow* shadow = m.global.existing_shadow(a);
+    if (!m.checks || !shadow) return;
+    const std::vector<MapFence>& fences = m.map_fences[address];
     Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false};
     who.cluster = w.cta->cluster->number;
-    a.shadow->touch(
+    shadow->touch(
         address - a.base, kMapBytes, who, false,
-        [&](const Access& e, bool was_write) {
-            if (!was_write) return true;
-            if (fence == w.map_fences.end()) return false;
-            const Message& known = fence->second;
-            if (e.cluster == who.cluster) return known.generic.get(e.agent) >= e.clock;
-            const ForeignClocks::View* view = known.foreign.find(e.cluster);
-            return view && view->generic.get(e.agent) >= e.clock;
-        },
+        [&](const Access& e, bool was_write) { return !was_write || fenced_since(w, fences, e); },
         [&](const Conflict& c) {
             m.report(&w, "tensor-map-stale",
                      format("a copy uses the tensor map at 0x%llx ('%s'), changed in this launch, with no "
@@ -126,12 +140,22 @@ u8* map_at(Warp& w, u64 address, bool write) {
     return a.data.get() + (address - a.base);
 }
 
+// Kernels make maps from 128 bytes of zeros, field by field (Triton does). A copy refuses one that lacks a box.
+void begin_map(u8* map) {
+    if (std::any_of(map, map + kMapBytes, [](u8 byte) { return byte != 0; }))
+        throw Fault("tensormap-replace", "the 128 bytes at the address are neither a tensor map nor zeros");
+    begin_tensor_map(map);
+    map[5] = 1;
+    set_type(map, 0);
+}
+
 // Operands: generic address, new value (64 bits). Inst::immediate: ordinal << 8 | field.
 Flow replace_field(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         u8* map = map_at(w, w.reg<u64>(o[0])[l], true);
+        if (!holds_tensor_map(map)) begin_map(map);
         replace(map, static_cast<u32>(i.immediate & 0xFF), static_cast<u32>(i.immediate >> 8), w.reg<u64>(o[1])[l]);
     }
     return Flow::next;
@@ -141,14 +165,17 @@ Flow replace_field(Warp& w, const Inst& i, u32 mask) {
 Flow acquire(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        Message known{w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
-        w.map_fences.insert_or_assign(w.reg<u64>(w.ops(i)[0])[l], std::move(known));
+        std::vector<MapFence>& fences = machine_of(w).map_fences[w.reg<u64>(w.ops(i)[0])[l]];
+        std::erase_if(
+            fences, [&](const MapFence& f) { return f.agent == w.clocks.self && f.known.cluster == w.clocks.cluster; });
+        fences.push_back(
+            {w.clocks.self, w.clocks.epoch(), {w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign}});
     }
     w.clocks.tick();
     return Flow::next;
 }
 
-// tensormap.cp_fenced_proxy: the whole warp copies one map from shared to global memory. Operands: generic addresses.
+// tensormap.cp_fenceproxy: the whole warp copies one map from shared to global memory. Operands: generic addresses.
 Flow copy_fenced(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 l = static_cast<u32>(std::countr_zero(mask));

@@ -218,8 +218,8 @@ _ORDINAL_FIELDS = ("box_dim", "global_dim", "global_stride", "element_stride")
 
 
 def tensormap(b: Builder, m: Modifiers) -> None:
-    """tensormap.replace, tensormap.cp_fenced_proxy."""
-    if m.take("cp_fenced_proxy"):
+    """tensormap.replace, tensormap.cp_fenceproxy."""
+    if m.take("cp_fenceproxy"):
         m.need("global", "shared::cta", "tensormap::generic", "release")
         m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
         m.need("sync", "aligned")

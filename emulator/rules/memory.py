@@ -94,6 +94,13 @@ MEMORY: Mapping[str, Rule] = {
         "cp.async.bulk.commit_group and wait_group by the thread that issued it, then a barrier; wait_group.read is "
         "enough before its source is overwritten.",
     ),
+    "bulk-store-repeated": Rule(
+        "9.7.9.25.5.2, cp.async.bulk.tensor",
+        "Several lanes of a warp issue the same bulk store. Each performs it: the same bytes are written several times "
+        "over, in no order.",
+        "Let one lane issue it: elect.sync.",
+        lenient=False,
+    ),
     "bulk-copy-mbarrier": fault(
         "9.7.9.25.5.2, cp.async.bulk.tensor",
         "A bulk copy signals an mbarrier of another CTA than the one it writes to; with .cta_group::2, one outside "

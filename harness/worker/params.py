@@ -9,51 +9,96 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from harness.worker.protocol import LaunchShape, PPath
+
+SM100_THREADS: Final = 192
+COMBINE_THREADS: Final = 128
+COMBINE_ROWS: Final = 4  # a warp each
+SHARED_ALIGNMENT: Final = 1024
+SHARED_CONTROL_BYTES: Final = 128
+
 TENSOR_MAP_BYTES: Final = 128
-PARAMS_BYTES: Final = 448  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
+PARAMS_BYTES: Final = 832  # sizeof(FmhaParams); its alignment of 64 comes from the tensor maps
+MAPS: Final = ("q", "k", "v", "sparse_k", "sparse_v")
+
+# FmhaParams::flags
+NORMALISE: Final = 1 << 0
+OUTPUT_BF16: Final = 1 << 1
+SHARED_KV: Final = 1 << 2
+UNLIMITED: Final = -1  # window_left, window_right
 
 # Field, offset in bytes, struct format. Little-endian, as every GPU and every host here is.
 LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("q", 0, "128s"),
     ("k", 128, "128s"),
     ("v", 256, "128s"),
-    ("o", 384, "Q"),
-    ("row_max", 392, "Q"),
-    ("row_sum", 400, "Q"),
-    ("lse", 408, "Q"),
-    ("t", 416, "i"),
-    ("s_k", 420, "i"),
-    ("scale", 424, "f"),
-    ("reserved", 428, "i"),
+    ("sparse_k", 384, "128s"),
+    ("sparse_v", 512, "128s"),
+    ("o", 640, "Q"),
+    ("row_max", 648, "Q"),
+    ("row_sum", 656, "Q"),
+    ("lse", 664, "Q"),
+    ("partial_o", 672, "Q"),
+    ("partial_max", 680, "Q"),
+    ("partial_sum", 688, "Q"),
+    ("kv_lens", 696, "Q"),
+    ("query_offsets", 704, "Q"),
+    ("sparse_indices", 712, "Q"),
+    ("sparse_lens", 720, "Q"),
+    ("sink", 728, "Q"),
+    ("batch", 736, "i"),
+    ("t", 740, "i"),
+    ("heads", 744, "i"),
+    ("s_k", 748, "i"),
+    ("s_sparse", 752, "i"),
+    ("topk", 756, "i"),
+    ("splits", 760, "i"),
+    ("window_left", 764, "i"),
+    ("window_right", 768, "i"),
+    ("scale", 772, "f"),
+    ("flags", 776, "I"),
+    ("head_dim", 780, "i"),
 )
 
-THREADS_PER_CTA: Final = 192
-ROWS_PER_CTA: Final = 128
-KEYS_PER_TILE: Final = 128
-KV_STAGES: Final = 2
-SHARED_ALIGNMENT: Final = 1024
-SHARED_CONTROL_BYTES: Final = 128
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FmhaParams:
-    """One launch's parameters. q, k, v: 128 opaque bytes each; o, row_max, row_sum, lse: device addresses."""
+    """One launch's parameters, field by field those of fmha_params.h: 128 opaque bytes a tensor map, a device address a
+    pointer (0 is null). A map that the launch does not read stays zero."""
 
     q: bytes
-    k: bytes
-    v: bytes
+    k: bytes = bytes(TENSOR_MAP_BYTES)
+    v: bytes = bytes(TENSOR_MAP_BYTES)
+    sparse_k: bytes = bytes(TENSOR_MAP_BYTES)
+    sparse_v: bytes = bytes(TENSOR_MAP_BYTES)
     o: int
-    row_max: int
-    row_sum: int
-    lse: int
+    row_max: int = 0
+    row_sum: int = 0
+    lse: int = 0
+    partial_o: int = 0
+    partial_max: int = 0
+    partial_sum: int = 0
+    kv_lens: int = 0
+    query_offsets: int = 0
+    sparse_indices: int = 0
+    sparse_lens: int = 0
+    sink: int = 0
+    batch: int
     t: int
+    heads: int = 1
     s_k: int
+    s_sparse: int = 0
+    topk: int = 0
+    splits: int = 1
+    window_left: int = UNLIMITED
+    window_right: int = UNLIMITED
     scale: float
-    reserved: int = 0
+    flags: int = 0
+    head_dim: int
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""
-        for name in ("q", "k", "v"):
+        for name in MAPS:
             if len(getattr(self, name)) != TENSOR_MAP_BYTES:
                 raise ValueError(f"{name}: a tensor map has {TENSOR_MAP_BYTES} bytes, not {len(getattr(self, name))}")
         packed = bytearray(PARAMS_BYTES)
@@ -62,7 +107,17 @@ class FmhaParams:
         return bytes(packed)
 
 
-def dynamic_shared_bytes(head_dim: int) -> int:
-    """fmha_dynamic_shared_bytes of fmha_launch.h: Q and two rings in bf16, control words, room to align by hand."""
-    rows = ROWS_PER_CTA + 2 * KV_STAGES * KEYS_PER_TILE
-    return SHARED_ALIGNMENT + rows * head_dim * 2 + SHARED_CONTROL_BYTES
+def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
+    """fmha_sm100_shape of fmha_launch.h."""
+    rows = 64 if head_dim == 512 else 128
+    keys = 128 if head_dim <= 128 else 64
+    stages = 2 if head_dim == 512 else 4
+    elements = (rows + stages * keys) * head_dim + (2 * rows * keys if p_path == "smem" else 0)
+    exchange = 0 if head_dim != 512 else 2 * 128 * 4 + (0 if p_path == "smem" else 128 * 32 * 2)
+    shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + SHARED_CONTROL_BYTES
+    return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
+
+
+def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:
+    """fmha_query_blocks of fmha_launch.h: grid.x of a forward kernel."""
+    return t * -(-heads // shape.rows) if topk > 0 else -(-t * heads // shape.rows)

@@ -9,43 +9,37 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Mask = Literal["none", "causal", "window"]
+from harness.worker.configuration import Configuration as Configuration
+from harness.worker.configuration import Mask as Mask
+
+# How P reaches the second product: through tensor memory, through shared memory, or from registers.
+PPath = Literal["tmem", "smem", "registers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
-    """One cell of the matrix. Sizes in elements; `window` in keys, 0 when there is no sliding window."""
+class LaunchShape:
+    """What a forward kernel was compiled for: query rows a CTA, keys a tile, tiles in flight, threads, shared bytes."""
 
-    head_dim: int
-    t: int
-    s_k: int
-    batch: int = 1
-    mask: Mask = "none"
-    window: int = 0
-
-    @property
-    def id(self) -> str:
-        """Stable name, e.g. `hd64_t32_sk384` or `hd64_t32_sk384_causal`."""
-        name = f"hd{self.head_dim}_t{self.t}_sk{self.s_k}"
-        if self.batch != 1:
-            name += f"_b{self.batch}"
-        if self.mask == "window":
-            name += f"_window{self.window}"
-        elif self.mask != "none":
-            name += f"_{self.mask}"
-        return name
+    rows: int
+    keys: int
+    stages: int
+    threads: int
+    shared_bytes: int  # dynamic
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One compiled kernel: an entry of one source file under one set of defines."""
 
-    name: str  # e.g. "sm100_hd64"
+    name: str  # e.g. "sm100_hd64_ptmem"
     arch: str  # nvcc -arch, e.g. "sm_100a"
     source: str  # relative to the repository root
     entry: str  # extern "C" name
     head_dim: int
+    p_path: PPath
+    shape: LaunchShape
     defines: tuple[tuple[str, str], ...] = ()
+    combine: str = ""  # the entry, in the same module, that merges the partial results of splits; empty: there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +77,8 @@ class Job:
     builds: tuple[BuildResult, ...]
     configurations: tuple[Configuration, ...]
     seed: int
-    schedule: str = "realistic"
-    schema: int = 1
+    schedules: tuple[str, ...] = ("realistic",)  # each configuration runs under all; names as in schedules.py
+    schema: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from harness.worker.protocol import Configuration, Variant
+from harness.worker.params import sm100_shape
+from harness.worker.protocol import Configuration, PPath, Variant
 
-VARIANTS: tuple[Variant, ...] = (
-    Variant(
-        name="sm100_hd64",
+
+def _sm100(head_dim: int, p_path: PPath) -> Variant:
+    entry = f"fmha_fwd_sm100_hd{head_dim}_p{p_path}"
+    return Variant(
+        name=f"sm100_hd{head_dim}_p{p_path}",
         arch="sm_100a",
         source="kernel/sm100/fmha_fwd.cu",
-        entry="fmha_fwd_sm100_hd64",
-        head_dim=64,
-        defines=(("FMHA_HEAD_DIM", "64"),),
-    ),
+        entry=entry,
+        head_dim=head_dim,
+        p_path=p_path,
+        shape=sm100_shape(head_dim, p_path),
+        defines=(
+            ("FMHA_HEAD_DIM", str(head_dim)),
+            ("FMHA_P_IN_SHARED", str(int(p_path == "smem"))),
+            ("FMHA_ENTRY", entry),
+        ),
+        combine="fmha_combine",
+    )
+
+
+# Of two variants for a head_dim the first is taken, unless P's path is asked for. P through tensor memory is first: it
+# leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 P passes through
+# shared memory either way (docs/kernel.md).
+VARIANTS: tuple[Variant, ...] = (
+    *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
+    *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
+    _sm100(512, "tmem"),
 )
 
-MAXIMUM_T = 128
-MASK_NAMES = {"causal": "the causal mask", "window": "the sliding window"}
 
-
-def variant_for(configuration: Configuration) -> Variant | str:
-    """The variant that runs `configuration`, or the reason why none does yet."""
-    variant = next((variant for variant in VARIANTS if variant.head_dim == configuration.head_dim), None)
-    if variant is None:
-        return f"no kernel for head_dim {configuration.head_dim} yet"
-    if configuration.mask != "none":
-        return f"{MASK_NAMES[configuration.mask]} is not in the kernel yet"
-    if not 1 <= configuration.t <= MAXIMUM_T:
-        return f"the kernel takes t from 1 to {MAXIMUM_T}, not {configuration.t}"
-    if configuration.s_k < 1 or configuration.batch < 1:
-        return f"s_k and batch start at 1, not at {min(configuration.s_k, configuration.batch)}"
-    return variant
+def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant | str:
+    """The variant for `arch`, as nvcc names it, that runs `configuration`, or the reason why none does yet."""
+    variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
+    if not variants:
+        return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
+    fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
+    if not fitting:
+        return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
+    return fitting[0]

@@ -1,23 +1,51 @@
-// How every forward kernel is launched: plain constants, so that kernel, host and tests read one source.
+// How every kernel is launched: plain constants, so that kernel, host and tests read one source.
+// A forward kernel:
 //
-//   grid  (ceil(t / kFmhaRowsPerCta), 1, batch)
-//   block (kFmhaThreadsPerCta, 1, 1)
-//   dynamic shared memory: fmha_dynamic_shared_bytes(head_dim)
+//   grid  (fmha_query_blocks(shape, t, heads, topk), splits, batch)
+//   block (shape.threads, 1, 1)
+//   dynamic shared memory: shape.shared_bytes
 #pragma once
 
 #include <stdint.h>
 
-constexpr int32_t kFmhaThreadsPerCta = 192;  // warps 0-3 softmax and epilogue, 4 MMA, 5 TMA
-constexpr int32_t kFmhaRowsPerCta = 128;     // query rows of one CTA
-constexpr int32_t kFmhaKeysPerTile = 128;    // keys of one step over the KV sequence
-constexpr int32_t kFmhaKvStages = 2;         // tiles in flight in each of the K and V rings
+struct FmhaLaunchShape {
+    int32_t rows;          // query rows of one CTA: the box of the map q
+    int32_t keys;          // keys of one tile: the box of the maps k and v
+    int32_t stages;        // tiles of K or V in flight, in one ring
+    int32_t threads;       // of a CTA
+    int32_t shared_bytes;  // dynamic shared memory, with room to align the base by hand
+};
 
 constexpr int32_t kFmhaSharedAlignment = 1024;    // the 128-byte swizzle pattern repeats every 1024 bytes
-constexpr int32_t kFmhaSharedControlBytes = 128;  // mbarriers and the TMEM address word, after the tiles
+constexpr int32_t kFmhaSharedControlBytes = 128;  // mbarriers and the TMEM address word
 
-// Q, the K ring and the V ring in bf16, the control words, and the room to align the base by hand: a launch does not
-// guarantee the alignment that the swizzle needs.
-constexpr int32_t fmha_dynamic_shared_bytes(int32_t head_dim) {
-    return kFmhaSharedAlignment + (kFmhaRowsPerCta + 2 * kFmhaKvStages * kFmhaKeysPerTile) * head_dim * 2 +
-           kFmhaSharedControlBytes;
+constexpr int32_t kFmhaSm100Threads = 192;  // warps 0-3 softmax and epilogue, 4 MMA, 5 TMA
+
+// A row of head_dim 512 is shared by two threads, which exchange maxima, 2 buffers of a float for each of 128 threads, and
+// for P in TMEM also their 32 keys of P in bf16.
+constexpr int32_t fmha_sm100_exchange_bytes(int32_t head_dim, bool p_in_shared) {
+    return head_dim != 512 ? 0 : 2 * 128 * 4 + (p_in_shared ? 0 : 128 * 32 * 2);
 }
+
+// Q, the ring of K and V tiles and, where P goes through shared memory, two tiles of P, all bf16; then the exchange and
+// the control words. A launch does not guarantee the alignment that the swizzle needs.
+constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared) {
+    const int32_t rows = head_dim == 512 ? 64 : 128;
+    const int32_t keys = head_dim <= 128 ? 128 : 64;
+    const int32_t stages = head_dim == 512 ? 2 : 4;
+    const int32_t elements = (rows + stages * keys) * head_dim + (p_in_shared ? 2 * rows * keys : 0);
+    return {rows, keys, stages, kFmhaSm100Threads,
+            kFmhaSharedAlignment + elements * 2 + fmha_sm100_exchange_bytes(head_dim, p_in_shared) +
+                kFmhaSharedControlBytes};
+}
+
+// Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong to.
+// With one (topk > 0) every row of a CTA belongs to one query, whose index list it gathers.
+constexpr int32_t fmha_query_blocks(FmhaLaunchShape shape, int32_t t, int32_t heads, int32_t topk) {
+    return topk > 0 ? t * ((heads + shape.rows - 1) / shape.rows) : (t * heads + shape.rows - 1) / shape.rows;
+}
+
+// The combine kernel, behind a forward kernel with splits > 1: one warp a row, no dynamic shared memory,
+// grid (ceil(t * heads / kFmhaCombineRows), 1, batch).
+constexpr int32_t kFmhaCombineThreads = 128;
+constexpr int32_t kFmhaCombineRows = kFmhaCombineThreads / 32;

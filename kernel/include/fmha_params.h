@@ -51,5 +51,5 @@ struct FmhaParams {
     int32_t window_right;  // keys after it, likewise; 0 is causal
     float scale;           // multiplies q.k, natural-log units
     uint32_t flags;
-    int32_t reserved;
+    int32_t head_dim;  // for the combine kernel; a forward kernel is compiled for one
 };

@@ -14,30 +14,12 @@ from tests.emulator.thirdparty.running import NAMES, case, execute, mismatch
 # Only the random schedule draws from the seed.
 RUNS = [("realistic", 0), ("early", 0), ("late", 0), ("random", 0), ("random", 1), ("random", 2)]
 
-# Rules that the machine reports on kernels that are right. docs/emulator.md lists them as open; an entry that no longer
-# holds fails.
-REPORTED = {
-    "layer_norm": {"race"},
-    "dsl_gemm_tma_store": {"bulk-store-in-flight"},
-    "dsl_gemm_pair_n256_store": {"bulk-store-in-flight"},
-}
-NOT_MODELLED = {"matmul_device_tma": "tensormap.cp_fenceproxy"}
-
 
 @pytest.mark.parametrize(("schedule", "seed"), RUNS, ids=[f"{s}-{n}" for s, n in RUNS])
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in NOT_MODELLED])
+@pytest.mark.parametrize("name", NAMES)
 def test_runs_right_and_clean(name: str, schedule: emulator.device.Schedule, seed: int) -> None:
     device = emulator.Device(seed=seed, schedule=schedule, profile="lenient")
     report, outputs = execute(name, device)
-    if name in REPORTED:
-        assert {f.rule for f in report.findings} == REPORTED[name]
-    else:
-        assert [str(f) for f in report.findings] == []
+    assert [str(f) for f in report.findings] == []
     wrong = {key: mismatch(expected, outputs[key]) for key, expected in case(name).expected.items()}
     assert {key: line for key, line in wrong.items() if line} == {}
-
-
-@pytest.mark.parametrize("name", NOT_MODELLED)
-def test_what_is_not_modelled_names_itself(name: str) -> None:
-    with pytest.raises(emulator.PtxError, match=NOT_MODELLED[name]):
-        execute(name, emulator.Device(profile="lenient"))

@@ -16,6 +16,7 @@ from harness.worker.protocol import (
     Event,
     FindingRecord,
     Job,
+    LaunchShape,
     Measurement,
     Resources,
     Variant,
@@ -91,7 +92,9 @@ class ScriptedHost:
         head_dim = configuration.head_dim
         if head_dim in self.unknown:
             return f"no kernel for head_dim {head_dim} yet"
-        return Variant(f"hd{head_dim}", "sm_100a", "kernel/a.cu", f"entry_hd{head_dim}", head_dim, (("A", "1"),))
+        shape = LaunchShape(128, 128, 4, 192, 1024)
+        name = f"hd{head_dim}"
+        return Variant(name, "sm_100a", "kernel/a.cu", f"entry_{name}", head_dim, "tmem", shape, (("A", "1"),))
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         return [self._built(variant) for variant in variants]

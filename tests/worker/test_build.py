@@ -17,7 +17,7 @@ pytestmark = pytest.mark.nvcc
 
 PROBE = """\
 #include "probe.h"
-extern "C" __global__ void fmha_fwd_sm100_hd64(float* p) {
+extern "C" __global__ void fmha_fwd_sm100_hd64_ptmem(float* p) {
     asm volatile("tcgen05.fence::before_thread_sync;");
     p[threadIdx.x] = probe(FMHA_HEAD_DIM);
 }

@@ -44,7 +44,7 @@ def test_numbers_do_not_depend_on_what_ran_before(tmp_path):
 def test_a_variant_that_did_not_build(tmp_path):
     events = []
     run_job(job_of(tmp_path, Configuration(64, 1, 128), error="x.cu(1): error: no"), NumpyDevice, events.append)
-    assert (events[1].status, events[1].message) == ("build-error", "sm100_hd64: x.cu(1): error: no")
+    assert (events[1].status, events[1].message) == ("build-error", "sm100_hd64_ptmem: x.cu(1): error: no")
 
 
 @pytest.mark.parametrize("text", ["{", '{"device": "emulator"}', None])

@@ -1,5 +1,7 @@
 """The Python mirror of the C ABI against what a C++ compiler makes of the headers."""
 
+import dataclasses
+import itertools
 import struct
 import subprocess
 
@@ -39,27 +41,53 @@ def test_the_header_has_no_other_field(repository):
     assert declared == [name for name, _, _ in params.LAYOUT]
 
 
-def test_launch_constants_are_the_header_s(repository, tmp_path):
+def test_launch_shapes_are_the_header_s(repository, tmp_path):
     mirror = {
-        "kFmhaThreadsPerCta": params.THREADS_PER_CTA,
-        "kFmhaRowsPerCta": params.ROWS_PER_CTA,
-        "kFmhaKeysPerTile": params.KEYS_PER_TILE,
-        "kFmhaKvStages": params.KV_STAGES,
+        "kFmhaSm100Threads": params.SM100_THREADS,
         "kFmhaSharedAlignment": params.SHARED_ALIGNMENT,
         "kFmhaSharedControlBytes": params.SHARED_CONTROL_BYTES,
-        "fmha_dynamic_shared_bytes(64)": params.dynamic_shared_bytes(64),
-        "fmha_dynamic_shared_bytes(128)": params.dynamic_shared_bytes(128),
+    }
+    for head_dim, p_path in itertools.product((64, 128, 256, 512), ("tmem", "smem")):
+        shape = f"fmha_sm100_shape({head_dim}, {'true' if p_path == 'smem' else 'false'})"
+        mine = params.sm100_shape(head_dim, p_path)
+        mirror |= {f"{shape}.{name}": value for name, value in dataclasses.asdict(mine).items()}
+        for t, heads, topk in ((1, 1, 0), (3, 64, 0), (129, 1, 0), (3, 130, 0), (3, 1, 8), (2, 130, 8), (2, 128, 8)):
+            blocks = params.query_blocks(mine, t, heads, topk)
+            mirror[f"fmha_query_blocks({shape}, {t}, {heads}, {topk})"] = blocks
+    assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())
+
+
+def test_flags_are_the_header_s(repository, tmp_path):
+    mirror = {
+        "kFmhaNormalise": params.NORMALISE,
+        "kFmhaOutputBf16": params.OUTPUT_BF16,
+        "kFmhaSharedKv": params.SHARED_KV,
+        "kFmhaUnlimited": params.UNLIMITED,
     }
     assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())
 
 
+def test_query_blocks_by_hand():
+    shape = params.sm100_shape(512, "smem")  # 64 rows
+    assert params.query_blocks(shape, t=3, heads=64, topk=0) == 3
+    assert params.query_blocks(shape, t=1, heads=65, topk=0) == 2
+    assert params.query_blocks(shape, t=3, heads=16, topk=0) == 1  # three queries of 16 heads fit one CTA
+    assert params.query_blocks(shape, t=3, heads=16, topk=4) == 3  # but each has a list of its own
+    assert params.query_blocks(shape, t=3, heads=65, topk=4) == 6
+
+
 def test_packs_each_field_at_its_offset():
-    packed = params.FmhaParams(b"q" * 128, b"k" * 128, b"v" * 128, 1, 2, 3, 2**40, 5, 6, 0.125, 7).pack()
+    maps = {name: name[:1].encode() * 128 for name in params.MAPS}
+    values = {name: 2**33 + i for i, (name, _, kind) in enumerate(params.LAYOUT) if kind == "Q"}
+    values |= {name: i - 5 for i, (name, _, kind) in enumerate(params.LAYOUT) if kind == "i"}
+    packed = params.FmhaParams(**maps, **values, scale=0.125, flags=2**31).pack()
     assert len(packed) == params.PARAMS_BYTES
     assert packed[127:129] == b"qk"
-    assert struct.unpack_from("<4Q2ifi", packed, 384) == (1, 2, 3, 2**40, 5, 6, 0.125, 7)
+    for name, offset, kind in params.LAYOUT:
+        expected = maps.get(name) or values.get(name) or {"scale": 0.125, "flags": 2**31}[name]
+        assert struct.unpack_from(f"<{kind}", packed, offset)[0] == expected, name
 
 
 def test_refuses_a_short_tensor_map():
     with pytest.raises(ValueError, match="v: a tensor map has 128 bytes, not 3"):
-        params.FmhaParams(ZERO_MAP, ZERO_MAP, b"abc", 0, 0, 0, 0, 1, 1, 1.0).pack()
+        params.FmhaParams(q=ZERO_MAP, v=b"abc", o=0, batch=1, t=1, s_k=1, scale=1.0, head_dim=64).pack()

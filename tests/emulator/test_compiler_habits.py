@@ -1,0 +1,90 @@
+"""What released compilers were seen to emit, each habit in its smallest form: legal ones are clean under both profiles,
+those that break a rule without harm only under the lenient one, and the nearest wrong program is reported."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.clusterlab import Run, run
+
+ONE = {"out": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}
+
+# Triton, tensor descriptors made on the device: 128 bytes of zeros in shared memory, every field replaced by one lane,
+# published by a warp, used by another.
+MAKE_MAP = """
+mov.u32 %r30, tile;
+setp.lt.u32 %p1, %tid, 32;
+shl.b32 %r31, %tid, 2;
+add.u32 %r31, %r31, %r30;
+@%p1 st.shared.u32 [%r31], {initial};
+bar.warp.sync -1;
+@%leader tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r30], %out;
+@%leader tensormap.replace.tile.rank.shared::cta.b1024.b32 [%r30], 0;
+{box}
+@%leader tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r30], 0, 16;
+@%leader tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%r30], 0, 1;
+@%leader tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%r30], 2;
+bar.warp.sync -1;
+@%p1 tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%space], [%r30], 128;
+{fence}
+{barrier}
+setp.eq.u32 %p2, %tid, 32;
+add.u32 %r32, %r30, 1024;
+@%p2 st.shared.v4.u32 [%r32], {{7, 7, 7, 7}};
+@%p2 fence.proxy.async.shared::cta;
+@%p2 cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%space, {{8}}], [%r32];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+"""
+BOX = "@%leader tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%r30], 0, 4;"
+ACQUIRE = "@%p1 fence.proxy.tensormap::generic.acquire.gpu [%space], 128;"
+
+
+def map_made_on_the_device(
+    initial: str = "0", box: str = BOX, fence: str = ACQUIRE, barrier: str = "bar.sync 0;"
+) -> Run:
+    return run(MAKE_MAP.format(initial=initial, box=box, fence=fence, barrier=barrier), ONE, block=64)
+
+
+def test_a_map_made_from_zeros_and_fenced_by_another_warp() -> None:
+    done = map_made_on_the_device().clean()
+    np.testing.assert_array_equal(np.flatnonzero(done.arrays["out"]), [8, 9, 10, 11])
+
+
+def test_the_fence_counts_for_warps_that_synchronise_with_it() -> None:
+    assert map_made_on_the_device(fence="").rules == {"tensor-map-stale"}
+    late = map_made_on_the_device(fence="", barrier="bar.sync 0;\n" + ACQUIRE)
+    assert late.rules == {"tensor-map-stale"}
+
+
+def test_a_map_is_made_from_zeros_only_and_whole() -> None:
+    assert map_made_on_the_device(initial="1").rules == {"tensormap-replace"}
+    assert map_made_on_the_device(box="").rules == {"tensor-map"}
+
+
+# CuTe DSL, epilogues: the whole warp issues a store that one lane should.
+STORE = """
+mov.u32 %r30, tile;
+shl.b32 %r31, %tid, 2;
+add.u32 %r31, %r31, %r30;
+st.shared.u32 [%r31], %tid;
+fence.proxy.async.shared::cta;
+bar.warp.sync -1;
+cp.async.bulk.global.shared::cta.bulk_group [%out], [%r30], 128;
+{again}
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+"""
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "late", "random"])
+def test_a_bulk_store_that_every_lane_issues(schedule: str) -> None:
+    done = run(STORE.format(again=""), ONE, profile="lenient", schedule=schedule).clean()
+    np.testing.assert_array_equal(done.arrays["out"][:32], np.arange(32))
+    assert run(STORE.format(again=""), ONE, schedule=schedule).rules == {"bulk-store-repeated"}
+
+
+def test_another_store_to_the_same_place_is_no_repetition() -> None:
+    again = "add.u32 %r30, %r30, 16;\ncp.async.bulk.global.shared::cta.bulk_group [%out], [%r30], 112;"
+    assert "bulk-store-in-flight" in run(STORE.format(again=again), ONE, profile="lenient").rules
