@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.bench.cases import checks
-from harness.bench.gpu import initialise, load_combine, load_forward, run_once
+from harness.bench.gpu import initialise, load_forward, run_once
 from harness.bench.problem import Problem, draw, reference, widen
 from harness.bench.variants import CANDIDATES
 
@@ -36,7 +36,6 @@ def main() -> int:
     few = "--few" in names
     names = [n for n in names if n != "--few"] or list(CANDIDATES)
     initialise()
-    combine = load_combine(folder)
     failed = 0
     for name in names:
         shape = CANDIDATES[name]
@@ -45,7 +44,7 @@ def main() -> int:
         problems = checks(shape.head_dim, shape.keys, shape.boxes >= 2)
         for p in problems[:8] if few else problems:
             x = draw(p)
-            good, error, lse = verdict(p, run_once(kernel, combine[p.head_dim], p, x), reference(p, x))
+            good, error, lse = verdict(p, run_once(kernel, p, x), reference(p, x))
             errors.append((error, lse))
             if not good:
                 bad += 1

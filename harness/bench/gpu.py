@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cuda.bindings import driver
 from harness.bench.problem import MAPS, Problem, map_shapes, pack
-from harness.bench.shapes import COMBINE_THREADS, Shape, combine_ctas
+from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
 
 KERNELS = Path(__file__).parents[2] / "kernel"
 
@@ -42,7 +42,7 @@ def build(sources: Mapping[str, tuple[str, Sequence[str]]], folder: Path) -> dic
     running = {}
     for name, (source, defines) in sources.items():
         command = ["nvcc", "-std=c++17", "-O3", "-lineinfo", "-gencode=arch=compute_90a,code=sm_90a", "-cubin"]
-        command += ["-Xptxas=-v", f"-I{KERNELS / 'include'}", *(f"-D{d}" for d in defines)]
+        command += ["-Xptxas=-v", f"-I{KERNELS / 'include'}", f"-I{KERNELS}", *(f"-D{d}" for d in defines)]
         command += ["-o", str(folder / f"{name}.cubin"), str(KERNELS / "sm90" / source)]
         running[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = {name: process.communicate()[0] for name, process in running.items()}
@@ -60,6 +60,7 @@ class Kernel:
     """A forward kernel and its shape."""
 
     function: Any
+    combine: Any
     shape: Shape
 
     def most_clusters(self, cluster: tuple[int, int]) -> int:
@@ -68,21 +69,12 @@ class Kernel:
         return int(ok(driver.cuOccupancyMaxActiveClusters(self.function, config)))
 
 
-def load(cubin: Path, entry: str, shared_bytes: int = 0) -> Any:
-    function = ok(driver.cuModuleGetFunction(ok(driver.cuModuleLoadData(cubin.read_bytes())), entry.encode()))
-    if shared_bytes:
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        ok(driver.cuFuncSetAttribute(function, attribute, shared_bytes))
-    return function
-
-
-def load_combine(folder: Path) -> dict[int, Any]:
-    """The combine kernel of each head_dim."""
-    return {d: load(folder / f"combine{d}.cubin", f"fmha_combine_sm90_hd{d}") for d in (64, 128, 256, 512)}
-
-
 def load_forward(cubin: Path, shape: Shape) -> Kernel:
-    return Kernel(load(cubin, f"fmha_fwd_sm90_hd{shape.head_dim}", shape.shared_bytes), shape)
+    module = ok(driver.cuModuleLoadData(cubin.read_bytes()))
+    function = ok(driver.cuModuleGetFunction(module, f"fmha_fwd_sm90_hd{shape.head_dim}".encode()))
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    ok(driver.cuFuncSetAttribute(function, attribute, shape.shared_bytes))
+    return Kernel(function, ok(driver.cuModuleGetFunction(module, b"fmha_combine_sm90")), shape)
 
 
 def tensor_map(address: int, dims: Sequence[int], box: Sequence[int]) -> bytes:
@@ -134,7 +126,6 @@ class Launch:
     """Everything of one call but the stream; prepared once, so that a repetition costs two driver calls at most."""
 
     kernel: Kernel
-    combine: Any
     problem: Problem
     params: tuple[bytes, bytes]  # of the forward and of the combine kernel
 
@@ -149,7 +140,7 @@ class Launch:
         forward, combine = self._configs[stream]
         ok(driver.cuLaunchKernelEx(forward, self.kernel.function, self._arguments[0], 0))
         if combine is not None:
-            ok(driver.cuLaunchKernelEx(combine, self.combine, self._arguments[1], 0))
+            ok(driver.cuLaunchKernelEx(combine, self.kernel.combine, self._arguments[1], 0))
 
     def _prepare(self, stream: int) -> tuple[Any, Any]:
         p, shape = self.problem, self.kernel.shape
@@ -158,7 +149,7 @@ class Launch:
         forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, False)
         if p.partials == 1:
             return forward, None
-        return forward, _config((combine_ctas(p), 1, 1), COMBINE_THREADS, 0, stream, (1, 1), True)
+        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1), True)
 
 
 def _aligned(params: bytes) -> tuple[Any, Any]:
@@ -169,7 +160,7 @@ def _aligned(params: bytes) -> tuple[Any, Any]:
     return raw, (ctypes.c_void_p * 1)(start)
 
 
-def prepare(kernel: Kernel, combine: Any, p: Problem, pointers: Mapping[str, int]) -> Launch:
+def prepare(kernel: Kernel, p: Problem, pointers: Mapping[str, int]) -> Launch:
     """A launch over device addresses by tensor name: inputs, o and what statistics and partials there are."""
     maps = {
         name: tensor_map(pointers[name], dims, box)
@@ -177,7 +168,7 @@ def prepare(kernel: Kernel, combine: Any, p: Problem, pointers: Mapping[str, int
         if name in pointers
     }
     rest = {name: address for name, address in pointers.items() if name not in MAPS}
-    return Launch(kernel, combine, p, (pack(p, p.splits, maps, rest), pack(p, p.partials, maps, rest)))
+    return Launch(kernel, p, (pack(p, p.splits, maps, rest), pack(p, p.partials, maps, rest)))
 
 
 def output_sizes(p: Problem) -> dict[str, int]:
@@ -191,7 +182,7 @@ def output_sizes(p: Problem) -> dict[str, int]:
     return sizes
 
 
-def run_once(kernel: Kernel, combine: Any, p: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def run_once(kernel: Kernel, p: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Uploads, poisons the outputs, launches, downloads, frees."""
     pointers = {}
     for name, data in tensors.items():
@@ -201,7 +192,7 @@ def run_once(kernel: Kernel, combine: Any, p: Problem, tensors: Mapping[str, NDA
     for name, nbytes in sizes.items():
         pointers[name] = int(ok(driver.cuMemAlloc(nbytes)))
         ok(driver.cuMemsetD32(pointers[name], 0x7FEDBEEF, nbytes // 4))
-    prepare(kernel, combine, p, pointers)()
+    prepare(kernel, p, pointers)()
     ok(driver.cuCtxSynchronize())
     out = {}
     rows = (p.batch, p.t, p.heads)

@@ -184,5 +184,5 @@ def pack(p: Problem, splits: int, maps: Mapping[str, bytes], pointers: Mapping[s
     packed = b"".join(maps.get(name, bytes(128)) for name in MAPS)
     packed += struct.pack("<12Q", *(pointers.get(name, 0) for name in POINTERS))
     sizes = (p.batch, p.t, p.heads, p.s_k, p.s_sparse, p.topk, splits, p.window_left, p.window_right)
-    packed += struct.pack("<9ifIi", *sizes, p.scale, p.flags, 0)
+    packed += struct.pack("<9ifIi", *sizes, p.scale, p.flags, p.head_dim)
     return packed.ljust(PARAMS_BYTES, b"\0")

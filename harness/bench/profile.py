@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.bench.cases import decode, prefill
-from harness.bench.gpu import initialise, load_combine, load_forward, run_once
+from harness.bench.gpu import initialise, load_forward, run_once
 from harness.bench.problem import draw
 from harness.bench.variants import CANDIDATES
 
@@ -16,7 +16,7 @@ if __name__ == "__main__":
     p = {"decode": decode(shape.head_dim), "short": decode(shape.head_dim, 512, 1), "prefill": prefill(shape.head_dim)}[kind]
     p = replace(p, splits=splits, cluster=(width, height), shared_kv="kv" in sys.argv)
     initialise()
-    kernel, combine = load_forward(folder / f"{name}.cubin", shape), load_combine(folder)[shape.head_dim]
+    kernel = load_forward(folder / f"{name}.cubin", shape)
     x = draw(p)
     for _ in range(3):
-        run_once(kernel, combine, p, x)
+        run_once(kernel, p, x)

@@ -19,7 +19,7 @@ import torch
 from harness.bench import peers
 from harness.bench.calls import Call, error, inputs
 from harness.bench.cases import decode, prefill
-from harness.bench.gpu import initialise, load_combine, load_forward
+from harness.bench.gpu import initialise, load_forward
 from harness.bench.plans import TRIED, Plan
 from harness.bench.problem import Problem
 from harness.bench.timing import cold_call, cold_graph, graph_replay
@@ -105,7 +105,7 @@ def ours(
     for plan in plans:
         shaped = replace(p, splits=plan.splits, cluster=plan.cluster)
         kernel = load_forward(folder / f"{plan.shape}.cubin", CANDIDATES[plan.shape])
-        calls = [Call(kernel, load_combine(folder)[p.head_dim], shaped, x) for x in sets]
+        calls = [Call(kernel, shaped, x) for x in sets]
         wrong = error(calls[0])
         if not wrong < 4e-3:
             raise SystemExit(f"{plan.describe()}: relative error {wrong:.1e} of {shaped}")

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from harness.bench.problem import Problem
 
-COMBINE_THREADS = 128
+COMBINE_THREADS, COMBINE_ROWS = 128, 4
 
 
-def combine_ctas(p: Problem) -> int:
-    return -(-p.batch * p.t * p.heads * p.head_dim // 4 // COMBINE_THREADS)
+def combine_grid(p: Problem) -> tuple[int, int, int]:
+    return -(-p.t * p.heads // COMBINE_ROWS), 1, p.batch
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Shape:
 
 
 SHAPES = {
-    64: Shape(128, 128, 2, 1, 1, 12, 64),
-    128: Shape(128, 128, 2, 1, 1, 11, 128),
+    64: Shape(128, 128, 2, 1, 1, 12, 64, ping_pong=True),
+    128: Shape(128, 128, 2, 1, 2, 5, 128, ping_pong=True),
     256: Shape(128, 64, 2, 1, 2, 9, 256),
     512: Shape(64, 64, 1, 2, 2, 9, 512, early_release=True),
 }

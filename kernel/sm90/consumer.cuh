@@ -4,7 +4,7 @@
 // O's columns each; each computes half the keys of S, and they exchange row maxima and P through shared memory.
 #pragma once
 
-#include "../sm100/ptx/mbarrier.cuh"
+#include "common/ptx/mbarrier.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
 #include "ptx/wgmma.cuh"

@@ -2,6 +2,7 @@
 // partial result.
 #pragma once
 
+#include "combine.cuh"
 #include "consumer.cuh"
 
 namespace fmha::sm90 {
@@ -65,7 +66,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
                 store_statistics(params, row, maximum, sum);
             }
         }
-        const float scale = partial ? 1.0f : output_scale(params, own % params.heads, maximum, sum);
+        const float scale = partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum);
         if (!partial && params.flags & kFmhaOutputBf16) {
             uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
             for_each_pair(consumer, half,
@@ -139,12 +140,9 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
         for (int y = 0; y < kMost; ++y) {
             if (y < place.height) {
                 const float2 statistics = ptx::load_shared_pair(shared.statistics(y, row));
-                const float weight = merge_weight(statistics.x, maximum);
+                const float weight = split_weight(statistics.x, maximum);
                 total += statistics.y * weight;
-                sum.x += part[y].x * weight;
-                sum.y += part[y].y * weight;
-                sum.z += part[y].z * weight;
-                sum.w += part[y].w * weight;
+                add_weighted(sum, part[y], weight);
             }
         }
         const int own = place.own + row;
@@ -157,9 +155,9 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
             }
             continue;
         }
-        const float scale = output_scale(params, own % params.heads, maximum, total);
-        store_output(params, (index * kVectors + vector) * 4,
-                     make_float4(sum.x * scale, sum.y * scale, sum.z * scale, sum.w * scale));
+        const float scale = output_factor(params, own % params.heads, maximum, total);
+        store_vector(params, (index * kVectors + vector) * 4,
+                     scaled(sum, scale));
         if (vector == 0) {
             store_statistics(params, index, maximum, total);
         }

@@ -4,11 +4,11 @@
 // works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
-#include "../common/tiles.cuh"
-#include "../sm100/ptx/mbarrier.cuh"
-#include "../sm100/ptx/shared.cuh"
-#include "../sm100/ptx/tma.cuh"
-#include "../sm100/ptx/warp.cuh"
+#include "tiles.cuh"
+#include "common/ptx/mbarrier.cuh"
+#include "common/ptx/shared.cuh"
+#include "common/ptx/tma.cuh"
+#include "common/ptx/warp.cuh"
 #include "fmha_params.h"
 #include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
@@ -84,6 +84,9 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
 
 template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
+    if (int(blockIdx.x) * T::kRows >= params.t * params.heads && ptx::cluster_width() == 1) {
+        return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
+    }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
     const Place<T> place(params, ptx::cluster_width(), ptx::cluster_height(), ptx::cluster_rank());
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
@@ -120,4 +123,9 @@ extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM), f
     FMHA_JOIN(fmha_fwd_sm90_hd, FMHA_HEAD_DIM)(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
     fmha::sm90::forward<fmha::sm90::Traits<FMHA_HEAD_DIM>>(params, fmha::ptx::shared_address(dynamic_shared));
+}
+
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
+    fmha_combine_sm90(const __grid_constant__ FmhaParams params) {
+    fmha::sm90::combine<FMHA_HEAD_DIM>(params);
 }

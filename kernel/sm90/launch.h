@@ -7,8 +7,8 @@
 //            height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
-// The combine kernel takes the same parameters with splits / height for splits: grid (ceil(batch * t * heads /
-// kFmhaSm90CombineThreads * head_dim / 4)), block kFmhaSm90CombineThreads; may be launched to overlap the forward kernel.
+// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits, and may
+// be launched to overlap the forward kernel.
 #pragma once
 
 #include <stdint.h>
@@ -27,16 +27,15 @@ struct FmhaSm90Launch {
     bool early_release;      // K goes back unit by unit
 };
 
-constexpr int32_t kFmhaSm90CombineThreads = 128;
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 
 #ifndef FMHA_SM90_KEYS
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {
     switch (head_dim) {
         case 64:
-            return {128, 128, 2, 1, 1, 12, false, 232, 1, false, false};
+            return {128, 128, 2, 1, 1, 12, true, 232, 1, false, false};
         case 128:
-            return {128, 128, 2, 1, 1, 11, false, 232, 1, false, false};
+            return {128, 128, 2, 1, 2, 5, true, 232, 1, false, false};
         case 256:
             return {128, 64, 2, 1, 2, 9, false, 232, 1, false, false};
         default:

@@ -4,7 +4,7 @@
 // K = V only the K's, and the consumers read each twice.
 #pragma once
 
-#include "../sm100/ptx/mbarrier.cuh"
+#include "common/ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "traits.cuh"
 
@@ -70,7 +70,7 @@ struct Producer {
             const uint32_t destination = shared.slot(cursor.slot) + position * T::kBoxBytes;
             const int column = T::box(unit, position) * 64;
             if (place.width == 1) {
-                ptx::tma_load_3d(destination, map, barrier, column, tile.begin, place.batch);
+                ptx::tma_tile_3d(destination, map, barrier, column, tile.begin, place.batch);
             } else if (position % place.width == place.x) {
                 const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
                 ptx::tma_multicast_3d(destination, map, barrier, column, tile.begin, place.batch, mask);
@@ -126,7 +126,7 @@ __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
 #pragma unroll 1
     for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        ptx::tma_load_3d(shared.query(box), params.q, shared.query_full(), box * 64, place.own, place.batch);
+        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, place.own, place.batch);
     }
 }
 

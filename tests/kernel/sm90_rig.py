@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
 from harness.bench.problem import MAPS, Problem, map_shapes, pack
-from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_ctas
+from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_grid
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
 
 
 @functools.cache
-def module(source: str, *defines: str) -> Module:
+def module(head_dim: int) -> Module:
     with tempfile.TemporaryDirectory() as folder:
         ptx = Path(folder) / "kernel.ptx"
         command = ["nvcc", "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(ptx)]
-        command += [f"-I{ROOT / 'kernel/include'}", *(f"-D{d}" for d in defines), str(ROOT / "kernel/sm90" / source)]
+        command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", f"-DFMHA_HEAD_DIM={head_dim}"]
+        command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
         subprocess.run(command, check=True)
         return load_ptx(ptx)
 
@@ -63,15 +64,15 @@ def run(
     tiles = -(-p.t * p.heads // shape.rows)
     width = p.cluster[0]
     grid = (-(-tiles // width) * width, p.splits, p.batch)
+    kernel = module(p.head_dim)
     report = device.launch(
-        module("fmha_fwd.cu", f"FMHA_HEAD_DIM={p.head_dim}"), f"fmha_fwd_sm90_hd{p.head_dim}", grid,
+        kernel, f"fmha_fwd_sm90_hd{p.head_dim}", grid,
         (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
     )  # fmt: skip
     findings = list(report.findings)
     if p.partials > 1:
         combine = device.launch(
-            module("fmha_combine.cu", f"FMHA_HEAD_DIM={p.head_dim}"), f"fmha_combine_sm90_hd{p.head_dim}",
-            (combine_ctas(p), 1, 1), (COMBINE_THREADS, 1, 1), [pack(p, p.partials, maps, pointers)],
+            kernel, "fmha_combine_sm90", combine_grid(p), (COMBINE_THREADS, 1, 1), [pack(p, p.partials, maps, pointers)],
         )  # fmt: skip
         findings += combine.findings
     out = {}
