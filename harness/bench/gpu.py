@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from cuda.bindings import driver
 from harness.bench.problem import MAPS, Problem, map_shapes, pack
 from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
 
@@ -50,7 +50,11 @@ def build(sources: Mapping[str, tuple[str, Sequence[str]]], folder: Path) -> dic
         if process.returncode != 0:
             raise RuntimeError(f"{name} does not compile\n{said[name]}")
     return {
-        name: " ".join(line for line in text.splitlines() if "spill" in line or "Used" in line or "C75" in line and "C7519" not in line)
+        name: " ".join(
+            line
+            for line in text.splitlines()
+            if "spill" in line or "Used" in line or ("C75" in line and "C7519" not in line)
+        )
         for name, text in said.items()
     }
 

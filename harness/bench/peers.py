@@ -1,4 +1,4 @@
-"""What a user would pick instead, and the machine's ceilings: SDPA's backends, FlexAttention, a split-KV Triton kernel."""
+"""What users pick instead (SDPA's backends, FlexAttention, a split-KV Triton kernel), and the machine's ceilings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from harness.bench.split_kv import split_kv
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]  # q, k, v: [batch, heads, rows, head_dim]
 BACKENDS = {"flash_attention_2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -30,63 +30,6 @@ def flex() -> Attention:
     return compiled
 
 
-@triton.jit
-def _split_kernel(Q, K, V, PO, PM, PL, s_k, scale, SPLITS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
-                  BH: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    split, batch, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    rows, cols, keys = tl.arange(0, BH), tl.arange(0, D), tl.arange(0, BN)
-    q = tl.load(Q + (batch * H + group * BH + rows[:, None]).to(tl.int64) * D + cols[None, :])
-    per = tl.cdiv(tl.cdiv(s_k, BN), SPLITS) * BN
-    first = split * per
-    m = tl.full([BH], float("-inf"), tl.float32)
-    l = tl.zeros([BH], tl.float32)
-    acc = tl.zeros([BH, D], tl.float32)
-    for start in range(first, tl.minimum(first + per, s_k), BN):
-        at = (batch * s_k + start + keys).to(tl.int64)
-        k = tl.load(K + at[None, :] * D + cols[:, None])
-        s = tl.dot(q, k) * (scale * 1.4426950408889634)
-        new = tl.maximum(m, tl.max(s, 1))
-        p = tl.exp2(s - new[:, None])
-        shrink = tl.exp2(m - new)
-        l = l * shrink + tl.sum(p, 1)
-        v = tl.load(V + at[:, None] * D + cols[None, :])
-        acc = tl.dot(p.to(tl.bfloat16), v, acc * shrink[:, None])
-        m = new
-    row = ((split * tl.num_programs(1) + batch) * H + group * BH + rows).to(tl.int64)
-    tl.store(PO + row[:, None] * D + cols[None, :], acc)
-    tl.store(PM + row, m)
-    tl.store(PL + row, l)
-
-
-@triton.jit
-def _combine_kernel(PO, PM, PL, O, ROWS, SPLITS: tl.constexpr, D: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    splits, cols = tl.arange(0, SPLITS), tl.arange(0, D)
-    m = tl.load(PM + splits * ROWS + row)
-    weight = tl.exp2(m - tl.max(m, 0))
-    total = tl.sum(tl.load(PL + splits * ROWS + row) * weight, 0)
-    parts = tl.load(PO + (splits[:, None] * ROWS + row).to(tl.int64) * D + cols[None, :])
-    tl.store(O + row * D + cols, (tl.sum(parts * weight[:, None], 0) / total).to(tl.bfloat16))
-
-
-def triton_split(splits: int, bh: int, bn: int, warps: int, stages: int) -> Attention:
-    """Decode with the heads as rows, [batch, 1, heads, head_dim]; both kernels of it."""
-
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        batch, _, h, d = q.shape
-        rows = batch * h
-        po = torch.empty(splits, rows, d, device="cuda")
-        pm, pl = torch.empty(2, splits, rows, device="cuda").unbind()
-        o = torch.empty_like(q)
-        _split_kernel[(splits, batch, h // bh)](
-            q, k, v, po, pm, pl, k.shape[2], d**-0.5, splits, h, d, bh, bn, num_warps=warps, num_stages=stages
-        )
-        _combine_kernel[(rows,)](po, pm, pl, o, rows, splits, d, num_warps=max(1, min(4, d // 128)))
-        return o
-
-    return call
-
-
 def triton_choices(head_dim: int, batch: int, s_k: int) -> Iterator[tuple[str, Attention]]:
     """Every configuration that is tried; those that do not fit raise when they are called."""
     many = [8, 16] if batch > 1 else [4, 8, 16]
@@ -100,7 +43,7 @@ def triton_choices(head_dim: int, batch: int, s_k: int) -> Iterator[tuple[str, A
     for splits, (bh, bn, warps, stages) in itertools.product(many, shapes):
         if splits * bn <= s_k:
             name = f"splits={splits} rows={bh} keys={bn} warps={warps} stages={stages}"
-            yield name, triton_split(splits, bh, bn, warps, stages)
+            yield name, split_kv(splits, bh, bn, warps, stages)
 
 
 def copy_bandwidth() -> float:
@@ -108,7 +51,7 @@ def copy_bandwidth() -> float:
     source = torch.empty(1 << 31, dtype=torch.uint8, device="cuda").random_()
     target = torch.empty_like(source)
     seconds = _best(lambda: target.copy_(source))
-    return 2 * source.nbytes / seconds / 1e12
+    return float(2 * source.nbytes / seconds / 1e12)
 
 
 def matmul_rate() -> float:
@@ -126,4 +69,4 @@ def _best(call: Callable[[], Any]) -> float:
         call()
         end.record()
     torch.cuda.synchronize()
-    return sorted(begin.elapsed_time(end) for begin, end in events)[5] / 1e3
+    return float(sorted(begin.elapsed_time(end) for begin, end in events)[5] / 1e3)

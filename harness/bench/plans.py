@@ -30,5 +30,7 @@ TRIED = {
     ("prefill", 64): [Plan("hd64_3peel"), Plan("hd64_3"), Plan("hd64_3pppeel"), Plan("hd64_peel")],
     ("prefill", 128): [Plan("hd128"), Plan("hd128_b2pp"), Plan("hd128_b2peel")],
     ("prefill", 256): [Plan("hd256"), Plan("hd256_peel"), Plan("hd256_pp")],
-    ("prefill", 512): [*(Plan(shape, 1, (width, 1)) for shape in ("hd512", "hd512_late", "hd512_peel") for width in (1, 2))],
+    ("prefill", 512): [
+        *(Plan(shape, 1, (width, 1)) for shape in ("hd512", "hd512_late", "hd512_peel") for width in (1, 2))
+    ],
 }

@@ -24,7 +24,7 @@ POINTERS = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Shapes, masks and outputs. `kv_lens` and `sparse_lens` draws them; `poison` fills what may hold anything with NaN."""
+    """Shapes, masks and outputs. `kv_lens` and its like ask for drawn ones; `poison`: NaN where anything may stand."""
 
     head_dim: int
     heads: int = 1
@@ -173,7 +173,7 @@ def map_shapes(p: Problem, rows: int, keys: int) -> dict[str, tuple[tuple[int, .
         "q": ((p.head_dim, p.t * p.heads, p.batch), (64, rows, 1))
     }
     if p.s_k:
-        shapes |= {name: ((p.head_dim, p.s_k, p.batch), (64, keys, 1)) for name in "kv"}
+        shapes |= dict.fromkeys("kv", ((p.head_dim, p.s_k, p.batch), (64, keys, 1)))
     if p.s_sparse:
         shapes |= {f"sparse_{name}": ((p.head_dim, p.batch * p.s_sparse), (64, 1)) for name in "kv"}
     return shapes

@@ -13,7 +13,9 @@ if __name__ == "__main__":
     folder, name, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     splits, width, height = (int(a) for a in sys.argv[4:7])
     shape = CANDIDATES[name]
-    p = {"decode": decode(shape.head_dim), "short": decode(shape.head_dim, 512, 1), "prefill": prefill(shape.head_dim)}[kind]
+    p = {"decode": decode(shape.head_dim), "short": decode(shape.head_dim, 512, 1), "prefill": prefill(shape.head_dim)}[
+        kind
+    ]
     p = replace(p, splits=splits, cluster=(width, height), shared_kv="kv" in sys.argv)
     initialise()
     kernel = load_forward(folder / f"{name}.cubin", shape)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import subprocess
 import sys
@@ -28,10 +29,10 @@ from harness.bench.variants import CANDIDATES
 SETS_BYTES = 400 << 20  # of inputs that a graph walks through: several times the L2
 
 METHOD = (
-    "rotated: microseconds a call in a CUDA graph that walks through input sets of their own, 400 MB in all (20 sets at "
-    "most), so that L2 (60 MB) holds none of a call's K and V at s8192; at s512 the sets stay in L2. cold: one call, as a "
-    "graph, between two events after 256 MB were written. direct: as cold, launched without a graph, what "
-    "triton.testing.do_bench measures. Median, 10th and 90th percentile. Every launch of a call is counted, combine too."
+    "rotated: microseconds a call in a CUDA graph that walks through input sets of their own, 400 MB in all (20 sets "
+    "at most), so that L2 (60 MB) holds none of a call's K and V at s8192; at s512 the sets stay in L2. cold: one "
+    "call, as a graph, between two events after 256 MB were written. direct: as cold, launched without a graph, what "
+    "triton.testing.do_bench measures. Median, 10th and 90th percentile. Every launch of a call counts, combine too."
 )
 
 
@@ -50,7 +51,7 @@ def environment() -> dict[str, Any]:
         "power_limit": power,
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
 
@@ -64,7 +65,7 @@ def timed(calls: list[Callable[[], Any]], long: bool) -> dict[str, Any]:
 
 def peer_calls(p: Problem, sets: list[dict[str, torch.Tensor]], attention: peers.Attention) -> list[Callable[[], Any]]:
     """The same problem for a library: heads as rows in decode, [4, 16, 4096, head_dim] in prefill."""
-    calls = []
+    calls: list[Callable[[], Any]] = []
     for x in sets:
         q, k = x["q"], x["k"]
         v = x.get("v", k)
@@ -73,7 +74,7 @@ def peer_calls(p: Problem, sets: list[dict[str, torch.Tensor]], attention: peers
         else:
             shape = (p.batch // 16, 16, -1, p.head_dim)
             args = (q.reshape(shape), k.reshape(shape), v.reshape(shape))
-        calls.append(lambda args=args: attention(*args))
+        calls.append(functools.partial(attention, *args))
     return calls
 
 
@@ -141,15 +142,16 @@ def measure(p: Problem, kind: str, folder: Path, with_flex: bool) -> dict[str, A
         if "rotated" in result:
             us = [result.get(k, {}).get("median_us", float("nan")) for k in ("rotated", "cold", "direct")]
             print(
-                f"{kind:8}hd{p.head_dim:<4}{'K=V' if p.shared_kv else '':4}{name:18} rotated {us[0]:9.2f} cold {us[1]:8.2f} "
+                f"{kind:8}hd{p.head_dim:<4}{'K=V' if p.shared_kv else '':4}{name:18} "
+                f"rotated {us[0]:9.2f} cold {us[1]:8.2f} "
                 f"direct {us[2]:8.2f} us {nbytes / us[0] / 1e6:5.2f} TB/s {flop / us[0] / 1e6:5.0f} TFLOP/s",
                 flush=True,
             )
     return row
 
 
-def main() -> int:
-    folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+def benchmark(folder: Path, out: Path, with_flex: bool = True) -> None:
+    """Measures everything with the kernels in `folder`, prints a line a result and keeps `out` up to date."""
     torch.zeros(1, device="cuda")
     initialise()
     report: dict[str, Any] = {"environment": environment(), "method": METHOD}
@@ -160,11 +162,10 @@ def main() -> int:
         for head_dim in (64, 128, 256, 512):
             p = {"decode": decode(head_dim), "short": decode(head_dim, 512, 1), "prefill": prefill(head_dim)}[kind]
             for shared in (False, True) if kind == "decode" else (False,):
-                rows.append(measure(replace(p, shared_kv=shared), kind, folder, "--no-flex" not in sys.argv))
+                rows.append(measure(replace(p, shared_kv=shared), kind, folder, with_flex))
                 torch.cuda.empty_cache()
                 out.write_text(json.dumps(report, indent=1) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(Path(sys.argv[1]), Path(sys.argv[2]), "--no-flex" not in sys.argv)

@@ -1,8 +1,8 @@
 """The matrix on a GPU whose machine has no more than python, numpy and cuda.bindings, in three steps:
 
-    python -m harness.bench.suites prepare FOLDER             here: builds for sm_90a, writes FOLDER/job.json
-    python -m harness.worker FOLDER/job.json > events.jsonl   there, in the checkout's copy, FOLDER beside it
-    python -m harness.bench.suites judge FOLDER events.jsonl  here: gates, and one line a suite
+python -m harness.bench.suites prepare FOLDER             here: builds for sm_90a, writes FOLDER/job.json
+python -m harness.worker FOLDER/job.json > events.jsonl   there, in the checkout's copy, FOLDER beside it
+python -m harness.bench.suites judge events.jsonl [JSON]  here: gates, and one line a suite
 """
 
 from __future__ import annotations
@@ -50,22 +50,20 @@ def prepare(folder: Path, device: str) -> None:
     for build in build_variants(ROOT, variants, ROOT / ".fmha" / "cache", 300.0, os.cpu_count() or 1, print):
         if build.error is not None:
             raise SystemExit(f"{build.variant.name}: {build.error}")
-        copies = {}
-        for kind in ("ptx", "cubin"):
-            shutil.copy(getattr(build, kind), folder)
-            copies[kind] = f"{folder.name}/{Path(getattr(build, kind)).name}"
-        builds.append(dataclasses.replace(build, **copies))
+        ptx, cubin = (f"{folder.name}/{Path(shutil.copy(path, folder)).name}" for path in (build.ptx, build.cubin))
+        builds.append(dataclasses.replace(build, ptx=ptx, cubin=cubin))
     once = {item.id: item for items in suites(matrix).values() for item in items}
     write_job(Job(device, tuple(builds), tuple(once.values()), matrix.seed), folder / "job.json")
     print(f"{len(once)} configurations")
 
 
-def report(folder: Path, events: Path) -> int:
-    """Prints a line a suite and every configuration that does not pass; 0 when all do."""
+def report(events: Path, archive: Path | None) -> int:
+    """Prints a line a suite and every configuration that does not pass; 0 when all do. `archive`: JSON of the same."""
     matrix = load(ROOT)
     seen = {event.config: event for event in map(event_from_line, events.read_bytes().splitlines())
             if event.event in ("result", "error")}  # fmt: skip
     worst = 0
+    tallies: dict[str, dict[str, float]] = {}
     for name, items in suites(matrix).items():
         tally: Counter[str] = Counter()
         cosine, lse = 1.0, 0.0
@@ -83,6 +81,11 @@ def report(folder: Path, events: Path) -> int:
             tally[status] += 1
         worst |= tally["pass"] != len(items)
         print(f"{name}: {json.dumps(tally)}, cosine >= {cosine:.7f}, lse error <= {lse:.1e}")
+        tallies[name] = {**tally, "cosine": cosine, "lse_error": lse}
+    if archive is not None:
+        measurements = {name: dataclasses.asdict(e.measurement) for name, e in seen.items() if e.measurement}
+        kept = {"arch": ARCH, "suites": tallies, "measurements": measurements}
+        archive.write_text(json.dumps(kept, indent=1) + "\n")
     return worst
 
 
@@ -91,7 +94,7 @@ def main() -> int:
     if command == "prepare":
         prepare(Path(folder), rest[0] if rest else "cuda")
         return 0
-    return report(Path(folder), Path(rest[0]))
+    return report(Path(folder), Path(rest[0]) if rest else None)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def spread(samples: Sequence[float]) -> dict[str, float]:
 
 
 def graph_replay(calls: Sequence[Callable[[], Any]], replays: int = 30) -> dict[str, float]:
-    """Microseconds a call; one graph holds all `calls`, each over inputs of its own, so that L2 holds the last ones only."""
+    """Microseconds a call; one graph holds all `calls`, each over its own inputs, so that L2 has the last ones only."""
     for call in calls:
         call()
     torch.cuda.synchronize()

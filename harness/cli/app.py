@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import baseline, bisect, compare, emulate, history, regress, report, results, run_matrix
+from harness.cli import baseline, bench, bisect, compare, emulate, history, regress, report, results, run_matrix
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -50,6 +50,7 @@ def options(
 app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT_HELP, epilog=EXIT_CODES)(
     run_matrix.command
 )
+app.command(name="bench", help=bench.HELP, short_help=bench.SHORT_HELP, epilog=EXIT_CODES)(bench.command)
 app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)
 app.command(name="regress", help=regress.HELP, short_help=regress.SHORT_HELP, epilog=EXIT_CODES)(regress.command)
 app.command(name="bisect", help=bisect.HELP, short_help=bisect.SHORT_HELP, epilog=EXIT_CODES)(bisect.command)

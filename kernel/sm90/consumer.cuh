@@ -69,8 +69,9 @@ struct Consumer {
         }
     }
 
-    // S = Q K^T, accumulated over the whole head_dim. Waits for each unit of K; commits. With `early` each unit goes back
-    // as soon as the next is under way, except the last: a ring of little more than one tile cannot wait for the tile.
+    // S = Q K^T, accumulated over the whole head_dim. Waits for each unit of K; commits. With `early` each unit goes
+    // back as soon as the next is under way, except the last: a ring of little more than one tile cannot wait for the
+    // tile.
     __device__ __forceinline__ void issue_scores(Cursor<T>& cursor, bool early, bool sparse) {
         ptx::pin(s);
         ptx::wgmma_fence();
@@ -181,8 +182,8 @@ struct Consumer {
         }
     }
 
-    // Bit e % 32 of word e / 32: whether entry e of the tile is valid; the warp reads the list together. Called before the
-    // scores are waited for.
+    // Bit e % 32 of word e / 32: whether entry e of the tile is valid; the warp reads the list together. Called before
+    // the scores are waited for.
     struct Entries {
         uint32_t words[(T::kKeys + 31) / 32];
     };
@@ -207,7 +208,8 @@ struct Consumer {
 #pragma unroll
             for (int i = 2 * half; i < T::kScoreKeys / 2; i += 4) {
                 const int w = i / 16;
-                const uint32_t word = column_group == 0 ? valid.words[w] : valid.words[(T::kColumnGroups - 1) * kWords + w];
+                const uint32_t word =
+                    column_group == 0 ? valid.words[w] : valid.words[(T::kColumnGroups - 1) * kWords + w];
                 const uint32_t bits = own ? word >> lane % 4 * 2 : 0;
                 s[i] = bits >> i / 4 % 4 * 8 & 1 ? s[i] : -kInfinity;
                 s[i + 1] = bits >> (i / 4 % 4 * 8 + 1) & 1 ? s[i + 1] : -kInfinity;
@@ -215,9 +217,10 @@ struct Consumer {
         }
     }
 
-    // S becomes P, still in fp32; `factor` is what O shrinks by. `cursor` and `first` are those of the product under way.
-    __device__ __forceinline__ void softmax(const Tile& tile, const Entries& valid, float (&factor)[2], Cursor<T>& cursor,
-                                            bool first) {
+    // S becomes P, still in fp32; `factor` is what O shrinks by. `cursor` and `first` are those of the product under
+    // way.
+    __device__ __forceinline__ void softmax(const Tile& tile, const Entries& valid, float (&factor)[2],
+                                            Cursor<T>& cursor, bool first) {
         if (tile.sparse) {
             mask_sparse(tile, valid);
         } else {
@@ -271,7 +274,8 @@ struct Consumer {
             // The other group wrote what this thread needs of its keys at the same place of the fragment.
 #pragma unroll
             for (int v = 0; v < kSteps; ++v) {
-                const uint32_t own = shared.probability(v, threadIdx.x), other = shared.probability(v, threadIdx.x ^ 128);
+                const uint32_t own = shared.probability(v, threadIdx.x),
+                               other = shared.probability(v, threadIdx.x ^ 128);
                 ptx::load_shared(column_group == 0 ? own : other, p[v]);
                 ptx::load_shared(column_group == 0 ? other : own, p[kSteps + v]);
             }
@@ -315,8 +319,8 @@ struct Consumer {
         }
     }
 
-    // O, un-normalised, and `state` over all tiles of this CTA. Round j computes S_j and P_j beside P_{j-1} V_{j-1}; the
-    // first round is peeled only where long loops gain by it: a short launch loads its code into a cold cache.
+    // O, un-normalised, and `state` over all tiles of this CTA. Round j computes S_j and P_j beside P_{j-1} V_{j-1};
+    // the first round is peeled only where long loops gain by it: a short launch loads its code into a cold cache.
     __device__ __forceinline__ void run() {
         TileStream<T::kKeys> stream = place.tiles(params);
         Tile tile{}, before{};

@@ -69,8 +69,9 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
         const float scale = partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum);
         if (!partial && params.flags & kFmhaOutputBf16) {
             uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
-            for_each_pair(consumer, half,
-                          [&](int column, float x, float y) { o[column / 2] = ptx::pack_bf16x2(x * scale, y * scale); });
+            for_each_pair(consumer, half, [&](int column, float x, float y) {
+                o[column / 2] = ptx::pack_bf16x2(x * scale, y * scale);
+            });
         } else {
             float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
             for_each_pair(consumer, half, [&](int column, float x, float y) {
@@ -156,8 +157,7 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
             continue;
         }
         const float scale = output_factor(params, own % params.heads, maximum, total);
-        store_vector(params, (index * kVectors + vector) * 4,
-                     scaled(sum, scale));
+        store_vector(params, (index * kVectors + vector) * 4, scaled(sum, scale));
         if (vector == 0) {
             store_statistics(params, index, maximum, total);
         }

@@ -4,7 +4,6 @@
 // works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
-#include "tiles.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
@@ -12,6 +11,7 @@
 #include "fmha_params.h"
 #include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
+#include "tiles.cuh"
 #include "traits.cuh"
 
 #include "consumer.cuh"
@@ -20,9 +20,9 @@
 
 namespace fmha::sm90 {
 
-// By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each would
-// take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each consumer warp
-// of every CTA that shares the loads.
+// By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
+// would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
+// consumer warp of every CTA that shares the loads.
 template <class T>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 #pragma unroll
@@ -119,7 +119,8 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
 #define FMHA_JOIN_(a, b) a##b
 #define FMHA_JOIN(a, b) FMHA_JOIN_(a, b)
 
-extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM), fmha_sm90_launch(FMHA_HEAD_DIM).ctas_per_sm)
+extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM),
+                                             fmha_sm90_launch(FMHA_HEAD_DIM).ctas_per_sm)
     FMHA_JOIN(fmha_fwd_sm90_hd, FMHA_HEAD_DIM)(const __grid_constant__ FmhaParams params) {
     extern __shared__ __align__(1024) uint8_t dynamic_shared[];
     fmha::sm90::forward<fmha::sm90::Traits<FMHA_HEAD_DIM>>(params, fmha::ptx::shared_address(dynamic_shared));

@@ -7,8 +7,8 @@
 //            height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
-// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits, and may
-// be launched to overlap the forward kernel.
+// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits, and
+// may be launched to overlap the forward kernel.
 #pragma once
 
 #include <stdint.h>
@@ -23,8 +23,8 @@ struct FmhaSm90Launch {
     bool ping_pong;          // row groups take turns at the tensor core
     int32_t registers;       // of a consumer thread
     int32_t ctas_per_sm;
-    bool peeled;             // the first round of the loop has code of its own
-    bool early_release;      // K goes back unit by unit
+    bool peeled;         // the first round of the loop has code of its own
+    bool early_release;  // K goes back unit by unit
 };
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
@@ -32,21 +32,18 @@ constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 #ifndef FMHA_SM90_KEYS
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {
     switch (head_dim) {
-        case 64:
-            return {128, 128, 2, 1, 1, 12, true, 232, 1, false, false};
-        case 128:
-            return {128, 128, 2, 1, 2, 5, true, 232, 1, false, false};
-        case 256:
-            return {128, 64, 2, 1, 2, 9, false, 232, 1, false, false};
-        default:
-            return {64, 64, 1, 2, 2, 9, false, 232, 1, false, true};
+        case 64: return {128, 128, 2, 1, 1, 12, true, 232, 1, false, false};
+        case 128: return {128, 128, 2, 1, 2, 5, true, 232, 1, false, false};
+        case 256: return {128, 64, 2, 1, 2, 9, false, 232, 1, false, false};
+        default: return {64, 64, 1, 2, 2, 9, false, 232, 1, false, true};
     }
 }
 #else  // tuning: one shape from the command line
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t) {
-    return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,  FMHA_SM90_ROW_GROUPS,  FMHA_SM90_COLUMN_GROUPS,
-            FMHA_SM90_BOXES,           FMHA_SM90_SLOTS, FMHA_SM90_PING_PONG,   FMHA_SM90_REGISTERS,
-            FMHA_SM90_CTAS,            FMHA_SM90_PEELED, FMHA_SM90_EARLY_RELEASE};
+    return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,         FMHA_SM90_ROW_GROUPS,
+            FMHA_SM90_COLUMN_GROUPS,   FMHA_SM90_BOXES,        FMHA_SM90_SLOTS,
+            FMHA_SM90_PING_PONG,       FMHA_SM90_REGISTERS,    FMHA_SM90_CTAS,
+            FMHA_SM90_PEELED,          FMHA_SM90_EARLY_RELEASE};
 }
 #endif
 

@@ -1,8 +1,8 @@
 // The online softmax of the two rows of which a thread holds fragments, in registers.
 #pragma once
 
-#include "common/row_output.cuh"
 #include "common/ptx/math.cuh"
+#include "common/row_output.cuh"
 
 namespace fmha::sm90 {
 

@@ -116,7 +116,7 @@ struct TileStream {
         return index >= 0 && index < params->s_sparse ? index : -1;
     }
 
-  private:
+private:
     // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
     struct Share {
         int begin;

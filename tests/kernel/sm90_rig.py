@@ -72,7 +72,8 @@ def run(
     findings = list(report.findings)
     if p.partials > 1:
         combine = device.launch(
-            kernel, "fmha_combine_sm90", combine_grid(p), (COMBINE_THREADS, 1, 1), [pack(p, p.partials, maps, pointers)],
+            kernel, "fmha_combine_sm90", combine_grid(p), (COMBINE_THREADS, 1, 1),
+            [pack(p, p.partials, maps, pointers)],
         )  # fmt: skip
         findings += combine.findings
     out = {}

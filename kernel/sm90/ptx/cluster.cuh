@@ -35,8 +35,8 @@ __device__ __forceinline__ void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// They meet in two steps, and no more: spares the release, a fence of the whole GPU. Initialised barriers have a fence of
-// their own.
+// They meet in two steps, and no more: spares the release, a fence of the whole GPU. Initialised barriers have a fence
+// of their own.
 __device__ __forceinline__ void cluster_arrive() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

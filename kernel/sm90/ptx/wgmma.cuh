@@ -20,7 +20,9 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // wgmma_wait<0>, as a different statement to the compiler.
-__device__ __forceinline__ void wgmma_wait_all() { asm volatile("wgmma.wait_group.sync.aligned 0; // all" ::: "memory"); }
+__device__ __forceinline__ void wgmma_wait_all() {
+    asm volatile("wgmma.wait_group.sync.aligned 0; // all" ::: "memory");
+}
 
 // Names the registers: the compiler moves no read of them above this point, which stands after a wait.
 template <int Count>
@@ -31,27 +33,26 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
     }
 }
 
-#define FMHA_OPERANDS_16 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define FMHA_OPERANDS_32 \
+#define FMHA_OPERANDS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define FMHA_OPERANDS_32                                                     \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define FMHA_OPERANDS_64 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define FMHA_OPERANDS_64                                                               \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define FMHA_OPERANDS_128 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+#define FMHA_OPERANDS_128                                                                          \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define FMHA_ACCUMULATORS_8(d, i)                                                                                 \
-    "+f"((d)[i]), "+f"((d)[i + 1]), "+f"((d)[i + 2]), "+f"((d)[i + 3]), "+f"((d)[i + 4]), "+f"((d)[i + 5]),            \
+#define FMHA_ACCUMULATORS_8(d, i)                                                                           \
+    "+f"((d)[i]), "+f"((d)[i + 1]), "+f"((d)[i + 2]), "+f"((d)[i + 3]), "+f"((d)[i + 4]), "+f"((d)[i + 5]), \
         "+f"((d)[i + 6]), "+f"((d)[i + 7])
 #define FMHA_ACCUMULATORS_16(d, i) FMHA_ACCUMULATORS_8(d, i), FMHA_ACCUMULATORS_8(d, i + 8)
 #define FMHA_ACCUMULATORS_32(d, i) FMHA_ACCUMULATORS_16(d, i), FMHA_ACCUMULATORS_16(d, i + 16)
@@ -60,16 +61,17 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 
 // One instruction of N columns, R = N / 2 accumulators. The operands after them are numbered from R, so they are given
 // as text: A's and B's descriptors and the accumulate flag, or A's four registers, B's descriptor and the flag.
-#define FMHA_WGMMA_SS(N, R, A, B, FLAG)                                                                              \
-    asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, " FLAG ", 0;\n\t"                           \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" FMHA_OPERANDS_##R "}, " A ", " B       \
-                 ", accumulate, 1, 1, 0, 0;\n\t}"                                                                    \
-                 : FMHA_ACCUMULATORS_##R(d, 0)                                                                       \
+#define FMHA_WGMMA_SS(N, R, A, B, FLAG)                                                         \
+    asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, " FLAG                 \
+                 ", 0;\n\t"                                                                     \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" FMHA_OPERANDS_##R \
+                 "}, " A ", " B ", accumulate, 1, 1, 0, 0;\n\t}"                                \
+                 : FMHA_ACCUMULATORS_##R(d, 0)                                                  \
                  : "l"(a), "l"(b), "r"(uint32_t(accumulate)))
-#define FMHA_WGMMA_RS(N, R, A, B)                                                                                    \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" FMHA_OPERANDS_##R "}, {" A "}, " B     \
-                 ", 1, 1, 1, 1;"                                                                                     \
-                 : FMHA_ACCUMULATORS_##R(d, 0)                                                                       \
+#define FMHA_WGMMA_RS(N, R, A, B)                                                                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" FMHA_OPERANDS_##R "}, {" A "}, " B \
+                                                                                                ", 1, 1, 1, 1;"  \
+                 : FMHA_ACCUMULATORS_##R(d, 0)                                                                   \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 // D = A B^T (+ D if accumulate), A and B K-major in shared memory.
