@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,10 @@ from rich.console import Console
 
 from harness import archive
 from harness.archive import RunRecord
-from harness.cli.options import Filters, Host, Quiet, Results, Verbose
+from harness.cli.options import Filters, Host, Junit, Quiet, Results, Verbose
 from harness.cli.progress import progress_for
 from harness.errors import ExitCode
+from harness.evidence import github, junit
 from harness.stages import dry_run, report
 from harness.stages.pipeline import Request, execute, prepare
 
@@ -70,6 +72,7 @@ def command(
         int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
     ] = None,
     results: Results = None,
+    junit_file: Junit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -86,10 +89,12 @@ def command(
         random_cases=cases,
         cases=tuple(case or ()),
     )
-    context.obj.action = partial(_plan, request, json) if plan_only else partial(_run, request, json, quiet, verbose)
+    context.obj.action = (
+        partial(_plan, request, json) if plan_only else partial(_run, request, json, junit_file, quiet, verbose)
+    )
 
 
-def _run(request: Request, json: bool, quiet: bool, verbose: bool) -> ExitCode:
+def _run(request: Request, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet, verbose) as progress:
 
         def show(record: RunRecord, path: Path | None) -> None:
@@ -98,6 +103,9 @@ def _run(request: Request, json: bool, quiet: bool, verbose: bool) -> ExitCode:
                 sys.stdout.buffer.write(archive.dumps(record).encode())
             else:
                 report.show(record, path, Console(), table=not quiet)
+            github.tell(record, (), os.environ, sys.stderr)
+            if junit_file:
+                junit.write(junit_file, record)
 
         return execute(request, progress, show)
 

@@ -69,6 +69,7 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
     source = tmp_path / "print.cpp"
     source.write_text("""
         #include <cstdio>
+        #include <initializer_list>
         #include "launch.h"
         int main() {
             for (int d : {64, 128, 256, 512}) {
