@@ -9,6 +9,7 @@ import typer
 from harness.cli import (
     attach,
     baseline,
+    bench,
     bisect,
     cancel,
     clean,
@@ -67,6 +68,7 @@ def options(
 app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT_HELP, epilog=EXIT_CODES)(
     run_matrix.command
 )
+app.command(name="bench", help=bench.HELP, short_help=bench.SHORT_HELP, epilog=EXIT_CODES)(bench.command)
 app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)
 app.command(name="regress", help=regress.HELP, short_help=regress.SHORT_HELP, epilog=EXIT_CODES)(regress.command)
 app.command(name="bisect", help=bisect.HELP, short_help=bisect.SHORT_HELP, epilog=EXIT_CODES)(bisect.command)
