@@ -36,7 +36,8 @@ def command(
 def _run(output: Path, flex: bool) -> ExitCode:
     missing = [name for name in ("torch", "triton", "cuda.bindings") if not _installed(name)]
     if missing:
-        raise InfrastructureError(f"the benchmark needs {', '.join(missing)}", next_step="install them beside fmha")
+        what = f"the benchmark needs {', '.join(missing)}"
+        raise InfrastructureError(what, next_step="pip install 'fmha[cuda,bench]'")
     try:
         arch = architecture()
     except DeviceError as error:

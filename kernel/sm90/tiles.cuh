@@ -66,8 +66,9 @@ struct TileStream {
         query = entry = entries = 0;
         // CTAs that share loads must agree on whether a tile follows the last dense one, since its K comes before that
         // one's V.
-        pad = shared_loads && p.topk > 0;
-        if (p.topk > 0 && own_end > own) {
+        const bool lists_name_rows = p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
+        pad = shared_loads && lists_name_rows;
+        if (lists_name_rows && own_end > own) {
             const int lists = (p.topk + Keys - 1) / Keys;
             query = own / p.heads;
             const Share share(((own_end - 1) / p.heads - query + 1) * lists, split, p.splits);
