@@ -14,6 +14,9 @@ Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [def
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; docs/evidence.md has its fields.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every step as a line of its own, even on a terminal.")]
+Junit = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write the results as JUnit XML, for CI systems.")
+]
 Host = Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")]
 Filters = Annotated[
     list[str] | None,

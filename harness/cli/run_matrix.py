@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,10 @@ from rich.console import Console
 from harness import archive
 from harness.archive import RunRecord
 from harness.cli.interrupts import attended
-from harness.cli.options import Filters, Host, Quiet, Results, Verbose
+from harness.cli.options import Filters, Host, Junit, Quiet, Results, Verbose
 from harness.cli.progress import ProgressDisplay, progress_for
 from harness.errors import ExitCode
+from harness.evidence import github, junit
 from harness.stages import dry_run, report
 from harness.stages.attach import submit
 from harness.stages.pipeline import Request, Show, execute, prepare
@@ -72,6 +74,7 @@ def command(
         int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
     ] = None,
     results: Results = None,
+    junit_file: Junit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     snapshot: Annotated[
@@ -104,16 +107,16 @@ def command(
     elif detach:
         context.obj.action = partial(_detach, request, quiet, verbose)
     else:
-        context.obj.action = partial(_run, request, json, quiet, verbose)
+        context.obj.action = partial(_run, request, json, junit_file, quiet, verbose)
 
 
-def _run(request: Request, json: bool, quiet: bool, verbose: bool) -> ExitCode:
+def _run(request: Request, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet, verbose) as progress:
-        return execute(request, progress, shower(progress, json, quiet), attended(progress))
+        return execute(request, progress, shower(progress, json, quiet, junit_file), attended(progress))
 
 
-def shower(progress: ProgressDisplay, json: bool, quiet: bool) -> Show:
-    """Shows a record once the progress display has left the terminal."""
+def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path | None = None) -> Show:
+    """Shows a record once the progress display has left the terminal, to CI systems too."""
 
     def show(record: RunRecord, path: Path | None) -> None:
         progress.close()
@@ -121,6 +124,9 @@ def shower(progress: ProgressDisplay, json: bool, quiet: bool) -> Show:
             sys.stdout.buffer.write(archive.dumps(record).encode())
         else:
             report.show(record, path, Console(), table=not quiet)
+        github.tell(record, (), os.environ, sys.stderr)
+        if junit_file:
+            junit.write(junit_file, record)
 
     return show
 

@@ -47,28 +47,28 @@ __device__ __forceinline__ float exchange(SharedMap<Traits> shared, int buffer, 
     }
 }
 
-// Which of this thread's entries of a sparse tile stand for a row; the same words in every lane.
+// Which of this thread's entries of tile n stand for a row, the same words in every lane. None for a dense tile.
 template <class Traits>
-__device__ __forceinline__ void valid_entries(const FmhaParams& params, const Work& work, int entry,
+__device__ __forceinline__ void valid_entries(const FmhaParams& params, const Work& work,
+                                              const SoftmaxThread<Traits>& thread, int n,
                                               uint32_t (&bits)[Traits::kThreadKeys / 32]) {
+    const int entry = first_entry(work, n, Traits::kKeys) + thread.half * Traits::kThreadKeys + int(threadIdx.x % 32);
 #pragma unroll
     for (int i = 0; i < Traits::kThreadKeys / 32; ++i) {
-        bits[i] = ptx::ballot(sparse_row(params, work, entry + 32 * i + int(threadIdx.x % 32)) >= 0);
+        bits[i] = is_dense(work, n) ? 0 : ptx::ballot(sparse_row(params, work, entry + 32 * i) >= 0);
     }
 }
 
 // Sets what the row does not see of tile n to -inf.
 template <class Traits>
-__device__ __forceinline__ void mask_tile(const FmhaParams& params, const Work& work,
-                                          const SoftmaxThread<Traits>& thread, int n,
+__device__ __forceinline__ void mask_tile(const Work& work, const SoftmaxThread<Traits>& thread, int n,
+                                          const uint32_t (&bits)[Traits::kThreadKeys / 32],
                                           float (&row)[Traits::kThreadKeys]) {
-    const int column = thread.half * Traits::kThreadKeys;
     if (!is_dense(work, n)) {
-        uint32_t bits[Traits::kThreadKeys / 32];
-        valid_entries<Traits>(params, work, first_entry(work, n, Traits::kKeys) + column, bits);
         mask_bits(row, bits);
         return;
     }
+    const int column = thread.half * Traits::kThreadKeys;
     const int key = first_key(work, n, Traits::kKeys);
     if (needs_mask(work, key, Traits::kKeys)) {
         mask_range(row, thread.visible.first - key - column, thread.visible.end - key - column);
@@ -209,11 +209,14 @@ __device__ __forceinline__ void softmax_step(const FmhaParams& params, const Wor
                                              const SoftmaxThread<Traits>& thread, RowState& state, int j) {
     const Turn<Traits::kBuffers> turn(j);
     const float scale_log2 = params.scale * kLog2E;
+    const int n = work.first_tile + j;
+    uint32_t entries[Traits::kThreadKeys / 32];
+    valid_entries<Traits>(params, work, thread, n, entries);  // before the wait, which hides the loads' latency
     ptx::mbarrier_wait(shared.score_full(turn.slot), turn.parity);
     ptx::tcgen05_fence_after_thread_sync();
     float row[Traits::kThreadKeys];
     ptx::tmem_load(row, thread.tmem + Traits::kTmemScore + turn.slot * Traits::kScoreColumns);
-    mask_tile<Traits>(params, work, thread, work.first_tile + j, row);
+    mask_tile<Traits>(work, thread, n, entries, row);
     const float tile_max =
         exchange<Traits>(shared, turn.slot, max_of(row), [](float a, float b) { return fmaxf(a, b); });
     const float factor = raise_anchor(state, tile_max, scale_log2);

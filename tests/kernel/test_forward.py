@@ -13,6 +13,7 @@ from emulator.explore import schedules_of
 from harness.reference import reference, sparse_rows
 from harness.worker.devices.emulator import EmulatorDevice
 from harness.worker.inputs import Sparse
+from harness.worker.launch import launch_attention
 from harness.worker.protocol import BuildResult, Variant
 from harness.worker.run import Outputs
 from harness.worker.variants import VARIANTS
@@ -198,6 +199,23 @@ def test_splits(artifacts: Mapping[str, Path], variant: Variant) -> None:
     )
     check(artifacts, variant, poisoned(sparse))
     check(artifacts, variant, make_problem(variant.head_dim, 40, 512, splits=3))
+
+
+@some
+@pytest.mark.parametrize("splits", [1, 2])
+def test_statistics_may_be_left_out(artifacts: Mapping[str, Path], variant: Variant, splits: int) -> None:
+    problem = make_problem(variant.head_dim, 3, 300, splits=splits)
+    device = EmulatorDevice(0, "realistic")
+    addresses = {name: device.alloc(count * 4, name) for name, count in problem.call.partial_elements.items()}
+    addresses["o"] = device.alloc(problem.inputs.q.size * 4, "o")
+    for name in ("q", "k", "v"):
+        tensor = getattr(problem.inputs, name)
+        addresses[name] = device.alloc(tensor.nbytes, name)
+        device.upload(addresses[name], tensor)
+    report = launch_attention(device, device.load(artifacts[variant.name]), variant, problem.call, addresses)
+    assert report.findings == ()
+    o = device.download(addresses["o"], problem.inputs.q.size * 4).view(np.float32)
+    np.testing.assert_array_equal(o, run(device, artifacts, variant, problem).o.ravel())
 
 
 def growing(head_dim: int, step: float) -> Problem:

@@ -155,7 +155,7 @@ TAILS = (
     mutant(
         "mask-dropped",
         "what a row does not see of a tile is not masked",
-        drop(ROLE, "    mask_tile<Traits>(params, work, thread, work.first_tile + j, row);\n"),
+        drop(ROLE, "    mask_tile<Traits>(work, thread, n, entries, row);\n"),
         by="cosine lse_error max_error relative_l2 row_sum_error",
         trial=RAGGED,
     ),
