@@ -116,7 +116,7 @@ def _run(request: Request, json: bool, junit_file: Path | None, quiet: bool, ver
 
 
 def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path | None = None) -> Show:
-    """Shows a record once the progress display has left the terminal, and tells CI of it."""
+    """Shows a record once the progress display has left the terminal, to CI systems too."""
 
     def show(record: RunRecord, path: Path | None) -> None:
         progress.close()
