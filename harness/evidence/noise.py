@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
-
 from harness.archive.record import Metrics
 
 # Below these an error is float32's rounding, a few units in the last place of values up to 8.
@@ -44,6 +42,8 @@ class Band:
 
     def limit(self, comparisons: int) -> float:
         """The largest scaled error that is no news, among so many comparisons of a run."""
+        from scipy.special import stdtrit  # here: it takes longer to import than most commands take altogether
+
         if self.count == 0:
             return self.centre + self.deviation
         quantile = -float(stdtrit(self.count - 1, FALSE_ALARMS / max(comparisons, 1)))
