@@ -3,8 +3,10 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <unordered_map>
 
 #include "async_groups.hpp"
@@ -81,6 +83,7 @@ struct Warp {
     WarpClocks clocks;
     WarpFences fences;
     bool spun = false;                            // the slice ended in a failed poll
+    u64 unpolled = 0;                             // instructions since the last failed poll
     std::unordered_map<u32, BulkLane> bulk;       // by lane
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
     u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
@@ -109,8 +112,8 @@ struct Mbarrier {
     u32 in_flight = 0;   // bulk operations issued against the phase in progress
     i32 init_pc = -1;
     Access init;
-    bool init_fenced = false;  // by fence.mbarrier_init of the initialising warp
-    u32 init_published = 0;    // cluster-barrier phase that published it to the whole cluster, 0: none
+    u32 init_fenced = 0;     // clock of the initialising warp at its fence.mbarrier_init, 0: none
+    u32 init_published = 0;  // cluster-barrier phase that published it to the whole cluster, 0: none
 };
 
 struct NamedBarrier {
@@ -132,6 +135,7 @@ struct ClusterBarrier {
     u32 arrived = 0;  // threads
     u32 phase = 0;    // phases completed
     Message arriving, completed;
+    VectorClock reached;  // what the threads that have arrived had done, released or not
 };
 
 // The last MMA that touched a column, for the order of MMAs among themselves.
@@ -229,7 +233,11 @@ struct Cluster {
     u64 sequence = 0;          // of asynchronous operations
     std::mt19937_64 random{};  // what the random schedule draws within the cluster
     Findings findings;
+
+    void note_progress() { progress = polled_since = instructions; }
     AgentId new_agent(AgentInfo info) {
+        if (agents.size() > std::numeric_limits<AgentId>::max())
+            throw Fault("internal", "more than 65536 agents in a cluster: mbarriers initialised over and over");
         agents.push_back(info);
         return static_cast<AgentId>(agents.size() - 1);
     }
@@ -322,8 +330,8 @@ inline Machine& machine_of(Warp& w) { return *w.cta->cluster->machine; }
 void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> complete);
 // For operations of several stages: all fields of `op` but the sequence number are set.
 void enqueue_async(Cluster& cluster, AsyncOp op);
-// done: its warps have exited. polling: they wait for something that only another cluster can do. failed: deadlock,
-// reported. yielded: the budget is used up.
+// done: its warps have exited. polling: they wait for something that only another cluster can do. failed: deadlock.
+// yielded: the budget is used up.
 enum class Progress : u8 { done, polling, failed, yielded };
 Progress run_cluster(Cluster& cluster, u64 budget);
 
@@ -341,7 +349,7 @@ bool run_side_by_side(Machine& m);
 void use_wgmma_registers(Warp& w, const Inst& i);
 
 // deadlock.cpp
-void report_deadlock(Cluster& cluster, const char* rule);
+void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule);
 
 // control.cpp
 bool converge(Warp& w, u32 required);

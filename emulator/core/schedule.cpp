@@ -13,8 +13,9 @@ namespace ptxm {
 namespace {
 
 constexpr u32 kSlice = 64;
-// Warp instructions without an arrival, a completion or an exit after which other clusters get their turn.
-constexpr u64 kPolling = 4000;
+// Warp instructions without progress after which other clusters get their turn. Progress: a barrier's phase or an
+// asynchronous operation completes, a polled value changes, a warp exits or executes so much without a failed poll.
+constexpr u64 kPolling = 4000, kWorking = 256;
 
 u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 
@@ -49,7 +50,7 @@ void complete(Cluster& cluster, u32 index) {
     AsyncOp op = std::move(cluster.pending[index]);
     cluster.pending.erase(cluster.pending.begin() + index);
     cluster.now = std::max(cluster.now, op.time);
-    cluster.progress = cluster.instructions;
+    cluster.note_progress();
     op.complete();
 }
 
@@ -152,6 +153,7 @@ void run_slice(Warp& w) {
     u32 budget = m.schedule == Schedule::random ? 1 + static_cast<u32>(pick(cluster, kSlice)) : kSlice;
     choose_fragment(w);
     w.spun = false;
+    const u64 before = cluster.instructions;
     while (budget-- > 0) {
         w.time += 1;
         m.stats.warp_instructions += 1;
@@ -159,6 +161,7 @@ void run_slice(Warp& w) {
         if (!step(w, checks)) break;
         if (w.spun) break;
     }
+    w.unpolled = w.spun ? 0 : w.unpolled + cluster.instructions - before;
     if (w.spun) w.time += 32;
     if (m.stats.warp_instructions > m.max_instructions)
         throw Fault("instruction-limit", format("the launch executed more than %llu warp instructions",
@@ -227,26 +230,23 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr || polling);
         if (op >= 0) {
             complete(cluster, static_cast<u32>(op));
-            cluster.polled_since = cluster.instructions;
             continue;
         }
         if (!w || polling) {
             if (release_joins(cluster)) {
-                cluster.polled_since = cluster.instructions;
+                cluster.note_progress();
                 continue;
             }
             if (w) {
                 cluster.polled_since = cluster.instructions;
                 return Progress::polling;
             }
-            report_deadlock(cluster, "deadlock");
             return Progress::failed;
         }
         m.running = w;
         const u32 live_before = cluster.live_warps;
         run_slice(*w);
-        if (!w->spun || cluster.live_warps != live_before)
-            cluster.progress = cluster.polled_since = cluster.instructions;
+        if (w->unpolled > kWorking || cluster.live_warps != live_before) cluster.note_progress();
     }
     check_exit(cluster);
     return Progress::done;

@@ -23,6 +23,7 @@ class EmulatorDevice:
 
     name = "emulator"
     artifact: Literal["ptx", "cubin"] = "ptx"
+    multiprocessors = 148  # those of a B200
 
     def __init__(self, seed: int, schedule: str) -> None:
         try:
