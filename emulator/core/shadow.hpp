@@ -147,7 +147,12 @@ void touch_range(std::vector<Part>& parts, u64 from, u64 to, bool write, Visit& 
 
 class LinearShadow {
 public:
-    explicit LinearShadow(u64 bytes) : sectors_((bytes + Sector::kSize - 1) / Sector::kSize) {}
+    explicit LinearShadow(u64 bytes) { reset(bytes); }
+
+    void reset(u64 bytes) {
+        sectors_.clear();
+        sectors_.resize((bytes + Sector::kSize - 1) / Sector::kSize);
+    }
 
     template <class Ordered, class Report>
     void touch(u64 offset, u32 size, const Accessor& who, bool check_uninitialised, Ordered&& ordered,
