@@ -87,6 +87,36 @@ void fill_constants(Warp& w, const Program& program, const Launch& launch) {
     }
 }
 
+// The large parts of CTAs that are gone: to clear them is cheaper than to have the system map new ones.
+struct Storage {
+    std::vector<u8> shared;
+    std::unique_ptr<LinearShadow> shared_shadow;
+    Tmem tmem;
+};
+constexpr std::size_t kSpares = 16;
+thread_local std::vector<Storage> spares;
+
+void take_storage(Cta& cta, u32 shared_bytes) {
+    if (spares.empty()) {
+        cta.shared.resize(shared_bytes);
+        cta.shared_shadow = std::make_unique<LinearShadow>(shared_bytes);
+        return;
+    }
+    Storage s = std::move(spares.back());
+    spares.pop_back();
+    s.shared.assign(shared_bytes, 0);
+    s.shared_shadow->reset(shared_bytes);
+    s.tmem.reset();
+    cta.shared = std::move(s.shared);
+    cta.shared_shadow = std::move(s.shared_shadow);
+    cta.tmem = std::move(s.tmem);
+}
+
+void keep_storage(Cta& cta) {
+    if (spares.size() < kSpares)
+        spares.push_back({std::move(cta.shared), std::move(cta.shared_shadow), std::move(cta.tmem)});
+}
+
 void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& program, const Launch& launch) {
     Cluster& cluster = *cta.cluster;
     w.cta = &cta;
@@ -134,8 +164,7 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
                 cta->id = {first[0] + x, first[1] + y, first[2] + z};
                 cta->linear = (cta->id[2] * launch.grid[1] + cta->id[1]) * launch.grid[0] + cta->id[0];
                 const u32 bytes = kSharedStart + program.shared_static + launch.dynamic_shared;
-                cta->shared.resize(bytes);
-                cta->shared_shadow = std::make_unique<LinearShadow>(bytes);
+                take_storage(*cta, bytes);
                 cta->warps.resize((threads + kLanes - 1) / kLanes);
                 cluster->ctas.push_back(std::move(cta));
             }
@@ -206,6 +235,7 @@ void Machine::retire(Cluster& cluster) {
     if (!cluster.findings.list().empty()) told_.emplace_back(cluster.ordinal, std::move(cluster.findings));
     cluster.findings = {};
     findings = nullptr;
+    for (auto& cta : cluster.ctas) keep_storage(*cta);
 }
 
 void Machine::absorb(Machine& other) {

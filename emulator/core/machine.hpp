@@ -161,7 +161,9 @@ struct OutsideAccess {
 struct Tmem {
     static constexpr u32 kLanesTotal = 128, kColumns = 512, kGranule = 32;
     static constexpr u32 kMarks = 2 * kColumns;  // lower and upper 16 of every 32 lanes
-    std::vector<u32> words = std::vector<u32>(kLanesTotal * kColumns, 0);
+    // Rows start in different cache sets: a column of 32 lanes fits the cache.
+    static constexpr u32 kPitch = kColumns + 16;
+    std::vector<u32> words = std::vector<u32>(kLanesTotal * kPitch, 0);
     std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
     std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
     TmemShadow shadow;
@@ -170,7 +172,8 @@ struct Tmem {
     u32 last_columns = 0;  // of the last allocation
     PairCall pair_call;
     std::vector<MmaMark> mma_writes = std::vector<MmaMark>(kMarks), mma_reads = std::vector<MmaMark>(kMarks);
-    u32* row(u32 lane) { return words.data() + lane * kColumns; }
+    u32* row(u32 lane) { return words.data() + lane * kPitch; }
+    void reset();
     bool allocated(u32 column, u32 count) const;
 };
 
@@ -305,7 +308,7 @@ struct Machine {
     // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
     // when they are used up, what clusters that are gone did is forgotten.
     u16 next_number(const std::vector<std::unique_ptr<Cluster>>& resident = {});
-    // Takes what a cluster that will not run again has to tell.
+    // Takes what a cluster that will not run again has to tell, and its memory.
     void retire(Cluster& cluster);
     // Takes what a machine beside this one has done in the same launch.
     void absorb(Machine& other);

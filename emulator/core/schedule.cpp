@@ -23,7 +23,8 @@ u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 i64 due(Cluster& cluster, u64 now, bool forced) {
     Machine& m = *cluster.machine;
     // Pending operations are in the order of their issue, so the first of a CTA's tensor core is its head.
-    std::vector<u32> heads;
+    static thread_local std::vector<u32> heads;
+    heads.clear();
     u32 tensor_seen = 0;  // by CTA rank; a cluster has at most 16
     for (u32 k = 0; k < cluster.pending.size(); ++k) {
         const AsyncOp& op = cluster.pending[k];

@@ -96,7 +96,7 @@ void load_registers(Warp& w, const Region& r, const i32* destinations, u32 regis
             if (destinations[k] < 0) continue;
             u32* d = w.reg<u32>(destinations[k]);
             const u32* from = t.row(r.lane) + r.column + k;
-            for (u32 l = 0; l < kLanes; ++l) d[l] = from[l * Tmem::kColumns];
+            for (u32 l = 0; l < kLanes; ++l) d[l] = from[l * Tmem::kPitch];
         }
         return;
     }
@@ -163,7 +163,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         for (u32 k = 0; k < registers; ++k) {
             const u32* s = w.reg<u32>(o[1 + k]);
             u32* to = t.row(r.lane) + r.column + k;
-            for (u32 l = 0; l < kLanes; ++l) to[l * Tmem::kColumns] = s[l];
+            for (u32 l = 0; l < kLanes; ++l) to[l * Tmem::kPitch] = s[l];
         }
         return Flow::next;
     }
