@@ -88,3 +88,59 @@ def test_a_bulk_store_that_every_lane_issues(schedule: str) -> None:
 def test_another_store_to_the_same_place_is_no_repetition() -> None:
     again = "add.u32 %r30, %r30, 16;\ncp.async.bulk.global.shared::cta.bulk_group [%out], [%r30], 112;"
     assert "bulk-store-in-flight" in run(STORE.format(again=again), ONE, profile="lenient").rules
+
+
+# The CUDA programming guide, atomics made of a compare-and-swap: the loop begins with a plain load.
+SWAP_LOOP = """
+setp.ne.u32 %p1, %lane, 0;
+@%p1 bra DONE;
+ld.global.u32 %r40, [%out];
+AGAIN:
+mov.u32 %r41, %r40;
+add.u32 %r42, %r41, 1;
+atom.global.cas.b32 %r40, [{target}], %r41, %r42;
+setp.ne.u32 %p2, %r40, %r41;
+@%p2 bra AGAIN;
+DONE:
+"""
+
+
+def test_the_plain_load_of_a_compare_and_swap_loop() -> None:
+    done = run(SWAP_LOOP.format(target="%out"), ONE, grid=3, block=64, profile="lenient").clean()
+    assert done.arrays["out"][0] == 6
+    assert run(SWAP_LOOP.format(target="%out"), ONE, grid=3, block=64).rules == {"race"}
+
+
+def test_a_plain_load_of_what_others_add_to_is_a_race() -> None:
+    body = "red.global.add.u32 [%out], 1;\nld.global.u32 %r40, [%out];\n"
+    assert run(body, ONE, grid=2, profile="lenient").rules == {"race"}
+
+
+# CUTLASS's FMHA: no tcgen05.wait::ld where the loaded values are used at once.
+LOAD = """
+.shared .b32 column;
+@%leader mov.u32 %r30, column;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [column], 32;
+ld.shared.u32 %r31, [column];
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%r31], {{%tid}};
+tcgen05.wait::st.sync.aligned;
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r32}}, [%r31];
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r33}}, [%r31];
+{use}
+tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, 32;
+"""
+
+
+def test_a_loaded_value_that_is_used_has_arrived() -> None:
+    used = LOAD.format(use="add.u32 %r34, %r33, 1;\nst.global.u32 [%out], %r34;")
+    assert run(used, ONE, profile="lenient").clean().arrays["out"][0] == 32
+    assert run(used, ONE).rules == {"tmem-missing-wait-ld", "bulk-nothing"} - {"bulk-nothing"}
+    for unused in ("", "mov.u32 %r34, %r33;", "add.u32 %r34, %r32, 1;"):
+        assert run(LOAD.format(use=unused), ONE, profile="lenient").rules == {"tmem-missing-wait-ld"}
+
+
+# CuTe DSL's FMHA: two pipelines initialise the same barrier before anyone uses it.
+def test_a_barrier_that_is_initialised_twice() -> None:
+    again = "mov.u32 %r30, bars;\n" + 2 * "@%leader mbarrier.init.shared::cta.b64 [%r30], 1;\n"
+    run(again, ONE, profile="lenient").clean()
+    assert run(again, ONE).rules == {"mbarrier-reinitialised"}
