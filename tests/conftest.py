@@ -8,8 +8,8 @@ from hypothesis import settings
 settings.register_profile("fmha", deadline=None)
 settings.load_profile("fmha")
 
-# A shell starts its background jobs with SIGINT ignored, and programs inherit that: under `make test &` none that a test
-# interrupts would notice.
+# A shell starts its background jobs with SIGINT ignored, and programs inherit that: under `make test &` none that a
+# test interrupts would notice.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

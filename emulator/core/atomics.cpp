@@ -78,9 +78,15 @@ void each_location(u8* const (&pointers)[kLanes], u32 mask, F f) {
 void note_poll(Warp& w, const u8* location, u32 bytes) {
     u64 value = 0;
     std::memcpy(&value, location, std::min(bytes, 8u));
-    w.spun = w.fences.poll_pc == w.pc() && w.fences.poll_value == value;
-    w.fences.poll_pc = w.pc();
-    w.fences.poll_value = value;
+    WarpFences& f = w.fences;
+    for (WarpFences::Poll& p : f.polls) {
+        if (p.pc != w.pc()) continue;
+        w.spun = p.value == value;
+        if (!w.spun) w.cta->cluster->note_progress();
+        p.value = value;
+        return;
+    }
+    f.polls[f.next_poll++ % f.polls.size()] = {w.pc(), value};
 }
 
 Flow ld_sync(Warp& w, const Inst& i, u32 mask) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "program.hpp"
@@ -60,6 +61,12 @@ public:
         u32* c = clocks_.data();
         for (std::size_t i = 0, n = other.clocks_.size(); i < n; ++i) c[i] = std::max(c[i], o[i]);
     }
+    // Whether joining `other` would change nothing.
+    bool covers(const VectorClock& other) const {
+        for (std::size_t i = 0; i < other.clocks_.size(); ++i)
+            if (other.clocks_[i] > (i < clocks_.size() ? clocks_[i] : 0)) return false;
+        return true;
+    }
     void clear() { std::fill(clocks_.begin(), clocks_.end(), 0); }
 
 private:
@@ -67,7 +74,7 @@ private:
 };
 
 // Agents are numbered within their cluster. What is known of other clusters, which only global memory can tell, is kept
-// apart; it is empty in most kernels.
+// apart; it is empty in most kernels. Every release hands it on, so copies share it until one of them learns more.
 constexpr u32 kNoCluster = ~0u;
 
 class ForeignClocks {
@@ -77,32 +84,51 @@ public:
         VectorClock generic, async;
     };
     const View* find(u32 cluster) const {
-        for (const View& v : views_)
+        for (const View& v : views())
             if (v.cluster == cluster) return &v;
         return nullptr;
     }
-    View& at(u32 cluster) {
-        for (View& v : views_)
-            if (v.cluster == cluster) return v;
-        views_.push_back(View{cluster, {}, {}});
-        return views_.back();
-    }
     void join(u32 cluster, const VectorClock& generic, const VectorClock& async) {
-        View& v = at(cluster);
+        const View* known = find(cluster);
+        if (known && known->generic.covers(generic) && known->async.covers(async)) return;
+        View& v = own(cluster);
         v.generic.join(generic);
         v.async.join(async);
     }
     void join(const ForeignClocks& other) {
-        for (const View& v : other.views_) join(v.cluster, v.generic, v.async);
+        if (views_ == other.views_) return;
+        if (!views_) {
+            views_ = other.views_;
+            return;
+        }
+        for (const View& v : other.views()) join(v.cluster, v.generic, v.async);
     }
     void fence_proxy_async() {
-        for (View& v : views_) v.async.join(v.generic);
+        for (std::size_t i = 0; i < views().size(); ++i) {
+            const View& v = views()[i];
+            if (!v.async.covers(v.generic)) own(v.cluster).async.join(views()[i].generic);
+        }
     }
-    void clear() { views_.clear(); }
-    const std::vector<View>& views() const { return views_; }
+    void clear() { views_.reset(); }
+    const std::vector<View>& views() const {
+        static const std::vector<View> none;
+        return views_ ? *views_ : none;
+    }
 
 private:
-    std::vector<View> views_;
+    // The view of a cluster, in a vector that nobody else holds.
+    View& own(u32 cluster) {
+        if (!views_)
+            views_ = std::make_shared<std::vector<View>>();
+        else if (views_.use_count() > 1)
+            views_ = std::make_shared<std::vector<View>>(*views_);
+        for (View& v : *views_)
+            if (v.cluster == cluster) return v;
+        views_->push_back(View{cluster, {}, {}});
+        return views_->back();
+    }
+
+    std::shared_ptr<std::vector<View>> views_;
 };
 
 // What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would

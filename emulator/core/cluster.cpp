@@ -51,21 +51,16 @@ u32 live_lanes(const Cluster& cluster) {
     return n;
 }
 
-// A CTA may exit after a cluster barrier even if that barrier's arrivals were relaxed: it orders execution.
-void order_exits(Cluster& cluster) {
-    for (auto& to : cluster.ctas)
-        for (const auto& from : cluster.ctas)
-            for (const Warp& w : from->warps) to->exit_ordered.join(w.clocks.generic);
-}
-
 void complete(Cluster& cluster) {
     ClusterBarrier& b = cluster.barrier;
     b.phase += 1;
     b.arrived = 0;
     b.completed = std::move(b.arriving);
     b.arriving = Message{};
-    if (cluster.ctas.size() > 1) order_exits(cluster);
+    cluster.note_progress();
     for (auto& cta : cluster.ctas) {
+        // A CTA may exit after a cluster barrier even if that barrier's arrivals were relaxed: it orders execution.
+        if (cluster.ctas.size() > 1) cta->exit_ordered.join(b.reached);
         for (auto& [offset, bar] : cta->mbarriers)
             if (bar.init_fenced && !bar.init_published) bar.init_published = b.phase;
         for (Warp& w : cta->warps) {
@@ -75,6 +70,7 @@ void complete(Cluster& cluster) {
                 if (f.wait == Wait::cluster) f.wait = Wait::none;
         }
     }
+    b.reached.clear();
 }
 
 void settle(Cluster& cluster) {
@@ -88,7 +84,11 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         throw Fault(
             "cluster-barrier-arrival",
             format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
-    if (!(i.mods & kClusterRelaxed)) cluster.barrier.arriving.join(w.clocks.release());
+    cluster.barrier.reached.join(w.clocks.generic);
+    if (i.mods & kClusterRelaxed)
+        w.clocks.tick();  // what follows is not before the barrier
+    else
+        cluster.barrier.arriving.join(w.clocks.release());
     w.cluster_arrived |= mask;
     cluster.barrier.arrived += static_cast<u32>(std::popcount(mask));
     cluster.now = std::max(cluster.now, w.time);
@@ -157,6 +157,7 @@ void check_stores(Cta& cta) {
 
 void leave_cluster_barrier(Warp& w, u32 exited) {
     Cluster& cluster = *w.cta->cluster;
+    cluster.barrier.reached.join(w.clocks.generic);
     cluster.barrier.arrived -= static_cast<u32>(std::popcount(w.cluster_arrived & exited));
     w.cluster_arrived &= ~exited;
     settle(cluster);
@@ -190,12 +191,12 @@ Handler bind_cluster(const InstRecord& r) {
         case Op::getctarank: return getctarank;
         case Op::cluster_arrive: return arrive;
         case Op::cluster_wait: return wait;
-        // Of the mbarriers that this warp has initialised; the proxy fence is what makes them visible to copies.
+        // Of the mbarriers that this warp has initialised, and of nothing else that it wrote.
         case Op::fence_mbarrier_init:
             return [](Warp& w, const Inst&, u32) {
                 for (auto& [offset, bar] : w.cta->mbarriers)
-                    if (bar.init.agent == w.clocks.self) bar.init_fenced = true;
-                w.clocks.fence_proxy_async(true, false);
+                    if (bar.init.agent == w.clocks.self && !bar.init_fenced) bar.init_fenced = w.clocks.epoch();
+                w.clocks.tick();
                 return Flow::next;
             };
         default: return nullptr;

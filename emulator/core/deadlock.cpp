@@ -4,6 +4,8 @@
 namespace ptxm {
 namespace {
 
+constexpr u32 kLines = 64;  // of a report
+
 std::string describe_mbarrier(const Cluster& cluster, const Fragment& f) {
     const u32 rank = f.wait_mbar >> kSharedRankShift, offset = f.wait_mbar & kSharedOffsetMask;
     const auto& bars = cluster.ctas[rank]->mbarriers;
@@ -43,32 +45,31 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
 
 }  // namespace
 
-void report_deadlock(Cluster& cluster, const char* rule) {
+void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule) {
     Finding f;
     f.rule = rule;
     u32 waiting = 0;
     bool nonconvergent = false;
-    for (const auto& cta : cluster.ctas) {
-        for (const Warp& w : cta->warps) {
-            if (!w.live) continue;
-            for (const Fragment& fragment : w.fragments) {
-                ++waiting;
-                nonconvergent = nonconvergent || fragment.wait == Wait::converge;
-                if (f.pc < 0) {
-                    f.pc = fragment.pc;
-                    f.cta = cta->linear;
-                    f.warp = static_cast<i32>(w.index);
-                }
-                f.details.emplace_back(
-                    fragment.pc, format("CTA %u warp %u lanes 0x%08x waits for %s", cta->linear, w.index, fragment.mask,
-                                        describe_wait(cluster, *cta, fragment).c_str()));
-            }
+    const auto note = [&](const Cluster& cluster, const Cta& cta, const Warp& w, const Fragment& fragment) {
+        nonconvergent = nonconvergent || fragment.wait == Wait::converge;
+        if (waiting++ == 0) {
+            f.pc = fragment.pc;
+            f.cta = cta.linear;
+            f.warp = static_cast<i32>(w.index);
         }
-    }
+        if (waiting <= kLines)
+            f.details.emplace_back(fragment.pc, format("CTA %u warp %u lanes 0x%08x waits for %s", cta.linear, w.index,
+                                                       fragment.mask, describe_wait(cluster, cta, fragment).c_str()));
+    };
+    for (const auto& cluster : resident)
+        for (const auto& cta : cluster->ctas)
+            for (const Warp& w : cta->warps)
+                if (w.live)
+                    for (const Fragment& fragment : w.fragments) note(*cluster, *cta, w, fragment);
     f.message = format("no warp can go on and nothing asynchronous is pending; %u waiting", waiting);
     if (nonconvergent) f.message += "; an .aligned or .sync instruction is not reached by all its lanes";
     if (std::string(rule) == "livelock") f.message = format("the warps only poll; %u polling or waiting", waiting);
-    cluster.machine->findings.add(std::move(f));
+    resident.front()->findings.add(std::move(f));
 }
 
 }  // namespace ptxm

@@ -23,7 +23,9 @@ namespace {
 
 // Warp instructions of polling with no progress anywhere before it counts as livelock.
 constexpr u64 kLivelock = 20'000'000;
-constexpr u32 kExploredClusters = 4;  // that take turns under the random schedule
+// Under the random schedule: clusters that take turns, and turns in a row that they may spend polling before others
+// start.
+constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
 
 using Resident = std::vector<std::unique_ptr<Cluster>>;
 
@@ -42,31 +44,43 @@ public:
     explicit Grid(Machine& m) : m_(m), limit_(resident_limit(m)) {}
 
     void run() {
-        u64 progress = 0;
+        u64 progress = 0;  // instruction count at the end of the last turn that was not only polling
         while (fill()) {
             const std::size_t turn = pick();
             Cluster& cluster = *resident_[turn];
             const u64 before = cluster.progress;
             m_.running = nullptr;
             switch (run_cluster(cluster, budget())) {
-                case Progress::failed: return;
+                case Progress::failed: return report_deadlock({&resident_[turn], 1}, "deadlock");
                 case Progress::done:
                     progress = m_.stats.warp_instructions;
                     m_.running = nullptr;
+                    m_.retire(cluster);
                     resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(turn));
                     idle_ = 0;
                     turn_ = turn;
                     continue;
-                case Progress::polling: idle_ = cluster.progress > before ? 0 : idle_ + 1; break;
-                case Progress::yielded: idle_ = 0; break;
+                case Progress::polling:
+                case Progress::yielded:
+                    if (cluster.progress > before) {
+                        progress = m_.stats.warp_instructions;
+                        idle_ = 0;
+                    } else {
+                        idle_ += 1;
+                    }
+                    break;
             }
-            if (idle_ == 0) progress = m_.stats.warp_instructions;
             if (m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
-                report_deadlock(cluster, "livelock");
+                report_deadlock(resident_, "livelock");
                 return;
             }
             turn_ = turn + 1;
         }
+    }
+
+    // What clusters that a fault or a deadlock has stopped have to tell.
+    void retire() {
+        for (auto& cluster : resident_) m_.retire(*cluster);
     }
 
 private:
@@ -78,28 +92,15 @@ private:
     // Starts clusters while there are too few, or while those that are resident only poll. False when all are done.
     bool fill() {
         const u32 wanted = explores() ? std::min(limit_, kExploredClusters) : 1;
-        while (resident_.size() < wanted || (idle_ > 0 && resident_.size() < limit_)) {
+        const std::size_t patience = explores() ? kExploredTurns * resident_.size() : 0;
+        while (resident_.size() < wanted || (idle_ > patience && resident_.size() < limit_)) {
             std::array<u32, 3> first;
             if (!m_.cursor->take(first)) break;
-            resident_.push_back(make_cluster(m_, first, next_number()));
+            resident_.push_back(make_cluster(m_, first, m_.next_number(resident_)));
             idle_ = 0;
             turn_ = resident_.size() - 1;  // the others only poll
         }
         return !resident_.empty();
-    }
-
-    // Numbers tell accesses to global memory apart and are 16 bits wide. When they are used up, what earlier clusters
-    // did is forgotten.
-    u16 next_number() {
-        for (;;) {
-            if (++number_ == 0) {
-                m_.global.begin_launch();
-                number_ = 1;
-            }
-            bool used = false;
-            for (const auto& c : resident_) used = used || c->number == number_;
-            if (!used) return number_;
-        }
     }
 
     Machine& m_;
@@ -107,7 +108,6 @@ private:
     Resident resident_;
     std::size_t turn_ = 0;
     std::size_t idle_ = 0;  // turns in a row without progress
-    u16 number_ = 0;
 };
 
 }  // namespace
@@ -120,6 +120,7 @@ void run_grid(Machine& m) {
         const Warp* w = m.running;
         m.report(w, fault.rule, fault.what(), w && w->live && !w->fragments.empty() ? w->fragments[w->current].pc : -1);
     }
+    grid.retire();
 }
 
 }  // namespace ptxm

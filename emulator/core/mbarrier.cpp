@@ -39,6 +39,7 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
                         "flight: expect_tx announced too few bytes",
                         offset, bar.phase, bar.in_flight),
                  pc, bar.init_pc);
+    cta.cluster->note_progress();
     bar.phase += 1;
     bar.pending = bar.expected;
     bar.in_flight = 0;
@@ -59,8 +60,7 @@ struct Target {
     Mbarrier* bar;
 };
 
-// `clock` is that of the access, when the warp has released since: 0 for now.
-Target target_of(Warp& w, u64 address, const char* what, u32 clock = 0) {
+Target find_mbarrier(Warp& w, u64 address, const char* what) {
     if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, what);
     if (ref.offset % 8)
@@ -69,9 +69,16 @@ Target target_of(Warp& w, u64 address, const char* what, u32 clock = 0) {
     if (it == ref.cta->mbarriers.end())
         throw Fault("mbarrier-uninitialised",
                     format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
-    if (ref.cta != w.cta)
-        note_outside_access(*ref.cta, w.clocks.self, clock ? clock : w.clocks.epoch(), static_cast<u32>(w.pc()));
     return {ref.cta, ref.offset, &it->second};
+}
+
+// Of an operation that the warp itself performs. `clock` is that of the access, when the warp has released since: 0 for
+// now.
+Target target_of(Warp& w, u64 address, const char* what, u32 clock = 0) {
+    const Target t = find_mbarrier(w, address, what);
+    if (t.cta != w.cta)
+        note_outside_access(*t.cta, w.clocks.self, clock ? clock : w.clocks.epoch(), static_cast<u32>(w.pc()));
+    return t;
 }
 
 // Of the instructions that have no .shared::cluster form.
@@ -302,7 +309,7 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     }
     Machine& m = machine_of(w);
     m.stats.barrier_waits += 1;
-    const bool times_out = m.schedule == Schedule::random && done != mask && m.random() % 2 == 0;
+    const bool times_out = m.schedule == Schedule::random && done != mask && w.cta->cluster->random() % 2 == 0;
     if (done != mask && done == 0 && same && (i.mods & kMbarBlocking) && !times_out) {
         Fragment& f = w.fragment();
         f.wait = Wait::mbarrier;
@@ -322,19 +329,23 @@ void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
     Machine& m = machine_of(w);
     // fence.mbarrier_init, then a cluster barrier, publishes initialisations even if the arrival is relaxed.
     if (bar.init_published && w.cluster_waits >= bar.init_published) return;
-    if (!m.checks || bar.init.agent == w.clocks.self) {
-        if (!m.checks || !proxy_async || w.clocks.async.get(bar.init.agent) >= bar.init.clock) return;
-    }
-    if (w.clocks.generic.get(bar.init.agent) < bar.init.clock) {
+    if (!m.checks) return;
+    const auto knows = [&](u32 clock) {
+        return bar.init.agent == w.clocks.self || w.clocks.generic.get(bar.init.agent) >= clock;
+    };
+    if (!knows(bar.init.clock)) {
         m.report(&w, "mbarrier-race",
                  "an mbarrier is used with no synchronisation after its mbarrier.init by another warp", w.pc(),
                  bar.init_pc);
-    } else if (proxy_async && w.clocks.async.get(bar.init.agent) < bar.init.clock) {
+        return;
+    }
+    const bool fenced =
+        (bar.init_fenced && knows(bar.init_fenced)) || w.clocks.async.get(bar.init.agent) >= bar.init.clock;
+    if (proxy_async && !fenced)
         m.report_strict(&w, "mbarrier-missing-fence",
                         "an asynchronous operation uses an mbarrier whose initialisation no fence.mbarrier_init or "
                         "fence.proxy.async has made visible to it",
                         w.pc(), bar.init_pc);
-    }
 }
 
 Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what) { return *target_of(w, address, what).bar; }
@@ -357,7 +368,7 @@ void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, co
 }
 
 TxSource begin_tx(Warp& w, u32 address, const char* what) {
-    const Target t = target_of(w, address, what);
+    const Target t = find_mbarrier(w, address, what);
     check_mbarrier_visible(w, *t.bar, true);
     Mbarrier& bar = *t.bar;
     if (!bar.has_agent) {
@@ -365,7 +376,10 @@ TxSource begin_tx(Warp& w, u32 address, const char* what) {
         bar.agent = t.cta->cluster->new_agent({AgentKind::bulk_load, static_cast<u16>(t.cta->rank), 0, t.offset});
     }
     bar.in_flight += 1;
-    return {t.cta, t.offset, bar.agent, bar.phase};
+    const TxSource source{t.cta, t.offset, bar.agent, bar.phase};
+    // The copy accesses the mbarrier, when it completes: whoever has waited for that phase knows it.
+    if (t.cta != w.cta) note_outside_access(*t.cta, source.agent, source.clock(), static_cast<u32>(w.pc()));
+    return source;
 }
 
 void end_tx(const TxSource& source, u32 bytes, i32 pc) {

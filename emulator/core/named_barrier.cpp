@@ -19,6 +19,7 @@ u32 result_of(const NamedBarrier& b) {
 
 void complete(Cta& cta, u32 id) {
     NamedBarrier& b = cta.barriers[id];
+    cta.cluster->note_progress();
     for (Warp& w : cta.warps) {
         for (Fragment& f : w.fragments) {
             if (f.wait != Wait::barrier || f.wait_barrier != id) continue;

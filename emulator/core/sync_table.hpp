@@ -4,6 +4,7 @@
 // anew, atomics extend it, a store that publishes nothing ends it. Keyed by the host address, for one launch.
 #pragma once
 
+#include <array>
 #include <unordered_map>
 
 #include "clocks.hpp"
@@ -16,8 +17,12 @@ struct WarpFences {
     Message fenced;  // known at the last fence
     bool has_collected = false;
     Message collected;  // read by relaxed operations since the last fence
-    i32 poll_pc = -1;   // the last strong read and what it gave: the same again is a failed poll
-    u64 poll_value = 0;
+    struct Poll {
+        i32 pc = -1;
+        u64 value = 0;
+    };
+    std::array<Poll, 8> polls;  // the last strong reads and what they gave: the same again is a failed poll
+    u32 next_poll = 0;
 };
 
 class SyncTable {

@@ -78,6 +78,14 @@ def test_exit_while_a_peer_may_still_access() -> None:
     assert bad.rules == {"cluster-exit-race"}
 
 
+def test_a_relaxed_cluster_barrier_orders_exits_after_what_came_before_the_arrival() -> None:
+    arrive, end = "barrier.cluster.arrive.relaxed.aligned;\n", "barrier.cluster.wait.aligned;\n"
+    good = run(store_to_peer(CLUSTER_SYNC, arrive + end), {"out": words(4)}, grid=2, cluster=2)
+    assert good.rules == set()
+    bad = run(store_to_peer(CLUSTER_SYNC + arrive, end), {"out": words(4)}, grid=2, cluster=2)
+    assert bad.rules == {"cluster-exit-race"}
+
+
 def test_a_relaxed_cluster_barrier_orders_exits_but_not_data() -> None:
     relaxed = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
     assert run(store_to_peer(CLUSTER_SYNC, relaxed), {"out": words(4)}, grid=2, cluster=2).rules == set()

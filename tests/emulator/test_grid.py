@@ -55,6 +55,54 @@ def test_results_do_not_depend_on_the_order_of_clusters() -> None:
         np.testing.assert_array_equal(done.arrays["out"][:200], np.arange(200))
 
 
+# A chain of CTAs that wait for flags in out: {role: body}, a CTA each.
+def by_cta(*bodies: str) -> str:
+    branches = "".join(f"setp.eq.u32 %p1, %cta, {k}; @%p1 bra CTA{k};\n" for k in range(len(bodies)))
+    return branches + "".join(f"CTA{k}:\n{body}\nbra END;\n" for k, body in enumerate(bodies)) + "END:"
+
+
+def poll(flag: int, order: str = "acquire") -> str:
+    return f"""{{ POLL: ld.{order}.gpu.global.u32 %r1, [%out+{4 * flag}]; setp.eq.u32 %p1, %r1, 0; @%p1 bra POLL; }}
+    """
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "random"])
+def test_a_release_hands_on_what_was_known_then_and_nothing_later(schedule: str) -> None:
+    """CTA 1 releases (flag 4) after it has learned of CTA 0 and before it learns of CTA 2; CTA 3 acquires that."""
+
+    def chain(reads: int) -> str:
+        return by_cta(
+            "st.global.u32 [%out], 7; st.release.gpu.global.u32 [%out+12], 1;",
+            poll(3) + "st.release.gpu.global.u32 [%out+16], 1;" + poll(5) + "st.relaxed.gpu.global.u32 [%out+24], 1;",
+            "st.global.u32 [%out+8], 9; st.release.gpu.global.u32 [%out+20], 1;",
+            poll(6, "relaxed") + poll(4) + f"ld.global.u32 %r2, [%out+{reads}];",
+        )
+
+    for seed in range(4 if schedule == "random" else 1):
+        options = {"grid": 4, "block": 1, "schedule": schedule, "seed": seed}
+        assert run(chain(0), ONE, **options).rules == set()
+        assert run(chain(8), ONE, **options).rules == {"race"}
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "early", "late", "random"])
+@pytest.mark.parametrize("pause", [0, 100])
+def test_clusters_that_only_poll_are_a_livelock(schedule: str, pause: int) -> None:
+    """Each CTA waits for the next one's flag; polling may take turns of two flags and a long body."""
+    work = "add.u32 %r9, %r9, 1;\n" * pause
+    body = f"""mov.u32 %r9, 0; add.u32 %r8, %cta, 1; rem.u32 %r8, %r8, 5;
+    mul.wide.u32 %d1, %r8, 4; add.u64 %d1, %d1, %out;
+    LOOP: ld.acquire.gpu.global.u32 %r1, [%d1]; ld.acquire.gpu.global.u32 %r2, [%d1+64]; or.b32 %r1, %r1, %r2;
+    {work} setp.eq.u32 %p1, %r1, 0; @%p1 bra LOOP;
+    {SLOT} st.release.gpu.global.u32 [%d1], 1;"""
+    options = {"grid": 5, "block": 32, "schedule": schedule, "max_instructions": 400_000}
+    done = run(body, ONE, **options)
+    assert done.rules == {"livelock"}
+    lines = str(done.report.findings[0])
+    assert all(f"CTA {k} warp 0" in lines for k in range(5))
+    started = {"out": np.array([1, 0] * 128, np.uint32)}
+    assert run(body.replace("[%d1+64]", "[%d1]"), started, **options).rules == set()
+
+
 # Launch control
 
 QUERY = """
