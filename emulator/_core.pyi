@@ -23,6 +23,7 @@ class Machine:
     seed: int
     checks: bool
     max_instructions: int
+    threads: int
     schedule: int
     profile: int
     def __init__(self) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -63,15 +63,23 @@ class Buffer:
 
 
 class Module:
-    """Parsed PTX. Entries are decoded when they are first launched on a device."""
+    """Parsed PTX. Entries are decoded when they are first launched."""
 
     def __init__(self, parsed: ParsedModule) -> None:
         self.parsed = parsed
         self.entries = {name: _entry(f) for name, f in parsed.entries.items() if f.defined}
+        self._decoded: dict[tuple[str, tuple[tuple[str, int], ...]], Decoded] = {}
 
     @property
     def target(self) -> str:
         return self.parsed.target
+
+    def decode(self, entry: str, symbols: Mapping[str, int]) -> Decoded:
+        """The program of an entry whose module's variables lie at `symbols`; PtxError for what is not modelled."""
+        key = (entry, tuple(sorted(symbols.items())))
+        if key not in self._decoded:
+            self._decoded[key] = decode_entry(self.parsed, entry, symbols)
+        return self._decoded[key]
 
 
 def _entry(function: Function) -> Entry:
@@ -114,7 +122,8 @@ class Device:
     `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`.
     `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
-    `max_instructions` ends a launch that executes more warp instructions.
+    `max_instructions` ends a launch that executes more warp instructions. `threads` of the host may run CTAs side by
+    side; what a launch does and reports is the same with any number of them.
     """
 
     def __init__(
@@ -125,12 +134,16 @@ class Device:
         checks: bool = True,
         waivers: Sequence[Waiver] = (),
         max_instructions: int | None = None,
+        threads: int = 1,
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
         if profile not in PROFILES:
             raise ValueError(f"profile {profile!r} is not one of {', '.join(PROFILES)}")
+        if threads < 1:
+            raise ValueError(f"threads is {threads}; at least 1 is needed")
         self._machine = _core.Machine()
+        self._machine.threads = threads
         self._machine.seed = seed
         self._machine.schedule = SCHEDULES.index(schedule)
         self._machine.profile = PROFILES.index(profile)
@@ -138,9 +151,7 @@ class Device:
         if max_instructions is not None:
             self._machine.max_instructions = max_instructions
         self._waivers = tuple(waivers)
-        self._decoded: dict[tuple[int, str], Decoded] = {}
-        self._symbols: dict[int, dict[str, int]] = {}
-        self._modules: list[Module] = []  # keeps the ids in the two tables above unique
+        self._symbols: dict[Module, dict[str, int]] = {}
 
     # Memory
 
@@ -189,13 +200,9 @@ class Device:
         return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), dict(self._machine.stats))
 
     def _decode(self, module: Module, entry: str) -> Decoded:
-        key = (id(module), entry)
-        if key not in self._decoded:
-            if id(module) not in self._symbols:
-                self._modules.append(module)
-                self._symbols[id(module)] = self._place_variables(module)
-            self._decoded[key] = decode_entry(module.parsed, entry, self._symbols[id(module)])
-        return self._decoded[key]
+        if module not in self._symbols:
+            self._symbols[module] = self._place_variables(module)
+        return module.decode(entry, self._symbols[module])
 
     def _place_variables(self, module: Module) -> dict[str, int]:
         """Gives the module's .global and .const variables device memory and their initial values."""

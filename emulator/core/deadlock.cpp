@@ -69,7 +69,7 @@ void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const c
     f.message = format("no warp can go on and nothing asynchronous is pending; %u waiting", waiting);
     if (nonconvergent) f.message += "; an .aligned or .sync instruction is not reached by all its lanes";
     if (std::string(rule) == "livelock") f.message = format("the warps only poll; %u polling or waiting", waiting);
-    resident.front()->machine->findings.add(std::move(f));
+    resident.front()->findings.add(std::move(f));
 }
 
 }  // namespace ptxm

@@ -1,6 +1,7 @@
 // Findings: what the machine has to say about a launch, deduplicated by rule and place.
 #pragma once
 
+#include <cstdarg>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -23,6 +24,20 @@ struct Finding {
     i32 warp = -1;
     u64 count = 1;
     std::vector<std::pair<i32, std::string>> details;  // (pc, text): a line each, e.g. the waiting warps of a deadlock
+
+    // The same at the same place again. What printf prints is kept, up to a limit.
+    void repeat(Finding again) {
+        count += again.count;
+        if (rule != "printf") return;
+        add_line(std::move(again.message));
+        for (auto& line : again.details) add_line(std::move(line.second));
+    }
+    void add_line(std::string text) {
+        if (details.size() < kMaxLines) details.emplace_back(-1, std::move(text));
+    }
+
+private:
+    static constexpr std::size_t kMaxLines = 1000;
 };
 
 class Findings {
@@ -44,6 +59,15 @@ public:
         auto it = index_.find(std::make_tuple(rule, pc, other_pc));
         return it == index_.end() ? nullptr : &list_[it->second];
     }
+    // What a later cluster has found.
+    void absorb(Findings later) {
+        for (Finding& f : later.list_) {
+            if (Finding* first = find(f.rule, f.pc, f.other_pc))
+                first->repeat(std::move(f));
+            else
+                add(std::move(f));
+        }
+    }
     void clear() {
         list_.clear();
         index_.clear();
@@ -64,5 +88,6 @@ struct Fault : std::runtime_error {
 };
 
 [[gnu::format(printf, 1, 2)]] std::string format(const char* fmt, ...);
+std::string format_list(const char* fmt, va_list args);
 
 }  // namespace ptxm

@@ -26,7 +26,6 @@ constexpr u64 kLivelock = 20'000'000;
 // Under the random schedule: clusters that take turns, and turns in a row that they may spend polling before others
 // start.
 constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
-constexpr u16 kLastNumber = 0xFFFF;
 
 using Resident = std::vector<std::unique_ptr<Cluster>>;
 
@@ -45,7 +44,7 @@ public:
     explicit Grid(Machine& m) : m_(m), limit_(resident_limit(m)) {}
 
     void run() {
-        u64 progress = 0;  // instruction count at the last event anywhere that was not polling
+        u64 progress = 0;  // instruction count at the end of the last turn that was not only polling
         while (fill()) {
             const std::size_t turn = pick();
             Cluster& cluster = *resident_[turn];
@@ -56,20 +55,32 @@ public:
                 case Progress::done:
                     progress = m_.stats.warp_instructions;
                     m_.running = nullptr;
+                    m_.retire(cluster);
                     resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(turn));
                     idle_ = 0;
                     turn_ = turn;
                     continue;
                 case Progress::polling:
-                case Progress::yielded: idle_ = cluster.progress > before ? 0 : idle_ + 1; break;
+                case Progress::yielded:
+                    if (cluster.progress > before) {
+                        progress = m_.stats.warp_instructions;
+                        idle_ = 0;
+                    } else {
+                        idle_ += 1;
+                    }
+                    break;
             }
-            progress = std::max(progress, cluster.progress);
             if (m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
                 report_deadlock(resident_, "livelock");
                 return;
             }
             turn_ = turn + 1;
         }
+    }
+
+    // What clusters that a fault or a deadlock has stopped have to tell.
+    void retire() {
+        for (auto& cluster : resident_) m_.retire(*cluster);
     }
 
 private:
@@ -83,24 +94,13 @@ private:
         const u32 wanted = explores() ? std::min(limit_, kExploredClusters) : 1;
         const std::size_t patience = explores() ? kExploredTurns * resident_.size() : 0;
         while (resident_.size() < wanted || (idle_ > patience && resident_.size() < limit_)) {
-            if (number_ == kLastNumber && !resident_.empty()) break;
             std::array<u32, 3> first;
             if (!m_.cursor->take(first)) break;
-            if (number_ == kLastNumber) forget();
-            resident_.push_back(make_cluster(m_, first, ++number_));
+            resident_.push_back(make_cluster(m_, first, m_.next_number(resident_)));
             idle_ = 0;
             turn_ = resident_.size() - 1;  // the others only poll
         }
         return !resident_.empty();
-    }
-
-    // Numbers tell accesses to global memory apart and are 16 bits wide. When they are used up, the resident clusters
-    // finish, and what has been done and known under the old numbers is forgotten.
-    void forget() {
-        m_.global.begin_launch();
-        m_.sync.clear();
-        m_.map_fences.clear();
-        number_ = 0;
     }
 
     Machine& m_;
@@ -108,7 +108,6 @@ private:
     Resident resident_;
     std::size_t turn_ = 0;
     std::size_t idle_ = 0;  // turns in a row without progress
-    u16 number_ = 0;
 };
 
 }  // namespace
@@ -121,6 +120,7 @@ void run_grid(Machine& m) {
         const Warp* w = m.running;
         m.report(w, fault.rule, fault.what(), w && w->live && !w->fragments.empty() ? w->fragments[w->current].pc : -1);
     }
+    grid.retire();
 }
 
 }  // namespace ptxm

@@ -1,4 +1,7 @@
 // Conflict checks: is this access ordered after the earlier ones it overlaps? docs/emulator.md states the rules.
+#include <cstdarg>
+#include <string_view>
+
 #include "machine.hpp"
 
 namespace ptxm {
@@ -62,64 +65,94 @@ struct Verdict {
     std::string message;
 };
 
-Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const std::string& place) {
-    const Cluster& cluster = *w.cta->cluster;
-    const std::string me = describe_agent(cluster, who.agent);
+using Place = std::function<std::string()>;
+
+// The words of a message, or nothing while only the rule is asked for: a kernel that breaks a rule does so in every
+// iteration, and is told once.
+class Wording {
+public:
+    explicit Wording(bool wanted) : wanted_(wanted) {}
+    [[gnu::format(printf, 2, 3)]] std::string operator()(const char* fmt, ...) const {
+        if (!wanted_) return {};
+        va_list args;
+        va_start(args, fmt);
+        std::string text = format_list(fmt, args);
+        va_end(args);
+        return text;
+    }
+    std::string agent(const Cluster& cluster, AgentId id) const {
+        return wanted_ ? describe_agent(cluster, id) : std::string();
+    }
+    std::string earlier(const Warp& w, const Access& e, const Accessor& who) const {
+        return wanted_ ? describe_earlier(w, e, who) : std::string();
+    }
+    std::string place(const Place& where) const { return wanted_ ? where() : std::string(); }
+
+private:
+    const bool wanted_;
+};
+
+Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where,
+                       const Wording& say) {
+    const std::string place = say.place(where);
+    const std::string me = say.agent(*w.cta->cluster, who.agent);
     if (c.uninitialised)
-        return {"uninitialised-shared", format("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
+        return {"uninitialised-shared", say("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
     const Access& e = *c.earlier;
     const AgentKind kind = kind_of(w, e, who);
-    const std::string them = describe_earlier(w, e, who);
+    const std::string them = say.earlier(w, e, who);
     const char* mine = who.write ? "writes" : "reads";
     if (linear_ordered(w, e, c.earlier_was_write, who, proxy))
         return {
             "mma-missing-fence-after",
-            format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
-                   me.c_str(), mine, place.c_str(), them.c_str())};
+            say("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
+                me.c_str(), mine, place.c_str(), them.c_str())};
     if (proxy != Proxy::generic && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
         return {"missing-proxy-fence",
-                format("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
-                       "between",
-                       me.c_str(), mine, place.c_str(), them.c_str())};
+                say("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
+                    "between",
+                    me.c_str(), mine, place.c_str(), them.c_str())};
     if (is_bulk_store(kind))
         return {"bulk-store-in-flight",
-                format("%s %s %s while %s may still %s it: no cp.async.bulk.wait_group%s by its thread in between",
-                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read",
-                       c.earlier_was_write ? "" : "{.read}")};
+                say("%s %s %s while %s may still %s it: no cp.async.bulk.wait_group%s by its thread in between",
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read",
+                    c.earlier_was_write ? "" : "{.read}")};
     if (kind == AgentKind::bulk_load && c.earlier_was_write)
         return {"bulk-copy-in-flight",
-                format("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between",
-                       me.c_str(), mine, place.c_str(), them.c_str())};
+                say("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(),
+                    mine, place.c_str(), them.c_str())};
     if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
         return {"cp-async-in-flight",
-                format("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
-                       me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+                say("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
     if (kind == AgentKind::warpgroup)
-        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no wgmma.wait_group in between",
-                                              me.c_str(), mine, place.c_str(), them.c_str())};
+        return {"overwrite-under-mma", say("%s %s %s while %s may still read it: no wgmma.wait_group in between",
+                                           me.c_str(), mine, place.c_str(), them.c_str())};
     if (kind == AgentKind::tensor)
-        return {"overwrite-under-mma", format("%s %s %s while %s may still read it: no commit and wait in between",
-                                              me.c_str(), mine, place.c_str(), them.c_str())};
-    return {"race", format("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(),
-                           them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+        return {"overwrite-under-mma", say("%s %s %s while %s may still read it: no commit and wait in between",
+                                           me.c_str(), mine, place.c_str(), them.c_str())};
+    return {"race", say("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(),
+                        them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
 
-void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const std::string& place) {
+void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where) {
     Machine& m = machine_of(w);
-    const i32 other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
-    Verdict v = explain_linear(w, c, who, proxy, place);
-    m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc), other);
+    const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
+    const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
+    if (m.findings->seen(rule, pc, other)) return;
+    m.report(&w, rule, explain_linear(w, c, who, proxy, where, Wording(true)).message, pc, other);
 }
 
-Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what,
-                     const std::string& place) {
+Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what, const Place& where,
+                     const Wording& say) {
+    const std::string place = say.place(where);
     const Cluster& cluster = *w.cta->cluster;
     if (c.uninitialised)
         return {"uninitialised-tmem",
-                format("%s reads %s, which nothing has written since it was allocated", what, place.c_str())};
+                say("%s reads %s, which nothing has written since it was allocated", what, place.c_str())};
     const Access& e = *c.earlier;
     const AgentInfo& agent = info(cluster, e.agent);
-    const std::string them = describe_agent(cluster, e.agent);
+    const std::string them = say.agent(cluster, e.agent);
     const char* mine = who.write ? "writes" : "reads";
     const WarpClocks& clocks = w.clocks;
     if (agent.kind == AgentKind::tmem_ld || agent.kind == AgentKind::tmem_st) {
@@ -127,30 +160,38 @@ Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& wh
         if (owner.tc.get(e.agent) < e.clock) {
             const bool load = agent.kind == AgentKind::tmem_ld;
             return {load ? "tmem-missing-wait-ld" : "tmem-missing-wait-st",
-                    format("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it", what, mine,
-                           place.c_str(), them.c_str(), load ? "ld" : "st")};
+                    say("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it", what, mine,
+                        place.c_str(), them.c_str(), load ? "ld" : "st")};
         }
     }
     if (clocks.acquired.get(e.agent) >= e.clock)
         return {
             "tmem-missing-fence-after",
-            format("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
-                   what, mine, place.c_str(), them.c_str())};
+            say("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
+                what, mine, place.c_str(), them.c_str())};
     if (clocks.acquired_unfenced.get(e.agent) >= e.clock)
         return {"tmem-missing-fence-before",
-                format("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them",
-                       what, mine, place.c_str(), them.c_str())};
+                say("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them",
+                    what, mine, place.c_str(), them.c_str())};
     if (agent.kind == AgentKind::tensor)
         return {c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
-                format("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(),
-                       them.c_str(), c.earlier_was_write ? "write" : "read")};
-    return {"tmem-race", format("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(),
-                                them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+                say("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(),
+                    them.c_str(), c.earlier_was_write ? "write" : "read")};
+    return {"tmem-race", say("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(),
+                             them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
 
-bool breaks_only_strict(const char* rule) {
-    const std::string r = rule;
+bool breaks_only_strict(std::string_view r) {
     return r == "tmem-missing-fence-after" || r == "tmem-missing-fence-before" || r == "tmem-missing-wait-st";
+}
+
+void report_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what, const Place& where) {
+    Machine& m = machine_of(w);
+    const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
+    const char* rule = explain_tmem(w, target, c, who, what, where, Wording(false)).rule;
+    if (m.profile == Profile::lenient && breaks_only_strict(rule)) return;
+    if (m.findings->seen(rule, pc, other)) return;
+    m.report(&w, rule, explain_tmem(w, target, c, who, what, where, Wording(true)).message, pc, other);
 }
 
 }  // namespace
@@ -184,23 +225,26 @@ void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& wh
             return linear_ordered(w, e, was_write, who, proxy) && (!strict || fenced_for_mma(w, e, who));
         },
         [&](const Conflict& c) {
-            report_linear(w, c, who, proxy, format("shared memory in [0x%x, 0x%x)", offset, offset + size));
+            report_linear(w, c, who, proxy,
+                          [&] { return format("shared memory in [0x%x, 0x%x)", offset, offset + size); });
         });
 }
 
 void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& accessor, bool proxy_async) {
-    if (!machine_of(w).checks) return;
+    Machine& m = machine_of(w);
+    m.global.note(a, address, size, accessor.write);
+    if (!m.checks) return;
     Accessor who = accessor;
     who.cluster = w.cta->cluster->number;
     who.kind = info(*w.cta->cluster, who.agent).kind;
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
-    if (!a.shadow) a.shadow = std::make_unique<LinearShadow>(a.size);
-    a.shadow->touch(
+    m.global.shadow(a).touch(
         address - a.base, size, who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
-            report_linear(w, c, who, proxy,
-                          format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base)));
+            report_linear(w, c, who, proxy, [&] {
+                return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base));
+            });
         });
 }
 
@@ -218,19 +262,17 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     for (u32 group = lane / 16; group < (lane + lanes + 15) / 16; ++group) {
         for (u32 c = column; c < column + columns; ++c) {
             touch_cell(target.tmem.shadow.at(group * 16, c), who, true, ordered, [&](const Conflict& conflict) {
-                const std::string place =
-                    format("tensor memory lanes %u-%u, column %u", group * 16, group * 16 + 15, c);
-                Verdict v = explain_tmem(w, target, conflict, who, what, place);
-                if (m.profile == Profile::lenient && breaks_only_strict(v.rule)) return;
-                m.report(&w, v.rule, std::move(v.message), static_cast<i32>(who.pc),
-                         conflict.earlier ? static_cast<i32>(conflict.earlier->pc) : -1);
+                report_tmem(w, target, conflict, who, what, [&] {
+                    return format("tensor memory lanes %u-%u, column %u", group * 16, group * 16 + 15, c);
+                });
             });
         }
     }
 }
 
 void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
-    if (findings.seen(rule, pc, other_pc)) return;
+    Findings& told = findings ? *findings : launch_findings;
+    if (told.seen(rule, pc, other_pc)) return;
     Finding f;
     f.rule = std::move(rule);
     f.severity = severity;
@@ -241,7 +283,7 @@ void Machine::report(const Warp* warp, std::string rule, std::string message, i3
         f.cta = warp->cta->linear;
         f.warp = static_cast<i32>(warp->index);
     }
-    findings.add(std::move(f));
+    told.add(std::move(f));
 }
 
 }  // namespace ptxm

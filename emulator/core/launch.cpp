@@ -1,5 +1,7 @@
 // A launch: what a cluster starts with, and the run of a grid to its end.
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "machine.hpp"
 
@@ -119,6 +121,8 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
     auto cluster = std::make_unique<Cluster>();
     cluster->machine = &m;
     cluster->number = number;
+    cluster->ordinal = (u64{first[2]} * launch.grid[1] + first[1]) * launch.grid[0] + first[0];
+    cluster->random.seed(m.seed + 0x9E3779B97F4A7C15ull * cluster->ordinal);
     const auto& c = launch.cluster;
     const u32 threads = launch.block[0] * launch.block[1] * launch.block[2];
     for (u32 z = 0; z < c[2]; ++z) {
@@ -145,24 +149,81 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
     return cluster;
 }
 
+Machine::Machine(const Machine& main, AccessLog* log)
+    : global(main.global, log),
+      schedule(main.schedule),
+      profile(main.profile),
+      checks(main.checks),
+      seed(main.seed),
+      max_instructions(main.max_instructions),
+      program(main.program),
+      launch(main.launch),
+      multiprocessors(main.multiprocessors) {}
+
+void Machine::begin() {
+    launch_findings.clear();
+    told_.clear();
+    stats = Stats{};
+    findings = nullptr;
+    running = nullptr;
+    number_ = 0;
+    random.seed(seed);
+    global.forget_shadows();
+    sync.clear();
+    map_fences.clear();
+}
+
 void Machine::run(const Program& p, const Launch& l) {
     program = &p;
     launch = &l;
-    findings.clear();
-    stats = Stats{};
-    sequence = 0;
-    running = nullptr;
-    random.seed(seed);
-    global.begin_launch();
-    sync.clear();
-    map_fences.clear();
+    begin();
     const auto start = std::chrono::steady_clock::now();
-    GridCursor grid(l);
-    cursor = &grid;
-    run_grid(*this);
+    if (!run_side_by_side(*this)) {
+        GridCursor grid(l);
+        cursor = &grid;
+        run_grid(*this);
+        cursor = nullptr;
+    }
     running = nullptr;
-    cursor = nullptr;
+    findings = nullptr;
+    collect_findings();
     stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) {
+    for (;;) {
+        if (++number_ == 0) {
+            global.forget_shadows();
+            number_ = 1;
+        }
+        bool used = false;
+        for (const auto& c : resident) used = used || c->number == number_;
+        if (!used) return number_;
+    }
+}
+
+void Machine::retire(Cluster& cluster) {
+    if (!cluster.findings.list().empty()) told_.emplace_back(cluster.ordinal, std::move(cluster.findings));
+    cluster.findings = {};
+    findings = nullptr;
+}
+
+void Machine::absorb(Machine& other) {
+    std::move(other.told_.begin(), other.told_.end(), std::back_inserter(told_));
+    stats.warp_instructions += other.stats.warp_instructions;
+    stats.mma += other.stats.mma;
+    stats.bulk_loads += other.stats.bulk_loads;
+    stats.bulk_load_bytes += other.stats.bulk_load_bytes;
+    stats.bulk_stores += other.stats.bulk_stores;
+    stats.async_ops += other.stats.async_ops;
+    stats.barrier_waits += other.stats.barrier_waits;
+}
+
+// In the order of the clusters, whichever ran first.
+void Machine::collect_findings() {
+    std::stable_sort(told_.begin(), told_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto& [ordinal, found] : told_) launch_findings.absorb(std::move(found));
+    told_.clear();
 }
 
 }  // namespace ptxm

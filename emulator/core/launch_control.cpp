@@ -88,6 +88,8 @@ Flow try_cancel(Warp& w, const Inst& i, u32 mask) {
         if (cluster.cancel_refused)
             machine_of(w).report(&w, "cancel-after-refusal",
                                  "clusterlaunchcontrol.try_cancel after one that has failed is undefined", w.pc());
+        // Which clusters are left depends on what the others have taken.
+        if (!machine_of(w).cursor) throw Fault("internal", "clusters that run side by side take none of the grid's");
         Response response;
         std::array<u32, 3> first{};
         response.cancelled = machine_of(w).cursor->take(first);

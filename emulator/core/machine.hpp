@@ -216,7 +216,8 @@ struct Cta {
 
 struct Cluster {
     Machine* machine = nullptr;
-    u16 number = 0;  // tells the agents of resident clusters apart, in global memory
+    u64 ordinal = 0;  // in the grid
+    u16 number = 0;   // tells the agents of resident clusters apart, in global memory
     ClusterBarrier barrier;
     bool cancel_refused = false;  // a clusterlaunchcontrol.try_cancel has failed
     std::vector<std::unique_ptr<Cta>> ctas;
@@ -225,9 +226,15 @@ struct Cluster {
     std::unordered_map<u64, AgentId> bulk_agents;
     u32 live_warps = 0;
     u64 now = 0;
-    SyncTable sync;    // of locations in shared memory
-    u64 progress = 0;  // instruction count at the last event that was not polling
-    void note_progress();
+    SyncTable sync;            // of locations in shared memory
+    u64 instructions = 0;      // executed by its warps
+    u64 progress = 0;          // of these, at the last event that was not polling
+    u64 polled_since = 0;      // the same, or the last time that others got their turn
+    u64 sequence = 0;          // of asynchronous operations
+    std::mt19937_64 random{};  // what the random schedule draws within the cluster
+    Findings findings;
+
+    void note_progress() { progress = polled_since = instructions; }
     AgentId new_agent(AgentInfo info) {
         if (agents.size() > std::numeric_limits<AgentId>::max())
             throw Fault("internal", "more than 65536 agents in a cluster: mbarriers initialised over and over");
@@ -261,6 +268,7 @@ private:
 struct Stats {
     u64 warp_instructions = 0, mma = 0, bulk_loads = 0, bulk_load_bytes = 0, bulk_stores = 0, async_ops = 0,
         barrier_waits = 0;
+    u32 threads = 1;  // of the host, that ran it
     double seconds = 0;
 };
 
@@ -269,11 +277,16 @@ struct Machine {
     Machine(const Machine&) = delete;
     Machine& operator=(const Machine&) = delete;
 
-    GlobalMemory global;
+    // One that runs clusters of `main`'s launch beside others, over the same memory.
+    Machine(const Machine& main, AccessLog* log);
+
+    GlobalView global;
     SyncTable sync;
     std::unordered_map<u64, std::vector<MapFence>> map_fences;  // by the map's address; of the launch in progress
-    Findings findings;
+    Findings* findings = nullptr;                               // of the cluster that is running
+    Findings launch_findings;                                   // once the launch has ended
     Stats stats;
+    u32 threads = 1;  // of the host that may run clusters of one launch
     Schedule schedule = Schedule::realistic;
     Profile profile = Profile::strict;
     bool checks = true;
@@ -283,22 +296,33 @@ struct Machine {
     const Program* program = nullptr;
     const Launch* launch = nullptr;
     u32 multiprocessors = 148;
-    GridCursor* cursor = nullptr;  // valid while a grid runs
-    u64 sequence = 0;
-    Warp* running = nullptr;  // valid while a cluster runs
+    GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
+    Warp* running = nullptr;       // valid while a cluster runs
 
     // Runs one grid to its end. Hazards and faults become findings; nothing is thrown for what a kernel does.
     void run(const Program& program, const Launch& launch);
 
+    // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
+    // when they are used up, what clusters that are gone did is forgotten.
+    u16 next_number(const std::vector<std::unique_ptr<Cluster>>& resident = {});
+    // Takes what a cluster that will not run again has to tell.
+    void retire(Cluster& cluster);
+    // Takes what a machine beside this one has done in the same launch.
+    void absorb(Machine& other);
     void report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1,
                 Severity severity = Severity::error);
     // For rules that released kernels break: an error under the strict profile, nothing under the lenient one.
     void report_strict(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1) {
         if (profile == Profile::strict) report(warp, std::move(rule), std::move(message), pc, other_pc);
     }
-};
 
-inline void Cluster::note_progress() { progress = machine->stats.warp_instructions; }
+private:
+    void begin();
+    void collect_findings();
+
+    u16 number_ = 0;
+    std::vector<std::pair<u64, Findings>> told_;  // by the ordinals of clusters
+};
 
 inline Machine& machine_of(Warp& w) { return *w.cta->cluster->machine; }
 
@@ -316,6 +340,10 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
 
 // grid.cpp
 void run_grid(Machine& m);
+
+// threads.cpp: runs the grid's clusters on several threads of the host. False when there is nothing to gain, or when
+// it has turned out that their order matters: then nothing has happened.
+bool run_side_by_side(Machine& m);
 
 // wgmma.cpp: an instruction that is not a wgmma uses its registers.
 void use_wgmma_registers(Warp& w, const Inst& i);

@@ -297,7 +297,7 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     }
     Machine& m = machine_of(w);
     m.stats.barrier_waits += 1;
-    const bool times_out = m.schedule == Schedule::random && done != mask && m.random() % 2 == 0;
+    const bool times_out = m.schedule == Schedule::random && done != mask && w.cta->cluster->random() % 2 == 0;
     if (done != mask && done == 0 && same && (i.mods & kMbarBlocking) && !times_out) {
         Fragment& f = w.fragment();
         f.wait = Wait::mbarrier;

@@ -1,17 +1,24 @@
 #include "memory.hpp"
 
+#include "access_log.hpp"
+
 #include <cstdarg>
 #include <cstdio>
 
 namespace ptxm {
 
-std::string format(const char* fmt, ...) {
+std::string format_list(const char* fmt, va_list args) {
     char buffer[1024];
+    std::vsnprintf(buffer, sizeof buffer, fmt, args);
+    return buffer;
+}
+
+std::string format(const char* fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    std::vsnprintf(buffer, sizeof buffer, fmt, args);
+    std::string text = format_list(fmt, args);
     va_end(args);
-    return buffer;
+    return text;
 }
 
 u64 GlobalMemory::allocate(u64 size, std::string name) {
@@ -22,26 +29,21 @@ u64 GlobalMemory::allocate(u64 size, std::string name) {
     a.size = size;
     a.name = std::move(name);
     a.data = std::make_unique<u8[]>(size);
+    a.index = indices_++;
     allocations_.emplace(base, std::move(a));
     return base;
 }
 
 void GlobalMemory::release(u64 address) {
-    last_ = nullptr;
     if (allocations_.erase(address) == 0)
         throw std::invalid_argument(format("no allocation starts at 0x%llx", (unsigned long long)address));
 }
 
 Allocation* GlobalMemory::find(u64 address, u64 size) {
-    const auto holds = [&](const Allocation& a) {
-        return address >= a.base && size <= a.size && address - a.base <= a.size - size;
-    };
-    if (last_ && holds(*last_)) return last_;
     auto it = allocations_.upper_bound(address);
     if (it == allocations_.begin()) return nullptr;
     --it;
-    if (!holds(it->second)) return nullptr;
-    return last_ = &it->second;
+    return it->second.holds(address, size) ? &it->second : nullptr;
 }
 
 std::string GlobalMemory::describe(u64 address) const {
@@ -56,8 +58,17 @@ std::string GlobalMemory::describe(u64 address) const {
                   a.name.c_str(), (unsigned long long)a.size);
 }
 
-void GlobalMemory::begin_launch() {
-    for (auto& [base, a] : allocations_) a.shadow.reset();
+void GlobalView::release(u64 address) {
+    recent_ = nullptr;
+    shadows_.clear();
+    memory_->release(address);
+}
+
+void GlobalView::record(const Allocation& a, u64 address, u32 size, bool write) {
+    if (write)
+        log_->write(a, address, size);
+    else
+        log_->read(address, size);
 }
 
 }  // namespace ptxm

@@ -25,10 +25,14 @@ constexpr u64 kAllocationGap = 4096;
 constexpr u32 kSharedRankShift = 24, kSharedOffsetMask = (1u << kSharedRankShift) - 1, kSharedStart = 1024;
 
 struct Allocation {
+    bool holds(u64 address, u64 bytes) const {
+        return address >= base && bytes <= size && address - base <= size - bytes;
+    }
+
     u64 base = 0, size = 0;
     std::string name;
     std::unique_ptr<u8[]> data;
-    std::unique_ptr<LinearShadow> shadow;  // of the launch in progress; made on first use
+    u32 index = 0;  // its own for the life of the memory
 };
 
 class GlobalMemory {
@@ -39,12 +43,55 @@ public:
     Allocation* find(u64 address, u64 size);
     // What lies nearest to an address that no allocation holds, for a message.
     std::string describe(u64 address) const;
-    void begin_launch();
+    u32 indices() const { return indices_; }
 
 private:
     std::map<u64, Allocation> allocations_;
-    Allocation* last_ = nullptr;
     u64 next_ = kGlobalBase + kAllocationGap;
+    u32 indices_ = 0;
+};
+
+class AccessLog;
+
+// Global memory as one machine sees it: the bytes, which machines that run side by side share, and its own shadow.
+class GlobalView {
+public:
+    GlobalView() : memory_(std::make_shared<GlobalMemory>()) {}
+    GlobalView(const GlobalView& other, AccessLog* log) : memory_(other.memory_), log_(log) {}
+
+    u64 allocate(u64 size, std::string name) { return memory_->allocate(size, std::move(name)); }
+    void release(u64 address);
+    Allocation* find(u64 address, u64 size) {
+        if (recent_ && recent_->holds(address, size)) return recent_;
+        Allocation* a = memory_->find(address, size);
+        return a ? recent_ = a : nullptr;
+    }
+    std::string describe(u64 address) const { return memory_->describe(address); }
+    const GlobalMemory& memory() const { return *memory_; }
+
+    // Of the launch in progress; made on first use.
+    LinearShadow* existing_shadow(const Allocation& a) {
+        return a.index < shadows_.size() ? shadows_[a.index].get() : nullptr;
+    }
+    LinearShadow& shadow(const Allocation& a) {
+        if (a.index >= shadows_.size()) shadows_.resize(memory_->indices());
+        if (!shadows_[a.index]) shadows_[a.index] = std::make_unique<LinearShadow>(a.size);
+        return *shadows_[a.index];
+    }
+    void forget_shadows() { shadows_.clear(); }
+
+    // Before every access.
+    void note(const Allocation& a, u64 address, u32 size, bool write) {
+        if (log_) record(a, address, size, write);
+    }
+
+private:
+    void record(const Allocation& a, u64 address, u32 size, bool write);
+
+    std::shared_ptr<GlobalMemory> memory_;
+    AccessLog* log_ = nullptr;
+    Allocation* recent_ = nullptr;
+    std::vector<std::unique_ptr<LinearShadow>> shadows_;  // by Allocation::index
 };
 
 }  // namespace ptxm

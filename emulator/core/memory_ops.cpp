@@ -19,7 +19,7 @@ SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
 }
 
 Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
-    GlobalMemory& memory = machine_of(w).global;
+    GlobalView& memory = machine_of(w).global;
     if (Allocation* a = memory.find(address, size)) return *a;
     throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size,
                                                (unsigned long long)address, memory.describe(address).c_str()));

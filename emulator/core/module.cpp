@@ -64,7 +64,7 @@ nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::a
         m.run(program, launch);
     }
     nb::list out;
-    for (const Finding& f : m.findings.list()) {
+    for (const Finding& f : m.launch_findings.list()) {
         nb::dict d;
         d["rule"] = f.rule;
         d["severity"] = f.severity == Severity::error ? "error" : "warning";
@@ -88,6 +88,7 @@ nb::dict stats_of(const Machine& m) {
     d["bulk_load_bytes"] = m.stats.bulk_load_bytes;
     d["async_operations"] = m.stats.async_ops;
     d["barrier_waits"] = m.stats.barrier_waits;
+    d["threads"] = m.stats.threads;
     d["seconds"] = m.stats.seconds;
     return d;
 }
@@ -204,6 +205,7 @@ NB_MODULE(_core, module) {
         .def(nb::init<>())
         .def_rw("seed", &Machine::seed)
         .def_rw("checks", &Machine::checks)
+        .def_rw("threads", &Machine::threads)
         .def_rw("max_instructions", &Machine::max_instructions)
         .def_prop_rw(
             "schedule", [](const Machine& m) { return static_cast<u32>(m.schedule); },

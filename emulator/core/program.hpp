@@ -5,7 +5,9 @@
 // when a warp starts, so that every operand is a unit index.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -269,6 +271,8 @@ struct Program {
     u32 shared_static = 0;  // bytes of .shared variables that are not dynamic
     u32 local_bytes = 0;    // a thread
     u32 param_bytes = 0;
+    // A launch has shown that its clusters touch what others write: their order matters.
+    std::unique_ptr<std::atomic<bool>> communicates = std::make_unique<std::atomic<bool>>(false);
 };
 
 // Throws std::invalid_argument when the core has no handler for a record: decoder and core disagree.

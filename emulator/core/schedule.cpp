@@ -17,7 +17,7 @@ constexpr u32 kSlice = 64;
 // asynchronous operation completes, a polled value changes, a warp exits or executes so much without a failed poll.
 constexpr u64 kPolling = 4000, kWorking = 256;
 
-u64 pick(Machine& m, u64 n) { return m.random() % n; }
+u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 
 // The pending operation to complete now, or -1. `forced`: no warp can run, so something must.
 i64 due(Cluster& cluster, u64 now, bool forced) {
@@ -33,8 +33,8 @@ i64 due(Cluster& cluster, u64 now, bool forced) {
     }
     if (heads.empty()) return -1;
     if (m.schedule == Schedule::random) {
-        if (!forced && pick(m, 4) != 0) return -1;
-        return heads[pick(m, heads.size())];
+        if (!forced && pick(cluster, 4) != 0) return -1;
+        return heads[pick(cluster, heads.size())];
     }
     if (m.schedule == Schedule::late && !forced) return -1;
     u32 best = heads[0];
@@ -68,7 +68,7 @@ Warp* next_warp(Cluster& cluster) {
         for (Warp& w : cta->warps) {
             if (!w.live || !ready(w)) continue;
             if (m.schedule == Schedule::random) {
-                if (pick(m, ++candidates) == 0) best = &w;
+                if (pick(cluster, ++candidates) == 0) best = &w;
             } else if (!best || w.time < best->time) {
                 best = &w;
             }
@@ -136,7 +136,7 @@ bool step(Warp& w, bool checks) {
 void choose_fragment(Warp& w) {
     Machine& m = machine_of(w);
     const u32 n = static_cast<u32>(w.fragments.size());
-    const u32 start = m.schedule == Schedule::random ? static_cast<u32>(pick(m, n)) : w.current + (n > 1);
+    const u32 start = m.schedule == Schedule::random ? static_cast<u32>(pick(*w.cta->cluster, n)) : w.current + (n > 1);
     for (u32 k = 0; k < n; ++k) {
         const u32 index = (start + k) % n;
         if (w.fragments[index].wait == Wait::none) {
@@ -149,17 +149,19 @@ void choose_fragment(Warp& w) {
 void run_slice(Warp& w) {
     Machine& m = machine_of(w);
     const bool checks = m.checks;
-    u32 budget = m.schedule == Schedule::random ? 1 + static_cast<u32>(pick(m, kSlice)) : kSlice;
+    Cluster& cluster = *w.cta->cluster;
+    u32 budget = m.schedule == Schedule::random ? 1 + static_cast<u32>(pick(cluster, kSlice)) : kSlice;
     choose_fragment(w);
     w.spun = false;
-    const u64 before = m.stats.warp_instructions;
+    const u64 before = cluster.instructions;
     while (budget-- > 0) {
         w.time += 1;
         m.stats.warp_instructions += 1;
+        cluster.instructions += 1;
         if (!step(w, checks)) break;
         if (w.spun) break;
     }
-    w.unpolled = w.spun ? 0 : w.unpolled + m.stats.warp_instructions - before;
+    w.unpolled = w.spun ? 0 : w.unpolled + cluster.instructions - before;
     if (w.spun) w.time += 32;
     if (m.stats.warp_instructions > m.max_instructions)
         throw Fault("instruction-limit", format("the launch executed more than %llu warp instructions",
@@ -209,9 +211,8 @@ void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> comple
 }
 
 void enqueue_async(Cluster& cluster, AsyncOp op) {
-    Machine& m = *cluster.machine;
-    op.sequence = m.sequence++;
-    if (m.schedule == Schedule::early)
+    op.sequence = cluster.sequence++;
+    if (cluster.machine->schedule == Schedule::early)
         op.complete();
     else
         cluster.pending.push_back(std::move(op));
@@ -219,10 +220,13 @@ void enqueue_async(Cluster& cluster, AsyncOp op) {
 
 Progress run_cluster(Cluster& cluster, u64 budget) {
     Machine& m = *cluster.machine;
-    const u64 start = m.stats.warp_instructions;
+    m.findings = &cluster.findings;
+    const u64 start = cluster.instructions;
     while (cluster.live_warps) {
+        // Before anything is drawn: what a cluster does is not to depend on the turns that it gets.
+        if (cluster.instructions - start > budget) return Progress::yielded;
         Warp* w = next_warp(cluster);
-        const bool polling = m.stats.warp_instructions - std::max(start, cluster.progress) > kPolling;
+        const bool polling = cluster.instructions - cluster.polled_since > kPolling;
         const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr || polling);
         if (op >= 0) {
             complete(cluster, static_cast<u32>(op));
@@ -233,10 +237,12 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
                 cluster.note_progress();
                 continue;
             }
-            if (w) return Progress::polling;
+            if (w) {
+                cluster.polled_since = cluster.instructions;
+                return Progress::polling;
+            }
             return Progress::failed;
         }
-        if (m.stats.warp_instructions - start > budget) return Progress::yielded;
         m.running = w;
         const u32 live_before = cluster.live_warps;
         run_slice(*w);

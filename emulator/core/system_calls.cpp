@@ -7,7 +7,7 @@
 namespace ptxm {
 namespace {
 
-constexpr std::size_t kMaxText = 4096, kMaxLines = 1000;
+constexpr std::size_t kMaxText = 4096;
 
 u8* generic_bytes(Warp& w, u32 lane, u64 address, u32 size) {
     Addresses a{};
@@ -99,9 +99,9 @@ std::string expand(Warp& w, u32 lane, const std::string& text, u64 list) {
 // One finding a place; what is printed there again is a line of its details.
 void report_text(Warp& w, std::string text) {
     Machine& m = machine_of(w);
-    if (Finding* f = m.findings.find("printf", w.pc(), -1)) {
+    if (Finding* f = m.findings->find("printf", w.pc(), -1)) {
         f->count += 1;
-        if (f->details.size() < kMaxLines) f->details.emplace_back(-1, std::move(text));
+        f->add_line(std::move(text));
         return;
     }
     m.report(&w, "printf", std::move(text), w.pc(), -1, Severity::warning);

@@ -66,6 +66,7 @@ const u8* tensor_map_bytes(Warp& w, u64 address) {
         throw Fault("misaligned", format("tensor map at 0x%llx is not 64-byte aligned", (unsigned long long)address));
     if ((address & kWindowMask) == kParamWindow) return resolve_param(w, address & ~kWindowMask, 128);
     Allocation& a = resolve_global(w, address, 128, "tensor map");
+    machine_of(w).global.note(a, address, 128, false);
     check_tensor_map_fresh(w, address);
     return a.data.get() + (address - a.base);
 }
@@ -194,7 +195,7 @@ void touch_box(Warp& w, const Box& box, const Accessor& who) {
     });
 }
 
-std::vector<u8> load_box(GlobalMemory& memory, const Box& box) {
+std::vector<u8> load_box(GlobalView& memory, const Box& box) {
     const u32 element = box.map.element_bytes();
     std::vector<u8> linear(box.bytes(), 0);
     if (box.map.oob) fill_nan(linear);
@@ -206,7 +207,7 @@ std::vector<u8> load_box(GlobalMemory& memory, const Box& box) {
     return linear;
 }
 
-void store_box(GlobalMemory& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
+void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
     const u32 element = box.map.element_bytes();
     const Ty type = reduction == Reduction::none ? Ty::none : element_type(box.map, reduction);
     each_row(box, true, [&](u32 at, u64 address, u32 elements) {

@@ -31,12 +31,13 @@ bool fenced_since(Warp& w, const std::vector<MapFence>& fences, const Access& ch
 // an acquiring proxy fence on that address.
 void check_tensor_map_fresh(Warp& w, u64 address) {
     Machine& m = machine_of(w);
-    Allocation& a = *m.global.find(address, kMapBytes);
-    if (!m.checks || !a.shadow) return;
+    const Allocation& a = *m.global.find(address, kMapBytes);
+    LinearShadow* shadow = m.global.existing_shadow(a);
+    if (!m.checks || !shadow) return;
     const std::vector<MapFence>& fences = m.map_fences[address];
     Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false};
     who.cluster = w.cta->cluster->number;
-    a.shadow->touch(
+    shadow->touch(
         address - a.base, kMapBytes, who, false,
         [&](const Access& e, bool was_write) { return !was_write || fenced_since(w, fences, e); },
         [&](const Conflict& c) {

@@ -122,6 +122,11 @@ class Selection(Record):
 
 
 class Parameters(Record):
+    """The cell of the matrix. Axes beyond these are kept as they are."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, JsonValue]
+
     head_dim: int
     t: int
     s_k: int

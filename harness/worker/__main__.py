@@ -17,22 +17,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from harness.reference import reference
 from harness.worker.codec import CodecError, event_to_line, read_job
-from harness.worker.devices.base import DeviceError
+from harness.worker.devices.base import DeviceError, DeviceLostError
 from harness.worker.devices.factory import DeviceFactory, device_factory
 from harness.worker.inputs import make_inputs
-from harness.worker.launch import run_attention
 from harness.worker.measure import measure
 from harness.worker.process import die_with_parent
 from harness.worker.protocol import BuildResult, Configuration, Event, Job
-from harness.worker.reference import reference_for
+from harness.worker.run import run_attention
 from harness.worker.variants import variant_for
 
 EXIT_BAD_JOB = 2
+EXIT_DEVICE_LOST = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0 when every configuration had its event, 2 when the job cannot be read or names no device."""
+    """Returns 0 when every configuration had its event, 2 when the job cannot be read or names no device, and 3 when a
+    kernel took the device down: the configurations that remain need another process."""
     options = _parser().parse_args(arguments)
     faulthandler.enable()
     if options.parent is not None:
@@ -44,17 +46,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, CodecError, LookupError) as error:
         print(f"{options.job}: {error}", file=sys.stderr)
         return EXIT_BAD_JOB
-    run_job(job, factory, lambda event: _write(stream, event))
-    return 0
+    finished = run_job(job, factory, lambda event: _write(stream, event))
+    return 0 if finished else EXIT_DEVICE_LOST
 
 
-def run_job(job: Job, factory: DeviceFactory, emit: Callable[[Event], None]) -> None:
-    """Runs the configurations in order; emits `started` before and `result` or `error` after each, then `done`."""
+def run_job(job: Job, factory: DeviceFactory, emit: Callable[[Event], None]) -> bool:
+    """Runs the configurations in order; emits `started` before and `result` or `error` after each, then `done`.
+
+    Returns false, and runs no more, after one that took the device down.
+    """
     builds = {build.variant.name: build for build in job.builds}
     for configuration in job.configurations:
         emit(Event("started", configuration.id))
-        emit(_run_one(job, factory, builds, configuration))
+        try:
+            emit(_run_one(job, factory, builds, configuration))
+        except DeviceLostError as error:
+            traceback.print_exc()
+            emit(_error(configuration, "crash", str(error)))
+            return False
     emit(Event("done"))
+    return True
 
 
 def _run_one(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
@@ -64,6 +75,8 @@ def _run_one(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
     except (DeviceError, OSError) as error:
         traceback.print_exc()
         event = _error(configuration, "infra-error", str(error))
+    except DeviceLostError:
+        raise
     except Exception as error:
         traceback.print_exc()
         event = _error(configuration, "crash", f"{type(error).__name__}: {error}")
@@ -87,7 +100,7 @@ def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
     finally:
         device.close()
     _log(f"{configuration.id}: measuring")
-    measurement = measure(outputs, reference_for(configuration, inputs))
+    measurement = measure(configuration, outputs, reference(inputs))
     report = outputs.report
     return Event("result", configuration.id, measurement, findings=report.findings, stats=report.stats)
 

@@ -15,5 +15,6 @@ def round_to_bf16(values: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
 
 
 def from_bf16(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
-    """The exact float64 values of bfloat16 bit patterns; same shape."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    """The exact float64 values of bfloat16 bit patterns, NaN for every NaN; same shape."""
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)

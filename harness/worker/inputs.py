@@ -1,41 +1,175 @@
-"""Seeded inputs of a configuration."""
+"""Seeded inputs of a configuration. docs/semantics.md says what each operand is and what may hold anything."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.worker.bf16 import round_to_bf16
-from harness.worker.protocol import Configuration
+from harness.worker.configuration import MIXED_SINK_HEADS, Configuration, Indices, Lengths, Offsets
+
+# NaN, +inf, -inf, both largest finite values and a NaN that signals: what must never reach an output.
+POISON_BITS: Final = np.array([0x7FC0, 0x7F80, 0xFF80, 0x7F7F, 0xFF7F, 0x7F81], dtype=np.uint16)
+# Powers of two that the rows of extreme queries are multiplied by: logits from about 1e-6 to about 1e3.
+EXTREME_EXPONENTS: Final = (-20, -4, 0, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """The sparse branch: k and v [batch, s_sparse, head_dim] bf16 bits, v None when V is K; indices [batch, t, topk]
+    and lens [batch, t] int32, lens None for topk."""
+
+    k: NDArray[np.uint16]
+    v: NDArray[np.uint16] | None
+    indices: NDArray[np.int32]
+    lens: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Q [batch, t, head_dim], K and V [batch, s_k, head_dim] as bf16 bit patterns; scale multiplies q.k."""
+    """What one call attends over; bf16 tensors as bit patterns.
+
+    q [batch, t, heads, head_dim]; k and v [batch, s_k, head_dim], v None when V is K; kv_lens and query_offsets [batch]
+    int32; sink [heads] float32. `scale` multiplies q.k; window bounds are None where there is no limit.
+    """
 
     q: NDArray[np.uint16]
     k: NDArray[np.uint16]
-    v: NDArray[np.uint16]
+    v: NDArray[np.uint16] | None
     scale: float
+    window_left: int | None = None
+    window_right: int | None = None
+    kv_lens: NDArray[np.int32] | None = None
+    query_offsets: NDArray[np.int32] | None = None
+    sparse: Sparse | None = None
+    sink: NDArray[np.float32] | None = None
 
 
 def make_inputs(seed: int, configuration: Configuration) -> Inputs:
-    """Standard normal Q, K and V rounded to bf16.
+    """Standard normal tensors rounded to bf16, patterns as the configuration says, poison wherever nothing may look.
 
-    They depend on the seed and on the configuration's own name alone: not on which others run, nor in what order.
+    They depend on the seed and on the name of the configuration's problem alone: not on which others run, nor in what
+    order, nor on how the problem is run.
     """
-    digest = hashlib.sha256(f"{seed}/{configuration.id}".encode()).digest()
+    item = configuration
+    digest = hashlib.sha256(f"{seed}/{item.problem.id}".encode()).digest()
     generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
-    queries = (configuration.batch, configuration.t, configuration.head_dim)
-    keys = (configuration.batch, configuration.s_k, configuration.head_dim)
-    q, k, v = (round_to_bf16(generator.standard_normal(shape)) for shape in (queries, keys, keys))
-    return Inputs(q, k, v, softmax_scale(configuration.head_dim))
+    keys = (item.batch, item.s_k, item.head_dim)
+    q = generator.standard_normal((item.batch, item.t, item.heads, item.head_dim))
+    k, v = _key_values(generator, keys, item)
+    sparse = _sparse(generator, item) if item.topk else None
+    kv_lens = _lengths(generator, item.kv_lens, (item.batch,), item.s_k)
+    offsets = _offsets(generator, item.query_offsets, item)
+    sink = _sink(generator, item)
+    if item.data == "extreme":
+        q *= np.exp2(generator.choice(EXTREME_EXPONENTS, (*q.shape[:-1], 1)))
+    k_bits, v_bits = round_to_bf16(k), None if v is None else round_to_bf16(v)
+    if kv_lens is not None:
+        padding = np.arange(item.s_k) >= kv_lens[:, np.newaxis]
+        for bits in (k_bits, v_bits):
+            _poison(bits, padding)
+    scale = softmax_scale(item.head_dim)
+    return Inputs(round_to_bf16(q), k_bits, v_bits, scale, *item.bounds, kv_lens, offsets, sparse, sink)
 
 
 def softmax_scale(head_dim: int) -> float:
     """1 / sqrt(head_dim) as the float32 that the kernel is given, so that the reference uses the same number."""
     return float(np.float32(1.0 / math.sqrt(head_dim)))
+
+
+def _key_values(
+    generator: np.random.Generator, shape: tuple[int, ...], item: Configuration
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """K and, unless it is K, V. Extreme keys grow along the sequence in even batch entries and shrink in odd ones, so
+    that the running maximum moves at every tile and at none."""
+    k = generator.standard_normal(shape)
+    v = None if item.kv == "shared" else generator.standard_normal(shape)
+    if item.data == "extreme" and shape[1]:
+        ramp = np.linspace(0.25, 2.0, shape[1])[:, np.newaxis]
+        k[0::2] *= ramp
+        k[1::2] *= ramp[::-1]
+    return k, v
+
+
+def _sparse(generator: np.random.Generator, item: Configuration) -> Sparse:
+    k, v = _key_values(generator, (item.batch, item.s_sparse, item.head_dim), item)
+    indices = _indices(generator, item.sparse_indices, (item.batch, item.t, item.topk), item.s_sparse)
+    lens = _lengths(generator, item.sparse_lens, (item.batch, item.t), item.topk)
+    k_bits, v_bits = round_to_bf16(k), None if v is None else round_to_bf16(v)
+    unnamed = ~_named_rows(indices, lens, item.s_sparse)
+    for bits in (k_bits, v_bits):
+        _poison(bits, unnamed)
+    return Sparse(k_bits, v_bits, indices, lens)
+
+
+def _indices(
+    generator: np.random.Generator, pattern: Indices, shape: tuple[int, ...], rows: int
+) -> NDArray[np.int32]:
+    """Indices into `rows` rows, repeated ones only where there are fewer rows than entries. Holes, where there are any,
+    are a third: -1 and others out of range on both sides."""
+    outside = np.array([-1, rows, rows + 1, 2**31 - 1, -(2**31)])
+    invalid = generator.choice(outside, shape)
+    if pattern == "invalid" or rows == 0:
+        return invalid.astype(np.int32)
+    valid = np.empty(shape, dtype=np.int64)
+    for place in np.ndindex(shape[:-1]):
+        valid[place] = generator.choice(rows, shape[-1], replace=rows < shape[-1])
+    if pattern == "holes":
+        valid = np.where(generator.random(shape) < 1 / 3, invalid, valid)
+    return valid.astype(np.int32)
+
+
+def _named_rows(indices: NDArray[np.int32], lens: NDArray[np.int32] | None, rows: int) -> NDArray[np.bool_]:
+    """[batch, rows]: whether any query of the batch entry sees the row."""
+    seen = (indices >= 0) & (indices < rows)
+    if lens is not None:
+        seen &= np.arange(indices.shape[-1]) < lens[..., np.newaxis]
+    named = np.zeros((len(indices), rows), dtype=np.bool_)
+    for entry, chosen in enumerate(seen):
+        named[entry, indices[entry][chosen]] = True
+    return named
+
+
+def _lengths(
+    generator: np.random.Generator, pattern: Lengths, shape: tuple[int, ...], longest: int
+) -> NDArray[np.int32] | None:
+    """Ragged lengths are uniform over 0..longest, and every fourth is 0 or the longest in turn."""
+    if pattern == "full":
+        return None
+    if pattern == "empty":
+        return np.zeros(shape, dtype=np.int32)
+    lengths = generator.integers(0, longest, shape, endpoint=True).astype(np.int32)
+    flat = lengths.reshape(-1)
+    flat[1::8], flat[5::8] = 0, longest
+    return lengths
+
+
+def _offsets(generator: np.random.Generator, pattern: Offsets, item: Configuration) -> NDArray[np.int32] | None:
+    """Mixed offsets reach from all queries before the first key to all of them after the last one."""
+    if pattern == "aligned":
+        return None
+    if pattern == "zero":
+        return np.zeros(item.batch, dtype=np.int32)
+    return generator.integers(-item.t - 2, item.s_k + 2, item.batch, endpoint=True).astype(np.int32)
+
+
+def _sink(generator: np.random.Generator, item: Configuration) -> NDArray[np.float32] | None:
+    if item.sink == "none":
+        return None
+    spread = 100.0 if item.data == "extreme" else 2.0
+    sink = (spread * generator.standard_normal(item.heads)).astype(np.float32)
+    if item.sink == "mixed":
+        sink[1::MIXED_SINK_HEADS], sink[3::MIXED_SINK_HEADS] = np.inf, -np.inf
+    return sink
+
+
+def _poison(bits: NDArray[Any] | None, rows: NDArray[np.bool_]) -> None:
+    """Overwrites rows of [batch, rows, head_dim] in place."""
+    if bits is not None:
+        count = int(rows.sum()) * bits.shape[-1]
+        bits[rows] = np.resize(POISON_BITS, count).reshape(-1, bits.shape[-1])

@@ -1,97 +1,153 @@
-"""Runs one configuration on a device: upload, poison, launch, download. Written once for every device."""
+"""Launches the kernels of one attention call on a device: tensor maps, parameters, forward, combine. Written once for
+every device and for everyone who calls: the worker (harness.worker.run) and harness.attention."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
+from harness.worker import params
+from harness.worker.devices.base import Device, Dim3, LaunchReport, LoadedModule, TensorMapSpec
+from harness.worker.protocol import LaunchShape, Variant
 
-from harness.worker.devices.base import Device, LaunchReport, LoadedModule, TensorMapSpec
-from harness.worker.inputs import Inputs
-from harness.worker.params import FmhaParams, query_blocks
-from harness.worker.protocol import Configuration, Variant
-
-# A quiet NaN with a payload: arithmetic on a GPU yields 0x7fffffff, so these bits mean that nobody wrote here.
-POISON: Final = 0x7FEDBEEF
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
+LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs more than the wait for more SMs
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """o [batch, t, head_dim], un-normalised; row_max, row_sum and lse [batch, t]; float32, as the device left them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """Sizes and options of one call, as docs/semantics.md has them; None for a window without a limit."""
 
-    o: NDArray[np.float32]
-    row_max: NDArray[np.float32]
-    row_sum: NDArray[np.float32]
-    lse: NDArray[np.float32]
-    report: LaunchReport
+    head_dim: int
+    batch: int
+    t: int
+    heads: int
+    s_k: int
+    s_sparse: int = 0
+    topk: int = 0
+    shared_kv: bool = False
+    window_left: int | None = None
+    window_right: int | None = None
+    scale: float
+    normalise: bool = False
+    output_bf16: bool = False
+    splits: int = 1
+
+    @property
+    def partial_elements(self) -> Mapping[str, int]:
+        """float32 elements of each buffer that passes partial results from the forward to the combine kernel."""
+        if self.splits == 1:
+            return {}
+        rows = self.splits * self.batch * self.t * self.heads
+        return {"partial_o": rows * self.head_dim, "partial_max": rows, "partial_sum": rows}
+
+    @property
+    def flags(self) -> int:
+        chosen = (
+            (self.normalise, params.NORMALISE),
+            (self.output_bf16, params.OUTPUT_BF16),
+            (self.shared_kv, params.SHARED_KV),
+        )
+        return sum(bit for wanted, bit in chosen if wanted)
 
 
-def run_attention(
-    device: Device, module: LoadedModule, variant: Variant, configuration: Configuration, inputs: Inputs
-) -> Outputs:
-    """Runs `variant` over `inputs`; every output element holds POISON before the launch."""
-    rows = (configuration.batch, configuration.t)
+def launch_attention(
+    device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
+) -> LaunchReport:
+    """Runs `variant`, and its combine kernel when the call has splits.
+
+    `addresses` are device addresses by FmhaParams' names, the tensors q, k, v, sparse_k and sparse_v among them; what
+    is left out, or 0, is null. The report is that of both kernels.
+    """
+    maps = _tensor_maps(device, variant.shape, call, addresses)
+    pointers: dict[str, Any] = {name: address for name, address in addresses.items() if name not in params.MAPS}
+    packed = params.FmhaParams(
+        **maps,
+        **pointers,
+        batch=call.batch,
+        t=call.t,
+        heads=call.heads,
+        s_k=call.s_k,
+        s_sparse=call.s_sparse,
+        topk=call.topk,
+        splits=call.splits,
+        window_left=_bound(call.window_left),
+        window_right=_bound(call.window_right),
+        scale=call.scale,
+        flags=call.flags,
+        head_dim=call.head_dim,
+    ).pack()
     shape = variant.shape
-    params = FmhaParams(
-        q=_upload(device, "q", inputs.q, shape.rows),
-        k=_upload(device, "k", inputs.k, shape.keys),
-        v=_upload(device, "v", inputs.v, shape.keys),
-        o=_poisoned(device, "o", (*rows, configuration.head_dim)),
-        row_max=_poisoned(device, "row_max", rows),
-        row_sum=_poisoned(device, "row_sum", rows),
-        lse=_poisoned(device, "lse", rows),
-        batch=configuration.batch,
-        t=configuration.t,
-        s_k=configuration.s_k,
-        scale=inputs.scale,
-        head_dim=configuration.head_dim,
-    )
-    report = device.launch(
-        module,
-        variant.entry,
-        grid=(query_blocks(shape, params.t, params.heads, params.topk), params.splits, params.batch),
-        block=(shape.threads, 1, 1),
-        shared_bytes=shape.shared_bytes,
-        params=params.pack(),
-    )
-    return Outputs(
-        o=_download(device, params.o, (*rows, configuration.head_dim)),
-        row_max=_download(device, params.row_max, rows),
-        row_sum=_download(device, params.row_sum, rows),
-        lse=_download(device, params.lse, rows),
-        report=report,
-    )
+    grid = (params.query_blocks(shape, call.t, call.heads, call.topk), call.splits, call.batch)
+    report = device.launch(module, variant.entry, grid, (shape.threads, 1, 1), shape.shared_bytes, packed)
+    if call.splits == 1:
+        return report
+    combined = device.launch(module, variant.combine, combine_grid(call), (params.COMBINE_THREADS, 1, 1), 0, packed)
+    return LaunchReport(report.findings + combined.findings, _added(report, combined))
+
+
+def combine_grid(call: Call) -> Dim3:
+    """The grid of fmha_launch.h's combine kernel."""
+    return (-(-call.t * call.heads // params.COMBINE_ROWS), 1, call.batch)
+
+
+def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
+    """How many splits fill the multiprocessors once, with at least LEAST_TILES_A_SPLIT tiles in each.
+
+    A launch that fills them without is not split. Depends on sizes alone, not on lengths or indices, which are on the
+    device: equal shapes give equal bits.
+    """
+    shape = variant.shape
+    ctas = params.query_blocks(shape, call.t, call.heads, call.topk) * call.batch
+    dense = call.s_k
+    if call.window_left is not None and call.window_right is not None:
+        queries = 1 if call.topk else -(-shape.rows // call.heads)
+        dense = min(dense, queries + call.window_left + call.window_right)
+    tiles = -(-dense // shape.keys) + -(-call.topk // shape.keys)
+    return max(1, min(multiprocessors // ctas, tiles // LEAST_TILES_A_SPLIT))
 
 
 def tensor_map(address: int, shape: tuple[int, ...], box_rows: int) -> TensorMapSpec:
-    """The map of a contiguous bf16 tensor [batch, rows, head_dim] as kernel/include/fmha_params.h wants it."""
-    batch, rows, head_dim = shape
+    """The map of a contiguous bf16 tensor [batch, rows, head_dim] or [rows, head_dim] as fmha_params.h wants it."""
+    *outer, rows, head_dim = shape
+    row_bytes = head_dim * 2
     return TensorMapSpec(
         dtype="bf16",
         address=address,
-        global_dim=(head_dim, rows, batch),
-        global_strides=(head_dim * 2, rows * head_dim * 2),
-        box_dim=(BOX_ELEMENTS, box_rows, 1),
-        element_strides=(1, 1, 1),
+        global_dim=(head_dim, rows, *outer),
+        global_strides=(row_bytes, *(rows * row_bytes for _ in outer)),
+        box_dim=(BOX_ELEMENTS, box_rows, *(1 for _ in outer)),
+        element_strides=(1,) * len(shape),
         swizzle="128B",
     )
 
 
-def _upload(device: Device, name: str, data: NDArray[np.uint16], box_rows: int) -> bytes:
-    address = device.alloc(data.nbytes, name)
-    device.upload(address, data)
-    return device.encode_tensor_map(tensor_map(address, data.shape, box_rows))
+def _tensor_maps(device: Device, shape: LaunchShape, call: Call, addresses: Mapping[str, int]) -> dict[str, Any]:
+    """The maps of the tensors that are there and have elements: no map can have a dimension of 0."""
+    dense = (call.batch, call.s_k, call.head_dim)
+    sparse = (call.batch * call.s_sparse, call.head_dim)
+    maps = {}
+    for name, tensor, box_rows in (
+        ("q", (call.batch, call.t * call.heads, call.head_dim), shape.rows),
+        ("k", dense, shape.keys),
+        ("v", dense, shape.keys),
+        ("sparse_k", sparse, 1),
+        ("sparse_v", sparse, 1),
+    ):
+        if addresses.get(name) and 0 not in tensor:
+            maps[name] = device.encode_tensor_map(tensor_map(addresses[name], tensor, box_rows))
+    return maps
 
 
-def _poisoned(device: Device, name: str, shape: tuple[int, ...]) -> int:
-    words = np.full(shape, POISON, dtype=np.uint32)
-    address = device.alloc(words.nbytes, name)
-    device.upload(address, words)
-    return address
+def _bound(side: int | None) -> int:
+    return params.UNLIMITED if side is None else side
 
 
-def _download(device: Device, address: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return device.download(address, int(np.prod(shape)) * 4).view(np.float32).reshape(shape)
+def _added(first: LaunchReport, second: LaunchReport) -> dict[str, Any]:
+    """Counters of two launches: numbers add up, anything else is the first one's."""
+    stats = dict(second.stats) | dict(first.stats)
+    for name in first.stats.keys() & second.stats.keys():
+        if isinstance(stats[name], int | float):
+            stats[name] = first.stats[name] + second.stats[name]
+    return stats

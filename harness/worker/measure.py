@@ -6,44 +6,54 @@ Nothing here turns a NaN into agreement: a figure that cannot be computed is NaN
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.worker.launch import POISON, Outputs
+from harness.reference import Reference
+from harness.worker.configuration import Configuration
 from harness.worker.protocol import Measurement
-from harness.worker.reference import Reference
+from harness.worker.run import POISON, POISON_BF16, Outputs
 
 Array = NDArray[np.float64]
 
 
-def measure(outputs: Outputs, reference: Reference) -> Measurement:
+def measure(configuration: Configuration, outputs: Outputs, reference: Reference) -> Measurement:
     """Compares `outputs` with `reference`; shapes must be equal."""
     with np.errstate(all="ignore"):
-        o = normalised(outputs, reference)
-        row_sum = outputs.row_sum.astype(np.float64)
+        o, o_reference = compared(configuration, outputs, reference)
         visible = reference.row_sum > 0
+        row_sum = outputs.row_sum.astype(np.float64)
+        # Rows without a key hold zeros: their error is absolute. `where` keeps 0 / 0 out.
+        row_sum_error = np.where(visible, row_sum / np.where(visible, reference.row_sum, 1.0) - 1.0, row_sum)
         return Measurement(
-            cosine=_cosine(o, reference.o),
-            relative_l2=_ratio(float(np.linalg.norm(o - reference.o)), float(np.linalg.norm(reference.o))),
-            max_error=_ratio(_peak(o - reference.o), _peak(reference.o)),
+            cosine=_cosine(o, o_reference),
+            relative_l2=_ratio(float(np.linalg.norm(o - o_reference)), float(np.linalg.norm(o_reference))),
+            max_error=_ratio(_peak(o - o_reference), _peak(o_reference)),
             lse_error=_peak((outputs.lse.astype(np.float64) - reference.lse)[visible]),
             row_max_error=_peak((outputs.row_max.astype(np.float64) - reference.row_max)[visible]),
-            row_sum_error=_peak((row_sum / reference.row_sum - 1.0)[visible]),
-            nonfinite_mismatches=_nonfinite_mismatches(outputs, reference),
-            unwritten=sum(int(np.count_nonzero(array.view(np.uint32) == POISON)) for array in _arrays(outputs)),
+            row_sum_error=_peak(row_sum_error),
+            nonfinite_mismatches=_nonfinite_mismatches(configuration, outputs, reference),
+            unwritten=sum(_poisoned(array) for array in _arrays(outputs)),
             output_hash=output_hash(outputs),
         )
 
 
-def normalised(outputs: Outputs, reference: Reference) -> Array:
-    """o / row_sum with the kernel's own row_sum, float64 [batch, t, head_dim].
+def compared(configuration: Configuration, outputs: Outputs, reference: Reference) -> tuple[Array, Array]:
+    """O and what it should be, [batch, t, heads, head_dim]: both normalised, whatever the kernel was asked for.
 
-    A row that the reference says has no key is taken as it is: 0 / 0 would hide whether the kernel wrote the zero.
+    Un-normalised O is divided by the kernel's own row_sum, and has no sink. A row that the reference says has no key is
+    taken as it is: 0 / 0 would hide whether the kernel wrote the zero.
     """
-    divisor = np.where(reference.row_sum > 0, outputs.row_sum.astype(np.float64), 1.0)
-    result: Array = outputs.o.astype(np.float64) / divisor[..., np.newaxis]
-    return result
+    o = outputs.o_values
+    if configuration.output != "unnormalised":
+        return o, reference.o
+    visible = reference.row_sum > 0
+    divisor = np.where(visible, outputs.row_sum.astype(np.float64), 1.0)[..., np.newaxis]
+    wanted = np.where(visible, reference.row_sum, 1.0)[..., np.newaxis]
+    return o / divisor, reference.o_unnormalised / wanted
 
 
 def output_hash(outputs: Outputs) -> str:
@@ -54,32 +64,46 @@ def output_hash(outputs: Outputs) -> str:
     return digest.hexdigest()
 
 
-def _arrays(outputs: Outputs) -> tuple[NDArray[np.float32], ...]:
+def _arrays(outputs: Outputs) -> tuple[NDArray[Any], ...]:
     return outputs.o, outputs.row_max, outputs.row_sum, outputs.lse
 
 
+def _poisoned(array: NDArray[Any]) -> int:
+    if array.dtype == np.uint16:
+        return int(np.count_nonzero(array == POISON_BF16))
+    return int(np.count_nonzero(array.view(np.uint32) == POISON))
+
+
 def _cosine(a: Array, b: Array) -> float:
-    return _ratio(float(np.vdot(a, b)), float(np.linalg.norm(a)) * float(np.linalg.norm(b)))
+    """1 also when both are zero everywhere, as where no row sees a key: there is nothing else to be right about."""
+    if not a.any() and not b.any():
+        return 1.0
+    scale = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+    return _ratio(float(np.vdot(a, b)), scale) if scale else float("nan")
 
 
 def _ratio(value: float, scale: float) -> float:
-    """value / scale; NaN when the scale is zero, infinite or NaN: nothing can be said, so nothing agrees."""
+    """value / scale, 0 / 0 being 0; NaN when only the scale is zero, or it is infinite or NaN: nothing can be said."""
+    if value == 0.0 == scale:
+        return 0.0
     return value / scale if 0.0 < scale < np.inf else float("nan")
 
 
 def _peak(values: Array) -> float:
-    """Largest magnitude; NaN when any is NaN, or when there are none to compare."""
-    return float(np.max(np.abs(values))) if values.size else float("nan")
+    """Largest magnitude; NaN when any is NaN, 0 when there are none to compare."""
+    return float(np.max(np.abs(values))) if values.size else 0.0
 
 
-def _nonfinite_mismatches(outputs: Outputs, reference: Reference) -> int:
+def _nonfinite_mismatches(configuration: Configuration, outputs: Outputs, reference: Reference) -> int:
     """Elements of all four outputs whose class (finite, +inf, -inf, NaN) is not the reference's."""
-    expected = (reference.o_unnormalised, reference.row_max, reference.row_sum, reference.lse)
-    pairs = zip(_arrays(outputs), expected, strict=True)
+    o = reference.o_unnormalised if configuration.output == "unnormalised" else reference.o
+    expected = (o, reference.row_max, reference.row_sum, reference.lse)
+    written = (outputs.o_values, outputs.row_max, outputs.row_sum, outputs.lse)
+    pairs: Iterator[tuple[NDArray[Any], Array]] = zip(written, expected, strict=True)
     return sum(int(np.count_nonzero(_classes(array) != _classes(wanted))) for array, wanted in pairs)
 
 
-def _classes(values: NDArray[np.float32] | Array) -> NDArray[np.int8]:
+def _classes(values: NDArray[Any]) -> NDArray[np.int8]:
     classes = np.zeros(values.shape, dtype=np.int8)
     classes[np.isposinf(values)] = 1
     classes[np.isneginf(values)] = 2

@@ -12,6 +12,8 @@ from typing import Final
 from harness.worker.protocol import LaunchShape, PPath
 
 SM100_THREADS: Final = 192
+COMBINE_THREADS: Final = 128
+COMBINE_ROWS: Final = 4  # a warp each
 SHARED_ALIGNMENT: Final = 1024
 SHARED_CONTROL_BYTES: Final = 128
 

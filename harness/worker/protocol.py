@@ -9,33 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Mask = Literal["none", "causal", "window"]
+from harness.worker.configuration import Configuration as Configuration
+from harness.worker.configuration import Mask as Mask
+
 # How P reaches the second product: through tensor memory, through shared memory, or from registers.
 PPath = Literal["tmem", "smem", "registers"]
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """One cell of the matrix. Sizes in elements; `window` in keys, 0 when there is no sliding window."""
-
-    head_dim: int
-    t: int
-    s_k: int
-    batch: int = 1
-    mask: Mask = "none"
-    window: int = 0
-
-    @property
-    def id(self) -> str:
-        """Stable name, e.g. `hd64_t32_sk384` or `hd64_t32_sk384_causal`."""
-        name = f"hd{self.head_dim}_t{self.t}_sk{self.s_k}"
-        if self.batch != 1:
-            name += f"_b{self.batch}"
-        if self.mask == "window":
-            name += f"_window{self.window}"
-        elif self.mask != "none":
-            name += f"_{self.mask}"
-        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +39,7 @@ class Variant:
     p_path: PPath
     shape: LaunchShape
     defines: tuple[tuple[str, str], ...] = ()
+    combine: str = ""  # the entry, in the same module, that merges the partial results of splits; empty: there is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,19 +21,30 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
 
 VARIANTS: tuple[Variant, ...] = (_sm100(64, "tmem"),)
 
-MAXIMUM_T = 128
-MASK_NAMES = {"causal": "the causal mask", "window": "the sliding window"}
+
+def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant | str:
+    """The variant for `arch`, as nvcc names it, that runs `configuration`, or the reason why none does yet."""
+    variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
+    if not variants:
+        return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
+    fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
+    if not fitting:
+        return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
+    return missing(configuration) or fitting[0]
 
 
-def variant_for(configuration: Configuration) -> Variant | str:
-    """The variant that runs `configuration`, or the reason why none does yet."""
-    variant = next((variant for variant in VARIANTS if variant.head_dim == configuration.head_dim), None)
-    if variant is None:
-        return f"no kernel for head_dim {configuration.head_dim} yet"
-    if configuration.mask != "none":
-        return f"{MASK_NAMES[configuration.mask]} is not in the kernel yet"
-    if not 1 <= configuration.t <= MAXIMUM_T:
-        return f"the kernel takes t from 1 to {MAXIMUM_T}, not {configuration.t}"
-    if configuration.s_k < 1 or configuration.batch < 1:
-        return f"s_k and batch start at 1, not at {min(configuration.s_k, configuration.batch)}"
-    return variant
+def missing(configuration: Configuration) -> str | None:
+    """What the kernels do not have yet and the configuration needs; None when they have it all."""
+    item = configuration
+    for needed, what in (
+        (item.mask != "none", "the mask"),
+        (item.kv_lens != "full", "kv_lens"),
+        (item.kv == "shared", "K and V in one tensor"),
+        (item.topk > 0, "the sparse branch"),
+        (item.output != "unnormalised", "normalised output"),
+        (item.splits > 1, "split KV"),
+        (item.s_k == 0, "a dense branch without keys"),
+    ):
+        if needed:
+            return f"{what} is not in the kernel yet"
+    return None

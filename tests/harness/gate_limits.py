@@ -13,42 +13,57 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.config import load, parse_filter
+from harness.reference import denominator, keys_seen, reference
 from harness.worker.bf16 import from_bf16, round_to_bf16
 from harness.worker.devices.base import LaunchReport
 from harness.worker.inputs import Inputs, make_inputs
-from harness.worker.launch import Outputs
 from harness.worker.measure import measure
 from harness.worker.protocol import Configuration
-from harness.worker.reference import reference_for, visible_keys
+from harness.worker.run import Outputs
 
 TILE = 128
+Array = NDArray[np.float32]
 METRICS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
 
 
 def faultless(configuration: Configuration, inputs: Inputs) -> Outputs:
     """The outputs of a kernel whose only errors are the roundings that its design has."""
-    q, k, v = (from_bf16(bits).astype(np.float32) for bits in (inputs.q, inputs.k, inputs.v))
-    visible = visible_keys(configuration.t, configuration.s_k, configuration.mask, configuration.window)
-    scale = np.float32(inputs.scale * np.log2(np.e))
-    rows = (configuration.batch, configuration.t)
-    o = np.zeros((*rows, configuration.head_dim), np.float32)
+    batch, t, heads, head_dim = inputs.q.shape
+    rows = (batch, t, heads)
+    o = np.zeros((*rows, head_dim), np.float32)
     row_max = np.full(rows, -np.inf, np.float32)
     row_sum = np.zeros(rows, np.float32)
-    for start in range(0, configuration.s_k, TILE):
-        keys = slice(start, start + TILE)
-        scores = np.where(visible[:, keys], q @ k[:, keys].swapaxes(1, 2) * scale, np.float32(-np.inf))
-        peak = np.maximum(row_max, scores.max(axis=2))
-        shift = np.where(np.isneginf(peak), np.float32(0), peak)
-        p = np.exp2(scores - shift[..., np.newaxis])
-        rescale = np.exp2(row_max - shift)
-        row_sum = row_sum * rescale + p.sum(axis=2)
-        rounded = from_bf16(round_to_bf16(p)).astype(np.float32)
-        o = o * rescale[..., np.newaxis] + rounded @ v[:, keys]
-        row_max = peak
+    for b, i in np.ndindex(batch, t):
+        q = from_bf16(inputs.q[b, i]).astype(np.float32)
+        k, v = (values.astype(np.float32) for values in keys_seen(inputs, b, i))
+        o[b, i], row_max[b, i], row_sum[b, i] = _one_query(q, k, v, np.float32(inputs.scale * np.log2(np.e)))
     natural = row_max * np.float32(np.log(2))
-    return Outputs(o, natural, row_sum, natural + np.log(row_sum), LaunchReport())
+    with np.errstate(divide="ignore"):
+        lse = natural + np.log(row_sum)
+    if configuration.output != "unnormalised":
+        o = o / denominator(natural, row_sum, inputs.sink).astype(np.float32)[..., np.newaxis]
+    return Outputs(round_to_bf16(o) if configuration.output == "bf16" else o, natural, row_sum, lse, LaunchReport())
+
+
+def _one_query(q: Array, k: Array, v: Array, scale: np.float32) -> tuple[Array, Array, Array]:
+    """O, row max in base 2 and row sum of [heads, head_dim] queries that see all of k, a tile at a time."""
+    o = np.zeros((len(q), v.shape[1]), np.float32)
+    row_max = np.full(len(q), -np.inf, np.float32)
+    row_sum = np.zeros(len(q), np.float32)
+    for start in range(0, len(k), TILE):
+        keys = slice(start, start + TILE)
+        scores = q @ k[keys].T * scale
+        peak = np.maximum(row_max, scores.max(axis=1))
+        p = np.exp2(scores - peak[:, np.newaxis])
+        rescale = np.exp2(row_max - peak)
+        row_sum = row_sum * rescale + p.sum(axis=1)
+        rounded = from_bf16(round_to_bf16(p)).astype(np.float32)
+        o = o * rescale[:, np.newaxis] + rounded @ v[keys]
+        row_max = peak
+    return o, row_max, row_sum
 
 
 def main() -> None:
@@ -63,7 +78,7 @@ def main() -> None:
         row = worst.setdefault(configuration.head_dim, {"cosine": 1.0})
         for seed in range(options.seeds):
             inputs = make_inputs(seed, configuration)
-            numbers = asdict(measure(faultless(configuration, inputs), reference_for(configuration, inputs)))
+            numbers = asdict(measure(configuration, faultless(configuration, inputs), reference(inputs)))
             for name in METRICS:
                 pick = min if name == "cosine" else max
                 row[name] = pick(row.get(name, 0.0), numbers[name])

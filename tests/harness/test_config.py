@@ -76,7 +76,7 @@ def test_guard_thresholds_override_the_default(repository: Path) -> None:
         ("t: [1, 4, 32, 128]", "t: &a [*a]", "suites.proven.axes.t[0]", "an alias inside its own anchor"),
         ("t: [1, 4, 32, 128]", "t: !!python/tuple [1]", "suites.proven.axes.t", "unknown tag"),
         ("default_suite: proven", "default_suite: other", "default_suite", "no suite is named 'other'"),
-        ("mask: causal", "mask: diagonal", "suites.seed.extra[0].mask", "must be 'none', 'causal' or 'window'"),
+        ("mask: causal", "mask: diagonal", "suites.seed.extra[0].mask", "must be 'none', 'causal', 'window' or 'band'"),
         ("mask: causal", "mask: window", "suites.seed.extra[0].window", "is required with mask window"),
         ("mask: causal", "window: 4", "suites.seed.extra[0].window", "is required with mask window, and only then"),
         ("s_k: 384, mask: causal", "s_k: 384", "suites.seed.extra[0]", "hd64_t32_sk384 is in the suite already"),

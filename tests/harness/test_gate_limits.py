@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from harness.config import Matrix, load
+from harness.reference import reference
 from harness.stages.gate import judge
 from harness.status import Status
 from harness.worker.inputs import make_inputs
-from harness.worker.launch import Outputs
 from harness.worker.measure import measure
 from harness.worker.protocol import Configuration
-from harness.worker.reference import reference_for
+from harness.worker.run import Outputs
 from tests.harness.gate_limits import faultless
 
 MASKED = Configuration(64, 32, 384, mask="window", window=128)
@@ -31,7 +31,7 @@ def failed(
     matrix: Matrix, configuration: Configuration, mistake: Callable[[Outputs], Outputs], seed: int = 0
 ) -> set[str]:
     inputs = make_inputs(0, configuration)
-    measurement = measure(mistake(faultless(configuration, inputs)), reference_for(configuration, inputs))
+    measurement = measure(configuration, mistake(faultless(configuration, inputs)), reference(inputs))
     judgement = judge(measurement, (), matrix.thresholds_for(configuration))
     assert (judgement.status is Status.PASS) == (not judgement.failed_checks)
     return {check.name for check in judgement.failed_checks}
@@ -58,7 +58,7 @@ def spoiled(outputs: Outputs) -> Outputs:
         (lambda out: replace(out, row_max=out.row_max * np.float32(1.001)), {"row_max_error"}),
         (lambda out: replace(out, row_sum=out.row_sum * 2, o=out.o * 2), {"row_sum_error"}),
         (spoiled, {"max_error", "row_sum_error"}),
-        (lambda out: replace(out, o=np.roll(out.o, 1, axis=2)), {"cosine", "relative_l2", "max_error"}),
+        (lambda out: replace(out, o=np.roll(out.o, 1, axis=3)), {"cosine", "relative_l2", "max_error"}),
     ],
 )
 def test_small_mistakes_do_not(matrix: Matrix, mistake: Callable[[Outputs], Outputs], names: set[str]) -> None:

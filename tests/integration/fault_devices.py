@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from harness.worker.devices.base import DeviceError, Dim3, LaunchReport
+from harness.worker.devices.base import DeviceError, DeviceLostError, Dim3, LaunchReport
 from harness.worker.params import LAYOUT
 from harness.worker.protocol import FindingRecord
 from harness.worker.supervise import MAXIMUM_LINE
@@ -20,6 +20,7 @@ from tests.worker.numpy_device import NumpyDevice
 
 WORKS, HAZARD, KILLED, SEGFAULT, EXITS, RAISES, REFUSES, FULL = range(1, 9)
 HANGS, CHATTERS, STOPPED, TRUNCATES, GARBAGE, ENDLESS_LINE, WRONG_NAME, PRINTS, CLOSES, ORPHANS = range(11, 21)
+LOST = 21
 T_OFFSET = next(offset for name, offset, _ in LAYOUT if name == "t")
 
 
@@ -68,6 +69,10 @@ def fail(device: FaultyDevice) -> NoReturn:
 
 def refuse(device: FaultyDevice) -> NoReturn:
     raise DeviceError("no room for that")
+
+
+def take_the_device_down(device: FaultyDevice) -> NoReturn:
+    raise DeviceLostError("entry: CUDA_ERROR_ILLEGAL_ADDRESS")
 
 
 def run_out_of_disk(device: FaultyDevice) -> None:
@@ -147,6 +152,7 @@ FAULTS = {
     PRINTS: print_everywhere,
     CLOSES: close_the_stream,
     ORPHANS: leave_an_orphan,
+    LOST: take_the_device_down,
 }
 
 

@@ -54,6 +54,13 @@ def assert_nobody_is_left(folder):
     assert not psutil.Process().children(recursive=True)
 
 
+def test_after_a_lost_device_the_rest_runs_in_another_process(run, tmp_path):
+    lost, works = run(fault.LOST, fault.WORKS)
+    assert (lost.status, lost.message) == ("crash", "entry: CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert works.event == "result"
+    assert sorted(path.name for path in (tmp_path / "run").glob("*.json")) == ["worker-001.json", "worker-002.json"]
+
+
 def test_configurations_that_work(run):
     first, second = run(fault.WORKS, fault.HAZARD)
     assert first.event == second.event == "result"
@@ -153,7 +160,7 @@ def test_configurations_that_nothing_runs(tmp_path, repository):
     job = Job(job.device, (), (wide, *job.configurations), seed=0)
     ends = [event for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository) if event.event == "error"]
     assert [event.status for event in ends] == ["not-run", "build-error"]
-    assert ends[0].message == "no kernel for head_dim 128 yet"
+    assert ends[0].message == "no kernel for head_dim 128 on sm_100a yet"
     assert ends[1].message == "sm100_hd64_ptmem: it was not built"
 
 

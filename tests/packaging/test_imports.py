@@ -11,6 +11,8 @@ from packaging.utils import canonicalize_name
 
 from scripts.requirements import requirements
 
+# Extras that are installed where there is a GPU only, by what they are imported as.
+OPTIONAL = {"cuda": "cuda-bindings"}
 OWN = {"harness", "emulator", "scripts", "tests"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
 MAKERS = {
@@ -41,7 +43,7 @@ def imported(directory: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    ("directory", "sets"), [("harness", ["run"]), ("emulator", ["run"]), ("tests", ["run", "test"])]
+    ("directory", "sets"), [("harness", ["run", "cuda"]), ("emulator", ["run"]), ("tests", ["run", "test"])]
 )
 def test_imports_are_declared(repository, directory, sets):
     declared = {canonicalize_name(Requirement(line).name) for line in requirements(sets)}
@@ -49,5 +51,5 @@ def test_imports_are_declared(repository, directory, sets):
     for module, path in imported(repository / directory).items():
         if module in sys.stdlib_module_names or module in OWN:
             continue
-        origins = {canonicalize_name(name) for name in distributions.get(module, [])}
+        origins = {canonicalize_name(name) for name in distributions.get(module, [OPTIONAL.get(module, "")])}
         assert origins & declared, f"{path.relative_to(repository)} imports {module}: not declared in pyproject.toml"

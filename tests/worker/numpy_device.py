@@ -9,19 +9,25 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.worker.bf16 import from_bf16
+from harness.reference import denominator, reference
+from harness.worker.bf16 import round_to_bf16
 from harness.worker.devices.base import DeviceError, Dim3, LaunchReport, TensorMapSpec
-from harness.worker.params import LAYOUT
+from harness.worker.inputs import Inputs, Sparse
+from harness.worker.params import LAYOUT, MAPS, NORMALISE, OUTPUT_BF16, SHARED_KV, UNLIMITED
 from harness.worker.protocol import FindingRecord
 
-_MAP = "<Q3Q"
+_ADDRESS = "<Q"  # what this device keeps in a tensor map
 
 
 class NumpyDevice:
-    """Memory is a dictionary of buffers; `launches` records what the launcher asked for."""
+    """Memory is a dictionary of buffers; `launches` records what the launcher asked for.
+
+    An entry whose name has `combine` in it merges the partial results that a launch with splits has left.
+    """
 
     name = "numpy"
     artifact: Literal["ptx", "cubin"] = "ptx"
+    multiprocessors = 4
 
     def __init__(self, seed: int = 0, schedule: str = "realistic") -> None:
         self.memory: dict[int, NDArray[np.uint8]] = {}
@@ -43,7 +49,7 @@ class NumpyDevice:
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
         self.maps.append(spec)
-        return struct.pack(_MAP, spec.address, *spec.global_dim).ljust(128, b"\0")
+        return struct.pack(_ADDRESS, spec.address).ljust(128, b"\0")
 
     def load(self, artifact: Path) -> str:
         if not artifact.is_file():
@@ -55,24 +61,86 @@ class NumpyDevice:
     ) -> LaunchReport:
         self.launches.append((entry, grid, block, shared_bytes))
         fields = {name: struct.unpack_from(f"<{kind}", params, offset)[0] for name, offset, kind in LAYOUT}
-        q, k, v = (self._tensor(fields[name]) for name in ("q", "k", "v"))
-        scores = fields["scale"] * (q @ k.swapaxes(1, 2))
-        row_max = scores.max(axis=2)
-        weights = np.exp(scores - row_max[..., np.newaxis])
-        row_sum = weights.sum(axis=2)
-        self._store(fields["o"], weights @ v)
-        self._store(fields["row_max"], row_max)
-        self._store(fields["row_sum"], row_sum)
-        self._store(fields["lse"], row_max + np.log(row_sum))
-        return LaunchReport(self.findings, {"launches": len(self.launches)})
+        fields |= {name: struct.unpack_from(_ADDRESS, fields[name])[0] for name in MAPS}
+        if "combine" in entry:
+            self._combine(fields)
+        else:
+            self._attend(fields)
+        return LaunchReport(self.findings, {"launches": 1})
 
     def close(self) -> None:
         self.closed = True
 
-    def _tensor(self, tensor_map: bytes) -> NDArray[np.float64]:
-        address, head_dim, rows, batch = struct.unpack_from(_MAP, tensor_map)
-        bits = self.memory[address].view(np.uint16).reshape(batch, rows, head_dim)
-        return from_bf16(bits)
+    def _attend(self, fields: dict[str, Any]) -> None:
+        result = reference(self._inputs(fields))
+        if fields["splits"] == 1:
+            self._store(fields, result.o_unnormalised, result.row_max, result.row_sum)
+            return
+        # Everything in the first split; the others saw no key.
+        for name, values, empty in (
+            ("partial_o", result.o_unnormalised, 0.0),
+            ("partial_max", result.row_max, -np.inf),
+            ("partial_sum", result.row_sum, 0.0),
+        ):
+            parts = np.full((fields["splits"], values.size), empty, dtype=np.float32)
+            parts[0] = values.reshape(-1)
+            self.upload(fields[name], parts)
 
-    def _store(self, address: int, values: NDArray[np.float64]) -> None:
-        self.upload(address, values.astype(np.float32))
+    def _combine(self, fields: dict[str, Any]) -> None:
+        rows = (fields["splits"], fields["batch"], fields["t"], fields["heads"])
+        row_max, row_sum = (self._floats(fields[name]).reshape(rows) for name in ("partial_max", "partial_sum"))
+        o = self._floats(fields["partial_o"]).reshape(*rows, fields["head_dim"])
+        peak = row_max.max(axis=0)
+        weights = np.exp(row_max - np.where(np.isneginf(peak), 0.0, peak))
+        self._store(fields, (o * weights[..., np.newaxis]).sum(axis=0), peak, (row_sum * weights).sum(axis=0))
+
+    def _store(
+        self, fields: dict[str, Any], o: NDArray[np.float64], row_max: NDArray[np.float64], row_sum: NDArray[np.float64]
+    ) -> None:
+        if fields["flags"] & NORMALISE:
+            o = o / denominator(row_max, row_sum, self._sink(fields))[..., np.newaxis]
+        with np.errstate(divide="ignore"):
+            lse = row_max + np.log(row_sum)
+        self.upload(fields["o"], round_to_bf16(o) if fields["flags"] & OUTPUT_BF16 else o.astype(np.float32))
+        for name, values in (("row_max", row_max), ("row_sum", row_sum), ("lse", lse)):
+            if fields[name]:
+                self.upload(fields[name], values.astype(np.float32))
+
+    def _inputs(self, fields: dict[str, Any]) -> Inputs:
+        batch, t, heads, head_dim = (fields[name] for name in ("batch", "t", "heads", "head_dim"))
+        shared = fields["flags"] & SHARED_KV
+        dense, sparse = (batch, fields["s_k"], head_dim), (batch, fields["s_sparse"], head_dim)
+        bounds = (None if fields[name] == UNLIMITED else fields[name] for name in ("window_left", "window_right"))
+        branch = None
+        if fields["topk"]:
+            branch = Sparse(
+                self._bits(fields["sparse_k"], sparse),
+                None if shared else self._bits(fields["sparse_v"], sparse),
+                self._integers(fields["sparse_indices"], (batch, t, fields["topk"])),
+                self._integers(fields["sparse_lens"], (batch, t)),
+            )
+        return Inputs(
+            self._bits(fields["q"], (batch, t, heads, head_dim)),
+            self._bits(fields["k"], dense),
+            None if shared else self._bits(fields["v"], dense),
+            fields["scale"],
+            *bounds,
+            self._integers(fields["kv_lens"], (batch,)),
+            self._integers(fields["query_offsets"], (batch,)),
+            branch,
+            self._sink(fields),
+        )
+
+    def _sink(self, fields: dict[str, Any]) -> NDArray[np.float32] | None:
+        return self._floats(fields["sink"]).astype(np.float32) if fields["sink"] else None
+
+    def _bits(self, address: int, shape: tuple[int, ...]) -> NDArray[np.uint16]:
+        if 0 in shape:
+            return np.zeros(shape, dtype=np.uint16)
+        return self.memory[address].view(np.uint16).reshape(shape)
+
+    def _integers(self, address: int, shape: tuple[int, ...]) -> Any:
+        return self.memory[address].view(np.int32).reshape(shape) if address else None
+
+    def _floats(self, address: int) -> NDArray[np.float64]:
+        return self.memory[address].view(np.float32).astype(np.float64)

@@ -1,16 +1,21 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
+from harness.config.random_cases import Space, draw_cases
+from harness.reference import reference
+from harness.worker.configuration import Configuration
 from harness.worker.devices.base import LaunchReport
 from harness.worker.inputs import make_inputs
-from harness.worker.launch import POISON, run_attention
+from harness.worker.launch import LEAST_TILES_A_SPLIT, Call, choose_splits
 from harness.worker.measure import measure
-from harness.worker.protocol import Configuration
-from harness.worker.reference import reference_for
+from harness.worker.run import POISON, POISON_BF16, run_attention
 from harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice
 
-HD64 = next(variant for variant in VARIANTS if variant.head_dim == 64)
+VARIANT = dataclasses.replace(VARIANTS[0], combine="combine")
+SPACE = Space(head_dims=(64,), rows=40, keys=150, topk=40, batch=3, work=10**8)
 
 
 class IdleDevice(NumpyDevice):
@@ -22,42 +27,62 @@ class IdleDevice(NumpyDevice):
 
 def run(device, configuration):
     inputs = make_inputs(0, configuration)
-    return run_attention(device, "module", HD64, configuration, inputs), reference_for(configuration, inputs)
+    return run_attention(device, "module", VARIANT, configuration, inputs), reference(inputs)
 
 
-@pytest.mark.parametrize("configuration", [Configuration(64, 1, 1), Configuration(64, 128, 300, batch=2)])
+@pytest.mark.parametrize("configuration", draw_cases(0, 60, SPACE), ids=lambda item: item.id)
 def test_what_the_device_computes_arrives(configuration):
-    outputs, reference = run(NumpyDevice(), configuration)
-    measurement = measure(outputs, reference)
-    assert measurement.cosine > 1 - 1e-12
-    assert measurement.lse_error < 1e-6
-    assert measurement.unwritten == 0
+    """Through the C ABI and back: the device sees nothing but addresses, maps and packed parameters."""
+    outputs, expected = run(NumpyDevice(), configuration)
+    measurement = measure(configuration, outputs, expected)
+    assert measurement.relative_l2 < (4e-3 if configuration.output == "bf16" else 1e-6)
+    assert measurement.lse_error < (1e-3 if configuration.data == "extreme" else 1e-6)
+    assert (measurement.unwritten, measurement.nonfinite_mismatches) == (0, 0)
 
 
 def test_launch_shape():
     device = NumpyDevice()
     run(device, Configuration(64, 129, 130, batch=3))
-    assert device.launches == [(HD64.entry, (2, 1, 3), (192, 1, 1), HD64.shape.shared_bytes)]
+    assert device.launches == [(VARIANT.entry, (2, 1, 3), (192, 1, 1), VARIANT.shape.shared_bytes)]
+
+
+def test_splits_launch_a_combine_kernel():
+    device = NumpyDevice()
+    run(device, Configuration(64, 5, 130, heads=3, batch=2, splits=4))
+    forward, combine = device.launches
+    assert forward[:2] == (VARIANT.entry, (1, 4, 2))
+    assert combine == ("combine", (4, 1, 2), (128, 1, 1), 0)
 
 
 def test_tensor_maps_are_those_of_the_header():
     device = NumpyDevice()
-    run(device, Configuration(64, 4, 130, batch=3))
-    q, k, v = device.maps
-    assert (q.global_dim, q.global_strides) == ((64, 4, 3), (128, 512))
+    run(device, Configuration(64, 4, 130, batch=3, heads=2, topk=8, s_sparse=20))
+    q, k, v, sparse_k, sparse_v = device.maps
+    assert (q.global_dim, q.global_strides) == ((64, 8, 3), (128, 1024))
     assert (k.global_dim, k.global_strides) == ((64, 130, 3), (128, 130 * 128))
     assert v.global_dim == k.global_dim
-    assert {spec.box_dim for spec in device.maps} == {(64, 128, 1)}
+    assert (sparse_k.global_dim, sparse_k.global_strides) == ((64, 60), (128,))
+    assert sparse_v.global_dim == sparse_k.global_dim
+    assert [spec.box_dim for spec in device.maps] == [(64, 128, 1)] * 3 + [(64, 1)] * 2
     assert {spec.swizzle for spec in device.maps} == {"128B"}
     assert {spec.dtype for spec in device.maps} == {"bf16"}
-    assert len({spec.address for spec in device.maps}) == 3
+    assert len({spec.address for spec in device.maps}) == 5
 
 
-def test_outputs_are_poisoned_before_the_launch():
-    outputs, reference = run(IdleDevice(), Configuration(64, 3, 128))
-    for array in (outputs.o, outputs.row_max, outputs.row_sum, outputs.lse):
+def test_a_tensor_without_elements_has_no_map():
+    device = NumpyDevice()
+    run(device, Configuration(64, 4, 0, topk=8, s_sparse=20, kv="shared"))
+    assert [spec.global_dim for spec in device.maps] == [(64, 4, 1), (64, 20)]
+
+
+@pytest.mark.parametrize(("output", "poison"), [("fp32", POISON), ("bf16", POISON_BF16)])
+def test_outputs_are_poisoned_before_the_launch(output, poison):
+    configuration = Configuration(64, 3, 128, output=output)
+    outputs, expected = run(IdleDevice(), configuration)
+    for array in (outputs.row_max, outputs.row_sum, outputs.lse):
         assert (array.view(np.uint32) == POISON).all()
-    measurement = measure(outputs, reference)
+    assert (outputs.o.view(np.uint16 if output == "bf16" else np.uint32) == poison).all()
+    measurement = measure(configuration, outputs, expected)
     assert measurement.unwritten == 3 * 64 + 3 * 3
     assert measurement.nonfinite_mismatches == measurement.unwritten
 
@@ -68,3 +93,25 @@ def test_the_poison_is_a_nan_that_arithmetic_does_not_make():
     with np.errstate(invalid="ignore"):
         made = np.array([np.inf], dtype=np.float32) - np.float32(np.inf)
     assert POISON not in (int(made.view(np.uint32)[0]), 0x7FFFFFFF)
+
+
+def splits(multiprocessors=132, **sizes):
+    call = Call(**({"head_dim": 64, "batch": 1, "t": 1, "heads": 1, "s_k": 8192, "scale": 1.0} | sizes))
+    return choose_splits(VARIANT, call, multiprocessors)
+
+
+def test_a_long_sequence_is_split_over_the_multiprocessors():
+    tiles = 8192 // VARIANT.shape.keys
+    assert splits() == tiles // LEAST_TILES_A_SPLIT
+    assert splits(s_k=2**20) == 132
+    assert splits(s_k=2**20, batch=4) == 33
+
+
+def test_a_launch_that_fills_the_machine_or_has_few_keys_is_not_split():
+    assert splits(batch=132) == splits(batch=1000) == 1
+    assert splits(s_k=128) == splits(s_k=0) == 1
+
+
+def test_what_a_window_hides_is_no_work():
+    assert splits(window_left=127, window_right=0) == 1
+    assert splits(window_left=127) == splits()

@@ -14,12 +14,10 @@ def test_head_dim_64_runs_any_tail_and_batch(t, s_k, batch):
 @pytest.mark.parametrize(
     ("configuration", "reason"),
     [
-        (Configuration(128, 1, 128), "no kernel for head_dim 128 yet"),
-        (Configuration(64, 1, 128, mask="causal"), "the causal mask is not in the kernel yet"),
-        (Configuration(64, 1, 128, mask="window", window=4), "the sliding window is not in the kernel yet"),
-        (Configuration(64, 129, 128), "the kernel takes t from 1 to 128, not 129"),
-        (Configuration(64, 0, 128), "the kernel takes t from 1 to 128, not 0"),
-        (Configuration(64, 1, 0), "s_k and batch start at 1, not at 0"),
+        (Configuration(128, 1, 128), "no kernel for head_dim 128 on sm_100a yet"),
+        (Configuration(64, 1, 128, p_path="smem"), "no kernel for head_dim 64 with P through smem on sm_100a yet"),
+        (Configuration(64, 1, 128, mask="causal"), "the mask is not in the kernel yet"),
+        (Configuration(64, 1, 128, splits=2), "split KV is not in the kernel yet"),
     ],
 )
 def test_says_why_nothing_runs_it(configuration, reason):

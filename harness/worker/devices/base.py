@@ -1,4 +1,4 @@
-"""The small device interface that the launcher is written over: the emulator today, a CUDA driver beside it."""
+"""The small device interface that the launcher is written over: the emulator, and a GPU under the CUDA driver."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ Dim3 = tuple[int, int, int]
 
 class DeviceError(Exception):
     """The device refused a request; the message says which and why."""
+
+
+class DeviceLostError(Exception):
+    """A kernel took the device down with it: this process cannot use it any more. The message says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class LoadedModule(Protocol):
 class Device(Protocol):
     name: str
     artifact: Literal["ptx", "cubin"]
+    multiprocessors: int
 
     def alloc(self, nbytes: int, name: str) -> int: ...
     def upload(self, address: int, data: NDArray[Any]) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,16 +14,24 @@ import emulator
 from harness.worker.devices.base import DeviceError, Dim3, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import FindingRecord
 
+# CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
+_MAX_THREADS = 16
+
 
 class EmulatorDevice:
     """One emulator.Device: memory, seed and schedule of its own. DeviceError for what the driver would refuse."""
 
     name = "emulator"
     artifact: Literal["ptx", "cubin"] = "ptx"
+    multiprocessors = 148  # those of a B200
 
     def __init__(self, seed: int, schedule: str) -> None:
         try:
-            self._device = emulator.Device(seed=seed, schedule=cast(Any, schedule))
+            self._device = emulator.Device(
+                seed=seed,
+                schedule=cast(Any, schedule),
+                threads=min(_MAX_THREADS, len(os.sched_getaffinity(0))),
+            )
         except ValueError as error:
             raise DeviceError(str(error)) from error
 

@@ -10,7 +10,10 @@ from harness.worker.devices.base import Device
 
 DeviceFactory = Callable[[int, str], Device]  # seed, schedule
 
-DEVICES = {"emulator": "harness.worker.devices.emulator:EmulatorDevice"}
+DEVICES = {
+    "cuda": "harness.worker.devices.cuda:CudaDevice",
+    "emulator": "harness.worker.devices.emulator:EmulatorDevice",
+}
 
 
 def device_factory(name: str) -> DeviceFactory:

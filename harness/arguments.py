@@ -1,0 +1,165 @@
+"""The arguments of harness.attention, checked: what a call is given, and the call they make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.worker.launch import Call
+
+Window = int | tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse:
+    """The sparse branch: k and v [batch, s_sparse, head_dim] bf16, v left out when V is K; indices [batch, t, topk] and
+    lens [batch, t] int32, lens left out for topk."""
+
+    k: torch.Tensor
+    indices: torch.Tensor
+    v: torch.Tensor | None = None
+    lens: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Tensors by FmhaParams' names, without those that are absent or have no element; and the call, with one split."""
+
+    tensors: dict[str, torch.Tensor]
+    call: Call
+
+
+def check(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor | None,
+    *,
+    scale: float | None,
+    causal: bool,
+    window: Window | None,
+    kv_lens: torch.Tensor | None,
+    query_offsets: torch.Tensor | None,
+    sparse: Sparse | None,
+    sink: torch.Tensor | None,
+    normalise: bool,
+    output_dtype: torch.dtype,
+) -> Arguments:
+    """The arguments of harness.attention as one object.
+
+    TypeError for what is no tensor or has the wrong dtype, ValueError for anything else; the message names the
+    argument, what it is and what it should be. Lengths are looked at on a CPU only: on a GPU that would wait for it.
+    """
+    _tensor("q", q, torch.bfloat16, ("batch", "t", "heads", "head_dim"), {})
+    sizes = dict(zip(("batch", "t", "heads", "head_dim"), q.shape, strict=True))
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"q: {name} must be at least 1, shape is {list(q.shape)}")
+    _tensor("k", k, torch.bfloat16, ("batch", "s_k", "head_dim"), sizes)
+    sizes["s_k"] = k.shape[1]
+    given: dict[str, torch.Tensor | None] = {"q": q, "k": k, "v": v, "kv_lens": kv_lens}
+    given |= {"query_offsets": query_offsets, "sink": sink}
+    if sparse is not None:
+        sizes |= _sparse(sparse, sizes, shared_kv=v is None)
+        given |= {"sparse_k": sparse.k, "sparse_v": sparse.v}
+        given |= {"sparse_indices": sparse.indices, "sparse_lens": sparse.lens}
+    _tensor("v", v, torch.bfloat16, ("batch", "s_k", "head_dim"), sizes)
+    _tensor("kv_lens", kv_lens, torch.int32, ("batch",), sizes)
+    _tensor("query_offsets", query_offsets, torch.int32, ("batch",), sizes)
+    _tensor("sink", sink, torch.float32, ("heads",), sizes)
+    _lengths("kv_lens", kv_lens, sizes["s_k"])
+    if q.is_cuda and q.device.index != 0:
+        raise ValueError(f"q: expected the first visible GPU, got {q.device}; choose by CUDA_VISIBLE_DEVICES")
+    for name, tensor in given.items():
+        if tensor is not None and tensor.device != q.device:
+            raise ValueError(f"{name}: is on {tensor.device}, q on {q.device}")
+    if output_dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError(f"output_dtype: expected torch.float32 or torch.bfloat16, got {output_dtype}")
+    if output_dtype == torch.bfloat16 and not normalise:
+        raise ValueError("output_dtype: un-normalised output is torch.float32 only, got torch.bfloat16")
+    left, right = _window(causal, window)
+    call = Call(
+        **sizes,
+        shared_kv=v is None,
+        window_left=left,
+        window_right=right,
+        scale=_scale(scale, sizes["head_dim"]),
+        normalise=normalise,
+        output_bf16=output_dtype == torch.bfloat16,
+    )
+    return Arguments({name: item for name, item in given.items() if item is not None and item.numel()}, call)
+
+
+def _sparse(sparse: Sparse, sizes: dict[str, int], *, shared_kv: bool) -> dict[str, int]:
+    if not isinstance(sparse, Sparse):
+        raise TypeError(f"sparse: expected harness.attention.Sparse, got {type(sparse).__name__}")
+    rows = ("batch", "s_sparse", "head_dim")
+    _tensor("sparse.k", sparse.k, torch.bfloat16, rows, sizes)
+    sizes = sizes | {"s_sparse": sparse.k.shape[1]}
+    _tensor("sparse.v", sparse.v, torch.bfloat16, rows, sizes)
+    if (sparse.v is None) != shared_kv:
+        here, there = ("absent", "given") if sparse.v is None else ("given", "absent")
+        raise ValueError(f"sparse.v: is {here} while v is {there}; both branches share K and V or neither does")
+    _tensor("sparse.indices", sparse.indices, torch.int32, ("batch", "t", "topk"), sizes)
+    topk = sparse.indices.shape[2]
+    _tensor("sparse.lens", sparse.lens, torch.int32, ("batch", "t"), sizes)
+    _lengths("sparse.lens", sparse.lens, topk)
+    return {"s_sparse": sizes["s_sparse"], "topk": topk} if topk else {}
+
+
+def _tensor(name: str, tensor: Any, dtype: torch.dtype, shape: Sequence[str], sizes: dict[str, int]) -> None:
+    """Checks an argument, which may be None unless every call needs it; `sizes` are those that are known already."""
+    if tensor is None and name not in ("q", "k", "sparse.k", "sparse.indices"):
+        return
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: expected a tensor of {dtype}, got {type(tensor).__name__}")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name}: expected {dtype}, got {tensor.dtype}")
+    wanted = [sizes.get(size, size) for size in shape]
+    fits = tensor.dim() == len(shape) and all(
+        isinstance(want, str) or want == got for want, got in zip(wanted, tensor.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"{name}: expected shape [{', '.join(map(str, wanted))}], got {list(tensor.shape)}")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name}: expected a contiguous tensor, got strides {tensor.stride()}; call .contiguous()")
+    if tensor.numel() and tensor.data_ptr() % 16:
+        raise ValueError(f"{name}: expected memory aligned to 16 bytes, got {tensor.data_ptr():#x}; call .clone()")
+
+
+def _lengths(name: str, lengths: torch.Tensor | None, longest: int) -> None:
+    if lengths is None or lengths.is_cuda:
+        return
+    outside = lengths[(lengths < 0) | (lengths > longest)]
+    if outside.numel():
+        raise ValueError(f"{name}: expected values from 0 to {longest}, got {int(outside[0])}")
+
+
+def _window(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
+    """Keys seen before and after the query's own position."""
+    if window is None:
+        return None, 0 if causal else None
+    if isinstance(window, int):
+        if window < 1:
+            raise ValueError(f"window: expected at least 1 key, the query's own, got {window}")
+        return window - 1, 0
+    left, right = window
+    for side in (left, right):
+        if side is not None and side < 0:
+            raise ValueError(f"window: expected counts of keys or None, got {window}")
+    if causal and right is not None and right > 0:
+        raise ValueError(f"window: causal attention sees no key after the query's own, got {window}")
+    return left, 0 if causal else right
+
+
+def _scale(scale: float | None, head_dim: int) -> float:
+    """As the float32 that a kernel is given."""
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(1.0 / math.sqrt(head_dim) if scale is None else scale))
+    if not 0.0 < rounded < math.inf:
+        raise ValueError(f"scale: expected a positive finite number, got {scale}")
+    return rounded

@@ -1,0 +1,157 @@
+"""Random configurations of the whole legal space, and smaller ones of a configuration that fails."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final, get_args
+
+from harness.worker.configuration import (
+    MIXED_SINK_HEADS,
+    UNLIMITED,
+    Configuration,
+    Data,
+    Indices,
+    Lengths,
+    Mask,
+    Offsets,
+    Output,
+    fault,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Largest sizes that are drawn. `rows` bounds t * heads, `work` head_dim * rows * keys of the whole batch."""
+
+    head_dims: tuple[int, ...]
+    rows: int
+    keys: int
+    topk: int
+    batch: int
+    work: int
+
+
+# What comes first is what a failing configuration is simplified to.
+SIMPLEST: Final[dict[str, Any]] = {
+    "batch": 1,
+    "heads": 1,
+    "mask": "none",
+    "kv": "separate",
+    "query_offsets": "aligned",
+    "kv_lens": "full",
+    "sink": "none",
+    "data": "normal",
+    "output": "unnormalised",
+    "splits": 1,
+    "p_path": "auto",
+    "sparse_indices": "valid",
+    "sparse_lens": "full",
+}
+
+
+def draw_cases(seed: int, count: int, space: Space) -> list[Configuration]:
+    """`count` different configurations; the first ones stay the same when more are drawn."""
+    cases: dict[str, Configuration] = {}
+    number = 0
+    while len(cases) < count:
+        digest = hashlib.sha256(f"{seed}/{number}".encode()).digest()
+        case = draw(Random(int.from_bytes(digest[:8], "little")), space)
+        cases.setdefault(case.id, case)
+        number += 1
+    return list(cases.values())
+
+
+def draw(random: Random, space: Space) -> Configuration:
+    """One configuration: every feature by a coin of its own, sizes skewed to small ones and to edges of tiles."""
+    while True:
+        case = _proposal(random, space)
+        if fault(case) is None and work(case) <= space.work:
+            return case
+
+
+def work(case: Configuration) -> int:
+    """head_dim * rows * keys: what a forward kernel without masks would multiply."""
+    return case.head_dim * case.batch * case.t * case.heads * (case.s_k + case.topk)
+
+
+def smaller(case: Configuration) -> Iterator[Configuration]:
+    """Legal configurations one step simpler than `case`, the boldest first: features off, then sizes down."""
+    if case.topk:
+        yield from _legal(replace(case, topk=0, s_sparse=0, sparse_indices="valid", sparse_lens="full"))
+    if case.mask != "none":
+        yield from _legal(replace(case, mask="none", window=0, left=UNLIMITED, right=UNLIMITED))
+    for name, value in SIMPLEST.items():
+        if name != "mask" and getattr(case, name) != value:
+            yield from _legal(replace(case, **{name: value}))
+    for name, least in (
+        ("t", 1),
+        ("s_k", 0),
+        ("batch", 1),
+        ("heads", 1),
+        ("topk", 1),
+        ("s_sparse", 1),
+        ("splits", 1),
+        ("window", 1),
+        ("left", 0),
+        ("right", 0),
+    ):
+        value = getattr(case, name)
+        for less in dict.fromkeys((least, value // 2, value - value // 4, value - 1)):
+            if least <= less < value:
+                yield from _legal(replace(case, **{name: less}))
+
+
+def _legal(case: Configuration) -> Iterator[Configuration]:
+    if fault(case) is None:
+        yield case
+
+
+def _proposal(random: Random, space: Space) -> Configuration:
+    heads = random.choice([1, 1, 2, 3, 5, 8, 16, 64, 128])
+    t = _size(random, 1, max(1, space.rows // heads))
+    topk = _size(random, 1, space.topk) if random.random() < 0.4 else 0
+    s_k = 0 if topk and random.random() < 0.2 else _size(random, 1, space.keys)
+    mask: Mask = _often(random, "none", Mask)
+    return Configuration(
+        head_dim=random.choice(space.head_dims),
+        t=t,
+        s_k=s_k,
+        batch=random.choice([1, 1, random.randint(1, space.batch)]),
+        mask=mask,
+        window=_size(random, 1, max(1, s_k)) if mask == "window" else 0,
+        left=random.choice([UNLIMITED, _size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
+        right=random.choice([UNLIMITED, _size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
+        heads=heads,
+        kv=random.choice(["separate", "shared"]),
+        query_offsets=_often(random, "aligned", Offsets),
+        kv_lens=_often(random, "full", Lengths),
+        topk=topk,
+        s_sparse=_size(random, 1, 2 * topk) if topk else 0,
+        sparse_indices=_often(random, "valid", Indices) if topk else "valid",
+        sparse_lens=_often(random, "full", Lengths) if topk else "full",
+        sink=random.choice(["none", "finite", "mixed" if heads >= MIXED_SINK_HEADS else "finite"]),
+        data=_often(random, "normal", Data),
+        output=random.choice(get_args(Output)),
+        splits=random.choice([1, 1, 1, random.randint(2, 5)]),
+        p_path=random.choice(["auto", "auto", "tmem", "smem"]),
+    )
+
+
+def _often(random: Random, usual: Any, kind: Any) -> Any:
+    """`usual` half the time, any of a Literal's values otherwise."""
+    return usual if random.random() < 0.5 else random.choice(get_args(kind))
+
+
+def _size(random: Random, least: int, most: int) -> int:
+    """From least to most: small ones, neighbours of multiples of 64, or anything."""
+    kind = random.randrange(3)
+    if kind == 0:
+        value = random.randint(least, min(most, least + 8))
+    elif kind == 1:
+        value = 64 * random.randint(1, max(1, most // 64)) + random.randint(-1, 1)
+    else:
+        value = random.randint(least, most)
+    return min(max(value, least), most)

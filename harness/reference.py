@@ -1,0 +1,162 @@
+"""Attention in float64: the definition that every kernel is held to, and docs/semantics.md in code.
+
+One row, that is one query `i` of batch entry `b` under one head `h`, sees dense keys in a range and sparse rows in a
+list, under one softmax:
+
+    s = scale * q.k          row_max = max s                     row_sum = sum exp(s - row_max)
+    lse = row_max + ln row_sum                                   o_unnormalised = sum exp(s - row_max) v
+    o = o_unnormalised / (row_sum + exp(sink[h] - row_max))
+
+Everything is in natural-log units. A row that sees no key has row_max = lse = -inf and all else 0, whatever the sink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.worker.bf16 import from_bf16
+from harness.worker.configuration import PathChoice
+from harness.worker.inputs import Inputs, Sparse
+
+if TYPE_CHECKING:
+    import torch
+
+    from harness import arguments
+    from harness.arguments import Window
+    from harness.attention import AttentionResult
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """o and o_unnormalised [batch, t, heads, head_dim]; row_max, row_sum and lse [batch, t, heads]."""
+
+    o: Array
+    o_unnormalised: Array
+    row_max: Array
+    row_sum: Array
+    lse: Array
+
+
+def reference(inputs: Inputs) -> Reference:
+    """Attention over `inputs`, computed from the very bf16 values that a kernel is given."""
+    batch, t, heads, head_dim = inputs.q.shape
+    q, scale = from_bf16(inputs.q), inputs.scale
+    o = np.zeros((batch, t, heads, head_dim))
+    row_max = np.full((batch, t, heads), -np.inf)
+    row_sum = np.zeros((batch, t, heads))
+    for b in range(batch):
+        for i in range(t):
+            k, v = keys_seen(inputs, b, i)
+            if len(k):
+                scores = scale * (q[b, i] @ k.T)
+                row_max[b, i] = scores.max(axis=1)
+                weights = np.exp(scores - row_max[b, i, :, np.newaxis])
+                row_sum[b, i] = weights.sum(axis=1)
+                o[b, i] = weights @ v
+    with np.errstate(divide="ignore"):
+        lse = row_max + np.log(row_sum)
+    normalised = o / denominator(row_max, row_sum, inputs.sink)[..., np.newaxis]
+    return Reference(normalised, o, row_max, row_sum, lse)
+
+
+def keys_seen(inputs: Inputs, b: int, i: int) -> tuple[Array, Array]:
+    """K and V of the keys that query `i` of batch entry `b` sees, [keys, head_dim] each: dense ones, then sparse."""
+    dense = dense_range(inputs, b, i)
+    k = from_bf16(inputs.k[b, dense])
+    v = k if inputs.v is None else from_bf16(inputs.v[b, dense])
+    if inputs.sparse is not None:
+        rows = sparse_rows(inputs.sparse, b, i)
+        sparse_k = from_bf16(inputs.sparse.k[b, rows])
+        sparse_v = sparse_k if inputs.sparse.v is None else from_bf16(inputs.sparse.v[b, rows])
+        k, v = np.concatenate([k, sparse_k]), np.concatenate([v, sparse_v])
+    return k, v
+
+
+def dense_range(inputs: Inputs, b: int, i: int) -> slice:
+    """The dense keys that a query sees, always a range: 0 <= j < kv_len, within the window around its position."""
+    t, s_k = inputs.q.shape[1], inputs.k.shape[1]
+    kv_len = s_k if inputs.kv_lens is None else int(inputs.kv_lens[b])
+    position = i + (kv_len - t if inputs.query_offsets is None else int(inputs.query_offsets[b]))
+    first, end = 0, kv_len
+    if inputs.window_left is not None:
+        first = max(first, position - inputs.window_left)
+    if inputs.window_right is not None:
+        end = min(end, position + inputs.window_right + 1)
+    return slice(first, max(first, end))
+
+
+def sparse_rows(sparse: Sparse, b: int, i: int) -> NDArray[np.int32]:
+    """The sparse rows that a query sees, in its list's order, a repeated one as often as it is listed."""
+    listed = sparse.indices[b, i]
+    if sparse.lens is not None:
+        listed = listed[: sparse.lens[b, i]]
+    rows: NDArray[np.int32] = listed[(listed >= 0) & (listed < sparse.k.shape[1])]
+    return rows
+
+
+def denominator(row_max: Array, row_sum: Array, sink: NDArray[np.float32] | None) -> Array:
+    """row_sum + exp(sink - row_max), [batch, t, heads]; 1 for a row that sees no key, whose numerator is 0."""
+    empty = row_sum == 0
+    if sink is None:
+        return np.where(empty, 1.0, row_sum)
+    with np.errstate(over="ignore"):
+        term = np.exp(sink.astype(np.float64) - np.where(empty, 0.0, row_max))
+    return np.where(empty, 1.0, row_sum + term)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    window: Window | None = None,
+    kv_lens: torch.Tensor | None = None,
+    query_offsets: torch.Tensor | None = None,
+    sparse: arguments.Sparse | None = None,
+    sink: torch.Tensor | None = None,
+    normalise: bool = True,
+    output_dtype: torch.dtype | None = None,
+    splits: int | None = None,
+    p_path: PathChoice = "auto",
+    device: str | None = None,
+) -> AttentionResult:
+    """What harness.attention.attention computes, in float64 and with the same arguments, on the CPU.
+
+    `output_dtype` is that of o, float64 by default. `splits`, `p_path` and `device` make no difference.
+    """
+    # torch takes seconds to import, and the worker, which uses `reference` alone, does without.
+    import torch
+
+    from harness.arguments import check
+    from harness.attention import AttentionResult
+
+    checked = check(
+        q, k, v,
+        scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
+        sink=sink, normalise=normalise, output_dtype=torch.float32,
+    )  # fmt: skip
+
+    def array(tensor: torch.Tensor | None) -> Any:
+        if tensor is None:
+            return None
+        tensor = tensor.detach().cpu()
+        return tensor.view(torch.int16).numpy().view(np.uint16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+    branch = None
+    if sparse is not None:
+        branch = Sparse(array(sparse.k), array(sparse.v), array(sparse.indices), array(sparse.lens))
+    call = checked.call
+    bounds = call.window_left, call.window_right
+    lengths = array(kv_lens), array(query_offsets)
+    result = reference(Inputs(array(q), array(k), array(v), call.scale, *bounds, *lengths, branch, array(sink)))
+    o = torch.from_numpy(result.o if normalise else result.o_unnormalised)
+    row_max, row_sum, lse = (torch.from_numpy(part) for part in (result.row_max, result.row_sum, result.lse))
+    return AttentionResult(o.to(output_dtype or torch.float64), row_max, row_sum, lse, normalise)

@@ -1,0 +1,183 @@
+"""One cell of the matrix: sizes, and patterns from which its inputs are made. docs/matrix.md explains each field."""
+
+from __future__ import annotations
+
+import re
+import typing
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal
+
+Mask = Literal["none", "causal", "window", "band"]
+KeyValues = Literal["separate", "shared"]
+Offsets = Literal["aligned", "zero", "mixed"]
+Lengths = Literal["full", "ragged", "empty"]
+Indices = Literal["valid", "holes", "invalid"]
+Sink = Literal["none", "finite", "mixed"]
+Data = Literal["normal", "extreme"]
+Output = Literal["unnormalised", "fp32", "bf16"]
+PathChoice = Literal["auto", "tmem", "smem"]
+
+UNLIMITED: Final = -1  # left, right
+MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Sizes in elements; `window` in keys, 0 without a sliding window; `left` and `right` of a band, else UNLIMITED.
+
+    The fields from `output` on say how a problem is run, not which problem it is.
+    """
+
+    head_dim: int
+    t: int
+    s_k: int
+    batch: int = 1
+    mask: Mask = "none"
+    window: int = 0
+    left: int = UNLIMITED
+    right: int = UNLIMITED
+    heads: int = 1
+    kv: KeyValues = "separate"
+    query_offsets: Offsets = "aligned"
+    kv_lens: Lengths = "full"
+    topk: int = 0
+    s_sparse: int = 0
+    sparse_indices: Indices = "valid"
+    sparse_lens: Lengths = "full"
+    sink: Sink = "none"
+    data: Data = "normal"
+    output: Output = "unnormalised"
+    splits: int = 1
+    p_path: PathChoice = "auto"
+
+    @property
+    def id(self) -> str:
+        """Stable name, e.g. `hd64_t32_sk384` or `hd64_t32_sk384_causal`; parse_id reads it back."""
+        return "_".join(self._parts())
+
+    @property
+    def problem(self) -> Configuration:
+        """The problem alone: two configurations that differ in how they are run have the same inputs."""
+        return replace(self, output="unnormalised", splits=1, p_path="auto")
+
+    @property
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Keys seen before and after the query's own position, None where there is no limit."""
+        if self.mask == "none":
+            return None, None
+        if self.mask == "causal":
+            return None, 0
+        if self.mask == "window":
+            return self.window - 1, 0
+        return tuple(None if side == UNLIMITED else side for side in (self.left, self.right))  # type: ignore[return-value]
+
+    def _parts(self) -> list[str]:
+        parts = [f"hd{self.head_dim}", f"t{self.t}", f"sk{self.s_k}"]
+        for prefix, name in _PREFIXES.items():
+            if name in ("head_dim", "t", "s_k"):
+                continue
+            if name == "mask":
+                parts += self._mask_parts()
+            elif getattr(self, name) != _DEFAULTS[name]:
+                parts.append(f"{prefix}{getattr(self, name)}")
+        return parts
+
+    def _mask_parts(self) -> list[str]:
+        if self.mask == "none":
+            return []
+        if self.mask == "window":
+            return [f"window{self.window}"]
+        if self.mask == "band":
+            left, right = ("all" if side == UNLIMITED else str(side) for side in (self.left, self.right))
+            return [f"band{left}to{right}"]
+        return [self.mask]
+
+
+# What a name has before a value, in the order in which names have them. `window`, `left` and `right` are in the mask's.
+_PREFIXES: Final = {
+    "hd": "head_dim",
+    "t": "t",
+    "sk": "s_k",
+    "b": "batch",
+    "h": "heads",
+    "kv": "kv",
+    "mask": "mask",
+    "offsets-": "query_offsets",
+    "lens-": "kv_lens",
+    "top": "topk",
+    "of": "s_sparse",
+    "indices-": "sparse_indices",
+    "toplens-": "sparse_lens",
+    "sink-": "sink",
+    "data-": "data",
+    "out-": "output",
+    "splits": "splits",
+    "p-": "p_path",
+}
+_DEFAULTS: Final[dict[str, Any]] = {field.name: field.default for field in fields(Configuration)}
+_KINDS: Final = typing.get_type_hints(Configuration)
+_MASK: Final = re.compile(r"(causal)|window(\d+)|band(\d+|all)to(\d+|all)")
+
+
+def parse_id(name: str) -> Configuration:
+    """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
+    values: dict[str, Any] = {}
+    for part in name.split("_"):
+        for field, value in _part(part).items():
+            if field in values:
+                raise ValueError(f"{part!r} says {field} a second time")
+            values[field] = value
+    if missing := [field for field in ("head_dim", "t", "s_k") if field not in values]:
+        raise ValueError(f"it has no {', '.join(missing)}: names begin like hd64_t32_sk384")
+    configuration = Configuration(**values)
+    if wrong := fault(configuration):
+        raise ValueError(f"{wrong[0]}: {wrong[1]}")
+    if configuration.id != name:
+        raise ValueError(f"it is written {configuration.id}")
+    return configuration
+
+
+def _part(part: str) -> dict[str, Any]:
+    if match := _MASK.fullmatch(part):
+        causal, window, left, right = match.groups()
+        if causal:
+            return {"mask": "causal"}
+        if window:
+            return {"mask": "window", "window": int(window)}
+        sides = [UNLIMITED if side == "all" else int(side) for side in (left, right)]
+        return {"mask": "band", "left": sides[0], "right": sides[1]}
+    for prefix, field in _PREFIXES.items():
+        if not part.startswith(prefix) or field == "mask":
+            continue
+        value = part.removeprefix(prefix)
+        if _KINDS[field] is int:
+            if value.isascii() and value.isdigit() and len(value) < 10:
+                return {field: int(value)}
+        elif value in typing.get_args(_KINDS[field]):
+            return {field: value}
+    raise ValueError(f"{part!r} is no part of a configuration's name")
+
+
+def fault(configuration: Configuration) -> tuple[str, str] | None:
+    """The first field that makes a configuration illegal, and why; None for a legal one (docs/semantics.md)."""
+    item = configuration
+    for name, least in (("head_dim", 1), ("t", 1), ("batch", 1), ("heads", 1), ("splits", 1), ("s_k", 0), ("topk", 0)):
+        if getattr(item, name) < least:
+            return name, f"must be at least {least}, not {getattr(item, name)}"
+    if (item.mask == "window") != (item.window > 0):
+        return "window", "is required with mask window, and only then"
+    for name in ("left", "right"):
+        side = getattr(item, name)
+        if side < UNLIMITED:
+            return name, f"must be at least {UNLIMITED}, not {side}"
+        if item.mask != "band" and side != UNLIMITED:
+            return name, "is for mask band only"
+    if item.s_sparse < 0 or (item.topk == 0 and item.s_sparse > 0):
+        return "s_sparse", "is for topk above 0 only"
+    if item.topk == 0 and (item.sparse_indices, item.sparse_lens) != ("valid", "full"):
+        return "topk", "must be above 0 for a pattern of sparse_indices or sparse_lens"
+    if item.s_sparse == 0 and item.topk > 0 and item.sparse_indices == "valid":
+        return "s_sparse", "must be above 0 for valid indices"
+    if item.sink == "mixed" and item.heads < MIXED_SINK_HEADS:
+        return "sink", f"mixed needs at least {MIXED_SINK_HEADS} heads"
+    return None

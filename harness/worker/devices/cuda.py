@@ -1,0 +1,170 @@
+"""A GPU as a device, over the CUDA driver API. The only file of the harness that imports `cuda.bindings`.
+
+Uses the device's primary context, as torch does, so that addresses of torch tensors are valid here.
+CUDA_VISIBLE_DEVICES chooses among several GPUs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.worker.devices.base import DeviceError, DeviceLostError, Dim3, LaunchReport, LoadedModule, TensorMapSpec
+
+INSTALL = "pip install 'fmha[cuda]'"
+
+
+class CudaDevice:
+    """The first visible GPU. DeviceError for what the driver refuses, DeviceLostError for what kills the context.
+
+    Launches go to `stream`, a CUstream as an integer, and are waited for unless `wait` is false. There are no hazards
+    and no schedules here: `seed` and `schedule` are those of the interface.
+    """
+
+    name = "cuda"
+    artifact: Literal["ptx", "cubin"] = "cubin"
+
+    def __init__(self, seed: int = 0, schedule: str = "realistic", *, stream: int = 0, wait: bool = True) -> None:
+        self.stream, self.wait = stream, wait
+        self._driver = driver()
+        self._allocated: list[int] = []
+        self._device = _gpu()
+        _check("cuCtxSetCurrent", self._driver.cuCtxSetCurrent(_primary_context()))
+        self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
+
+    def alloc(self, nbytes: int, name: str) -> int:
+        address = int(_check(f"allocation of {nbytes} bytes for {name}", self._driver.cuMemAlloc(nbytes)))
+        self._allocated.append(address)
+        return address
+
+    def upload(self, address: int, data: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(data)
+        _check("cuMemcpyHtoD", self._driver.cuMemcpyHtoD(address, data.ctypes.data, data.nbytes))
+
+    def download(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        data = np.empty(nbytes, dtype=np.uint8)
+        _check("cuMemcpyDtoH", self._driver.cuMemcpyDtoH(data.ctypes.data, address, nbytes), after_launch=True)
+        return data
+
+    def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
+        d = self._driver
+        kind = {"bf16": "BFLOAT16", "f32": "FLOAT32"}[spec.dtype]
+        encoded = _check(
+            "tensor map",
+            d.cuTensorMapEncodeTiled(
+                getattr(d.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}"),
+                len(spec.global_dim),
+                spec.address,
+                [d.cuuint64_t(size) for size in spec.global_dim],
+                [d.cuuint64_t(stride) for stride in spec.global_strides],
+                [d.cuuint32_t(size) for size in spec.box_dim],
+                [d.cuuint32_t(stride) for stride in spec.element_strides],
+                d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+                getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{spec.swizzle.upper()}"),
+                d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            ),
+        )
+        return b"".join(int(word).to_bytes(8, "little") for word in encoded.opaque)
+
+    def load(self, artifact: Path) -> LoadedModule:
+        module: LoadedModule = _load(artifact)
+        return module
+
+    def launch(
+        self, module: LoadedModule, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+    ) -> LaunchReport:
+        d = self._driver
+        function = _function(cast(Hashable, module), entry, shared_bytes)
+        buffer = np.frombuffer(params, dtype=np.uint8)
+        pointers = np.array([buffer.ctypes.data], dtype=np.uint64)
+        arguments = (*grid, *block, shared_bytes, self.stream, pointers.ctypes.data, 0)
+        _check(f"launch of {entry}", d.cuLaunchKernel(function, *arguments))
+        if self.wait:
+            _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
+        return LaunchReport()
+
+    def close(self) -> None:
+        """Frees what was allocated, whatever the driver answers: a context that a kernel took down frees nothing."""
+        for address in self._allocated:
+            self._driver.cuMemFree(address)
+        self._allocated.clear()
+
+    def _attribute(self, name: str) -> int:
+        attribute = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_check(name, self._driver.cuDeviceGetAttribute(attribute, self._device)))
+
+
+@functools.cache
+def driver() -> ModuleType:
+    """cuda.bindings.driver, initialised. DeviceError, which says what is missing, where there is no GPU to be had."""
+    try:
+        from cuda.bindings import driver as bindings
+    except ImportError as error:
+        raise DeviceError(f"cuda.bindings cannot be imported ({error}); {INSTALL}") from error
+    try:
+        _check("cuInit", bindings.cuInit(0))
+    except RuntimeError as error:  # the bindings' own, when they find no libcuda
+        raise DeviceError(f"no CUDA driver: {error}") from error
+    return bindings  # type: ignore[no-any-return]
+
+
+def architecture() -> str:
+    """nvcc's name of the first visible GPU with its own features, e.g. `sm_90a`."""
+    d, gpu = driver(), _gpu()
+    part = d.CUdevice_attribute
+    attributes = (
+        part.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+        part.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    )
+    major, minor = (int(_check("cuDeviceGetAttribute", d.cuDeviceGetAttribute(item, gpu))) for item in attributes)
+    return f"sm_{major}{minor}a"
+
+
+@functools.cache
+def _gpu() -> Any:
+    if int(_check("cuDeviceGetCount", driver().cuDeviceGetCount())) == 0:
+        raise DeviceError("the CUDA driver sees no GPU")
+    return _check("cuDeviceGet", driver().cuDeviceGet(0))
+
+
+@functools.cache
+def _primary_context() -> Any:
+    return _check("cuDevicePrimaryCtxRetain", driver().cuDevicePrimaryCtxRetain(_gpu()))
+
+
+@functools.lru_cache(maxsize=64)
+def _load(artifact: Path) -> Any:
+    """Loads once a process: artefacts lie in a cache by content and never change."""
+    try:
+        image = artifact.read_bytes()
+    except OSError as error:
+        raise DeviceError(f"{artifact} cannot be read: {error.strerror}") from error
+    return _check(f"{artifact.name} on {architecture()}", driver().cuModuleLoadData(image))
+
+
+@functools.lru_cache(maxsize=256)
+def _function(module: Hashable, entry: str, shared_bytes: int) -> Any:
+    """The entry, allowed its dynamic shared memory."""
+    d = driver()
+    function = _check(f"entry {entry}", d.cuModuleGetFunction(module, entry.encode()))
+    attribute = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    what = f"{shared_bytes} bytes of shared memory for {entry}"
+    _check(what, d.cuFuncSetAttribute(function, attribute, shared_bytes))
+    return function
+
+
+def _check(what: str, answer: tuple[Any, ...], *, after_launch: bool = False) -> Any:
+    """The answer's value. An error seen only after a launch is the kernel's, and the context does not survive it."""
+    status, *values = answer
+    if int(status) == 0:
+        return values[0] if values else None
+    if after_launch:
+        raise DeviceLostError(f"{what}: {status.name}")
+    raise DeviceError(f"{what} refused: {status.name}")

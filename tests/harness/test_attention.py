@@ -1,0 +1,195 @@
+"""harness.attention: the arguments it refuses, the exact merge, and the kernels behind it on the emulator."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness import reference
+from harness.attention import AttentionResult, Sparse, attention, merge
+
+BATCH, T, HEADS, S_K, HEAD_DIM = 2, 5, 4, 96, 64
+Call = dict[str, Any]
+
+
+def bf16(generator: torch.Generator, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=generator).bfloat16()
+
+
+def arguments(seed: int = 0, t: int = T, s_k: int = S_K, head_dim: int = HEAD_DIM) -> Call:
+    generator = torch.Generator().manual_seed(seed)
+    keys = (BATCH, s_k, head_dim)
+    return {"q": bf16(generator, BATCH, t, HEADS, head_dim), "k": bf16(generator, *keys), "v": bf16(generator, *keys)}
+
+
+def sparse_branch(seed: int = 1, topk: int = 20, rows: int = 50) -> Sparse:
+    generator = torch.Generator().manual_seed(seed)
+    k, v = (bf16(generator, BATCH, rows, HEAD_DIM) for _ in range(2))
+    indices = torch.randint(-10, rows + 10, (BATCH, T, topk), generator=generator, dtype=torch.int32)
+    lens = torch.randint(0, topk + 1, (BATCH, T), generator=generator, dtype=torch.int32)
+    return Sparse(k, indices, v, lens)
+
+
+def near(got: AttentionResult, wanted: AttentionResult, o_error: float = 5e-3, row_error: float = 1e-5) -> None:
+    assert ((got.o.double() - wanted.o).norm() / wanted.o.norm()).item() <= o_error
+    for name in ("row_max", "row_sum", "lse"):
+        torch.testing.assert_close(
+            getattr(got, name).double(), getattr(wanted, name), rtol=row_error, atol=row_error, msg=name
+        )
+
+
+@pytest.mark.nvcc
+def test_the_kernel_agrees_with_the_definition() -> None:
+    call = arguments() | {"normalise": False}
+    got, wanted = attention(**call), reference.attention(**call)
+    near(got, wanted)
+    assert got.o.dtype == got.lse.dtype == torch.float32
+    assert (got.o.shape, got.lse.shape) == ((BATCH, T, HEADS, HEAD_DIM), (BATCH, T, HEADS))
+    assert got.findings == ()
+    assert not got.normalised
+
+
+@pytest.mark.nvcc
+def test_what_no_kernel_does_is_not_implemented() -> None:
+    with pytest.raises(NotImplementedError, match="no kernel for head_dim 96 on sm_100a"):
+        attention(**arguments(head_dim=96))
+
+
+WRONG: list[tuple[Call, type[Exception], str]] = [
+    ({"q": [1.0]}, TypeError, "q: expected a tensor of torch.bfloat16, got list"),
+    ({"k": None}, TypeError, "k: expected a tensor of torch.bfloat16, got NoneType"),
+    ({"q": torch.zeros(BATCH, T, HEADS, HEAD_DIM)}, TypeError, "q: expected torch.bfloat16, got torch.float32"),
+    (
+        {"q": torch.zeros(BATCH, T, HEAD_DIM).bfloat16()},
+        ValueError,
+        "q: expected shape [batch, t, heads, head_dim], got [2, 5, 64]",
+    ),
+    (
+        {"q": torch.zeros(BATCH, 0, HEADS, HEAD_DIM).bfloat16()},
+        ValueError,
+        "q: t must be at least 1, shape is [2, 0, 4, 64]",
+    ),
+    ({"k": torch.zeros(BATCH, S_K, 32).bfloat16()}, ValueError, "k: expected shape [2, s_k, 64], got [2, 96, 32]"),
+    ({"v": torch.zeros(BATCH, 95, HEAD_DIM).bfloat16()}, ValueError, "v: expected shape [2, 96, 64], got [2, 95, 64]"),
+    (
+        {"k": torch.zeros(BATCH, HEAD_DIM, S_K).bfloat16().transpose(1, 2)},
+        ValueError,
+        "k: expected a contiguous tensor, got strides (6144, 1, 96); call .contiguous()",
+    ),
+    ({"kv_lens": torch.zeros(BATCH)}, TypeError, "kv_lens: expected torch.int32, got torch.float32"),
+    (
+        {"kv_lens": torch.tensor([4, 97], dtype=torch.int32)},
+        ValueError,
+        "kv_lens: expected values from 0 to 96, got 97",
+    ),
+    (
+        {"query_offsets": torch.zeros(3, dtype=torch.int32)},
+        ValueError,
+        "query_offsets: expected shape [2], got [3]",
+    ),
+    ({"sink": torch.zeros(3)}, ValueError, "sink: expected shape [4], got [3]"),
+    ({"scale": 0.0}, ValueError, "scale: expected a positive finite number, got 0.0"),
+    ({"scale": 1e60}, ValueError, "scale: expected a positive finite number, got 1e+60"),
+    ({"window": 0}, ValueError, "window: expected at least 1 key, the query's own, got 0"),
+    ({"window": (3, -1)}, ValueError, "window: expected counts of keys or None, got (3, -1)"),
+    ({"window": (3, 1), "causal": True}, ValueError, "window: causal attention sees no key after the query's own"),
+    ({"output_dtype": torch.float16}, TypeError, "output_dtype: expected torch.float32 or torch.bfloat16, got"),
+    (
+        {"output_dtype": torch.bfloat16, "normalise": False},
+        ValueError,
+        "output_dtype: un-normalised output is torch.float32 only",
+    ),
+    ({"splits": 0}, ValueError, "splits: expected at least 1, got 0"),
+    ({"device": "cuda"}, ValueError, "device: expected 'emulator', where the tensors run, got 'cuda'"),
+    ({"sparse": 3}, TypeError, "sparse: expected harness.attention.Sparse, got int"),
+    ({"sparse": replace(sparse_branch(), v=None)}, ValueError, "sparse.v: is absent while v is given"),
+    (
+        {"sparse": replace(sparse_branch(), indices=torch.zeros(BATCH, T, 8, dtype=torch.int64))},
+        TypeError,
+        "sparse.indices: expected torch.int32, got torch.int64",
+    ),
+    (
+        {"sparse": replace(sparse_branch(), lens=torch.full((BATCH, T), 21, dtype=torch.int32))},
+        ValueError,
+        "sparse.lens: expected values from 0 to 20, got 21",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), WRONG, ids=[message for _, _, message in WRONG])
+def test_wrong_arguments_are_named(changes: Call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        attention(**arguments() | changes)
+
+
+def test_a_misaligned_tensor_is_refused() -> None:
+    call = arguments()
+    shifted = torch.empty(call["k"].numel() + 1, dtype=torch.bfloat16)[1:].view(call["k"].shape)
+    with pytest.raises(ValueError, match="k: expected memory aligned to 16 bytes"):
+        attention(**call | {"k": shifted})
+
+
+def test_reference_and_kernel_take_the_same_arguments() -> None:
+    import inspect
+
+    ours, theirs = (inspect.signature(function).parameters for function in (attention, reference.attention))
+    assert list(ours) == list(theirs)
+    for name, parameter in ours.items():
+        assert parameter.kind == theirs[name].kind
+        if name != "output_dtype":
+            assert parameter.default == theirs[name].default
+
+
+def only_dense(call: Call) -> Call:
+    return {name: value for name, value in call.items() if name not in ("sparse", "sink")}
+
+
+def only_sparse(call: Call) -> Call:
+    none = torch.empty(BATCH, 0, HEAD_DIM, dtype=torch.bfloat16)
+    return only_dense(call) | {"k": none, "v": none, "kv_lens": None, "sparse": call["sparse"]}
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.integers(0, 2**31),
+    st.lists(st.integers(0, S_K), min_size=BATCH, max_size=BATCH),
+    st.sampled_from([None, 1, 7, (3, 2), (None, 0)]),
+    st.integers(0, 20),
+)
+def test_merging_two_passes_is_one_pass(seed: int, lens: list[int], window: Any, topk_len: int) -> None:
+    """D5a and D5b, with empty sides: exact but for float64's rounding."""
+    generator = torch.Generator().manual_seed(seed)
+    sink = torch.randn(HEADS, generator=generator) * 3
+    sink[seed % HEADS] = (float("inf"), float("-inf"))[seed % 2]
+    sparse = replace(sparse_branch(seed), lens=torch.full((BATCH, T), topk_len, dtype=torch.int32))
+    call = arguments(seed) | {"kv_lens": torch.tensor(lens, dtype=torch.int32), "window": window, "sparse": sparse}
+    whole = reference.attention(**call, sink=sink)
+    a, b = (reference.attention(**part, normalise=False) for part in (only_dense(call), only_sparse(call)))
+    for merged in (merge(a, b, sink), merge(b, a, sink)):
+        for name in ("o", "row_max", "row_sum", "lse"):
+            got, wanted = getattr(merged, name), getattr(whole, name)
+            assert not got.isnan().any(), name
+            torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12, msg=name)
+
+
+def test_a_merge_can_stay_un_normalised_and_go_on() -> None:
+    call = arguments() | {"sparse": sparse_branch()}
+    a, b = (reference.attention(**part, normalise=False) for part in (only_dense(call), only_sparse(call)))
+    whole = reference.attention(**call, normalise=False)
+    torch.testing.assert_close(merge(a, b, normalise=False).o, whole.o, rtol=1e-12, atol=1e-12)
+
+
+def test_merge_refuses_what_it_cannot_merge() -> None:
+    a = reference.attention(**arguments(), normalise=False)
+    with pytest.raises(ValueError, match="b: expected an un-normalised result"):
+        merge(a, reference.attention(**arguments()))
+    with pytest.raises(ValueError, match=r"b: expected shape \[2, 5, 4, 64\], that of a, got \[2, 3, 4, 64\]"):
+        merge(a, reference.attention(**arguments(t=3), normalise=False))
+    with pytest.raises(ValueError, match=r"sink: expected shape \[4\], got \[1\]"):
+        merge(a, a, torch.zeros(1))

@@ -1,0 +1,78 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.config.random_cases import Space, draw, smaller, work
+from harness.worker.configuration import Configuration, fault, parse_id
+
+SPACE = Space(head_dims=(64, 128, 256, 512), rows=256, keys=1000, topk=300, batch=4, work=10**9)
+CASES = st.randoms(use_true_random=False).map(lambda random: draw(random, SPACE))
+
+
+@given(CASES)
+def test_a_name_says_everything(case):
+    assert parse_id(case.id) == case
+    assert fault(case) is None
+    assert work(case) <= SPACE.work
+
+
+@given(CASES)
+def test_smaller_cases_are_legal_and_smaller(case):
+    for less in smaller(case):
+        assert fault(less) is None
+        assert less != case
+        assert work(less) <= work(case)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "hd64_t32_sk384"),
+        ({"batch": 2, "mask": "causal"}, "hd64_t32_sk384_b2_causal"),
+        ({"mask": "window", "window": 128}, "hd64_t32_sk384_window128"),
+        ({"mask": "band", "left": 3}, "hd64_t32_sk384_band3toall"),
+        ({"heads": 64, "kv": "shared", "topk": 512, "s_sparse": 2048}, "hd64_t32_sk384_h64_kvshared_top512_of2048"),
+        ({"output": "bf16", "splits": 4, "p_path": "smem"}, "hd64_t32_sk384_out-bf16_splits4_p-smem"),
+    ],
+)
+def test_names_are_stable(changes, name):
+    assert Configuration(64, 32, 384, **changes).id == name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "'' is no part"),
+        ("hd64_t32", "it has no s_k"),
+        ("hd64_t32_sk384_sk1", "'sk1' says s_k a second time"),
+        ("hd64_t32_sk384_loud", "'loud' is no part"),
+        ("hd64_t0_sk384", "t: must be at least 1, not 0"),
+        ("t32_hd64_sk384", "it is written hd64_t32_sk384"),
+        ("hd64_t32_sk384_b1", "it is written hd64_t32_sk384"),
+        ("hd64_t32_sk0384", "it is written hd64_t32_sk384"),
+        ("hd64_t32_sk384_sink-mixed", "mixed needs at least 4 heads"),
+    ],
+)
+def test_what_is_no_name_is_refused_with_a_reason(name, message):
+    with pytest.raises(ValueError, match=message):
+        parse_id(name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"window": 3},
+        {"mask": "window"},
+        {"left": 3},
+        {"mask": "band", "right": -2},
+        {"s_sparse": 4},
+        {"sparse_indices": "holes"},
+        {"topk": 4},
+        {"splits": 0},
+        {"heads": 3, "sink": "mixed"},
+    ],
+)
+def test_illegal_ones_have_a_fault(changes):
+    assert fault(dataclasses.replace(Configuration(64, 1, 1), **changes)) is not None

@@ -1,0 +1,68 @@
+"""The GPU as a device. What needs one is marked; the rest says what a machine without one answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from harness.worker.devices import cuda
+from harness.worker.devices.base import DeviceError, TensorMapSpec
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """What is remembered a process is forgotten: each test asks the driver anew."""
+    cuda.driver.cache_clear()
+    yield
+    cuda.driver.cache_clear()
+
+
+def available() -> bool:
+    try:
+        cuda.architecture()
+    except DeviceError:
+        return False
+    return True
+
+
+needs_gpu = pytest.mark.skipif(not available(), reason="no CUDA device here")
+
+
+def test_without_the_bindings_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(DeviceError, match=r"cuda\.bindings cannot be imported .*; pip install 'fmha\[cuda\]'"):
+        cuda.CudaDevice()
+
+
+@pytest.mark.skipif(available(), reason="there is a CUDA device here")
+def test_without_a_driver_the_error_says_so() -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is installed where there is a GPU")
+    with pytest.raises(DeviceError, match=r"no CUDA driver|sees no GPU"):
+        cuda.CudaDevice()
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_memory_goes_there_and_back() -> None:
+    device = cuda.CudaDevice()
+    data = np.arange(1000, dtype=np.uint8)
+    address = device.alloc(data.nbytes, "data")
+    assert address % 256 == 0
+    device.upload(address, data)
+    assert np.array_equal(device.download(address, data.nbytes), data)
+    device.close()
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_the_driver_refuses_a_map_that_the_emulator_refuses() -> None:
+    device = cuda.CudaDevice()
+    address = device.alloc(4096, "data")
+    good = TensorMapSpec("bf16", address, (64, 8), (128,), (64, 8), (1, 1), "128B")
+    assert len(device.encode_tensor_map(good)) == 128
+    with pytest.raises(DeviceError, match="tensor map refused: CUDA_ERROR_INVALID_VALUE"):
+        device.encode_tensor_map(TensorMapSpec("bf16", address, (64, 8), (120,), (64, 8), (1, 1), "128B"))
+    device.close()
