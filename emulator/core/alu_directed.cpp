@@ -19,6 +19,15 @@ float apply(float a, float b, float c) {
     return sqrt_directed<kMode>(a);
 }
 
+// A product is flushed by its size before rounding (alu_float.cpp, product_ftz).
+template <Op kOp, u32 kMode>
+float flushed(float a, float b, float c) {
+    const float result = apply<kOp, kMode>(a, b, c);
+    if constexpr (kOp == Op::mul)
+        if (std::fabs(static_cast<double>(a) * static_cast<double>(b)) < 0x1p-126) return std::copysign(0.0f, result);
+    return flush(result);
+}
+
 float saturated(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
 template <Op kOp, u32 kMode, u32 kParts>
@@ -30,7 +39,7 @@ Flow directed(Warp& w, const Inst& i, u32 m) {
     alignas(32) float result[kParts * kLanes];
     for (u32 k = 0; k < kParts * kLanes; ++k) {
         const float r =
-            ftz ? flush(apply<kOp, kMode>(flush(a[k]), flush(b[k]), flush(c[k]))) : apply<kOp, kMode>(a[k], b[k], c[k]);
+            ftz ? flushed<kOp, kMode>(flush(a[k]), flush(b[k]), flush(c[k])) : apply<kOp, kMode>(a[k], b[k], c[k]);
         result[k] = sat ? saturated(r) : r;
     }
     if constexpr (kParts == 2) {

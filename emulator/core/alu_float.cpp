@@ -17,6 +17,13 @@ Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
         w, i, m, [f](float a, float b) { return kFlush ? flush(f(flush(a), flush(b))) : f(a, b); });
 }
 
+// Silicon flushes a product that is below 2^-126 before it is rounded, which may round it up to that.
+float product_ftz(float a, float b) {
+    const float product = a * b;
+    const bool tiny = std::fabs(static_cast<double>(a) * static_cast<double>(b)) < 0x1p-126;
+    return tiny ? std::copysign(0.0f, product) : product;
+}
+
 template <class F>
 Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
     return i.mods & kFtz ? f32_binary<true>(w, i, m, f) : f32_binary<false>(w, i, m, f);
@@ -74,7 +81,7 @@ Flow sign_of(Warp& w, const Inst& i, u32 m) {
     return binary<U, U, U>(w, i, m, [](U a, U b) { return static_cast<U>((a & sign) | (b & ~sign)); });
 }
 
-// testp: the property in `immediate`: finite, infinite, number, notanumber, normal, subnormal.
+// testp: the property in `immediate`: finite, infinite, number, notanumber, normal, subnormal. Zeros are normal.
 template <const Format& kFormat, class U>
 Flow test_property(Warp& w, const Inst& i, u32 m) {
     const U* a = w.reg<U>(w.ops(i)[1]);
@@ -83,7 +90,8 @@ Flow test_property(Warp& w, const Inst& i, u32 m) {
         const u64 field = a[l] & (kFormat.sign_bit() - 1), infinity = kFormat.exponent_mask(),
                   smallest = u64{1} << kFormat.mantissa_bits;
         const bool properties[] = {field<infinity, field == infinity, field <= infinity, field> infinity,
-                                   field < infinity && field >= smallest, field != 0 && field < smallest};
+                                   field == 0 || (field < infinity && field >= smallest),
+                                   field != 0 && field < smallest};
         bits |= static_cast<u32>(properties[i.immediate]) << l;
     }
     u32& p = w.pred(w.ops(i)[0]);
@@ -103,7 +111,8 @@ Handler f32_handler(Op op, u32 mods) {
             };
         case Op::mul:
             return [](Warp& w, const Inst& i, u32 m) {
-                return f32_binary(w, i, m, [](float a, float b) { return a * b; });
+                if (i.mods & kFtz) return f32_binary<true>(w, i, m, product_ftz);
+                return f32_binary<false>(w, i, m, [](float a, float b) { return a * b; });
             };
         case Op::div_f:
             return [](Warp& w, const Inst& i, u32 m) {

@@ -63,10 +63,10 @@ struct Wider<i32> {
     using type = i64;
 };
 
-// Division by zero leaves an unspecified value in PTX; all ones is what the hardware's sequence gives for unsigned.
+// Division by zero leaves an unspecified value in PTX; an H200 gives all ones, for the remainder too.
 template <class T, bool kRemainder>
 T divide(T a, T b) {
-    if (b == 0) return kRemainder ? a : static_cast<T>(~T{0});
+    if (b == 0) return static_cast<T>(~T{0});
     if constexpr (std::is_signed_v<T>) {
         if (b == T{-1}) return kRemainder ? T{0} : static_cast<T>(Unsigned<T>(0) - Unsigned<T>(a));
     }

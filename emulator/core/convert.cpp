@@ -175,6 +175,9 @@ Flow int_to_float(Warp& w, const Inst& i, u32 m) {
 // One value from format `s` to format `d` under the modifiers of cvt. An f32 that .ftz flushes keeps its sign.
 u64 convert_value(const Format& s, const Format& d, u64 bits, u32 mods) {
     if ((mods & kFtz) && &s == &kF32) bits = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(bits))));
+    // Like a product (alu_float.cpp), a value below 2^-126 is flushed before it is rounded.
+    if ((mods & kFtz) && &d == &kF32 && &s == &kF64 && std::fabs(std::bit_cast<double>(bits)) < 0x1p-126)
+        return bits >> 63 << 31;
     if (mods & kRoundInt)
         bits = encode(s, decode(kF64, std::bit_cast<u64>(round_to_integral(to_double(s, bits), mods))), Rounding::zero);
     const Rounding rounding = mods & kRoundInt ? Rounding::nearest_even : rounding_of(mods);

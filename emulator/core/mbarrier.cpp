@@ -228,6 +228,7 @@ Flow expect_tx(Warp& w, const Inst& i, u32 mask) {
         Target t = target_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.expect_tx");
         check_mbarrier_visible(w, *t.bar, false);
         expect(t, w.reg<u32>(o[1])[l]);
+        settle_phase(*t.cta, t.offset, *t.bar, w.pc());  // of bytes that came before they were expected
     }
     return Flow::next;
 }

@@ -71,21 +71,21 @@ const u8* tensor_map_bytes(Warp& w, u64 address) {
     return a.data.get() + (address - a.base);
 }
 
-// The part of a row that lies in bounds: elements [first, last) of the box's innermost dimension.
+// The part of a row that lies in bounds: elements [first, last) of the box's innermost dimension. A store ends at the
+// next multiple of 16 bytes, in the padding behind the tensor's row.
 struct Span {
     i64 first, last;
 };
 
-Span inner_span(const Box& box) {
-    const i64 x0 = box.start[0];
-    return {std::max<i64>(0, -x0), std::min<i64>(box.map.count(0), static_cast<i64>(box.map.global_dim[0]) - x0)};
+Span inner_span(const Box& box, bool store) {
+    const i64 x0 = box.start[0], count = box.map.count(0), unit = store ? 16 / box.map.element_bytes() : 1;
+    const i64 inside = static_cast<i64>(box.map.global_dim[0]) - x0;
+    return {std::max<i64>(0, -x0), std::min(count, (inside + unit - 1) / unit * unit)};
 }
 
 template <class F>
-void each_of_four_rows(const Box& box, F f) {
+void each_of_four_rows(const Box& box, Span span, F f) {
     const TensorMap& m = box.map;
-    const Span span = inner_span(box);
-    if (span.first >= span.last) return;
     for (u32 r = 0; r < 4; ++r) {
         const i64 y = box.start[1 + r];
         if (y < 0 || y >= static_cast<i64>(m.global_dim[1])) continue;
@@ -98,11 +98,11 @@ void each_of_four_rows(const Box& box, F f) {
 
 // Calls f(element offset in the box, global address, elements) for every inner row that lies in bounds, clipped.
 template <class F>
-void each_row(const Box& box, F f) {
-    if (box.rows4) return each_of_four_rows(box, f);
-    const TensorMap& m = box.map;
-    const Span span = inner_span(box);
+void each_row(const Box& box, bool store, F f) {
+    const Span span = inner_span(box, store);
     if (span.first >= span.last) return;
+    if (box.rows4) return each_of_four_rows(box, span, f);
+    const TensorMap& m = box.map;
     u32 index[5] = {};
     for (u32 row = 0;; ++row) {
         u64 address = m.address;
@@ -122,22 +122,29 @@ void each_row(const Box& box, F f) {
     }
 }
 
+// The bytes of a stored row that an allocation has: behind a tensor's last row, the padding may not be there.
+u32 stored_bytes(const Allocation& a, u64 address, u32 elements, u32 element) {
+    return static_cast<u32>(std::min<u64>(u64{elements} * element, a.base + a.size - address)) / element * element;
+}
+
 // Swizzles permute within 1024 bytes and move at least 8 bytes at a time.
 u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
 
+// Calls f(byte offset in the box, shared offset, bytes) for the parts of a box that are contiguous in shared memory.
 template <class F>
 void each_piece(const Box& box, u32 offset, F f) {
-    const u32 bytes = box.bytes();
+    const u32 bytes = box.bytes(), row = box.row_bytes(), pitch = box.pitch();
     if (box.map.swizzle == Swizzle::none) return f(0, offset, bytes);
     const u32 piece = piece_of(box.map.swizzle);
-    for (u32 n = 0; n < bytes; n += piece) f(n, swizzled(box.map.swizzle, offset + n), std::min(piece, bytes - n));
+    for (u32 n = 0; n < bytes; n += piece)
+        f(n, swizzled(box.map.swizzle, offset + n / row * pitch + n % row), std::min(piece, bytes - n));
 }
 
-// CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA: a NaN of the element's type, all bits below the sign set.
-void fill_nan(const TensorMap& m, std::vector<u8>& linear) {
-    for (u32 n = 0; n < linear.size(); n += m.element_bytes()) {
-        std::memset(linear.data() + n, 0xFF, m.element_bytes());
-        linear[n + m.element_bytes() - 1] = 0x7F;
+// CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA: what an H200 writes, whatever the type.
+void fill_nan(std::vector<u8>& linear) {
+    for (u32 n = 0; n + 2 <= linear.size(); n += 2) {
+        linear[n] = 0xF7;
+        linear[n + 1] = 0x7F;
     }
 }
 
@@ -163,22 +170,36 @@ Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dim
         throw Fault("tensor-map",
                     format("tile::gather4 and scatter4 take boxes of one row, the map's has %u", box.map.box[1]));
     for (u32 d = 0; d < (rows4 ? 5 : dims); ++d) box.start[d] = w.reg<i32>(coordinates[d])[lane];
+    if (i64{box.start[0]} * box.map.element_bytes() % 16)
+        throw Fault("tensor-coordinate",
+                    format("innermost coordinate %d of elements of %u bytes: it is a multiple of 16 bytes",
+                           box.start[0], box.map.element_bytes()));
     return box;
+}
+
+void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who) {
+    if (box.pitch() == box.row_bytes()) return touch_shared(cta, w, offset, box.bytes(), who, true);
+    each_piece(box, offset, [&](u32, u32 at, u32 bytes) { touch_shared(cta, w, at, bytes, who, true); });
 }
 
 void touch_box(Warp& w, const Box& box, const Accessor& who) {
     const u32 element = box.map.element_bytes();
-    each_row(box, [&](u32, u64 address, u32 elements) {
-        Allocation& a = resolve_global(w, address, u64{elements} * element, "bulk tensor copy");
-        touch_global(a, w, address, elements * element, who, true);
+    each_row(box, who.write, [&](u32, u64 address, u32 elements) {
+        Allocation& a = resolve_global(w, address, who.write ? element : u64{elements} * element, "bulk tensor copy");
+        touch_global(a, w, address, stored_bytes(a, address, elements, element), who, true);
+    });
+    if (!who.write) return;
+    // Of a store, too, the tensor's own elements have to be there.
+    each_row(box, false, [&](u32, u64 address, u32 elements) {
+        resolve_global(w, address, u64{elements} * element, "bulk tensor store");
     });
 }
 
 std::vector<u8> load_box(GlobalView& memory, const Box& box) {
     const u32 element = box.map.element_bytes();
     std::vector<u8> linear(box.bytes(), 0);
-    if (box.map.oob) fill_nan(box.map, linear);
-    each_row(box, [&](u32 at, u64 address, u32 elements) {
+    if (box.map.oob) fill_nan(linear);
+    each_row(box, false, [&](u32 at, u64 address, u32 elements) {
         const Allocation* a = memory.find(address, u64{elements} * element);
         if (a) std::memcpy(linear.data() + at * element, a->data.get() + (address - a->base), elements * element);
     });
@@ -189,14 +210,15 @@ std::vector<u8> load_box(GlobalView& memory, const Box& box) {
 void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
     const u32 element = box.map.element_bytes();
     const Ty type = reduction == Reduction::none ? Ty::none : element_type(box.map, reduction);
-    each_row(box, [&](u32 at, u64 address, u32 elements) {
-        Allocation* a = memory.find(address, u64{elements} * element);
+    each_row(box, true, [&](u32 at, u64 address, u32 elements) {
+        Allocation* a = memory.find(address, element);
         if (!a) return;
         u8* to = a->data.get() + (address - a->base);
+        const u32 bytes = stored_bytes(*a, address, elements, element);
         if (reduction == Reduction::none)
-            std::memcpy(to, linear.data() + at * element, elements * element);
+            std::memcpy(to, linear.data() + at * element, bytes);
         else
-            reduce_bytes(reduction, type, to, linear.data() + at * element, elements * element);
+            reduce_bytes(reduction, type, to, linear.data() + at * element, bytes);
     });
 }
 

@@ -49,6 +49,15 @@ inline u32 swizzled(Swizzle mode, u32 address) {
     }
 }
 
+inline u32 swizzle_span(Swizzle mode) {
+    switch (mode) {
+        case Swizzle::none: return 0;
+        case Swizzle::b32: return 32;
+        case Swizzle::b64: return 64;
+        default: return 128;
+    }
+}
+
 // The elements that a tensor copy moves: a box at a position, or four rows of a two-dimensional tensor.
 struct Box {
     TensorMap map;
@@ -56,16 +65,22 @@ struct Box {
     bool rows4 = false;  // tile::gather4, tile::scatter4: start[0] is the column, start[1..4] the rows
 
     u32 bytes() const { return rows4 ? 4 * map.count(0) * map.element_bytes() : map.box_bytes(); }
+    u32 row_bytes() const { return map.count(0) * map.element_bytes(); }
+    // From row to row in shared memory: a row shorter than the swizzle's span takes the span all the same.
+    u32 pitch() const { return std::max(row_bytes(), swizzle_span(map.swizzle)); }
+    u32 shared_bytes() const { return bytes() / row_bytes() * pitch(); }
 };
 
 // Reads the map at a generic address and the coordinates in units `first`, one a coordinate. Throws Fault for a map of
-// another rank or one that the copy cannot use.
+// another rank or one that the copy cannot use, and for coordinates that silicon does not take.
 Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dims, bool rows4);
 
 // tensormap_proxy.cpp: reports a map in global memory that was changed with no proxy fence since.
 void check_tensor_map_fresh(Warp& w, u64 address);
 
-// What the copy touches in global memory, out-of-bounds elements left out; a Fault when that lies in no allocation.
+// What the copy touches in shared memory at `offset`, and in global memory, out-of-bounds elements left out; a Fault
+// when that lies in no allocation.
+void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who);
 void touch_box(Warp& w, const Box& box, const Accessor& who);
 
 // The box as it lies in shared memory before swizzling, out-of-bounds elements filled.

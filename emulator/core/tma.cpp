@@ -41,7 +41,7 @@ void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const cha
     Machine& m = machine_of(w);
     const u32 bytes = box.bytes(), pc = static_cast<u32>(w.pc());
     const TxSource source = begin_tx(w, signal, what);
-    touch_shared(to, w, offset, bytes, Accessor{source.agent, source.clock(), pc, true}, true);
+    touch_box_shared(to, w, box, offset, Accessor{source.agent, source.clock(), pc, true});
     m.stats.bulk_loads += 1;
     m.stats.bulk_load_bytes += bytes;
     start_async(w, false, 500 + bytes / 64, [&m, &to, box, offset, bytes, source, pc] {
@@ -61,7 +61,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const Box box = read_box(w, w.reg<u64>(o[1])[l], o + 2, l, dims, rows4);
-        const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], box.bytes(), kAlignment, what);
+        const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], box.shared_bytes(), kAlignment, what);
         const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "bulk tensor copy's mbarrier");
         // Ordered by its issue: the copy itself is awaited through shared memory, where conflicts are seen.
         touch_box(w, box, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false});

@@ -18,13 +18,16 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, dims, i.mods & kTmaGather4);
         if (box.map.swizzle == Swizzle::b128_atom32_flip8)
             throw Fault("tensor-map", "a store through a map with the 8-byte flip, which only loads take");
+        if (!box.rows4 && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
+            throw Fault("tensor-coordinate", "a store at a negative coordinate, which only loads take");
         if (reduction != Reduction::none) element_type(box.map, reduction);
         const u32 bytes = box.bytes();
-        const SharedRef from = resolve_bulk_shared(w, w.reg<u32>(o[1])[l], bytes, 128, "bulk tensor store");
+        const SharedRef from =
+            resolve_bulk_shared(w, w.reg<u32>(o[1])[l], box.shared_bytes(), 128, "bulk tensor store");
         if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk tensor store from another CTA's memory");
         const BulkLane& bulk = bulk_lane(w, l);
         const u32 clock = bulk.committed + 1;
-        touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
+        touch_box_shared(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
         touch_box(w, box, writer);

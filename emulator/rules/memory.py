@@ -112,6 +112,12 @@ MEMORY: Mapping[str, Rule] = {
         "A bulk reduction of a type, for a tensor that of the map, that the operation does not take.",
         "Compare with the table of types by operation.",
     ),
+    "tensor-coordinate": fault(
+        "9.7.9.25.5.2, cp.async.bulk.tensor",
+        "A tensor copy whose innermost coordinate is no multiple of 16 bytes, or a store at a negative coordinate: an "
+        "H200 ends the kernel with an illegal instruction.",
+        "Round the box's place down to 16 bytes; start stores inside the tensor.",
+    ),
     "multicast-mask": fault(
         "9.7.9.25.5.2, cp.async.bulk.tensor",
         "A multicast to no CTA, or to one that the cluster does not have.",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.clusterlab import Run, run
+from tests.emulator.clusterlab import CLUSTER_SYNC, Run, init_barriers, run, wait
 
 ONE = {"out": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}
 
@@ -61,6 +61,26 @@ def test_the_fence_counts_for_warps_that_synchronise_with_it() -> None:
 def test_a_map_is_made_from_zeros_only_and_whole() -> None:
     assert map_made_on_the_device(initial="1").rules == {"tensormap-replace"}
     assert map_made_on_the_device(box="").rules == {"tensor-map"}
+
+
+# CuTe DSL, multicast: a CTA fills its neighbours' memory and signals their mbarriers; they exit once they have waited
+# for that. Issuing the copy is no access of the issuing warp's.
+MULTICAST = f"""
+{init_barriers(1)}
+mov.u32 %r8, tile; mov.u32 %r9, bar; mov.u16 %h1, 3;
+@%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
+{CLUSTER_SYNC}
+setp.eq.and.u32 %p1, %rank, 0, %leader;
+@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+    [%r8], [%out], 128, [%r9], %h1;
+"""
+
+
+def test_a_copy_into_a_peer_that_waits_for_it() -> None:
+    done = run(MULTICAST + wait(), ONE, grid=2, cluster=2).clean()
+    assert done.report.stats["bulk_loads"] == 2
+    one = "setp.eq.u32 %p3, %rank, 0; @!%p3 bra END;" + wait() + "END:"
+    assert run(MULTICAST + one, ONE, grid=2, cluster=2).rules == {"exit-with-work-in-flight"}
 
 
 # CuTe DSL, epilogues: the whole warp issues a store that one lane should.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from emulator import Device, PtxError, load_ptx
+from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
-from tests.emulator.test_bulk_copies import tiled
 
 ONE = {"out": np.zeros(256, np.uint32)}
 SLOT = "mul.wide.u32 %d1, %cta, 4; add.u64 %d1, %out, %d1;\n"
@@ -267,20 +267,20 @@ tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r30], %out;
 tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r30], 0, 12;
 tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%space], [%r30], 128;
 {fence}
-st.shared.u32 [%r30+1024], 9; st.shared.u32 [%r30+1028], 9; st.shared.u32 [%r30+1032], 9; st.shared.u32 [%r30+1036], 9;
+st.shared.v4.u32 [%r30+1024], {{9, 9, 9, 9}}; st.shared.v4.u32 [%r30+1040], {{9, 9, 9, 9}};
 fence.proxy.async.shared::cta;
 add.u32 %r31, %r30, 1024;
-cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%space, {{10}}], [%r31];
+cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%space, {{8}}], [%r31];
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 """
 
 
 def test_replaced_maps_need_the_tensormap_fence() -> None:
     arrays = {**ONE, "other": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}
-    maps = {"map": tiled("other", (256,), (4,))}
+    maps = {"map": tiled("other", (256,), (8,))}
     fence = "fence.proxy.tensormap::generic.acquire.gpu [%space], 128;"
     done = run(REPLACED.format(fence=fence), arrays, maps, block=1).clean()
     # The replaced extent clips the store; the replaced address is where it goes.
-    np.testing.assert_array_equal(np.flatnonzero(done.arrays["out"]), [10, 11])
+    np.testing.assert_array_equal(np.flatnonzero(done.arrays["out"]), [8, 9, 10, 11])
     assert not done.arrays["other"].any()
     assert run(REPLACED.format(fence=""), arrays, maps, block=1).rules == {"tensor-map-stale"}

@@ -19,7 +19,7 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.diff"))
 NEVER = {"internal"}  # no program triggers it
 # Rules whose programs need more than a micro-kernel: a cluster, a compiler, a rig of operands. Where they are tested.
 ELSEWHERE = {
-    "test_bulk_copies.py": ("bulk-copy-mbarrier", "bulk-reduction", "bulk-store-in-flight", "multicast-mask"),
+    "test_bulk_copies.py": ("bulk-reduction", "bulk-store-in-flight"),
     "test_clusters.py": (
         "cluster-barrier-arrival",
         "cluster-barrier-wait",
@@ -44,6 +44,7 @@ ELSEWHERE = {
     "test_tcgen05_memory.py": ("cta-pair", "tmem-alloc-blocked"),
     "test_tcgen05_options.py": ("mma-unordered",),
     "test_tcgen05_refusals.py": ("mixed-cta-group", "zero-column-mask"),
+    "test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
     "test_warp_mma.py": ("partial-warp",),
     "test_wgmma.py": ("wgmma-divergent", "wgmma-nonuniform"),
     "test_wgmma_hazards.py": ("wgmma-missing-fence", "wgmma-partial-warpgroup", "wgmma-register-in-flight"),

@@ -231,7 +231,7 @@ def test_properties(name: str, test: str) -> None:
             "infinite": x.kind == "inf",
             "number": x.kind != "nan",
             "notanumber": x.kind == "nan",
-            "normal": x.kind == "number" and x.magnitude != 0 and not subnormal,
+            "normal": x.kind == "number" and not subnormal,
             "subnormal": subnormal,
         }[test]
 
