@@ -112,8 +112,9 @@ void reinitialise(Warp& w, Cta& cta, u32 offset) {
     if (it == cta.mbarriers.end()) return;
     const Mbarrier& old = it->second;
     if (old.in_flight || old.tx || old.pending != old.expected)
-        throw Fault("mbarrier-reinitialised-in-use",
-                    format("mbarrier.init at shared 0x%x over an mbarrier in the middle of phase %u", offset, old.phase));
+        throw Fault(
+            "mbarrier-reinitialised-in-use",
+            format("mbarrier.init at shared 0x%x over an mbarrier in the middle of phase %u", offset, old.phase));
     machine_of(w).report_strict(
         &w, "mbarrier-reinitialised",
         format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", offset), w.pc(),
