@@ -67,6 +67,12 @@ struct BulkLane {
     std::vector<Group> groups;              // the last one is open when there are more than `committed`
 };
 
+// Which tcgen05.ld, by its clock, wrote a register last. `open`: one of them may not be complete.
+struct LoadedRegisters {
+    std::vector<u32> clocks;  // by unit
+    bool open = false;
+};
+
 struct Warp {
     Cta* cta = nullptr;
     const Program* program = nullptr;
@@ -90,6 +96,7 @@ struct Warp {
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
     CopyGroups copies;                            // cp.async
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
+    LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
 
     template <class T>
     T* reg(i32 unit) {
@@ -350,6 +357,9 @@ bool run_side_by_side(Machine& m);
 
 // wgmma.cpp: an instruction that is not a wgmma uses its registers.
 void use_wgmma_registers(Warp& w, const Inst& i);
+
+// tmem.cpp: an instruction uses registers that a tcgen05.ld may have written.
+void use_loaded_registers(Warp& w, const Inst& i);
 
 // deadlock.cpp
 void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule);

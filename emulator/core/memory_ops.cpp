@@ -321,7 +321,8 @@ namespace {
 Flow ld(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
     u8* pointers[kLanes];
-    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers);
+    const bool strong = (i.mods & kValidated) && machine_of(w).profile == Profile::lenient;
+    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers, strong);
     load_values(w, i, mask, pointers);
     return Flow::next;
 }

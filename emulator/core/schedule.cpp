@@ -126,6 +126,7 @@ bool step(Warp& w, bool checks) {
     }
     if (checks) check_sources(w, i, mask);
     if (w.wgmma) use_wgmma_registers(w, i);
+    if (w.loaded.open) use_loaded_registers(w, i);
     const Flow flow = i.handler(w, i, mask);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();

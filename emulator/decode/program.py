@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emulator import _core
+from emulator._core import MODS
 from emulator.decode import (
     arithmetic,
     atomics,
@@ -21,6 +22,7 @@ from emulator.decode import (
     system,
     tcgen05,
 )
+from emulator.decode.atomics import ATOM_CODES
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from emulator.decode.calls import inline_calls
 from emulator.decode.modifiers import Modifiers
@@ -126,6 +128,18 @@ def _falls_off(function: Function) -> bool:
     )
 
 
+def _mark_validated_loads(emitted: list[Emitted]) -> None:
+    """Plain loads of what a compare-and-swap of the same function addresses by the same register.
+
+    The CUDA programming guide's compare-and-swap loops begin with one: a stale value costs a turn.
+    """
+    atomics = [e for e in emitted if e.op == "atom"]
+    swapped = {(e.src[0], e.immediate) for e in atomics if e.mods >> MODS["atom_shift"] & 0xF == ATOM_CODES["cas"]}
+    for e in emitted:
+        if e.op == "ld" and (e.src[0], e.immediate) in swapped:
+            e.mods |= MODS["validated"]
+
+
 def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> tuple[bytes, bytes]:
     records: list[bytes] = []
     operands: list[int] = []
@@ -157,6 +171,7 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
         builder.begin(end, len(function.body) - 1)
         builder.emit("ret")
         sources.append(end)
+    _mark_validated_loads(builder.emitted)
     insts, operands = _pack(builder.emitted, start, reconvergence(function))
     program = _core.Program(
         insts,
