@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 1.
+"""The record of a run: what was run, on what, and what came of it. Version 2.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -21,9 +21,8 @@ from pydantic import (
 )
 
 from harness.status import Status
-from harness.worker.protocol import Mask
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -78,10 +77,17 @@ class Machine(Record):
     system: str
 
 
+class Gpu(Record):
+    name: str = Field(description='as the driver names it, e.g. "NVIDIA B200"')
+    uuid: str
+    driver: str
+
+
 class HostFacts(Record):
     name: str
     kind: str
     machine: Machine
+    gpu: Gpu | None = Field(None, description="null on the emulator")
     versions: dict[str, str | None] = Field(description="null when the distribution is not installed")
 
 
@@ -106,6 +112,8 @@ class VariantRecord(Record):
     nvcc: str
     flags: list[str]
     resources: Resources | None
+    p_path: str | None = Field(None, description="how P reaches the second product: tmem, smem or registers")
+    shared_dynamic: int | None = Field(None, description="bytes of shared memory that a launch asks for")
     seconds: Seconds
     cached: bool
     error: str | None
@@ -131,7 +139,7 @@ class Parameters(Record):
     t: int
     s_k: int
     batch: int
-    mask: Mask
+    mask: str
     window: int
 
 
@@ -165,6 +173,20 @@ class Finding(Record):
     where: Plain
 
 
+class Timing(Record):
+    """Speed on a GPU. Interleaved with another build's launches when `beside` names its commit."""
+
+    seconds: list[Seconds] = Field(min_length=1, description="of one launch, one value a round")
+    clock_mhz: list[float] = Field(description="of the SMs, one value a round, or none")
+    bytes_moved: float | None = Field(description="least traffic to and from device memory, bytes")
+    operations: float | None = Field(description="floating-point operations of the two products")
+    bytes_per_second: float | None = Field(description="of a copy, measured in the same run")
+    operations_per_second: float | None = Field(description="of a dense bf16 product, measured in the same run")
+    beside: str | None = Field(description="commit of the other build")
+    beside_seconds: list[Seconds]
+    beside_clock_mhz: list[float]
+
+
 class ConfigurationRecord(Record):
     id: str
     parameters: Parameters
@@ -178,6 +200,7 @@ class ConfigurationRecord(Record):
     findings: list[Finding]
     stats: Plain
     seconds: Seconds
+    timing: Timing | None = None
 
 
 class Verdict(Record):
@@ -188,10 +211,22 @@ class Verdict(Record):
     counts: dict[Status, int]
 
 
+class Acceptance(Record):
+    """What makes a run a baseline: who took it for one and why, and how its numbers vary with the seed."""
+
+    why: str = Field(min_length=1)
+    accepted: AwareDatetime
+    by: str
+    replaces: str | None = Field(description="commit of the baseline before it")
+    deterministic: bool = Field(description="whether the same seed gives the same bits, as far as was seen")
+    seeds: list[int] = Field(description="those of `noise`, in order")
+    noise: dict[str, dict[str, list[Number]]] = Field(description="configuration, metric: one value a seed")
+
+
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit
@@ -200,4 +235,11 @@ class RunRecord(Record):
     variants: list[VariantRecord]
     durations: dict[str, Seconds] = Field(description="seconds a stage")
     configurations: list[ConfigurationRecord] = Field(min_length=1)
+    sources: dict[str, dict[str, str]] = Field(
+        default_factory=dict, description="lines around the findings: file, line number, text"
+    )
     verdict: Verdict
+    acceptance: Acceptance | None = Field(None, description="in baselines only")
+    checksum: str | None = Field(
+        None, description="sha256 of the document without this field; null when read from version 1"
+    )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import emulate, run_matrix
+from harness.cli import baseline, bisect, compare, emulate, history, regress, report, results, run_matrix
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -51,3 +51,10 @@ app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT
     run_matrix.command
 )
 app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)
+app.command(name="regress", help=regress.HELP, short_help=regress.SHORT_HELP, epilog=EXIT_CODES)(regress.command)
+app.command(name="bisect", help=bisect.HELP, short_help=bisect.SHORT_HELP, epilog=EXIT_CODES)(bisect.command)
+app.add_typer(baseline.app, name="baseline", help=baseline.HELP, short_help="The runs that regress compares with.")
+app.command(name="compare", help=compare.HELP, short_help=compare.SHORT_HELP, epilog=EXIT_CODES)(compare.command)
+app.command(name="history", help=history.HELP, short_help=history.SHORT_HELP, epilog=EXIT_CODES)(history.command)
+app.command(name="report", help=report.HELP, short_help=report.SHORT_HELP, epilog=EXIT_CODES)(report.command)
+app.add_typer(results.app, name="results", help=results.HELP, short_help="The archive: ls, show, verify, prune.")

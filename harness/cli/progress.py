@@ -29,10 +29,11 @@ class Silent:
 
 
 class Lines:
-    """One line a fact, flushed at once, for logs and pipes."""
+    """One line a fact, flushed at once, for logs and pipes; every start too when `verbose`."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, verbose: bool = False) -> None:
         self._stream = stream
+        self._verbose = verbose
 
     def stage(self, name: str, detail: str) -> None:
         self._print(f"{name}: {detail}")
@@ -40,7 +41,9 @@ class Lines:
     def note(self, text: str) -> None:
         self._print(f"  {text}")
 
-    def started(self, configuration: str) -> None: ...
+    def started(self, configuration: str) -> None:
+        if self._verbose:
+            self._print(f"  {configuration} started")
 
     def finished(self, outcome: Outcome, done: int, total: int) -> None:
         self._print(f"  [{done:{len(str(total))}}/{total}] {_words(outcome)}")
@@ -87,10 +90,16 @@ class Live:
 
 
 @contextmanager
-def progress_for(stream: TextIO, quiet: bool) -> Iterator[ProgressDisplay]:
-    """The display that suits the stream, closed at the end."""
+def progress_for(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator[ProgressDisplay]:
+    """The display that suits the stream, closed at the end. Quiet wins over verbose."""
     console = Console(file=stream)
-    display: ProgressDisplay = Silent() if quiet else Live(console) if console.is_terminal else Lines(stream)
+    display: ProgressDisplay
+    if quiet:
+        display = Silent()
+    elif verbose or not console.is_terminal:
+        display = Lines(stream, verbose)
+    else:
+        display = Live(console)
     try:
         yield display
     finally:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from harness import archive
 from harness.archive import RunRecord
+from harness.cli.options import Filters, Host, Quiet, Results, Verbose
 from harness.cli.progress import progress_for
 from harness.errors import ExitCode
 from harness.stages import dry_run, report
@@ -35,17 +36,9 @@ Examples:
 
 def command(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")] = "emulator",
+    host: Host = "emulator",
     suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
-    filters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter",
-            metavar="KEY=VALUE[|VALUE...][,...]",
-            help="Run only what matches all of these. Keys: hd, t, sk, mask (none, causal, window), batch. "
-            "Several values of a key, joined with | or given again, are alternatives.",
-        ),
-    ] = None,
+    filters: Filters = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
     plan_only: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run, in order, and run nothing.")
@@ -57,19 +50,16 @@ def command(
         str | None,
         typer.Option(help="When asynchronous work completes: realistic, early, late, random.  [default: the host's]"),
     ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")
-    ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")
-    ] = False,
+    results: Results = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, schedule, results)
-    context.obj.action = partial(_plan, request, json) if plan_only else partial(_run, request, json, quiet)
+    context.obj.action = partial(_plan, request, json) if plan_only else partial(_run, request, json, quiet, verbose)
 
 
-def _run(request: Request, json: bool, quiet: bool) -> ExitCode:
-    with progress_for(sys.stderr, quiet) as progress:
+def _run(request: Request, json: bool, quiet: bool, verbose: bool) -> ExitCode:
+    with progress_for(sys.stderr, quiet, verbose) as progress:
 
         def show(record: RunRecord, path: Path | None) -> None:
             progress.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 from harness.archive import record as model
@@ -18,6 +20,9 @@ from harness.status import Status, exit_code
 from harness.worker.protocol import BuildResult
 
 MOST_DIRTY_FILES = 100
+LINES_AROUND = 3  # of a finding's source line, on each side
+
+_PLACE = re.compile(r"([^:]+):(\d+)")
 
 _WORDS: Mapping[ExitCode, Literal["PASS", "FAIL", "INFRASTRUCTURE", "INCOMPLETE"]] = {
     ExitCode.PASS: "PASS",
@@ -67,8 +72,27 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         variants=[_variant(run.builds[variant.name]) for variant in run.plan.variants],
         durations={stage: round(seconds, 6) for stage, seconds in run.durations.items()},
         configurations=[_configuration(outcome) for outcome in ordered],
+        sources=excerpts(run.git.root, outcomes),
         verdict=_verdict(outcomes),
     )
+
+
+def excerpts(root: Path, outcomes: Sequence[Outcome]) -> dict[str, dict[str, str]]:
+    """The lines around every place that a finding names, by file below `root` and line number."""
+    lines: dict[str, set[int]] = {}
+    for outcome in outcomes:
+        for finding in outcome.findings:
+            for key in ("source", "other_source"):
+                if found := _PLACE.fullmatch(str(finding.where.get(key, ""))):
+                    around = range(int(found[2]) - LINES_AROUND, int(found[2]) + LINES_AROUND + 1)
+                    lines.setdefault(found[1], set()).update(around)
+    result = {}
+    for name, numbers in sorted(lines.items()):
+        path = (root / name).resolve()
+        if path.is_relative_to(root.resolve()) and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            result[name] = {str(n): text[n - 1] for n in sorted(numbers) if 1 <= n <= len(text)}
+    return result
 
 
 def _commit(git: GitFacts) -> model.Commit:
@@ -94,6 +118,8 @@ def _variant(result: BuildResult) -> model.VariantRecord:
         nvcc=result.nvcc,
         flags=list(result.flags),
         resources=model.Resources(**asdict(result.resources)) if result.resources else None,
+        p_path=variant.p_path,
+        shared_dynamic=variant.shape.shared_bytes,
         seconds=result.seconds,
         cached=result.cached,
         error=result.error,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import InfrastructureError, UserError
-
-GIT_SECONDS = 30
+from harness.errors import UserError
+from harness.git import git, git_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +24,28 @@ def git_facts(directory: Path) -> GitFacts:
 
     Raises UserError outside a checkout or before its first commit, InfrastructureError when git is missing or fails.
     """
-    inside = _git(directory, "rev-parse", "--show-toplevel")
+    root = git_root(directory)
+    head = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if head.returncode != 0:
+        raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")
+    branch = git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
+    status = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=normal")
+    if status.returncode != 0:
+        raise git_failure(status)
+    return GitFacts(root, head.stdout.strip(), branch.stdout.strip() or None, _paths(status.stdout))
+
+
+def git_root(directory: Path) -> Path:
+    """The checkout that holds `directory`. Raises UserError outside of one, InfrastructureError as `git_facts` does."""
+    inside = git(directory, "rev-parse", "--show-toplevel")
     if inside.returncode != 0:
         if "not a git repository" in inside.stderr:
             raise UserError("not in a git checkout", where=str(directory), next_step="run fmha inside the project")
-        raise _failed(inside)
+        raise git_failure(inside)
     root = Path(inside.stdout.removesuffix("\n"))
     if not root.is_absolute():
         raise UserError("no working tree here", where=str(directory), next_step="run fmha inside a checkout")
-    head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    if head.returncode != 0:
-        raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")
-    branch = _git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
-    status = _git(root, "status", "--porcelain=v1", "-z", "--untracked-files=normal")
-    if status.returncode != 0:
-        raise _failed(status)
-    return GitFacts(root, head.stdout.strip(), branch.stdout.strip() or None, _paths(status.stdout))
+    return root
 
 
 def _paths(porcelain: str) -> tuple[str, ...]:
@@ -56,31 +59,3 @@ def _paths(porcelain: str) -> tuple[str, ...]:
         if "R" in entry[:2] or "C" in entry[:2]:
             next(fields, None)
     return tuple(paths)
-
-
-def _git(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # No optional locks: looking at a tree must not get in the way of a commit made beside it.
-    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    try:
-        return subprocess.run(
-            ["git", *arguments],
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=GIT_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise InfrastructureError("git is not installed or not on PATH", next_step="install git") from error
-    except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(
-            f"git {arguments[0]} took longer than {GIT_SECONDS} s", where=str(directory)
-        ) from error
-
-
-def _failed(process: subprocess.CompletedProcess[str]) -> InfrastructureError:
-    words = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
-    return InfrastructureError(f"{' '.join(process.args[:2])} failed: {words[0]}")

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from harness import archive
 from harness.archive import RunRecord
+from harness.archive.record import SCHEMA_VERSION
 from harness.config import parse_filter
 from harness.errors import InfrastructureError, UserError
 from harness.hosts import HostFacts, Machine
@@ -64,6 +66,13 @@ def record(host: str = "emulator", configurations: int = 3) -> RunRecord:
         finished=STARTED,
     )
     return make_record(run, list(reversed(outcomes)))
+
+
+def sealed(data: dict[str, Any]) -> dict[str, Any]:
+    """The document with the checksum that belongs to it."""
+    rest = {key: value for key, value in data.items() if key != "checksum"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return rest | {"checksum": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def refuse(token: str) -> Any:
@@ -145,11 +154,9 @@ def test_the_schema_is_current_and_holds(repository: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"schema_version": 1', '"schema_version": 2', "newer than 1; update fmha"),
-        ('"schema_version": 1', '"schema_version": 0', "is no run record: schema_version"),
-        ('"status": "fail"', '"status": "green"', "is no run record: configurations.1.status"),
-        ('"suite": "proven"', '"suite": 4', "is no run record: selection.suite"),
-        ('"suite": "proven"', '"suit": "proven"', "is no run record: selection.suite"),
+        ('"schema_version": 2', '"schema_version": 3', "newer than 2; update fmha"),
+        ('"schema_version": 2', '"schema_version": 0', "is no run record: schema_version"),
+        ('"passed": 1', '"passed": 2', "does not match its checksum: it was damaged or edited"),
         ('"rate": "nan"', '"rate": NaN', "is not JSON: NaN is no JSON number"),
         ('"counts": {', '"counts": ', "is not JSON"),
     ],
@@ -163,6 +170,52 @@ def test_a_reader_refuses_what_is_no_record(tmp_path: Path, old: str, new: str, 
         archive.read(path)
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data["configurations"][1].update(status="green"), "is no run record: configurations.1.status"),
+        (lambda data: data["selection"].update(suite=4), "is no run record: selection.suite"),
+        (lambda data: data["selection"].pop("suite"), "is no run record: selection.suite"),
+    ],
+)
+def test_a_reader_refuses_what_another_program_wrote(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    """The checksum is right; what it covers is not."""
+    path = archive.write(record(), tmp_path)
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(sealed(data)))
+    with pytest.raises(UserError) as caught:
+        archive.read(path)
+    assert words in str(caught.value)
+
+
+def test_the_checksum_is_what_the_page_says(tmp_path: Path) -> None:
+    data = json.loads(archive.write(record(), tmp_path).read_text())
+    assert data == sealed(data)
+
+
+def test_the_layout_does_not_matter(tmp_path: Path) -> None:
+    path = archive.write(record(), tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
+    assert archive.dumps(archive.read(path)) == archive.dumps(record())
+
+
+def test_every_version_there_has_been_is_read(tmp_path: Path) -> None:
+    files = sorted((Path(__file__).parent / "archive").glob("version-*.json"))
+    assert [path.stem for path in files] == [f"version-{number}" for number in range(1, SCHEMA_VERSION)]
+    for path in files:
+        old = archive.read(path)
+        assert old.schema_version == SCHEMA_VERSION
+        assert old.verdict.word == "PASS"
+        first = old.configurations[0]
+        assert (first.id, first.parameters.s_k) == ("hd64_t1_sk128", 128)
+        assert first.metrics is not None
+        assert first.metrics.cosine == 0.9999988125974495
+        assert archive.read(archive.write(old, tmp_path)).configurations == old.configurations
 
 
 def test_a_reader_survives_cut_and_strange_files(tmp_path: Path) -> None:
@@ -205,7 +258,7 @@ def test_a_write_that_stops_half_way_leaves_no_trace(tmp_path: Path, repository:
     program = (
         "import signal, sys; from pathlib import Path; from harness import archive;"
         "from tests.harness.test_archive import record;"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); archive.write(record(), Path(sys.argv[1]))"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); archive.write(record(configurations=50), Path(sys.argv[1]))"
     )
 
     def limit() -> None:

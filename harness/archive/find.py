@@ -1,0 +1,74 @@
+"""Finds the run that a user means: by file, name, commit, host, or as a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.archive.files import read
+from harness.archive.index import Index, RunRow
+from harness.archive.record import RunRecord
+from harness.errors import UserError
+from harness.git import resolve_commit
+
+BASELINES = "baselines"
+WAYS = "a file, the name of a run or its start, a commit, @HOST, COMMIT@HOST, latest or baseline:NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record and the file it is in."""
+
+    path: Path
+    record: RunRecord
+
+
+def find(wanted: str, results: Path, root: Path) -> Found:
+    """The run that `wanted` names, in the archive `results` of the checkout `root`. Raises UserError.
+
+    One of WAYS. A commit stands for its newest run, `@HOST` for the newest run there.
+    """
+    if wanted.startswith("baseline:"):
+        return _baseline(wanted.removeprefix("baseline:"), results)
+    if "/" in wanted or wanted.endswith((".json", ".json.gz")):
+        path = Path(wanted) if Path(wanted).exists() or not (results / wanted).exists() else results / wanted
+        return Found(path, read(path))
+    with Index(results) as index:
+        row = _named(wanted, index.runs()) or _of_commit(wanted, index, root)
+    if row is None:
+        raise UserError(f"no run is known as {wanted!r}", where=str(results), next_step=f"name {WAYS}")
+    return Found(results / row.name, read(results / row.name))
+
+
+def _baseline(name: str, results: Path) -> Found:
+    folder = results / BASELINES
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        known = ", ".join(sorted(item.stem for item in folder.glob("*.json"))) or "none"
+        raise UserError(f"no baseline is named {name!r}", where=str(folder), next_step=f"there is {known}")
+    return Found(path, read(path))
+
+
+def _named(wanted: str, rows: list[RunRow]) -> RunRow | None:
+    """By the name of its file or a start of it that no other run shares."""
+    exact = [row for row in rows if row.name.split(".json")[0] == wanted]
+    matching = exact or [row for row in rows if len(wanted) >= 8 and row.name.startswith(wanted)]
+    if len(matching) > 1:
+        names = ", ".join(row.name.split(".json")[0] for row in matching[:3])
+        raise UserError(f"{wanted!r} is the start of {len(matching)} runs", next_step=f"add to it: {names}")
+    return matching[0] if matching else None
+
+
+def _of_commit(wanted: str, index: Index, root: Path) -> RunRow | None:
+    commit, _, host = wanted.partition("@") if not wanted.startswith("HEAD@{") else (wanted, "", "")
+    sha = None
+    if commit and commit != "latest":
+        sha = resolve_commit(root, commit)
+        if sha is None:
+            return None
+    rows = index.runs(sha=sha, host=host or None)
+    if not rows:
+        what = f"of commit {commit}" if sha else "archived"
+        where = f" on {host}" if host else ""
+        raise UserError(f"no run {what}{where} yet", next_step="fmha results ls lists the runs there are")
+    return rows[0]

@@ -1,0 +1,26 @@
+"""Older versions of a run record, brought to the current one in memory. One step a version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.archive.record import SCHEMA_VERSION
+
+Document = dict[str, Any]
+
+
+def upgraded(document: Document) -> Document:
+    """The document as SCHEMA_VERSION would have it. One of an unknown version is returned as it is."""
+    while (step := _STEPS.get(document.get("schema_version"))) is not None:
+        document = step(document)
+    return document
+
+
+def _from_1(document: Document) -> Document:
+    """Version 2 added defaults only: GPU, timings, source lines, acceptance, checksum."""
+    return document | {"schema_version": 2}
+
+
+_STEPS: dict[Any, Callable[[Document], Document]] = {1: _from_1}
+assert set(_STEPS) == set(range(1, SCHEMA_VERSION))

@@ -1,0 +1,115 @@
+"""`fmha bisect`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli.options import Host, Json, Quiet, Verbose
+from harness.cli.output import print_json, say
+from harness.cli.progress import progress_for
+from harness.errors import ExitCode, UserError
+from harness.evidence import bisect as stage
+from harness.evidence.bisect import Bisection, Culprit
+from harness.evidence.comparison import Kind
+from harness.stages.pipeline import Request
+from harness.stages.preflight import git_root
+
+SHORT_HELP = "Find the commit that made a regression."
+
+HELP = """Find the commit between GOOD and BAD that made a regression.
+
+git bisect in a worktree of its own; your tree is left alone. Every commit's kernel/ and matrix.yaml are run by this
+fmha; builds are cached, and commits that do not build are skipped. What is looked for is the gravest kind of regression
+that BAD has against GOOD, or the kind that --for names. When it was stopped, the same command goes on where it was.
+
+\b
+Examples:
+  fmha bisect v1.0 HEAD
+  fmha bisect HEAD~20 HEAD --for resources -- hd=64,t=1
+  fmha bisect v1.0 HEAD --host b200 --json
+
+Exits with 0 when the commit was found, with 4 when commits that cannot be tested hide it.
+"""
+
+
+def command(
+    context: typer.Context,
+    good: Annotated[str, typer.Argument(metavar="GOOD", help="A commit without the regression.")],
+    bad: Annotated[str, typer.Argument(metavar="BAD", help="A later commit with it.")],
+    filters: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- FILTER...]", help="Run only these, as for run-matrix --filter.")
+    ] = None,
+    host: Host = "emulator",
+    suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--for", metavar="KIND", help=f"What to look for: {', '.join(Kind)}.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    if kind is not None and kind not in set(Kind):
+        raise UserError(f"--for: no kind is named {kind!r}", next_step=f"use one of {', '.join(Kind)}")
+    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed)
+    asked = Bisection(good, bad, request, Kind(kind) if kind else None)
+    context.obj.action = partial(_run, asked, json, quiet, verbose)
+
+
+def _run(asked: Bisection, json: bool, quiet: bool, verbose: bool) -> ExitCode:
+    root = git_root(Path.cwd())
+    with progress_for(sys.stderr, quiet, verbose) as progress:
+        culprit = stage.bisect(root, asked, progress)
+    if json:
+        print_json("bisect", 1, _fields(culprit, asked))
+    else:
+        _show(culprit, asked)
+    return ExitCode.PASS if len(culprit.candidates) == 1 else ExitCode.INCOMPLETE
+
+
+def _show(culprit: Culprit, asked: Bisection) -> None:
+    for item in culprit.skipped:
+        say(f"skipped {item.sha[:12]}: {item.reason}")
+    for name, tested in (("before", culprit.before), ("after", culprit.after)):
+        say(f"{name}: {tested.sha[:12]} {tested.path or tested.reason}")
+    for regression in culprit.regressions:
+        say(f"  {regression}")
+    say(f"again: {again(culprit, asked)}")
+    if len(culprit.candidates) > 1:
+        say(f"one of {len(culprit.candidates)} commits, the others cannot be tested:", "bold yellow")
+        for sha in culprit.candidates:
+            say(f"  {sha}")
+    else:
+        say(f"{culprit.sha} {culprit.subject} ({culprit.tested} commits run)", "bold red")
+
+
+def again(culprit: Culprit, asked: Bisection) -> str:
+    """The commands that show the bad commit's numbers once more."""
+    request = asked.request
+    words = ["fmha", "run-matrix"]
+    words += ["--host", request.host] if request.host != "emulator" else []
+    words += ["--suite", request.suite] if request.suite else []
+    words += [word for term in request.filters for word in ("--filter", term)]
+    words += ["--seed", str(request.seed)] if request.seed is not None else []
+    return f"git checkout {culprit.sha[:12]} && {shlex.join(words)}"
+
+
+def _fields(culprit: Culprit, asked: Bisection) -> dict[str, Any]:
+    return {
+        "commit": culprit.sha if len(culprit.candidates) == 1 else None,
+        "subject": culprit.subject,
+        "candidates": list(culprit.candidates),
+        "before": {"commit": culprit.before.sha, "run": str(culprit.before.path)},
+        "after": {"commit": culprit.after.sha, "run": str(culprit.after.path)},
+        "regressions": [asdict(item) for item in culprit.regressions],
+        "commits_run": culprit.tested,
+        "skipped": [{"commit": item.sha, "reason": item.reason} for item in culprit.skipped],
+        "again": again(culprit, asked),
+    }

@@ -1,0 +1,95 @@
+"""`fmha compare`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness import archive
+from harness.archive import Found
+from harness.cli.options import Json, Results, archive_folder
+from harness.cli.output import print_json, print_table, say
+from harness.errors import ExitCode
+from harness.evidence.comparison import compare
+from harness.evidence.views import Pair, comparison_fields, pairs
+
+SHORT_HELP = "Compare two runs: files, commits or hosts."
+
+HELP = """Compare two runs, configuration by configuration.
+
+A and B are files, names of archived runs or their start, commits (their newest run), @HOST, COMMIT@HOST, latest
+or baseline:NAME. Factors are those by which an error is larger in B. What got worse comes last: fmha regress turns that
+into an exit code, compare exits with 0.
+
+\b
+Examples:
+  fmha compare HEAD~1 HEAD
+  fmha compare @emulator @h200
+  fmha compare baseline:emulator latest --changed
+  fmha compare v1.0 results/20261121T030405Z-0123456789ab-emulator.json --json
+"""
+
+COLUMNS = ("configuration", "status", "cosine A", "cosine B", "1-cos", "rel L2", "max err", "LSE err", "bits")
+_FACTORS = ("cosine", "relative_l2", "max_error", "lse_error")
+
+
+def command(
+    context: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help="The earlier run.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The later run.")],
+    changed: Annotated[bool, typer.Option("--changed", help="Only configurations that are not the same.")] = False,
+    results: Results = None,
+    json: Json = False,
+) -> None:
+    context.obj.action = partial(_run, a, b, changed, results, json)
+
+
+def _run(a: str, b: str, changed: bool, results: Path | None, json: bool) -> ExitCode:
+    folder = archive_folder(results)
+    first, second = (archive.find(wanted, folder, Path.cwd()) for wanted in (a, b))
+    comparison = compare(first.record, second.record)
+    if json:
+        print_json("compare", 1, comparison_fields(first, second, comparison))
+        return ExitCode.PASS
+    for letter, found in (("A", first), ("B", second)):
+        say(f"{letter}: {_header(found)}")
+    for note in comparison.notes:
+        say(f"note: {note}")
+    shown = [pair for pair in pairs(first, second) if not changed or not _same(pair)]
+    if shown:
+        print_table(COLUMNS, [_cells(pair) for pair in shown], Console(), left=2)
+    for item in comparison.regressions:
+        say(str(item), "red")
+    if comparison.regressions:
+        say(f"{len(comparison.regressions)} worse in B, of {comparison.compared} configurations compared")
+    else:
+        say(f"nothing worse in B, of {comparison.compared} configurations compared")
+    return ExitCode.PASS
+
+
+def _header(found: Found) -> str:
+    record = found.record
+    host = record.host.gpu.name if record.host.gpu else record.host.name
+    dirty = "+" if record.commit.dirty else ""
+    return f"{found.path.name}, commit {record.commit.sha[:12]}{dirty} on {host}, seed {record.selection.seed}"
+
+
+def _same(pair: Pair) -> bool:
+    return bool(pair.a and pair.b and pair.a.status == pair.b.status and pair.same_bits is not False)
+
+
+def _cells(pair: Pair) -> tuple[str, ...]:
+    before, after = (str(item.status) if item else "-" for item in (pair.a, pair.b))
+    status = before if before == after else f"{before} -> {after}"
+    cosines = (f"{item.metrics.cosine:.8f}" if item and item.metrics else "-" for item in (pair.a, pair.b))
+    factors = (_factor(pair.factor(metric)) for metric in _FACTORS)
+    bits = {None: "-", True: "same", False: "differ"}[pair.same_bits]
+    return (pair.id, status, *cosines, *factors, bits)
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"x{value:.3g}"

@@ -1,0 +1,30 @@
+"""Options that several commands share, with one wording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.stages.preflight import git_root
+
+Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; docs/evidence.md has its fields.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every step as a line of its own, even on a terminal.")]
+Host = Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="KEY=VALUE[|VALUE...][,...]",
+        help="Run only what matches all of these. Keys: hd, t, sk, mask (none, causal, window), batch. "
+        "Several values of a key, joined with | or given again, are alternatives.",
+    ),
+]
+
+
+def archive_folder(results: Path | None) -> Path:
+    """The folder that --results names, else results/ of this checkout. Raises UserError outside of one."""
+    return results if results is not None else git_root(Path.cwd()) / "results"

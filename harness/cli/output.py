@@ -1,0 +1,52 @@
+"""Tables and JSON, the same way for every command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.archive.record import encode_numbers
+
+
+def print_json(kind: str, version: int, fields: Mapping[str, Any]) -> None:
+    """One object on standard output, which starts with its format, e.g. `fmha-compare/1`.
+
+    A field keeps its name and meaning within a version; fields may be added. Numbers that JSON has no token for are
+    the strings of the archive.
+    """
+    document = {"format": f"fmha-{kind}/{version}"} | encode_numbers(dict(fields))
+    sys.stdout.buffer.write((json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console, left: int = 1) -> None:
+    """Aligned columns, the first `left` of them to the left; on a terminal as wide as that is, elsewhere whole."""
+    if console.is_terminal:
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold underline")
+        for at, name in enumerate(columns):
+            table.add_column(name, justify="left" if at < left else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        console.print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        cells = [
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print(printable("  ".join(cells).rstrip()))
+
+
+def say(text: str = "", style: str = "", console: Console | None = None) -> None:
+    """One line as it is: no markup, no wrapping, no control characters."""
+    (console or Console()).print(Text(printable(text), style), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,106 @@
+"""`fmha regress`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness.archive import RunRecord
+from harness.cli.options import Filters, Host, Json, Quiet, Results, Verbose
+from harness.cli.output import print_json, say
+from harness.cli.progress import progress_for
+from harness.errors import ExitCode, UserError
+from harness.evidence import regress as stage
+from harness.evidence.comparison import Kind
+from harness.evidence.regress import Verdict
+from harness.evidence.views import regression_fields
+from harness.stages import report
+from harness.stages.pipeline import Request
+
+SHORT_HELP = "Run what the baseline ran, and say what got worse."
+
+HELP = """Run what the baseline ran, the guard's head_dim first, and say what got worse.
+
+The baseline is the accepted run of this kind of host, in results/baselines/. Numbers are compared, not only thresholds:
+a lower cosine or a larger error beyond the noise of different seeds, other output bits from the same inputs, a
+configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew. docs/evidence.md
+defines the kinds. The run is archived like any other.
+
+\b
+Examples:
+  fmha regress
+  fmha regress --filter hd=64,t=1 --seed 7
+  fmha regress --allow hash
+  fmha regress --json | jq .regressions
+"""
+
+
+def command(
+    context: typer.Context,
+    host: Host = "emulator",
+    named: Annotated[
+        str | None, typer.Option("--baseline", metavar="NAME", help="One of results/baselines/.  [default: the host's]")
+    ] = None,
+    filters: Filters = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.  [default: the baseline's]")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help=f"Report this kind and let it pass: {', '.join(Kind)}. May be repeated."),
+    ] = None,
+    results: Results = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    request = Request(Path.cwd(), host, None, tuple(filters or ()), seed, None, results)
+    context.obj.action = partial(_run, request, named, tuple(allow or ()), json, quiet, verbose)
+
+
+def _run(request: Request, named: str | None, allow: Sequence[str], json: bool, quiet: bool, verbose: bool) -> ExitCode:
+    allowed = _kinds(allow)
+    with progress_for(sys.stderr, quiet, verbose) as progress:
+
+        def show(record: RunRecord, path: Path | None) -> None:
+            progress.close()
+            if not json:
+                report.show(record, path, Console(), table=not quiet)
+
+        verdict = stage.regress(request, named, allowed, progress, show)
+    if json:
+        print_json("regress", 1, _fields(verdict))
+    else:
+        for note in verdict.comparison.notes:
+            say(f"note: {note}")
+        for item in verdict.comparison.regressions:
+            say(f"{item}{' (allowed)' if item.kind in allowed else ''}", "yellow" if item.kind in allowed else "red")
+        say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")
+    return verdict.exit_code
+
+
+def _kinds(names: Sequence[str]) -> frozenset[Kind]:
+    unknown = [name for name in names if name not in set(Kind)]
+    if unknown:
+        raise UserError(f"--allow: no kind is named {unknown[0]!r}", next_step=f"use one of {', '.join(Kind)}")
+    return frozenset(map(Kind, names))
+
+
+def _fields(verdict: Verdict) -> dict[str, object]:
+    return {
+        "exit_code": verdict.exit_code,
+        "words": str(verdict),
+        "baseline": verdict.base.commit.sha,
+        "commit": verdict.new.commit.sha,
+        "run": str(verdict.path) if verdict.path else None,
+        "compared": verdict.comparison.compared,
+        "allowed": sorted(verdict.allowed),
+        "regressions": regression_fields(verdict.comparison),
+        "notes": list(verdict.comparison.notes),
+    }

@@ -1,0 +1,69 @@
+"""`fmha report`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness import archive
+from harness.archive import Found, Index
+from harness.cli.options import Json, Results, archive_folder
+from harness.cli.output import print_json, say
+from harness.cli.results import stem
+from harness.errors import ExitCode
+from harness.evidence import baseline
+from harness.evidence.comparison import compare
+from harness.evidence.limits import limits_of
+
+SHORT_HELP = "Write a run as one HTML file."
+
+HELP = """Write a run as one HTML file that needs nothing else: no network, no script.
+
+The verdict; heat maps of every metric over head_dim, T and s_k with the worst cell named; distributions; speed against
+the roofline where it was measured; resources; hazards with the source around them; what got worse since the baseline;
+the history in the archive; where it all comes from. RUN is named as for fmha results.
+
+\b
+Examples:
+  fmha report
+  fmha report HEAD~1 --output /tmp/report.html
+"""
+
+
+def command(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; latest for the newest.")] = "latest",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write.  [default: beside the run's, as .html]")
+    ] = None,
+    results: Results = None,
+    json: Json = False,
+) -> None:
+    context.obj.action = partial(_run, run, output, results, json)
+
+
+def _run(run: str, output: Path | None, results: Path | None, json: bool) -> ExitCode:
+    from harness.report import Evidence, render  # here: jinja2 is not for every command's start
+
+    folder = archive_folder(results)
+    found = archive.find(run, folder, Path.cwd())
+    base = _baseline(found, folder)
+    with Index(folder) as index:
+        comparison = compare(base, found.record) if base else None
+        limit = limits_of(found.record, Path.cwd())
+        text = render(Evidence(found.record, found.path.name, index, base, comparison, limit))
+    path = output or found.path.parent / f"{stem(found.path.name)}.html"
+    archive.replace(text.encode("utf-8", "replace"), path)
+    if json:
+        print_json("report", 1, {"file": str(path), "bytes": len(text.encode("utf-8", "replace"))})
+    else:
+        say(f"wrote {path}")
+    return ExitCode.PASS
+
+
+def _baseline(found: Found, folder: Path) -> archive.RunRecord | None:
+    name = baseline.name_of(found.record)
+    return baseline.load(name, folder) if baseline.path_of(name, folder).is_file() else None

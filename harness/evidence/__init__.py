@@ -1,0 +1,1 @@
+"""What archived runs say together: comparisons, regressions, histories, bisection; docs/evidence.md defines them."""

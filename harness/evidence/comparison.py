@@ -1,0 +1,201 @@
+"""Compares a run with an earlier one: what is worse, by kind; docs/evidence.md defines the kinds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.archive import RunRecord
+from harness.archive.record import ConfigurationRecord, VariantRecord
+from harness.evidence import speed
+from harness.evidence.noise import LEAST_SEEDS, Band, band_of, plain_band, scaled, values_of
+from harness.status import RED, Status
+
+
+class Kind(StrEnum):
+    """The gravest first."""
+
+    STATUS = "status"
+    HAZARD = "hazard"
+    VANISHED = "vanished"
+    NUMBERS = "numbers"
+    RESOURCES = "resources"
+    SPEED = "speed"
+    HASH = "hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """One thing that got worse. `subject` is a configuration or a variant, `what` a metric, rule or size."""
+
+    kind: Kind
+    subject: str
+    what: str
+    before: float | str | None
+    after: float | str | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Regressions, the gravest first, and what else differs between the runs that the reader should know."""
+
+    regressions: tuple[Regression, ...]
+    notes: tuple[str, ...]
+    compared: int
+
+
+def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = None) -> Comparison:
+    """What is worse in `new`. `expected` are the ids of `base` that `new` was asked for; None stands for all.
+
+    The noise is that of `base.acceptance`; without it plain factors take its place.
+    """
+    before = {item.id: item for item in base.configurations if expected is None or item.id in expected}
+    after = {item.id: item for item in new.configurations}
+    regressions = []
+    pairs = [(item, after[name]) for name, item in before.items() if name in after]
+    comparisons = sum(len(values_of(a.metrics)) for a, b in pairs if a.metrics and b.metrics)
+    for name, item in before.items():
+        if name not in after and item.status is not Status.NOT_RUN:
+            text = f"was {item.status} and is not in the run any more"
+            regressions.append(Regression(Kind.VANISHED, name, "configuration", item.status, None, text))
+    for a, b in pairs:
+        regressions += _status(a, b)
+        regressions += _hazards(a, b)
+        regressions += _numbers(a, b, base, new, comparisons)
+        regressions += _speed(b)
+        regressions += _hash(a, b, base, new)
+    regressions += _resources(base, new)
+    order = list(Kind)
+    return Comparison(
+        tuple(sorted(regressions, key=lambda item: order.index(item.kind))), tuple(_notes(base, new)), len(pairs)
+    )
+
+
+def same_inputs(base: RunRecord, new: RunRecord) -> bool:
+    """Whether both runs drew the same inputs and were scheduled alike."""
+    return (base.selection.seed, base.selection.schedule) == (new.selection.seed, new.selection.schedule)
+
+
+def _status(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
+    if a.status is Status.PASS and b.status is Status.NOT_RUN:
+        text = f"passed and is not run: {_first(b)}"
+        yield Regression(Kind.VANISHED, a.id, "configuration", a.status, b.status, text)
+    elif b.status in RED and a.status not in RED:
+        yield Regression(Kind.STATUS, a.id, "status", a.status, b.status, f"{a.status} -> {b.status}: {_first(b)}")
+
+
+def _hazards(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
+    before = Counter(finding.rule for finding in a.findings)
+    for rule in dict.fromkeys(finding.rule for finding in b.findings):
+        if rule not in before:
+            found = [finding for finding in b.findings if finding.rule == rule]
+            place = found[0].where.get("source")
+            text = f"{found[0].severity} {rule}: {found[0].message}" + (f" ({place})" if place else "")
+            yield Regression(Kind.HAZARD, a.id, rule, 0, len(found), text)
+
+
+def _numbers(
+    a: ConfigurationRecord, b: ConfigurationRecord, base: RunRecord, new: RunRecord, comparisons: int
+) -> Iterator[Regression]:
+    if a.metrics is None or b.metrics is None:
+        return
+    before, after = values_of(a.metrics), values_of(b.metrics)
+    for metric in before:
+        band = band_for(base, a.id, metric, before[metric], same_inputs(base, new))
+        if scaled(metric, after[metric]) > band.limit(comparisons):
+            text = f"{metric} {_shown(metric, before[metric])} -> {_shown(metric, after[metric])}"
+            noise = f"beyond the noise of {band.count} seeds" if band.count else "noise not measured"
+            yield Regression(Kind.NUMBERS, a.id, metric, before[metric], after[metric], f"{text}, {noise}")
+
+
+def band_for(base: RunRecord, configuration: str, metric: str, value: float, same: bool) -> Band:
+    """The band of a metric in `base`, whose own value is given."""
+    measured = base.acceptance.noise.get(configuration, {}).get(metric, []) if base.acceptance else []
+    if len(measured) >= LEAST_SEEDS:
+        return band_of(metric, measured)
+    return plain_band(metric, value, same_inputs=same)
+
+
+def _speed(b: ConfigurationRecord) -> Iterator[Regression]:
+    if b.timing is None or b.timing.beside is None:
+        return
+    judged = speed.judge(
+        b.timing.beside_seconds, b.timing.seconds, b.timing.beside_clock_mhz, b.timing.clock_mhz, seed=0
+    )
+    if judged.verdict is speed.Verdict.SLOWER:
+        yield Regression(Kind.SPEED, b.id, "seconds", judged.base_seconds, judged.new_seconds, str(judged))
+
+
+def _hash(a: ConfigurationRecord, b: ConfigurationRecord, base: RunRecord, new: RunRecord) -> Iterator[Regression]:
+    if a.metrics is None or b.metrics is None or not _bits_are_comparable(base, new):
+        return
+    before, after = a.metrics.output_hash, b.metrics.output_hash
+    if before != after:
+        text = f"outputs {before[:12]} -> {after[:12]} with the same inputs"
+        yield Regression(Kind.HASH, a.id, "output_hash", before, after, text)
+
+
+def _bits_are_comparable(base: RunRecord, new: RunRecord) -> bool:
+    if not same_inputs(base, new) or base.host.kind != new.host.kind:
+        return False
+    if base.host.gpu is None or new.host.gpu is None:
+        return base.host.kind == "emulator"
+    return base.host.gpu.name == new.host.gpu.name and bool(base.acceptance and base.acceptance.deterministic)
+
+
+def _resources(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
+    after = {variant.name: variant for variant in new.variants}
+    for a in base.variants:
+        b = after.get(a.name)
+        if b and a.resources and b.resources:
+            yield from _grown(a, b)
+
+
+def _grown(a: VariantRecord, b: VariantRecord) -> Iterator[Regression]:
+    before, after = _sizes(a), _sizes(b)
+    for name, value in before.items():
+        new = after.get(name)
+        if new is not None and new > value:
+            text = f"{name.replace('_', ' ')} {value} -> {new}"
+            if a.nvcc != b.nvcc:
+                text += f"; nvcc differs: {a.nvcc} -> {b.nvcc}"
+            yield Regression(Kind.RESOURCES, a.name, name, value, new, text)
+
+
+def _sizes(variant: VariantRecord) -> dict[str, int]:
+    sizes = variant.resources.model_dump() if variant.resources else {}
+    return sizes | ({} if variant.shared_dynamic is None else {"shared_dynamic": variant.shared_dynamic})
+
+
+def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
+    before, after = {item.id for item in base.configurations}, {item.id for item in new.configurations}
+    if added := len(after - before):
+        yield f"{added} new configuration(s) that the earlier run does not have"
+    for name, a, b in (
+        ("host", base.host.kind, new.host.kind),
+        ("suite", base.selection.suite, new.selection.suite),
+        ("seed", base.selection.seed, new.selection.seed),
+        ("schedule", base.selection.schedule, new.selection.schedule),
+        ("GPU", base.host.gpu and base.host.gpu.name, new.host.gpu and new.host.gpu.name),
+    ):
+        if a != b:
+            yield f"{name} {a} against {b}"
+    if gone := {v.name for v in base.variants} - {v.name for v in new.variants}:
+        yield f"no resources to compare: variant {', '.join(sorted(gone))} is not in the later run"
+    compilers = {v.nvcc for v in base.variants} ^ {v.nvcc for v in new.variants}
+    if base.variants and new.variants and compilers:
+        yield f"nvcc differs: {', '.join(sorted(compilers))}"
+
+
+def _first(item: ConfigurationRecord) -> str:
+    return item.reasons[0].splitlines()[0] if item.reasons and item.reasons[0] else "no reason given"
+
+
+def _shown(metric: str, value: float) -> str:
+    return f"{value:.8f}" if metric == "cosine" else f"{value:.2e}"

@@ -1,0 +1,42 @@
+"""The gates that a run was held to, where they are still known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.archive import RunRecord
+from harness.archive.record import ConfigurationRecord, Parameters
+from harness.config import load
+from harness.errors import FmhaError
+from harness.evidence.views import error_of
+from harness.stages.preflight import git_root
+from harness.worker.protocol import Configuration
+
+Limit = Callable[[ConfigurationRecord, str], float | None]
+
+
+def limits_of(record: RunRecord, directory: Path) -> Limit:
+    """The limit of a configuration's metric, as an error of which smaller is better.
+
+    From the checkout's matrix.yaml if that is the one of the run; None for every metric otherwise.
+    """
+    try:
+        settings = load(git_root(directory))
+    except FmhaError:
+        return lambda item, metric: None
+    if settings.sha256 != record.selection.matrix_sha256:
+        return lambda item, metric: None
+
+    def limit(item: ConfigurationRecord, metric: str) -> float | None:
+        thresholds = settings.thresholds_for(configuration_of(item.parameters))
+        return error_of(metric, getattr(thresholds, metric))
+
+    return limit
+
+
+def configuration_of(parameters: Parameters) -> Configuration:
+    """The cell as the harness sees it. Axes that there are no more, or not yet, are left to their defaults."""
+    known = {field.name for field in dataclasses.fields(Configuration)}
+    return Configuration(**{name: value for name, value in parameters.model_dump().items() if name in known})

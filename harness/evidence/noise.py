@@ -1,0 +1,66 @@
+"""Errors on a scale where they can be compared, and how far they vary with the seed; docs/evidence.md."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtrit
+
+from harness.archive.record import Metrics
+
+# Below these an error is float32's rounding, a few units in the last place of values up to 8.
+FLOORS: Mapping[str, float] = {
+    "cosine": 1e-8,
+    "relative_l2": 1e-5,
+    "max_error": 1e-5,
+    "lse_error": 5e-6,
+    "row_max_error": 5e-6,
+    "row_sum_error": 5e-6,
+}
+FALSE_ALARMS = 1e-3  # runs that raise one although nothing has changed
+LEAST_DEVIATION = 0.02
+LEAST_SEEDS = 10  # with fewer, Student's quantile is too large to see anything
+# Without noise, by what factor an error has to grow: with the same inputs, and with others.
+SAME_INPUTS = 1.2
+OTHER_INPUTS = 3.0
+
+
+def scaled(metric: str, value: float) -> float:
+    """ln(error + floor), the error being 1 - value for a cosine; +inf for what is not finite."""
+    error = 1.0 - value if metric == "cosine" else value
+    return math.log(max(error, 0.0) + FLOORS[metric]) if math.isfinite(error) else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Where a scaled error lies when nothing has changed. `count` seeds; 0 when the limit is a plain factor."""
+
+    centre: float
+    deviation: float
+    count: int
+
+    def limit(self, comparisons: int) -> float:
+        """The largest scaled error that is no news, among so many comparisons of a run."""
+        if self.count == 0:
+            return self.centre + self.deviation
+        quantile = -float(stdtrit(self.count - 1, FALSE_ALARMS / max(comparisons, 1)))
+        return self.centre + quantile * self.deviation * math.sqrt(1.0 + 1.0 / self.count)
+
+
+def band_of(metric: str, values: Sequence[float]) -> Band:
+    """The band of a metric's values under at least LEAST_SEEDS seeds."""
+    points = [scaled(metric, value) for value in values]
+    return Band(statistics.fmean(points), max(statistics.stdev(points), LEAST_DEVIATION), len(points))
+
+
+def plain_band(metric: str, value: float, *, same_inputs: bool) -> Band:
+    """The band around one value whose noise nobody has measured."""
+    return Band(scaled(metric, value), math.log(SAME_INPUTS if same_inputs else OTHER_INPUTS), 0)
+
+
+def values_of(metrics: Metrics) -> dict[str, float]:
+    """The compared metrics by name."""
+    return {name: getattr(metrics, name) for name in FLOORS}

@@ -1,0 +1,110 @@
+"""Regress: a run held against its baseline."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.archive import RunRecord
+from harness.config import load, parse_filter
+from harness.errors import ExitCode
+from harness.evidence import baseline
+from harness.evidence.comparison import Comparison, Kind, Regression, compare
+from harness.evidence.limits import configuration_of
+from harness.stages.outcome import Observer
+from harness.stages.pipeline import Request, execute
+from harness.stages.preflight import git_root
+from harness.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A run beside its baseline. `allowed` kinds are reported and do not count."""
+
+    base: RunRecord
+    new: RunRecord
+    path: Path | None
+    comparison: Comparison
+    allowed: frozenset[Kind]
+
+    @property
+    def counted(self) -> tuple[Regression, ...]:
+        return tuple(item for item in self.comparison.regressions if item.kind not in self.allowed)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """1 for a regression, else the run's own code; what the baseline did not run either is no gap."""
+        if self.counted:
+            return ExitCode.GATE_FAILED
+        code = ExitCode(self.new.verdict.exit_code)
+        idle = {item.id for item in self.base.configurations if item.status is Status.NOT_RUN}
+        gaps = [item.id for item in self.new.configurations if item.status is Status.NOT_RUN and item.id not in idle]
+        return ExitCode.PASS if code is ExitCode.INCOMPLETE and not gaps else code
+
+    def __str__(self) -> str:
+        against = f"against commit {self.base.commit.sha[:12]}"
+        if self.counted:
+            counts = Counter(item.kind for item in self.counted)
+            words = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+            return f"REGRESSED {against}: {words}"
+        if self.exit_code is not ExitCode.PASS:
+            return f"{self.new.verdict.word} {against}: no regression in what was compared"
+        return f"NO REGRESSION {against}, {self.comparison.compared} configurations"
+
+
+def regress(
+    request: Request,
+    named: str | None,
+    allowed: Collection[Kind],
+    observer: Observer,
+    show: Callable[[RunRecord, Path | None], None],
+) -> Verdict:
+    """Run what the baseline ran, or the part of it that filters name, and compare.
+
+    `named` is a baseline; None takes that of the host's kind. Suite, seed and schedule are the baseline's where the
+    request leaves them open. Raises what `execute` does, and UserError when there is no baseline.
+    """
+    root = git_root(request.directory)
+    base = _before(request, named, root)
+    if base:
+        request = _completed(request, base)
+    found: list[tuple[RunRecord, Path | None]] = []
+
+    def keep(record: RunRecord, path: Path | None) -> None:
+        found.append((record, path))
+        show(record, path)
+
+    execute(request, observer, keep)
+    new, path = found[0]
+    base = base or baseline.load(baseline.name_of(new), root / "results")
+    comparison = compare(base, new, _expected(base, request))
+    return Verdict(base, new, path, comparison, frozenset(allowed))
+
+
+def _before(request: Request, named: str | None, root: Path) -> RunRecord | None:
+    """The baseline, where it is known before the run: a GPU's name is known only after it."""
+    if named:
+        return baseline.load(named, root / "results")
+    settings = load(root).hosts.get(request.host)
+    if settings is None or settings.kind != "emulator":
+        return None
+    return baseline.load(settings.kind, root / "results")
+
+
+def _completed(request: Request, base: RunRecord) -> Request:
+    selection = base.selection
+    return dataclasses.replace(
+        request,
+        suite=request.suite or selection.suite,
+        filters=request.filters or ((selection.filter,) if selection.filter else ()),
+        seed=selection.seed if request.seed is None else request.seed,
+        schedule=request.schedule or selection.schedule,
+    )
+
+
+def _expected(base: RunRecord, request: Request) -> set[str]:
+    accepted = parse_filter(request.filters)
+    return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}

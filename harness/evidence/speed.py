@@ -1,0 +1,123 @@
+"""Which of two builds is faster, from rounds in which both ran beside each other; docs/evidence.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.99
+MARGIN = 0.01  # a difference below it is none that anybody cares about
+TRIM = 0.2  # of the rounds, on each side: a preempted round is no evidence
+LEAST_ROUNDS = 10
+RESAMPLES = 2000
+
+
+class Verdict(StrEnum):
+    SAME = "SAME"
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    AMBIGUOUS = "AMBIGUOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`low` and `high` bound new/base - 1 with CONFIDENCE; `change` is its estimate. Clocks are medians in MHz."""
+
+    verdict: Verdict
+    change: float
+    low: float
+    high: float
+    base_seconds: float
+    new_seconds: float
+    base_clock: float | None
+    new_clock: float | None
+    reason: str
+
+    def __str__(self) -> str:
+        words = f"{self.verdict} {self.change:+.2%} [{self.low:+.2%}, {self.high:+.2%}]"
+        words += f", {self.base_seconds * 1e6:.2f} -> {self.new_seconds * 1e6:.2f} us"
+        if self.base_clock and self.new_clock:
+            words += f", SM clock {self.base_clock:.0f} -> {self.new_clock:.0f} MHz"
+        return f"{words}: {self.reason}" if self.reason else words
+
+
+def judge(
+    base: Sequence[float],
+    new: Sequence[float],
+    base_clock: Sequence[float] = (),
+    new_clock: Sequence[float] = (),
+    *,
+    seed: int,
+) -> Judged:
+    """The verdict on seconds of `base` and `new` in the same rounds; clocks in MHz, one a round, or none.
+
+    The ratios of the rounds are taken in logarithm, so that a drift that both builds see cancels, and averaged with
+    the outer TRIM of them cut off; the interval is the BCa bootstrap's. SAME when it lies within MARGIN of zero, FASTER
+    or SLOWER when it lies on one side of zero, AMBIGUOUS otherwise, and when the clocks explain the difference.
+    Raises ValueError for rounds that do not pair up or times that are not positive.
+    """
+    if len(base) != len(new) or not base:
+        raise ValueError(f"{len(base)} rounds of one build and {len(new)} of the other")
+    if not all(0 < value < math.inf for value in (*base, *new)):
+        raise ValueError("times must be positive")
+    ratios = np.log(np.asarray(new, dtype=np.float64) / np.asarray(base, dtype=np.float64))
+    change, low, high = _estimate(ratios, seed)
+    clocks = (_median(base_clock), _median(new_clock))
+    verdict, reason = _verdict(len(base), low, high, change, clocks)
+    return Judged(
+        verdict,
+        math.expm1(change),
+        math.expm1(low),
+        math.expm1(high),
+        float(np.median(base)),
+        float(np.median(new)),
+        *clocks,
+        reason,
+    )
+
+
+def _estimate(ratios: NDArray[np.float64], seed: int) -> tuple[float, float, float]:
+    """The trimmed mean and its interval."""
+    from scipy import stats  # here: it takes longer to import than most commands take altogether
+
+    change = float(stats.trim_mean(ratios, TRIM))
+    if np.ptp(ratios) == 0.0:  # a clock too coarse to see any difference
+        return change, change, change
+    found = stats.bootstrap(
+        (ratios,),
+        lambda sample, axis: stats.trim_mean(sample, TRIM, axis=axis),
+        confidence_level=CONFIDENCE,
+        n_resamples=RESAMPLES,
+        method="BCa",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    low, high = float(found.low), float(found.high)
+    if not math.isfinite(low + high):  # BCa is undefined when every resample has the same mean
+        low, high = float(ratios.min()), float(ratios.max())
+    return change, low, high
+
+
+def _verdict(
+    rounds: int, low: float, high: float, change: float, clocks: tuple[float | None, float | None]
+) -> tuple[Verdict, str]:
+    if rounds < LEAST_ROUNDS:
+        return Verdict.AMBIGUOUS, f"{rounds} rounds; at least {LEAST_ROUNDS} are needed"
+    if low >= -MARGIN and high <= MARGIN:
+        return Verdict.SAME, ""
+    if low <= 0.0 <= high:
+        return Verdict.AMBIGUOUS, "the interval holds zero and is too wide to say SAME"
+    base_clock, new_clock = clocks
+    if base_clock and new_clock:
+        explained = math.log(base_clock / new_clock)  # what the clocks alone would do to the time
+        if abs(explained) > MARGIN and explained * change > 0:
+            return Verdict.AMBIGUOUS, "the SM clock differed between the two"
+    return (Verdict.SLOWER if change > 0 else Verdict.FASTER), ""
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return float(np.median(values)) if len(values) else None

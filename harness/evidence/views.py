@@ -1,0 +1,110 @@
+"""Plain data of runs and comparisons, as `--json` prints them and tables show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness.archive import Found
+from harness.archive.index import NumbersRow, RunRow
+from harness.archive.record import ConfigurationRecord
+from harness.evidence.comparison import Comparison, same_inputs
+from harness.evidence.noise import FLOORS, values_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One configuration in two runs; None where a run does not have it."""
+
+    id: str
+    a: ConfigurationRecord | None
+    b: ConfigurationRecord | None
+
+    def factor(self, metric: str) -> float | None:
+        """By what factor the error is larger in b; None where a metric or its error in a is missing."""
+        if not (self.a and self.b and self.a.metrics and self.b.metrics):
+            return None
+        before, after = (error_of(metric, values_of(m)[metric]) for m in (self.a.metrics, self.b.metrics))
+        return after / before if before > 0 else (1.0 if after == before else None)
+
+    @property
+    def same_bits(self) -> bool | None:
+        if not (self.a and self.b and self.a.metrics and self.b.metrics):
+            return None
+        return self.a.metrics.output_hash == self.b.metrics.output_hash
+
+
+def error_of(metric: str, value: float) -> float:
+    """The error of which smaller is better."""
+    return 1.0 - value if metric == "cosine" else value
+
+
+def pairs(a: Found, b: Found) -> Iterator[Pair]:
+    """Every configuration of either run, in the order of a, then b."""
+    first = {item.id: item for item in a.record.configurations}
+    second = {item.id: item for item in b.record.configurations}
+    for name in dict.fromkeys([*first, *second]):
+        yield Pair(name, first.get(name), second.get(name))
+
+
+def run_fields(found: Found) -> dict[str, Any]:
+    """What identifies a run."""
+    record = found.record
+    return {
+        "file": str(found.path),
+        "started": record.started.isoformat(),
+        "commit": record.commit.sha,
+        "dirty": record.commit.dirty,
+        "host": record.host.name,
+        "kind": record.host.kind,
+        "gpu": record.host.gpu.name if record.host.gpu else None,
+        "suite": record.selection.suite,
+        "filter": record.selection.filter,
+        "seed": record.selection.seed,
+        "schedule": record.selection.schedule,
+        "verdict": record.verdict.word,
+    }
+
+
+def comparison_fields(a: Found, b: Found, comparison: Comparison) -> dict[str, Any]:
+    """A comparison in full."""
+    return {
+        "a": run_fields(a),
+        "b": run_fields(b),
+        "same_inputs": same_inputs(a.record, b.record),
+        "configurations": [
+            {
+                "id": pair.id,
+                "status": {"a": pair.a.status if pair.a else None, "b": pair.b.status if pair.b else None},
+                "metrics": {
+                    metric: {
+                        "a": values_of(pair.a.metrics)[metric] if pair.a and pair.a.metrics else None,
+                        "b": values_of(pair.b.metrics)[metric] if pair.b and pair.b.metrics else None,
+                        "factor": pair.factor(metric),
+                    }
+                    for metric in FLOORS
+                },
+                "same_bits": pair.same_bits,
+            }
+            for pair in pairs(a, b)
+        ],
+        "regressions": regression_fields(comparison),
+        "notes": list(comparison.notes),
+    }
+
+
+def regression_fields(comparison: Comparison) -> list[dict[str, Any]]:
+    return [asdict(item) for item in comparison.regressions]
+
+
+def row_fields(row: RunRow) -> dict[str, Any]:
+    """A run of the index."""
+    return asdict(row) | {"started": row.started.isoformat()}
+
+
+def history_fields(row: NumbersRow) -> dict[str, Any]:
+    """One point of a history."""
+    return {"run": row_fields(row.run), "status": row.status, "hazards": row.hazards, "hash": row.hash} | {
+        "metrics": dict(row.metrics)
+    }

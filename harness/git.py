@@ -1,0 +1,53 @@
+"""git as a child process: no locks taken for looking, no prompts, messages in English, bounded in time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from harness.errors import InfrastructureError
+
+GIT_SECONDS = 30
+
+
+def git(directory: Path, *arguments: str, seconds: float = GIT_SECONDS) -> subprocess.CompletedProcess[str]:
+    """Run git and return what came of it, whatever its exit code. Raises InfrastructureError when it cannot run."""
+    # No optional locks: looking at a tree must not get in the way of a commit made beside it.
+    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise InfrastructureError("git is not installed or not on PATH", next_step="install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"git {arguments[0]} took longer than {seconds:g} s", where=str(directory)) from error
+
+
+def git_failure(process: subprocess.CompletedProcess[str]) -> InfrastructureError:
+    """The error for a git that should have succeeded."""
+    words = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+    return InfrastructureError(f"{' '.join(process.args[:2])} failed: {words[0]}")
+
+
+def git_text(directory: Path, *arguments: str, seconds: float = GIT_SECONDS) -> str:
+    """What git prints, without the newline at the end. Raises InfrastructureError when it fails."""
+    process = git(directory, *arguments, seconds=seconds)
+    if process.returncode != 0:
+        raise git_failure(process)
+    return process.stdout.removesuffix("\n")
+
+
+def resolve_commit(directory: Path, name: str) -> str | None:
+    """The full name of the commit that `name` means, or None."""
+    found = git(directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    return found.stdout.strip() if found.returncode == 0 else None

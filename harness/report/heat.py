@@ -1,0 +1,145 @@
+"""Heat maps: T by s_k for every head_dim, one a metric, with the worst cell named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.archive.record import ConfigurationRecord
+from harness.evidence.noise import FLOORS, values_of
+from harness.evidence.views import error_of
+from harness.status import Status
+
+STEPS = 7  # of colour
+NAMES = {
+    "cosine": "1 - cosine",
+    "relative_l2": "relative L2",
+    "max_error": "largest error",
+    "lse_error": "LSE error",
+    "row_max_error": "row maximum error",
+    "row_sum_error": "row sum error",
+}
+_AXES = ("head_dim", "t", "s_k")
+_PLAIN = {"batch": 1, "mask": "none", "window": 0}
+
+Limit = Callable[[ConfigurationRecord, str], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one square shows. `step` is a colour, the larger the worse; None where there is no number."""
+
+    id: str
+    text: str
+    step: int | None
+    status: Status
+    worst: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One head_dim: a row a T, a column an s_k; None where nothing was run."""
+
+    head_dim: int
+    columns: tuple[int, ...]
+    rows: tuple[tuple[int, tuple[Cell | None, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """One metric over the configurations that differ in head_dim, T and s_k only."""
+
+    metric: str
+    name: str
+    grids: tuple[Grid, ...]
+    worst_id: str
+    worst_text: str
+    limit_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Configurations with the same features, e.g. a mask, and their maps."""
+
+    title: str
+    maps: tuple[HeatMap, ...]  # none when nothing was measured
+    count: int
+
+
+def groups(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[Group, ...]:
+    """The maps of a run. Features that a single configuration has make no map."""
+    by_features: dict[str, list[ConfigurationRecord]] = {}
+    for item in items:
+        by_features.setdefault(features(item), []).append(item)
+    return tuple(
+        Group(title or "plain", _maps(members, limit), len(members))
+        for title, members in by_features.items()
+        if len(members) > 1 or len(by_features) == 1
+    )
+
+
+def features(item: ConfigurationRecord) -> str:
+    """Every axis but head_dim, T and s_k that is not at its plain value, in words."""
+    words = []
+    for name, value in item.parameters.model_dump().items():
+        if name in _AXES or value in (_PLAIN.get(name), None, "", [], {}) or value is False:
+            continue
+        if (name, value) != ("mask", "window"):  # the window's width says it
+            words.append(str(value) if name == "mask" else f"{name} {value}")
+    return ", ".join(words)
+
+
+def shown(value: float) -> str:
+    return f"{value:.1e}".replace("e-0", "e-") if math.isfinite(value) else str(value)
+
+
+def _maps(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[HeatMap, ...]:
+    if not any(item.metrics for item in items):
+        return ()
+    return tuple(_map(metric, items, limit) for metric in FLOORS)
+
+
+def _map(metric: str, items: Sequence[ConfigurationRecord], limit: Limit) -> HeatMap:
+    errors = {item.id: _error(item, metric) for item in items}
+    measured = {name: error for name, error in errors.items() if error is not None}
+    worst = max(measured, key=lambda name: _badness(measured[name])) if measured else ""
+    limits = {item.id: limit(item, metric) for item in items}
+    cells = {item.id: _cell(item, metric, errors, limits[item.id], item.id == worst) for item in items}
+    limit_text = shown(found) if worst and (found := limits[worst]) is not None else ""
+    worst_text = shown(measured[worst]) if worst else ""
+    return HeatMap(metric, NAMES[metric], tuple(_grids(items, cells)), worst, worst_text, limit_text)
+
+
+def _grids(items: Sequence[ConfigurationRecord], cells: dict[str, Cell]) -> Iterable[Grid]:
+    for head_dim in sorted({item.parameters.head_dim for item in items}):
+        here = [item for item in items if item.parameters.head_dim == head_dim]
+        columns = tuple(sorted({item.parameters.s_k for item in here}))
+        at = {(item.parameters.t, item.parameters.s_k): cells[item.id] for item in here}
+        ts = sorted({item.parameters.t for item in here})
+        yield Grid(head_dim, columns, tuple((t, tuple(at.get((t, s_k)) for s_k in columns)) for t in ts))
+
+
+def _cell(
+    item: ConfigurationRecord, metric: str, errors: dict[str, float | None], limit: float | None, worst: bool
+) -> Cell:
+    error = errors[item.id]
+    if error is None:
+        return Cell(item.id, item.status, None, item.status, False)
+    known = [value for value in errors.values() if value is not None and math.isfinite(value)]
+    return Cell(item.id, shown(error), _step(error, limit or max(known, default=0.0)), item.status, worst)
+
+
+def _step(error: float, top: float) -> int:
+    """Which part of the way to `top`, the limit or else the largest error, this is."""
+    if not math.isfinite(error):
+        return STEPS - 1
+    return min(STEPS - 1, max(0, int(error / top * STEPS))) if top > 0 else 0
+
+
+def _error(item: ConfigurationRecord, metric: str) -> float | None:
+    return error_of(metric, values_of(item.metrics)[metric]) if item.metrics else None
+
+
+def _badness(error: float) -> float:
+    return error if math.isfinite(error) else math.inf

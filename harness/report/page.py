@@ -1,0 +1,228 @@
+"""From records to the page: what the template shows, computed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+
+from harness.archive import Index, RunRecord
+from harness.archive.record import ConfigurationRecord, Finding
+from harness.evidence import speed
+from harness.evidence.comparison import Comparison, Regression
+from harness.evidence.noise import FLOORS, values_of
+from harness.evidence.views import error_of
+from harness.report import charts, heat
+from harness.report.charts import Chart
+from harness.stages.report import verdict_line
+from harness.status import Status
+
+MOST_POINTS = 60  # of a history
+MOST_FINDINGS = 40
+LINES_AROUND = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A run and what it is shown with. `limit` gives a configuration's gate for a metric, as an error."""
+
+    record: RunRecord
+    file: str
+    index: Index
+    baseline: RunRecord | None
+    comparison: Comparison | None
+    limit: heat.Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """One rule at one place, with the configurations it was found in and the lines around the place."""
+
+    finding: Finding
+    place: str
+    configurations: tuple[str, ...]
+    lines: tuple[tuple[int, str, bool], ...]
+
+
+def render(evidence: Evidence) -> str:
+    """The page. Everything from the record is escaped; nothing is loaded and nothing runs."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("harness.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("report.html.j2").render(_fields(evidence))
+
+
+def _fields(evidence: Evidence) -> dict[str, Any]:
+    record = evidence.record
+    items = record.configurations
+    return {
+        "record": record,
+        "file": evidence.file,
+        "verdict": verdict_line(record),
+        "counts": [(status, record.verdict.counts.get(status, 0)) for status in Status],
+        "baseline": evidence.baseline,
+        "comparison": evidence.comparison,
+        "worse": _worse(evidence.comparison),
+        "groups": heat.groups(items, evidence.limit),
+        "steps": range(heat.STEPS),
+        "metrics": heat.NAMES,
+        "rows": [_row(item) for item in items],
+        "wrong": _wrong(items),
+        "distributions": list(_distributions(items, evidence)),
+        "rooflines": list(_rooflines(items)),
+        "speeds": list(_speeds(items)),
+        "hazards": _hazards(record)[:MOST_FINDINGS],
+        "hazard_count": len(_hazards(record)),
+        "histories": list(_histories(evidence)),
+        "provenance": list(_provenance(evidence)),
+    }
+
+
+def _wrong(items: Sequence[ConfigurationRecord]) -> list[tuple[Status, tuple[str, ...], list[str]]]:
+    """What did not pass: status, reasons and the configurations that share both."""
+    found: dict[tuple[Status, tuple[str, ...]], list[str]] = {}
+    for item in items:
+        if item.status is not Status.PASS:
+            found.setdefault((item.status, tuple(item.reasons)), []).append(item.id)
+    return [(status, reasons, ids) for (status, reasons), ids in found.items()]
+
+
+def _worse(comparison: Comparison | None) -> dict[str, list[Regression]]:
+    """Regressions by kind, the gravest first."""
+    found: dict[str, list[Regression]] = {}
+    for item in comparison.regressions if comparison else ():
+        found.setdefault(item.kind, []).append(item)
+    return found
+
+
+def _row(item: ConfigurationRecord) -> tuple[str, Status, list[str], int, str]:
+    numbers = ["-"] * len(FLOORS)
+    if item.metrics:
+        numbers = [heat.shown(error_of(metric, value)) for metric, value in values_of(item.metrics).items()]
+    return item.id, item.status, numbers, len(item.findings), f"{item.seconds:.2f}"
+
+
+def _distributions(items: Sequence[ConfigurationRecord], evidence: Evidence) -> Iterator[Chart]:
+    for metric, name in heat.NAMES.items():
+        rows: dict[int, list[tuple[str, float]]] = {}
+        limits = []
+        for item in items:
+            if item.metrics:
+                error = error_of(metric, values_of(item.metrics)[metric])
+                rows.setdefault(item.parameters.head_dim, []).append((item.id, error))
+                limits.append(evidence.limit(item, metric))
+        known = [limit for limit in limits if limit is not None]
+        if rows:
+            named = [(f"hd {head_dim}", points) for head_dim, points in sorted(rows.items())]
+            yield charts.distribution(name, named, min(known) if known else None)
+
+
+def _speeds(items: Sequence[ConfigurationRecord]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Configuration, median, share of the roof, SM clock, verdict against the other build."""
+    for item in items:
+        timing = item.timing
+        if timing is None:
+            continue
+        seconds = statistics.median(timing.seconds)
+        least = []
+        if timing.bytes_moved and timing.bytes_per_second:
+            least.append(timing.bytes_moved / timing.bytes_per_second)
+        if timing.operations and timing.operations_per_second:
+            least.append(timing.operations / timing.operations_per_second)
+        share = f"{max(least) / seconds:.0%}" if least else "-"
+        clock = f"{statistics.median(timing.clock_mhz):.0f} MHz" if timing.clock_mhz else "-"
+        judged = "-"
+        if timing.beside:
+            judged = str(
+                speed.judge(timing.beside_seconds, timing.seconds, timing.beside_clock_mhz, timing.clock_mhz, seed=0)
+            )
+        yield item.id, f"{seconds * 1e6:.2f} us", share, clock, judged
+
+
+def _rooflines(items: Sequence[ConfigurationRecord]) -> Iterator[Chart]:
+    by_roof: dict[tuple[float, float], list[tuple[str, float, float]]] = {}
+    for item in items:
+        timing = item.timing
+        if timing and timing.bytes_moved and timing.operations and timing.bytes_per_second:
+            if timing.operations_per_second is None:
+                continue
+            roof = (timing.bytes_per_second, timing.operations_per_second)
+            rate = timing.operations / statistics.median(timing.seconds)
+            by_roof.setdefault(roof, []).append((item.id, timing.operations / timing.bytes_moved, rate))
+    for (bandwidth, rate), points in by_roof.items():
+        title = f"Roof: {bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.0f} TFLOP/s bf16, measured in the same run"
+        yield charts.roofline(title, points, bandwidth, rate)
+
+
+def _hazards(record: RunRecord) -> list[Hazard]:
+    """One a rule and place, errors first."""
+    found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
+    for item in record.configurations:
+        for finding in item.findings:
+            place = str(finding.where.get("source", finding.where.get("ptx_line", "")))
+            found.setdefault((finding.rule, place), (finding, []))[1].append(item.id)
+    hazards = [
+        Hazard(finding, place, tuple(dict.fromkeys(ids)), tuple(_excerpt(record, place)))
+        for (_, place), (finding, ids) in found.items()
+    ]
+    return sorted(hazards, key=lambda hazard: hazard.finding.severity)
+
+
+def _excerpt(record: RunRecord, place: str) -> Iterator[tuple[int, str, bool]]:
+    """Number and text of the lines around a place; true for the line itself."""
+    file, _, number = place.rpartition(":")
+    if file in record.sources and number.isdigit():
+        here = int(number)
+        for line in range(here - LINES_AROUND, here + LINES_AROUND + 1):
+            text = record.sources[file].get(str(line))
+            if text is not None:
+                yield line, text, line == here
+
+
+def _histories(evidence: Evidence) -> Iterator[Chart]:
+    """The worst cosine of every head_dim over the archived runs of this host, the oldest left."""
+    items = [item for item in evidence.record.configurations if item.metrics]
+    for head_dim in sorted({item.parameters.head_dim for item in items}):
+        here = [item for item in items if item.parameters.head_dim == head_dim]
+        worst = max(here, key=lambda item: error_of("cosine", item.metrics.cosine) if item.metrics else 0.0)
+        rows = evidence.index.history(worst.id, host=evidence.record.host.name)[:MOST_POINTS]
+        points = [
+            (row.run.sha[:7], error_of("cosine", row.metrics["cosine"]))
+            for row in reversed(rows)
+            if row.metrics["cosine"] is not None
+        ]
+        if len(points) > 1:
+            yield charts.history(
+                f"{worst.id}: 1 - cosine over {len(points)} runs", points, evidence.limit(worst, "cosine")
+            )
+
+
+def _provenance(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    record = evidence.record
+    commit, host, selection = record.commit, record.host, record.selection
+    yield "commit", commit.sha
+    yield "branch", commit.branch or "detached"
+    files = ", ".join(commit.dirty_files[:5]) + (" ..." if commit.dirty_count > 5 else "")
+    yield "tree", f"{commit.dirty_count} files differ: {files}" if commit.dirty else "as committed"
+    yield "host", f"{host.name} ({host.kind})"
+    if host.gpu:
+        yield "GPU", f"{host.gpu.name}, driver {host.gpu.driver}, {host.gpu.uuid}"
+    yield "machine", f"{host.machine.cpu}, {host.machine.cores} cores, {host.machine.system}"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in host.versions.items() if version)
+    yield "suite", selection.suite + (f" --filter {selection.filter}" if selection.filter else "")
+    yield "seed, schedule", f"{selection.seed}, {selection.schedule}"
+    for variant in record.variants[:1]:
+        yield "compiler", variant.nvcc
+        yield "kernel sources", f"sha256 {variant.source_hash}"
+    yield "matrix.yaml", f"sha256 {selection.matrix_sha256}"
+    yield "started, finished", f"{record.started:%Y-%m-%d %H:%M:%S} - {record.finished:%H:%M:%S} UTC"
+    yield "stages", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in record.durations.items())
+    yield "file", evidence.file
+    yield "checksum", record.checksum or "none: schema version 1"

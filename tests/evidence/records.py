@@ -1,0 +1,72 @@
+"""Records for tests that need many, or one with a certain difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from harness import archive
+from harness.archive import RunRecord
+from harness.config import parse_filter
+from harness.hosts import HostFacts, Machine
+from harness.stages.archive import Circumstances, make_record
+from harness.stages.outcome import Outcome, Step
+from harness.stages.plan import Plan
+from harness.stages.preflight import GitFacts
+from harness.status import Status
+from harness.worker.protocol import BuildResult, Configuration, Resources
+from harness.worker.variants import VARIANTS
+from tests.harness.support import GOOD
+
+VARIANT = next(variant for variant in VARIANTS if variant.head_dim == 64)
+STARTED = datetime(2026, 11, 21, 3, 4, 5, tzinfo=UTC)
+IDS = ("hd64_t1_sk128", "hd64_t32_sk128")
+CONFIGURATIONS = (Configuration(64, 1, 128), Configuration(64, 32, 128))
+
+
+def record(
+    *,
+    sha: str = "0" * 40,
+    minutes: int = 0,
+    host: str = "emulator",
+    seed: int = 0,
+    outcomes: Mapping[str, Mapping[str, Any]] | None = None,
+    leave_out: Sequence[str] = (),
+    resources: Mapping[str, int] | None = None,
+) -> RunRecord:
+    """Two configurations that pass with GOOD's numbers, but for what `outcomes` changes by id."""
+    steps = tuple(Step(item, True, True, VARIANT) for item in CONFIGURATIONS if item.id not in leave_out)
+    sizes = asdict(Resources(128, 0, 0, 0, 1024)) | dict(resources or {})
+    built = BuildResult(VARIANT, "", "", Resources(**sizes), "ab" * 32, "nvcc 13.0", ("-O3",), 1.0, False)
+    when = STARTED + timedelta(minutes=minutes)
+    run = Circumstances(
+        git=GitFacts(Path("/r"), sha, "main", ()),
+        host=HostFacts(
+            host, "emulator" if host == "emulator" else "ssh", Machine("a CPU", 2, "Linux"), {"python": "3.11"}
+        ),
+        plan=Plan("proven", parse_filter([]), steps),
+        seed=seed,
+        schedule="realistic",
+        matrix_sha256="c" * 64,
+        builds={VARIANT.name: built},
+        durations={},
+        started=when,
+        finished=when,
+    )
+    plain = [Outcome(step, Status.PASS, measurement=GOOD, seconds=0.5) for step in steps]
+    changes = outcomes or {}
+    return make_record(run, [replace(item, **changes.get(item.id, {})) for item in plain])
+
+
+def measured(**changes: Any) -> dict[str, Any]:
+    """An outcome's change of some metrics."""
+    return {"measurement": replace(GOOD, **changes)}
+
+
+def archived(folder: Path, count: int, make: Callable[[int], RunRecord] | None = None) -> list[Path]:
+    """So many runs a minute apart, each of a commit of its own."""
+    made = make or (lambda number: record(sha=f"{number:040x}", minutes=number))
+    return [archive.write(made(number), folder) for number in range(count)]

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from harness import archive
+from harness.archive import Index, prune
+from harness.archive import index as index_module
+from harness.archive.index import INDEX_FILE
+from harness.errors import UserError
+from tests.evidence.records import IDS, STARTED, archived, measured, record
+from tests.harness.support import RACE, git
+
+
+def names(folder: Path) -> list[str]:
+    with Index(folder) as index:
+        return [row.name for row in index.runs()]
+
+
+def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
+    paths = archived(tmp_path, 3)
+    with Index(tmp_path) as index:
+        rows = index.runs()
+        assert [row.name for row in rows] == [path.name for path in reversed(paths)]
+        assert rows[0].started == STARTED + timedelta(minutes=2)
+        assert (rows[0].sha, rows[0].word, rows[0].passed, rows[0].total) == (f"{2:040x}", "PASS", 2, 2)
+        assert index.runs(host="moon") == []
+        assert [row.name for row in index.runs(sha=f"{1:040x}")] == [paths[1].name]
+
+
+def test_a_history_has_every_bit_of_every_run(tmp_path: Path) -> None:
+    archive.write(record(outcomes={IDS[0]: measured(cosine=0.999_998_5, output_hash="ab" * 32)}), tmp_path)
+    archive.write(record(minutes=1, outcomes={IDS[0]: measured(cosine=math.nan, max_error=math.inf)}), tmp_path)
+    archive.write(record(minutes=2, outcomes={IDS[0]: {"measurement": None, "findings": (RACE,)}}), tmp_path)
+    with Index(tmp_path) as index:
+        newest, middle, oldest = index.history(IDS[0])
+        assert index.history("hd64_t5_sk5") == []
+    assert (oldest.metrics["cosine"], oldest.hash) == (0.999_998_5, "ab" * 8)
+    assert middle.metrics["cosine"] is None
+    assert middle.metrics["max_error"] == math.inf
+    assert (newest.hazards, newest.hash, newest.metrics["cosine"]) == (1, "", None)
+
+
+def test_the_index_follows_its_files(tmp_path: Path) -> None:
+    paths = archived(tmp_path, 3)
+    assert len(names(tmp_path)) == 3
+    paths[0].unlink()
+    paths[1].write_text(archive.dumps(record(sha="f" * 40)))
+    archive.write(record(minutes=9), tmp_path)
+    with Index(tmp_path) as index:
+        assert {row.sha for row in index.runs()} == {"f" * 40, f"{2:040x}", "0" * 40}
+        assert len(index.history(IDS[0])) == 3
+
+
+def test_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archived(tmp_path, 3)
+    names(tmp_path)
+    opened: list[Path] = []
+    monkeypatch.setattr(index_module, "read", lambda path: opened.append(path) or archive.read(path))
+    new = archive.write(record(minutes=9), tmp_path)
+    assert len(names(tmp_path)) == 4
+    assert opened == [new]
+
+
+def test_files_that_are_no_runs_are_named_and_skipped(tmp_path: Path) -> None:
+    good, cut, edited, newer = archived(tmp_path, 4)
+    cut.write_bytes(cut.read_bytes()[:100])
+    edited.write_text(edited.read_text().replace('"passed": 2', '"passed": 1'))
+    newer.write_text(newer.read_text().replace('"schema_version": 2', '"schema_version": 99'))
+    (tmp_path / "bench-h200.json").write_text("{}")  # of another kind: not the archive's
+    with Index(tmp_path) as index:
+        assert [row.name for row in index.runs()] == [good.name]
+        found = {item.name: item.error for item in index.unreadable()}
+    assert set(found) == {cut.name, edited.name, newer.name}
+    assert "is not JSON" in found[cut.name]
+    assert "checksum" in found[edited.name]
+    assert "newer than" in found[newer.name]
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + b"\xff" * 4096])
+def test_a_damaged_index_is_made_anew(tmp_path: Path, damage: bytes) -> None:
+    archived(tmp_path, 2)
+    before = names(tmp_path)
+    (tmp_path / INDEX_FILE).write_bytes(damage)
+    assert names(tmp_path) == before
+    with sqlite3.connect(tmp_path / INDEX_FILE) as database:
+        assert database.execute("SELECT count(*) FROM runs").fetchone() == (2,)
+
+
+def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
+    archived(tmp_path, 2)
+    names(tmp_path)
+    with sqlite3.connect(tmp_path / INDEX_FILE) as database:
+        database.execute("PRAGMA user_version = 999")
+        database.execute("DROP TABLE numbers")
+    with Index(tmp_path) as index:
+        assert len(index.history(IDS[0])) == 2
+
+
+def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
+    assert names(tmp_path / "nowhere") == []
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    archived(tmp_path, 2)
+    if os.geteuid() == 0:
+        (tmp_path / INDEX_FILE).mkdir()  # what root may not replace either
+    else:
+        tmp_path.chmod(0o555)
+    try:
+        assert len(names(tmp_path)) == 2
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_compressed_runs_are_runs(tmp_path: Path) -> None:
+    archived(tmp_path, 3)
+    with Index(tmp_path) as index:
+        rows = prune.prunable(index, keep=1, older_than=None, now=STARTED)
+    saved = prune.compress(tmp_path, rows)
+    assert saved > 0
+    assert sorted(path.suffix for path in tmp_path.glob("2*")) == [".gz", ".gz", ".json"]
+    with Index(tmp_path) as index:
+        assert len(index.runs()) == 3
+        assert len(index.history(IDS[1])) == 3
+    packed = next(tmp_path.glob("*.gz"))
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(UserError, match="is not whole"):
+        archive.read(packed)
+    packed.write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(UserError, match="is no run record"):
+        archive.read(packed)
+
+
+def test_a_name_that_was_compressed_is_not_given_again(tmp_path: Path) -> None:
+    path = archive.write(record(), tmp_path)
+    path.rename(f"{path}.gz")
+    assert archive.write(record(), tmp_path).name == path.name.replace(".json", "-2.json")
+
+
+def test_what_may_be_pruned(tmp_path: Path) -> None:
+    archived(tmp_path, 5)
+    archived(tmp_path, 2, lambda number: record(host="b200", minutes=number))
+    with Index(tmp_path) as index:
+        now = STARTED + timedelta(days=10)
+        assert len(prune.prunable(index, keep=2, older_than=None, now=now)) == 3
+        assert prune.prunable(index, keep=2, older_than=timedelta(days=10), now=now) == []
+        rows = prune.prunable(index, keep=0, older_than=timedelta(days=9), now=now)
+    prune.remove(tmp_path, rows)
+    prune.remove(tmp_path, rows)
+    assert names(tmp_path) == []
+
+
+def test_runs_are_found_by_what_people_call_them(tmp_path: Path, checkout: Path) -> None:
+    results = checkout / "results"
+    git(checkout, "commit", "-q", "--allow-empty", "-m", "second")
+    shas = (checkout / ".git" / "logs" / "HEAD").read_text().splitlines()
+    first, second = (line.split()[1] for line in shas[-2:])
+    a = archive.write(record(sha=first), results)
+    b = archive.write(record(sha=second, minutes=1), results)
+    c = archive.write(record(sha=second, minutes=2, host="b200"), results)
+    (results / "baselines").mkdir()
+    (results / "baselines" / "emulator.json").write_text(a.read_text())
+    for wanted, path in {
+        "latest": c,
+        "HEAD": c,
+        "HEAD~1": a,
+        "main@emulator": b,
+        "@emulator": b,
+        second[:9]: c,
+        a.name: a,
+        a.stem: a,
+        a.name[:16]: a,
+        str(b): b,
+        "baseline:emulator": results / "baselines" / "emulator.json",
+    }.items():
+        assert archive.find(wanted, results, checkout).path == path, wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("nothing", "no run is known as 'nothing'; name a file"),
+        ("HEAD@moon", "no run of commit HEAD on moon yet; fmha results ls"),
+        ("@moon", "no run archived on moon yet"),
+        ("baseline:moon", "no baseline is named 'moon'; there is none"),
+        ("20261121T03", "is the start of 2 runs; add to it"),
+        ("--help", "no run is known as '--help'"),
+        ("./none.json", "cannot be read: No such file"),
+    ],
+)
+def test_what_is_not_found_is_said_in_one_line(checkout: Path, wanted: str, words: str) -> None:
+    archived(checkout / "results", 2)
+    with pytest.raises(UserError) as caught:
+        archive.find(wanted, checkout / "results", checkout)
+    assert words in str(caught.value)
+
+
+def test_a_record_of_an_unknown_shape_keeps_its_axes(tmp_path: Path) -> None:
+    path = archive.write(record(), tmp_path)
+    data = json.loads(path.read_text())
+    data["configurations"][0]["parameters"] |= {"sink": "mixed", "kv_lens": [3, 4]}
+    path.write_text(archive.dumps(archive.RunRecord.model_validate_json(json.dumps(data))))
+    assert archive.read(path).configurations[0].parameters.model_dump()["kv_lens"] == [3, 4]

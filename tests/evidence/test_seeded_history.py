@@ -1,0 +1,135 @@
+"""Regress and bisect on a real history: real git, nvcc, worker processes and emulator."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ExitCode
+from tests.evidence.seeded_history import CLEAN, HISTORY, PLANTS, REPOSITORY, History
+from tests.harness.support import git
+from tests.integration.processes import eventually
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("seeded-history")]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """The history with the first commit as its baseline, under ten seeds."""
+    made = History(tmp_path_factory.mktemp("history"))
+    made.accept(10)
+    return made
+
+
+@pytest.mark.parametrize("place", PLANTS, ids=lambda place: str(HISTORY[place].kind))
+def test_regress_finds_what_was_planted(history: History, place: int) -> None:
+    found = history.regress(place)
+    assert found["code"] == found["exit_code"] == ExitCode.GATE_FAILED
+    assert HISTORY[place].kind in {item["kind"] for item in found["regressions"]}
+
+
+@pytest.mark.parametrize("place", [CLEAN[1], CLEAN[-1]])
+@pytest.mark.parametrize("seed", [[], ["--seed", "4711"]], ids=["same seed", "other seed"])
+def test_a_clean_commit_raises_no_alarm(history: History, place: int, seed: list[str]) -> None:
+    found = history.regress(place, *seed)
+    assert found["regressions"] == []
+    assert found["code"] == ExitCode.PASS
+
+
+def test_a_commit_that_does_not_build_is_a_regression(history: History) -> None:
+    place = next(place for place, planned in enumerate(HISTORY) if not planned.builds)
+    found = history.regress(place)
+    assert found["code"] == ExitCode.GATE_FAILED
+    assert {item["kind"] for item in found["regressions"]} == {"status"}
+
+
+def test_an_allowed_kind_is_shown_and_passes(history: History) -> None:
+    place = next(place for place in PLANTS if HISTORY[place].kind == "resources")
+    found = history.regress(place, "--allow", "resources")
+    assert found["code"] == ExitCode.PASS
+    assert {item["kind"] for item in found["regressions"]} == {"resources"}
+
+
+@pytest.mark.parametrize("place", PLANTS, ids=lambda place: str(HISTORY[place].kind))
+def test_bisect_names_the_commit(history: History, place: int) -> None:
+    kind = HISTORY[place].kind
+    assert kind
+    bad = place + 1 if HISTORY[place + 1].kind else place
+    found = history.bisect(bad, kind)
+    assert found["commit"] == history.shas[place]
+    assert found["before"]["commit"] == history.shas[place - 1]
+    assert {item["kind"] for item in found["regressions"]} == {kind}
+    assert found["again"].startswith(f"git checkout {history.shas[place][:12]} && fmha run-matrix")
+    assert list((history.root / ".git" / "worktrees").glob("*")) == [], "the worktree is still there"
+
+
+def test_a_bisection_that_was_stopped_goes_on(history: History) -> None:
+    shutil.rmtree(history.root / ".fmha" / "bisect")
+    git(history.root, "checkout", "-q", "main")
+    arguments = ["bisect", history.shas[0], history.shas[13], "--for", "resources", "--json", "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness", *arguments],
+        cwd=history.root,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    runs = lambda: sorted((history.root / ".fmha" / "bisect").glob("*/runs/2*.json"))  # noqa: E731
+    before = eventually(lambda: found if len(found := runs()) >= 3 else None)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == ExitCode.INCOMPLETE, said
+    again = history.fmha(*arguments)
+    assert json.loads(again.stdout)["subject"] == "Four CTAs an SM"
+    stamps = {path.name: path.stat().st_mtime_ns for path in before}
+    assert stamps.items() <= {path.name: path.stat().st_mtime_ns for path in runs()}.items()
+    assert len({path.name.split("-")[1] for path in runs()}) == len(runs()), "a commit was run twice"
+
+
+def test_ends_that_are_no_pair(history: History) -> None:
+    first, last = history.shas[0], history.shas[-1]
+    for arguments, words in {
+        (last, first): "is not an earlier commit of",
+        (first, first): "is not an earlier commit of",
+        ("nowhere", first): "'nowhere' is no commit",
+        (first, history.shas[1], "--for", "hazard"): "has no regression of kind hazard against",
+        (first, last, "--for", "mood"): "--for: no kind is named 'mood'",
+    }.items():
+        ran = history.fmha("bisect", *arguments, "--quiet")
+        assert ran.returncode == ExitCode.USAGE
+        assert words in ran.stderr
+
+
+def test_unbuildable_neighbours_leave_candidates(history: History, tmp_path: Path) -> None:
+    """The planted commit does not build, and the next one builds with the regression in it."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(history.root), str(clone))
+    git(clone, "checkout", "-q", "-b", "hidden", history.shas[0])
+    source = next((clone / "kernel").rglob("math.cuh"))
+    whole = source.read_text()
+    truncated = whole.replace("cvt.rn.bf16x2", "cvt.rz.bf16x2")
+    for text, subject in ((truncated + "#error\n", "hide it"), (truncated, "show it")):
+        source.write_text(text)
+        git(clone, "commit", "-q", "-a", "-m", subject)
+    shutil.copytree(history.root / ".fmha" / "cache", clone / ".fmha" / "cache")
+    ran = subprocess.run(
+        [sys.executable, "-m", "harness", "bisect", "HEAD~2", "HEAD", "--json", "--quiet"],
+        cwd=clone,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == ExitCode.INCOMPLETE, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["commit"] is None
+    assert len(found["candidates"]) == 2
+    assert len(found["skipped"]) == 1
