@@ -113,8 +113,8 @@ def _three(values: Sequence[object]) -> Dim3:
 def load_ptx(source: str | Path, arch: int | None = None) -> Module:
     """Parses PTX text, or the file at a path: PTX, or a fat binary, object or executable that holds PTX.
 
-    `arch` chooses among the targets of a binary that holds several: 100 for sm_100a. Raises PtxError naming the line, and
-    FatbinError for a binary without PTX, or with several modules of which none is chosen.
+    `arch` chooses among the targets of a binary that holds several: 100 for sm_100a. Raises PtxError naming the line,
+    and FatbinError for a binary without PTX, or with several modules of which none is chosen.
     """
     if not isinstance(source, Path):
         return Module(parse(source))

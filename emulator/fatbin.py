@@ -17,7 +17,9 @@ _EM_CUDA = 190
 _SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 _PTX = 1
 _LZ4, _ZSTD = 0x2000, 0x8000
-_HINT = "cuobjdump -ptx FILE shows what there is; nvcc -gencode arch=compute_100a,code=[sm_100a,compute_100a] embeds PTX"
+_HINT = (
+    "cuobjdump -ptx FILE shows what there is; nvcc -gencode arch=compute_100a,code=[sm_100a,compute_100a] embeds PTX"
+)
 
 
 class FatbinError(ValueError):

@@ -220,9 +220,13 @@ def _matmul(fmt: str, out: str, block: tuple[int, int], m: int, n: int, k: int, 
 def _hopper_fp8(m: int, n: int, k: int) -> Case:
     """Bit for bit what an H200's tensor core gives: sums of 14 bits, which no float64 oracle predicts closely."""
     case = _matmul("e4m3", "f32", (128, 128), m, n, k)
-    a, b = case.arrays["a"], case.arrays["b"]
+    # Without subnormal inputs, which were not measured.
+    a, b = (np.where(case.arrays[x] & 0x78, case.arrays[x], 0).astype(np.uint8) for x in ("a", "b"))
     sums = truncated_sum(a, np.ascontiguousarray(b.T), np.zeros((m, n), np.uint32), "e4m3", 13, 32, 14)
-    return replace(case, expected={"c": Expected("f32", sums.view(np.float32).astype(np.float64), np.zeros((m, n)))})
+    arrays = {**case.arrays, "a": a, "b": b}
+    return replace(
+        case, arrays=arrays, expected={"c": Expected("f32", sums.view(np.float32).astype(np.float64), np.zeros((m, n)))}
+    )
 
 
 def _integer(m: int, n: int, k: int) -> Case:
