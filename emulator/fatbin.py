@@ -1,8 +1,8 @@
 """The PTX inside what nvcc makes: fat binaries (`-fatbin`), and host objects and executables that carry them.
 
-A fat binary is a header of 16 bytes (magic, version, header size, size of what follows) and entries, each a header of its
-own and a payload: PTX, or machine code for one architecture. The layout is not documented by NVIDIA; it was read off what
-nvcc 13.0 writes under every `--compress-mode`, and anything that does not fit it is refused.
+A fat binary is a header of 16 bytes (magic, version, header size, size of what follows) and entries, each a header of
+its own and a payload: PTX, or machine code for one architecture. The layout is not documented by NVIDIA; it was read off
+what nvcc 13.0 writes under every `--compress-mode`, and anything that does not fit it is refused.
 """
 
 from __future__ import annotations

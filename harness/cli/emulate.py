@@ -68,5 +68,6 @@ def _show(result: Emulation) -> None:
     differing = sum(c.wrong > 0 for c in result.comparisons)
     waived = sum(f.waived is not None for f in result.report.findings)
     accepted = f" ({waived} waived)" if waived else ""
-    counts = f"{len(result.report.findings)} findings{accepted}, {differing} of {len(result.comparisons)} compared outputs differ"
+    findings = f"{len(result.report.findings)} findings{accepted}"
+    counts = f"{findings}, {differing} of {len(result.comparisons)} compared outputs differ"
     print(f"{'PASS' if result.passed else 'FAIL'}: {counts}")

@@ -54,7 +54,7 @@ def test_a_fat_binary_and_a_choice_between_targets(tmp_path: Path) -> None:
 
 def test_machine_code_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
     cubin = compile_to(tmp_path, "kernel.cubin", "-cubin", "-arch=sm_100a")
-    with pytest.raises(FatbinError, match="a cubin: .* no PTX inside; cuobjdump -ptx FILE"):
+    with pytest.raises(FatbinError, match=r"a cubin: .* no PTX inside; cuobjdump -ptx FILE"):
         load_ptx(cubin)
     sass = compile_to(tmp_path, "kernel.o", "-c", "-gencode", "arch=compute_100a,code=sm_100a")
     with pytest.raises(FatbinError, match="no PTX inside, only machine code; cuobjdump -ptx FILE"):
@@ -63,15 +63,16 @@ def test_machine_code_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     whole = compile_to(tmp_path, "kernel.fatbin", "-fatbin", "-gencode", BOTH).read_bytes()
-    assert is_binary(whole) and not is_binary(b".version 9.0")
+    assert is_binary(whole)
+    assert not is_binary(b".version 9.0")
     for size in (6, 20, 100, len(whole) // 2, len(whole) - 8):
-        with pytest.raises(FatbinError, match="cut short|another layout"):
+        with pytest.raises(FatbinError, match=r"cut short|another layout"):
             embedded_ptx(whole[:size])
     packed = whole.rindex(b"\x28\xb5\x2f\xfd")  # Zstandard's magic number
     damaged = bytearray(whole)
     damaged[packed + 8 : packed + 24] = bytes(16)
-    with pytest.raises(FatbinError, match="damaged|packed"):
+    with pytest.raises(FatbinError, match=r"damaged|packed"):
         embedded_ptx(bytes(damaged))
     for size in (5, 40, 70):
-        with pytest.raises(FatbinError, match="cut short|64-bit"):
+        with pytest.raises(FatbinError, match=r"cut short|64-bit"):
             embedded_ptx(b"\x7fELF\x02\x01\x01".ljust(size, b"\x01")[:size])

@@ -1,7 +1,7 @@
 """How the mutation tool runs kernels that Triton and the CuTe DSL compiled: --launch thirdparty.py:NAME.
 
-Released kernels break rules of the strict profile. What the kernel itself breaks, rule and line, in any of the schedules,
-says nothing about a mutant and is left out; everything else that profile reports, and the numbers, judge it.
+Released kernels break rules of the strict profile. What the kernel itself breaks, rule and line, in any of the
+schedules, says nothing about a mutant and is left out; everything else that profile reports, and the numbers, judge it.
 """
 
 from __future__ import annotations
