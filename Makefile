@@ -25,10 +25,12 @@ CORE_SOURCES := $(wildcard emulator/core/*)
 help:
 	@echo 'make run        run the default suite on the emulator: build, guard, matrix, gates, archive (ARGS="--filter t=1")'
 	@echo 'make test       lint, then every test (PYTEST_ARGS="-k fence" for some)'
-	@echo 'make regress    run the proven suite, guard first; it compares with no earlier run yet'
+	@echo 'make regress    run what the baseline ran, guard first, and say what got worse (ARGS="--allow hash")'
+	@echo 'make watch      run the guard and the touched head_dims after every save'
+	@echo 'make report     write the newest run as one HTML file'
 	@echo "make bench      measure the emulator's speed"
-	@echo "make mutation   break our kernel's PTX in every way the tool knows, and see what the machine notices"
-	@echo 'make lint       ruff and mypy'
+	@echo "make mutation   break our kernels' PTX in every way the tool knows, and see what the machine notices"
+	@echo 'make lint       ruff, clang-format, mypy, and the CI workflows'
 	@echo 'make install    .venv with everything the other targets need'
 	@echo 'make clean      remove build products and caches; keeps .venv and results/'
 	@echo 'make distclean  clean, and remove .venv'
@@ -37,28 +39,39 @@ help:
 run: install
 	@$(FMHA) run-matrix $(ARGS)
 
+# The report is tested in a real browser; without one those tests say so and skip.
+.PHONY: browser
+browser:
+	@command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [[ $$(id -u) != 0 ]] || { \
+	  echo 'install: chromium'; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium chromium-driver; } \
+	    >/dev/null 2>&1 || echo 'no chromium from apt; the tests of the report will skip'; \
+	}
+
 .PHONY: test
-test: lint install
+test: lint install browser
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: regress
 regress: install
-	@$(FMHA) run-matrix --suite proven $(ARGS)
+	@$(FMHA) regress $(ARGS)
+
+.PHONY: watch
+watch: install
+	@$(FMHA) watch $(ARGS)
+
+.PHONY: report
+report: install
+	@$(FMHA) report $(ARGS)
 
 .PHONY: bench
 bench: install
 	@$(PY) -m emulator.bench $(ARGS)
 
-# Every mutant of our kernel's PTX: minutes. The tests run a sample.
-MUTATION := tests/emulator/mutation
+# Every mutant of our kernels' PTX: half an hour. The tests run a sample.
 .PHONY: mutation
 mutation: install
-	@mkdir -p build results
-	@nvcc=$$($(PY) -c 'from harness.worker.nvcc import find_nvcc; print(find_nvcc().path)'); \
-	  "$$nvcc" -arch=sm_100a -std=c++17 -O3 -lineinfo -Ikernel/include -DFMHA_HEAD_DIM=64 -ptx \
-	    kernel/sm100/fmha_fwd.cu -o build/fmha_fwd_sm100_hd64_ptmem.ptx
-	@$(PY) -m emulator.mutation build/fmha_fwd_sm100_hd64_ptmem.ptx --launch $(MUTATION)/sm100_hd64.py \
-	  --redundant $(MUTATION)/redundant.yaml --json results/mutation-sm100_hd64.json $(ARGS)
+	@$(PY) -m tests.emulator.mutation $(ARGS)
 
 .PHONY: lint
 lint: $(STAMPS)/requirements
@@ -68,6 +81,9 @@ lint: $(STAMPS)/requirements
 	@$(VENV)/bin/clang-format --dry-run --Werror emulator/core/*.cpp emulator/core/*.hpp
 	@echo 'lint: mypy'
 	@$(PY) -m mypy
+	@echo 'lint: workflows'
+	@$(VENV)/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(VENV)/bin/zizmor --offline --quiet .github/workflows
 
 .PHONY: install
 install: $(STAMPS)/core nvcc

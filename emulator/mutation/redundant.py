@@ -13,9 +13,9 @@ from emulator.mutation.operators import Mutant
 
 @dataclass(frozen=True, slots=True)
 class Redundant:
-    """Matches mutants of `kernel` by what was done, the instruction's text and the CUDA place; all are regexes."""
+    """Matches mutants by kernel, by what was done, by the instruction's text and the CUDA place; all are regexes."""
 
-    kernel: str
+    kernel: re.Pattern[str]
     what: re.Pattern[str]
     instruction: re.Pattern[str]
     source: re.Pattern[str]
@@ -23,7 +23,7 @@ class Redundant:
 
     def matches(self, kernel: str, mutant: Mutant) -> bool:
         return (
-            kernel == self.kernel
+            self.kernel.fullmatch(kernel) is not None
             and self.what.fullmatch(mutant.what) is not None
             and self.instruction.search(mutant.text) is not None
             and self.source.search(mutant.source) is not None
@@ -39,7 +39,6 @@ def load_redundant(path: Path) -> tuple[Redundant, ...]:
     for n, entry in enumerate(entries):
         if not isinstance(entry, dict) or not {"kernel", "what", "instruction", "reason"} <= entry.keys():
             raise ValueError(f"{path}: entry {n + 1} needs kernel, what, instruction and reason")
-        what, instruction, source = (re.compile(str(entry.get(k, ""))) for k in ("what", "instruction", "source"))
-        reason = " ".join(str(entry["reason"]).split())
-        out.append(Redundant(str(entry["kernel"]), what, instruction, source, reason))
+        patterns = {name: re.compile(str(entry.get(name, ""))) for name in ("kernel", "what", "instruction", "source")}
+        out.append(Redundant(**patterns, reason=" ".join(str(entry["reason"]).split())))
     return tuple(out)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import baseline, bisect, compare, emulate, history, regress, report, results, run_matrix
+from harness.cli import baseline, bisect, compare, emulate, history, regress, report, results, run_matrix, watch
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -23,7 +23,6 @@ app = typer.Typer(
     help="Takes a commit of an attention kernel to a verdict.",
     epilog=EXIT_CODES,
     rich_markup_mode=None,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -57,4 +56,5 @@ app.add_typer(baseline.app, name="baseline", help=baseline.HELP, short_help="The
 app.command(name="compare", help=compare.HELP, short_help=compare.SHORT_HELP, epilog=EXIT_CODES)(compare.command)
 app.command(name="history", help=history.HELP, short_help=history.SHORT_HELP, epilog=EXIT_CODES)(history.command)
 app.command(name="report", help=report.HELP, short_help=report.SHORT_HELP, epilog=EXIT_CODES)(report.command)
+app.command(name="watch", help=watch.HELP, short_help=watch.SHORT_HELP, epilog=EXIT_CODES)(watch.command)
 app.add_typer(results.app, name="results", help=results.HELP, short_help="The archive: ls, show, verify, prune.")

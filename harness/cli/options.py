@@ -7,19 +7,23 @@ from typing import Annotated
 
 import typer
 
+from harness.config.filters import KEYS
 from harness.stages.preflight import git_root
 
 Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; docs/evidence.md has its fields.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every step as a line of its own, even on a terminal.")]
+Junit = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write the results as JUnit XML, for CI systems.")
+]
 Host = Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")]
 Filters = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
         metavar="KEY=VALUE[|VALUE...][,...]",
-        help="Run only what matches all of these. Keys: hd, t, sk, mask (none, causal, window), batch. "
+        help=f"Run only what matches all of these. Keys: {', '.join(KEYS)}. "
         "Several values of a key, joined with | or given again, are alternatives.",
     ),
 ]

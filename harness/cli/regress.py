@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -12,10 +13,11 @@ import typer
 from rich.console import Console
 
 from harness.archive import RunRecord
-from harness.cli.options import Filters, Host, Json, Quiet, Results, Verbose
+from harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose
 from harness.cli.output import print_json, say
 from harness.cli.progress import progress_for
 from harness.errors import ExitCode, UserError
+from harness.evidence import github, junit
 from harness.evidence import regress as stage
 from harness.evidence.comparison import Kind
 from harness.evidence.regress import Verdict
@@ -57,14 +59,23 @@ def command(
     ] = None,
     results: Results = None,
     json: Json = False,
+    junit_file: Junit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     request = Request(Path.cwd(), host, None, tuple(filters or ()), seed, None, results)
-    context.obj.action = partial(_run, request, named, tuple(allow or ()), json, quiet, verbose)
+    context.obj.action = partial(_run, request, named, tuple(allow or ()), json, junit_file, quiet, verbose)
 
 
-def _run(request: Request, named: str | None, allow: Sequence[str], json: bool, quiet: bool, verbose: bool) -> ExitCode:
+def _run(
+    request: Request,
+    named: str | None,
+    allow: Sequence[str],
+    json: bool,
+    junit_file: Path | None,
+    quiet: bool,
+    verbose: bool,
+) -> ExitCode:
     allowed = _kinds(allow)
     with progress_for(sys.stderr, quiet, verbose) as progress:
 
@@ -82,6 +93,9 @@ def _run(request: Request, named: str | None, allow: Sequence[str], json: bool, 
         for item in verdict.comparison.regressions:
             say(f"{item}{' (allowed)' if item.kind in allowed else ''}", "yellow" if item.kind in allowed else "red")
         say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")
+    github.tell(verdict.new, verdict.counted, os.environ, sys.stderr)
+    if junit_file:
+        junit.write(junit_file, verdict.new, verdict.counted)
     return verdict.exit_code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,10 @@ from rich.console import Console
 
 from harness import archive
 from harness.archive import RunRecord
-from harness.cli.options import Filters, Host, Quiet, Results, Verbose
+from harness.cli.options import Filters, Host, Junit, Quiet, Results, Verbose
 from harness.cli.progress import progress_for
 from harness.errors import ExitCode
+from harness.evidence import github, junit
 from harness.stages import dry_run, report
 from harness.stages.pipeline import Request, execute, prepare
 
@@ -30,6 +32,8 @@ Examples:
   fmha run-matrix
   fmha run-matrix --suite seed --filter 'hd=64|128,t=1'
   fmha run-matrix --filter hd=64,mask=causal --dry-run
+  fmha run-matrix --suite random --seed 7 --cases 500
+  fmha run-matrix --case hd64_t32_sk384_causal --schedules 20
   fmha run-matrix --json | jq .verdict
 """
 
@@ -48,17 +52,49 @@ def command(
     ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help="When asynchronous work completes: realistic, early, late, random.  [default: the host's]"),
+        typer.Option(
+            help="When asynchronous work completes: realistic, early, late, random, random:SEED; several with commas "
+            "between them run one after the other.  [default: the host's]"
+        ),
+    ] = None,
+    schedules: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Run each configuration under this many schedules, the named ones first."),
+    ] = None,
+    one_a_variant: Annotated[
+        bool, typer.Option("--one-a-variant", help="Only the largest configuration of every kernel.")
+    ] = False,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run the configuration of this name in place of a suite. May be repeated."),
+    ] = None,
+    cases: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
     ] = None,
     results: Results = None,
+    junit_file: Junit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, schedule, results)
-    context.obj.action = partial(_plan, request, json) if plan_only else partial(_run, request, json, quiet, verbose)
+    request = Request(
+        Path.cwd(),
+        host,
+        suite,
+        tuple(filters or ()),
+        seed,
+        schedule,
+        results,
+        schedules=schedules,
+        one_a_variant=one_a_variant,
+        random_cases=cases,
+        cases=tuple(case or ()),
+    )
+    context.obj.action = (
+        partial(_plan, request, json) if plan_only else partial(_run, request, json, junit_file, quiet, verbose)
+    )
 
 
-def _run(request: Request, json: bool, quiet: bool, verbose: bool) -> ExitCode:
+def _run(request: Request, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet, verbose) as progress:
 
         def show(record: RunRecord, path: Path | None) -> None:
@@ -67,6 +103,9 @@ def _run(request: Request, json: bool, quiet: bool, verbose: bool) -> ExitCode:
                 sys.stdout.buffer.write(archive.dumps(record).encode())
             else:
                 report.show(record, path, Console(), table=not quiet)
+            github.tell(record, (), os.environ, sys.stderr)
+            if junit_file:
+                junit.write(junit_file, record)
 
         return execute(request, progress, show)
 

@@ -2,7 +2,8 @@
 
 from harness.config.filters import Filter, parse_filter
 from harness.config.loader import MATRIX_FILE, load
-from harness.config.model import SCHEDULES, Guard, HostSettings, Limits, Matrix, Thresholds
+from harness.config.model import Guard, HostSettings, Limits, Matrix, Resources, Thresholds
+from harness.config.section import SCHEDULES
 
 __all__ = [
     "MATRIX_FILE",
@@ -12,6 +13,7 @@ __all__ = [
     "HostSettings",
     "Limits",
     "Matrix",
+    "Resources",
     "Thresholds",
     "load",
     "parse_filter",

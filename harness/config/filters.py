@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import get_args, get_type_hints
 
 from harness.errors import UserError
-from harness.worker.protocol import Configuration, Mask
+from harness.worker.configuration import Configuration
 
-_AXES: Mapping[str, Callable[[Configuration], int | str]] = {
-    "hd": lambda item: item.head_dim,
-    "t": lambda item: item.t,
-    "sk": lambda item: item.s_k,
-    "mask": lambda item: item.mask,
-    "batch": lambda item: item.batch,
+# What a filter calls a field of Configuration.
+KEYS: Mapping[str, str] = {
+    "hd": "head_dim",
+    "t": "t",
+    "sk": "s_k",
+    "mask": "mask",
+    "batch": "batch",
+    "heads": "heads",
+    "kv": "kv",
+    "offsets": "query_offsets",
+    "lens": "kv_lens",
+    "topk": "topk",
+    "sink": "sink",
+    "data": "data",
+    "out": "output",
+    "splits": "splits",
+    "p": "p_path",
 }
-_MASKS: tuple[str, ...] = get_args(Mask)
+_KINDS = get_type_hints(Configuration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +40,18 @@ class Filter:
         return ",".join(f"{key}={'|'.join(map(str, values))}" for key, values in self.accepted.items())
 
     def accepts(self, configuration: Configuration) -> bool:
-        return all(_AXES[key](configuration) in values for key, values in self.accepted.items())
+        return all(getattr(configuration, KEYS[key]) in values for key, values in self.accepted.items())
 
-    def select(self, configurations: Iterable[Configuration], suite: str) -> tuple[Configuration, ...]:
+    def select(self, configurations: Iterable[Configuration], where: str) -> tuple[Configuration, ...]:
         """The accepted ones, in order. Raises UserError when there are none."""
         candidates = tuple(configurations)
         chosen = tuple(item for item in candidates if self.accepts(item))
         if not chosen:
             present = "; ".join(
-                f"{key} is one of {', '.join(map(str, sorted({_AXES[key](item) for item in candidates}, key=_order)))}"
+                f"{key} is one of {', '.join(map(str, sorted(_values(candidates, key), key=_order)))}"
                 for key in self.accepted
             )
-            raise UserError(f"no configuration matches --filter {self} in suite {suite}; there {present}")
+            raise UserError(f"no configuration matches --filter {self} in {where}; there {present}")
         return chosen
 
 
@@ -51,8 +62,8 @@ def parse_filter(terms: Sequence[str]) -> Filter:
         key, equals, values = (part.strip() for part in term.partition("="))
         if not equals:
             raise UserError(f"--filter: {term!r} is not key=value", next_step="write for example hd=64,t=1|4")
-        if key not in _AXES:
-            raise UserError(f"--filter: unknown key {key!r}", next_step=f"use one of {', '.join(_AXES)}")
+        if key not in KEYS:
+            raise UserError(f"--filter: unknown key {key!r}", next_step=f"use one of {', '.join(KEYS)}")
         for value in values.split("|"):
             read = _value(key, value.strip())
             if read not in accepted.get(key, ()):
@@ -61,13 +72,18 @@ def parse_filter(terms: Sequence[str]) -> Filter:
 
 
 def _value(key: str, text: str) -> int | str:
-    if key == "mask":
-        if text not in _MASKS:
-            raise UserError(f"--filter: {text!r} is no mask", next_step=f"use one of {', '.join(_MASKS)}")
+    kind = _KINDS[KEYS[key]]
+    if kind is not int:
+        if text not in get_args(kind):
+            raise UserError(f"--filter: {text!r} is no {key}", next_step=f"use one of {', '.join(get_args(kind))}")
         return text
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise UserError(f"--filter: {key} is a whole number, not {text!r}")
     return int(text)
+
+
+def _values(candidates: Iterable[Configuration], key: str) -> set[int | str]:
+    return {getattr(item, KEYS[key]) for item in candidates}
 
 
 def _order(value: int | str) -> tuple[int, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from harness.config.document import MatrixFile
-from harness.config.model import Guard, HostSettings, Limits, Matrix
+from harness.config.model import Guard, HostSettings, Limits, Matrix, RandomSuite
 from harness.config.validation import validated
 from harness.errors import ConfigError, UserError
 from harness.worker.protocol import Configuration
@@ -39,17 +40,21 @@ def interpret(text: str, name: str, sha256: str) -> Matrix:
 
 
 def _matrix(file: MatrixFile, sha256: str) -> Matrix:
-    guard_dim = file.guard.head_dim
-    fallback = file.guard.fallback
-    return Matrix(
+    guard_dim, fallback, gates = file.guard.head_dim, file.guard.fallback, file.gates
+    matrix = Matrix(
         default_suite=file.default_suite,
         seed=file.seed,
-        suites={
-            name: tuple(sorted(suite.configurations(), key=lambda item: item.head_dim != guard_dim))
+        suites={name: tuple(suite.configurations()) for name, suite in file.suites.items() if not suite.random},
+        random_suites={
+            name: RandomSuite(suite.random.space(), suite.random.cases)
             for name, suite in file.suites.items()
+            if suite.random
         },
-        thresholds=file.gates.default_thresholds(),
-        guard=Guard(guard_dim, Configuration(guard_dim, fallback.t, fallback.s_k), file.gates.guard_thresholds()),
+        thresholds=gates.default_thresholds(),
+        guard=Guard(guard_dim, Configuration(guard_dim, fallback.t, fallback.s_k), gates.thresholds(gates.guard)),
+        bf16=gates.thresholds(gates.bf16),
+        extreme=gates.thresholds(gates.extreme),
+        resources=gates.most_resources(),
         limits=Limits(
             build_seconds=file.limits.build_seconds,
             silence_seconds=file.limits.configuration_silence_seconds,
@@ -58,3 +63,4 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
         hosts={name: HostSettings(name, host.kind, host.schedule) for name, host in file.hosts.items()},
         sha256=sha256,
     )
+    return replace(matrix, suites={name: matrix.ordered(items) for name, items in matrix.suites.items()})

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 
+from harness.config.random_cases import Space, draw_cases
+from harness.config.section import Schedule
 from harness.worker.protocol import Configuration
-
-# When the emulator lets asynchronous work complete.
-Schedule = Literal["realistic", "early", "late", "random"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +21,40 @@ class Thresholds:
     row_max_error: float
     row_sum_error: float
 
+    def laxer(self, other: Thresholds) -> Thresholds:
+        """Of each limit, the one that more passes."""
+        limits = {}
+        for field in fields(self):
+            pick = min if field.name == "cosine" else max
+            limits[field.name] = pick(getattr(self, field.name), getattr(other, field.name))
+        return Thresholds(**limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The most that one kernel may use: registers a thread; bytes of spills (stores and loads), of stack a thread, and
+    of shared memory a CTA, static and dynamic."""
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RandomSuite:
+    """Configurations drawn from a run's seed."""
+
+    space: Space
+    cases: int
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The proven path: configurations of `head_dim` run first, `fallback` when a selection has none of them."""
+    """The proven path: plain configurations of `head_dim` run first, `fallback` when a selection has none of them.
+
+    Plain ones have sizes and nothing else: no mask, no sparse branch, one head.
+    """
 
     head_dim: int
     fallback: Configuration
@@ -52,19 +79,50 @@ class HostSettings:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first."""
+    """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first.
+
+    `bf16` and `extreme` are the limits of configurations with that output or those data.
+    """
 
     default_suite: str
     seed: int
     suites: Mapping[str, tuple[Configuration, ...]]
+    random_suites: Mapping[str, RandomSuite]
     thresholds: Thresholds
     guard: Guard
+    bf16: Thresholds
+    extreme: Thresholds
+    resources: Resources | None
     limits: Limits
     hosts: Mapping[str, HostSettings]
     sha256: str
 
+    @property
+    def suite_names(self) -> tuple[str, ...]:
+        return (*self.suites, *self.random_suites)
+
+    def configurations(self, suite: str, seed: int, cases: int | None = None) -> tuple[Configuration, ...]:
+        """Those of a suite; of a random one, `cases` of `seed`."""
+        if suite in self.suites:
+            return self.suites[suite]
+        random = self.random_suites[suite]
+        return self.ordered(draw_cases(seed, random.cases if cases is None else cases, random.space))
+
+    def ordered(self, configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
+        """The guard's first, else as they come."""
+        return tuple(sorted(configurations, key=lambda item: not self.is_guard(item)))
+
     def is_guard(self, configuration: Configuration) -> bool:
-        return configuration.head_dim == self.guard.head_dim
+        item = configuration
+        return item == Configuration(self.guard.head_dim, item.t, item.s_k, item.batch)
 
     def thresholds_for(self, configuration: Configuration) -> Thresholds:
-        return self.guard.thresholds if self.is_guard(configuration) else self.thresholds
+        """The guard's limits, or the default ones, or the laxer of those that the configuration's nature calls for."""
+        if self.is_guard(configuration):
+            return self.guard.thresholds
+        limits = self.thresholds
+        if configuration.output == "bf16":
+            limits = limits.laxer(self.bf16)
+        if configuration.data == "extreme":
+            limits = limits.laxer(self.extreme)
+        return limits

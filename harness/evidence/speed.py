@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.99
+ALARM_CONFIDENCE = 0.999  # of FASTER and SLOWER: a false alarm costs more than another run
 MARGIN = 0.01  # a difference below it is none that anybody cares about
 TRIM = 0.2  # of the rounds, on each side: a preempted round is no evidence
 LEAST_ROUNDS = 10
-RESAMPLES = 2000
+RESAMPLES = 5000
+
+Interval = tuple[float, float]
 
 
 class Verdict(StrEnum):
@@ -57,8 +60,9 @@ def judge(
     """The verdict on seconds of `base` and `new` in the same rounds; clocks in MHz, one a round, or none.
 
     The ratios of the rounds are taken in logarithm, so that a drift that both builds see cancels, and averaged with
-    the outer TRIM of them cut off; the interval is the BCa bootstrap's. SAME when it lies within MARGIN of zero, FASTER
-    or SLOWER when it lies on one side of zero, AMBIGUOUS otherwise, and when the clocks explain the difference.
+    the outer TRIM of them cut off; intervals are the BCa bootstrap's. SAME when that of CONFIDENCE lies within MARGIN
+    of zero, FASTER or SLOWER when that of ALARM_CONFIDENCE lies on one side of zero, AMBIGUOUS otherwise, and when the
+    clocks explain the difference.
     Raises ValueError for rounds that do not pair up or times that are not positive.
     """
     if len(base) != len(new) or not base:
@@ -66,14 +70,14 @@ def judge(
     if not all(0 < value < math.inf for value in (*base, *new)):
         raise ValueError("times must be positive")
     ratios = np.log(np.asarray(new, dtype=np.float64) / np.asarray(base, dtype=np.float64))
-    change, low, high = _estimate(ratios, seed)
+    change, interval, wide = _estimate(ratios, seed)
     clocks = (_median(base_clock), _median(new_clock))
-    verdict, reason = _verdict(len(base), low, high, change, clocks)
+    verdict, reason = _verdict(len(base), interval, wide, change, clocks)
     return Judged(
         verdict,
         math.expm1(change),
-        math.expm1(low),
-        math.expm1(high),
+        math.expm1(interval[0]),
+        math.expm1(interval[1]),
         float(np.median(base)),
         float(np.median(new)),
         *clocks,
@@ -81,35 +85,39 @@ def judge(
     )
 
 
-def _estimate(ratios: NDArray[np.float64], seed: int) -> tuple[float, float, float]:
-    """The trimmed mean and its interval."""
+def _estimate(ratios: NDArray[np.float64], seed: int) -> tuple[float, Interval, Interval]:
+    """The trimmed mean, and its intervals of CONFIDENCE and of ALARM_CONFIDENCE."""
     from scipy import stats  # here: it takes longer to import than most commands take altogether
 
     change = float(stats.trim_mean(ratios, TRIM))
     if np.ptp(ratios) == 0.0:  # a clock too coarse to see any difference
-        return change, change, change
-    found = stats.bootstrap(
-        (ratios,),
-        lambda sample, axis: stats.trim_mean(sample, TRIM, axis=axis),
-        confidence_level=CONFIDENCE,
-        n_resamples=RESAMPLES,
-        method="BCa",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    low, high = float(found.low), float(found.high)
-    if not math.isfinite(low + high):  # BCa is undefined when every resample has the same mean
-        low, high = float(ratios.min()), float(ratios.max())
-    return change, low, high
+        return change, (change, change), (change, change)
+    intervals, drawn = [], None
+    for confidence in (CONFIDENCE, ALARM_CONFIDENCE):
+        drawn = stats.bootstrap(
+            (ratios,),
+            lambda sample, axis: stats.trim_mean(sample, TRIM, axis=axis),
+            confidence_level=confidence,
+            n_resamples=0 if drawn else RESAMPLES,
+            bootstrap_result=drawn,
+            method="BCa",
+            rng=np.random.default_rng(seed),
+        )
+        low, high = float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
+        if not math.isfinite(low + high):  # BCa is undefined when every resample has the same mean
+            low, high = float(ratios.min()), float(ratios.max())
+        intervals.append((low, high))
+    return change, intervals[0], intervals[1]
 
 
 def _verdict(
-    rounds: int, low: float, high: float, change: float, clocks: tuple[float | None, float | None]
+    rounds: int, interval: Interval, wide: Interval, change: float, clocks: tuple[float | None, float | None]
 ) -> tuple[Verdict, str]:
     if rounds < LEAST_ROUNDS:
         return Verdict.AMBIGUOUS, f"{rounds} rounds; at least {LEAST_ROUNDS} are needed"
-    if low >= -MARGIN and high <= MARGIN:
+    if interval[0] >= -MARGIN and interval[1] <= MARGIN:
         return Verdict.SAME, ""
-    if low <= 0.0 <= high:
+    if wide[0] <= 0.0 <= wide[1]:
         return Verdict.AMBIGUOUS, "the interval holds zero and is too wide to say SAME"
     base_clock, new_clock = clocks
     if base_clock and new_clock:

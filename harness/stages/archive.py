@@ -118,7 +118,6 @@ def _variant(result: BuildResult) -> model.VariantRecord:
         nvcc=result.nvcc,
         flags=list(result.flags),
         resources=model.Resources(**asdict(result.resources)) if result.resources else None,
-        p_path=variant.p_path,
         shared_dynamic=variant.shape.shared_bytes,
         seconds=result.seconds,
         cached=result.cached,

@@ -14,7 +14,8 @@ def lines(prepared: Prepared) -> Iterator[str]:
     """The plan in the order of the work."""
     plan = prepared.plan
     chosen = f" --filter {plan.filter}" if str(plan.filter) else ""
-    yield f"suite {plan.suite}{chosen}, seed {prepared.seed}, schedule {prepared.schedule}"
+    what = f"suite {plan.suite}" if plan.suite else "cases"
+    yield f"{what}{chosen}, seed {prepared.seed}, schedule {prepared.schedule}"
     yield f"build: {len(plan.variants)}"
     for variant in plan.variants:
         yield f"  {variant.name}  {variant.arch}  {variant.source}"

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.config import Thresholds
+from harness.config import Resources, Thresholds
 from harness.stages.outcome import Check
 from harness.status import Status
-from harness.worker.protocol import FindingRecord, Measurement
+from harness.worker.protocol import FindingRecord, Measurement, Variant
+from harness.worker.protocol import Resources as UsedResources
 
 HAZARDS = "hazards"
 
@@ -20,12 +21,31 @@ class Judgement:
     failed_checks: tuple[Check, ...]
 
 
-def judge(measurement: Measurement, findings: Sequence[FindingRecord], thresholds: Thresholds) -> Judgement:
-    """All missed gates, in order; the first one decides between `fail` and `hazard`. What is not finite misses."""
-    failed = tuple(_failed_checks(measurement, findings, thresholds))
+def judge(
+    measurement: Measurement,
+    findings: Sequence[FindingRecord],
+    thresholds: Thresholds,
+    resources: Sequence[Check] = (),
+) -> Judgement:
+    """All missed gates, in order; the first one decides between `fail` and `hazard`. What is not finite misses.
+
+    `resources` are those that the kernel itself has missed, and come last.
+    """
+    failed = (*_failed_checks(measurement, findings, thresholds), *resources)
     if not failed:
         return Judgement(Status.PASS, ())
     return Judgement(Status.HAZARD if failed[0].name == HAZARDS else Status.FAIL, failed)
+
+
+def resource_checks(variant: Variant, used: UsedResources, most: Resources) -> tuple[Check, ...]:
+    """The gates that a compiled kernel misses by what it uses."""
+    figures = (
+        ("registers", used.registers, most.registers),
+        ("spill_bytes", used.spill_stores + used.spill_loads, most.spill_bytes),
+        ("stack_bytes", used.stack, most.stack_bytes),
+        ("shared_bytes", used.shared_static + variant.shape.shared_bytes, most.shared_bytes),
+    )
+    return tuple(check for name, value, limit in figures for check in _at_most(name, value, limit))
 
 
 def _failed_checks(

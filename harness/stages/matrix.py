@@ -11,7 +11,7 @@ from harness.errors import InfrastructureError
 from harness.hosts import Host
 from harness.stages import gate
 from harness.stages.build import Builds
-from harness.stages.outcome import Observer, Outcome, Step
+from harness.stages.outcome import Check, Observer, Outcome, Step
 from harness.status import Status
 from harness.worker.protocol import Event, Job
 
@@ -24,7 +24,7 @@ class Context:
     host: Host
     builds: Builds
     seed: int
-    schedule: str
+    schedules: tuple[str, ...]
     observer: Observer
 
 
@@ -60,7 +60,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         builds=tuple(context.builds[name] for name in names),
         configurations=tuple(step.configuration for step in waiting.values()),
         seed=context.seed,
-        schedule=context.schedule,
+        schedules=context.schedules,
     )
     events = context.host.run(job, context.matrix.limits)
     try:
@@ -68,7 +68,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
             if event.event == "started":
                 context.observer.started(event.config)
             elif event.event in ("result", "error"):
-                yield _outcome(event, _take(waiting, event), context.matrix)
+                yield _outcome(event, _take(waiting, event), context)
     finally:
         events.close()
     for step in waiting.values():
@@ -82,13 +82,14 @@ def _take(waiting: dict[str, Step], event: Event) -> Step:
         raise InfrastructureError(f"the worker reported {event.config!r}, which was not asked for or is done") from None
 
 
-def _outcome(event: Event, step: Step, matrix: Matrix) -> Outcome:
+def _outcome(event: Event, step: Step, context: Context) -> Outcome:
     common: dict[str, Any] = {"findings": event.findings, "stats": event.stats, "seconds": event.seconds}
     if event.event == "error":
         return Outcome(step, _status(event), (event.message or f"{event.status} without a message",), **common)
     if event.measurement is None:
         return Outcome(step, Status.INFRA_ERROR, ("the worker sent a result without a measurement",), **common)
-    judgement = gate.judge(event.measurement, event.findings, matrix.thresholds_for(step.configuration))
+    limits = context.matrix.thresholds_for(step.configuration)
+    judgement = gate.judge(event.measurement, event.findings, limits, _resource_checks(step, context))
     return Outcome(
         step,
         judgement.status,
@@ -97,6 +98,12 @@ def _outcome(event: Event, step: Step, matrix: Matrix) -> Outcome:
         event.measurement,
         **common,
     )
+
+
+def _resource_checks(step: Step, context: Context) -> tuple[Check, ...]:
+    assert step.variant is not None
+    built, most = context.builds[step.variant.name].resources, context.matrix.resources
+    return gate.resource_checks(step.variant, built, most) if built and most else ()
 
 
 def _status(event: Event) -> Status:

@@ -11,15 +11,16 @@ from pathlib import Path
 
 from harness import archive
 from harness.archive import RunRecord
-from harness.config import SCHEDULES, Matrix, load, parse_filter
+from harness.config import Matrix, load, parse_filter
 from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from harness.hosts import Host, open_host
-from harness.stages import guard, matrix
+from harness.stages import guard, matrix, shrink
 from harness.stages.archive import Circumstances, make_record
 from harness.stages.build import Builds, build
 from harness.stages.outcome import Observer, Outcome
-from harness.stages.plan import Plan, make_plan
+from harness.stages.plan import Plan, Selection, make_plan
 from harness.stages.preflight import GitFacts, git_facts
+from harness.worker.schedules import parse_schedule, schedules_of
 
 HostOpener = Callable[[str, Matrix, Path], Host]
 Show = Callable[[RunRecord, Path | None], None]
@@ -36,6 +37,10 @@ class Request:
     seed: int | None = None
     schedule: str | None = None
     results: Path | None = None
+    schedules: int | None = None
+    one_a_variant: bool = False
+    random_cases: int | None = None
+    cases: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,13 @@ class Prepared:
     host: Host
     plan: Plan
     seed: int
-    schedule: str
+    schedules: tuple[str, ...]
     results: Path
+
+    @property
+    def schedule(self) -> str:
+        """As `--schedule` takes it."""
+        return ",".join(self.schedules)
 
 
 @dataclass(slots=True)
@@ -70,22 +80,45 @@ class _Progress:
 
 def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
-    if request.schedule is not None and request.schedule not in SCHEDULES:
-        raise UserError(f"no schedule is named {request.schedule!r}", next_step=f"use one of {', '.join(SCHEDULES)}")
     git = git_facts(request.directory)
     settings = load(git.root)
     accepted = parse_filter(request.filters)
     host = opener(request.host, settings, git.root)
-    plan = make_plan(settings, request.suite or settings.default_suite, accepted, host)
+    seed = settings.seed if request.seed is None else request.seed
+    selection = Selection(
+        request.suite or settings.default_suite,
+        accepted,
+        seed,
+        request.random_cases,
+        request.cases,
+        request.one_a_variant,
+    )
+    plan = make_plan(settings, selection, host)
     return Prepared(
         git=git,
         matrix=settings,
         host=host,
         plan=plan,
-        seed=settings.seed if request.seed is None else request.seed,
-        schedule=request.schedule or settings.hosts[request.host].schedule,
+        seed=seed,
+        schedules=_schedules(request, settings.hosts[request.host].schedule),
         results=request.directory / request.results if request.results else git.root / "results",
     )
+
+
+def _schedules(request: Request, default: str) -> tuple[str, ...]:
+    if request.schedules is not None:
+        if request.schedule is not None:
+            raise UserError("--schedules: explores several schedules, --schedule is one", next_step="use either")
+        return schedules_of(request.schedules)
+    schedules = tuple((request.schedule or default).split(","))
+    for schedule in schedules:
+        try:
+            parse_schedule(schedule, 0)
+        except ValueError as error:
+            raise UserError(f"--schedule: {error}") from error
+    if len(set(schedules)) < len(schedules):
+        raise UserError("--schedule: one is repeated")
+    return schedules
 
 
 def execute(request: Request, observer: Observer, show: Show, opener: HostOpener = open_host) -> ExitCode:
@@ -118,7 +151,7 @@ def _run(prepared: Prepared, progress: _Progress, observer: Observer) -> Builds:
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
         builds = build(plan, prepared.host, prepared.matrix.limits, observer)
-    context = matrix.Context(prepared.matrix, prepared.host, builds, prepared.seed, prepared.schedule, observer)
+    context = matrix.Context(prepared.matrix, prepared.host, builds, prepared.seed, prepared.schedules, observer)
     with progress.stage("guard"):
         observer.stage("guard", _count(plan.guard, "configuration"))
         _collect(matrix.run(plan.guard, context), prepared, progress, observer)
@@ -128,6 +161,11 @@ def _run(prepared: Prepared, progress: _Progress, observer: Observer) -> Builds:
             observer.stage("matrix", reason or _count(plan.rest, "configuration"))
         rest = guard.withheld(plan.rest, reason) if reason else matrix.run(plan.rest, context)
         _collect(rest, prepared, progress, observer)
+    place = shrink.first_red(progress.outcomes)
+    if place is not None and plan.suite in prepared.matrix.random_suites:
+        with progress.stage("shrink"):
+            observer.stage("shrink", progress.outcomes[place].id)
+            progress.outcomes[place] = shrink.shrunk(progress.outcomes[place], context)
     return builds
 
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.config import Filter, Matrix
 from harness.errors import UserError
 from harness.hosts import Host
 from harness.stages.outcome import Step
-from harness.worker.protocol import Configuration, Variant
+from harness.worker.configuration import Configuration, parse_id
+from harness.worker.protocol import Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to run: a suite, `random_cases` of it where it is random, or `cases` by name; of that what `filter` accepts,
+    and of that one a variant, if so asked. `seed` is what random configurations are drawn from."""
+
+    suite: str
+    filter: Filter
+    seed: int
+    random_cases: int | None = None
+    cases: Sequence[str] = ()
+    one_a_variant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in the order of the work: the guard first. There is always at least one of each."""
 
-    suite: str
+    suite: str  # empty when configurations were asked for by name
     filter: Filter
     steps: tuple[Step, ...]
 
@@ -33,22 +48,59 @@ class Plan:
         return tuple(step for step in self.steps if not step.guard)
 
 
-def make_plan(matrix: Matrix, suite: str, accepted: Filter, host: Host) -> Plan:
-    """Plan a suite under a filter. Raises UserError for an unknown suite or a selection without configurations.
+def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
+    """Plan a selection. Raises UserError for an unknown suite, for no configuration's name, or for an empty selection.
 
     The selection's configurations of the guard's head_dim are the guard. A selection without any gets the guard's
     fallback in addition, so that nothing is ever run before the proven path has been seen to hold.
     """
-    if suite not in matrix.suites:
-        raise UserError(f"no suite is named {suite!r}", next_step=f"matrix.yaml has {', '.join(matrix.suites)}")
-    selection = accepted.select(matrix.suites[suite], suite)
-    guard = [item for item in selection if matrix.is_guard(item)]
-    rest = [item for item in selection if not matrix.is_guard(item)]
+    if selection.cases:
+        suite, configurations = "", matrix.ordered(_named(selection.cases))
+    else:
+        suite, configurations = selection.suite, _of_suite(matrix, selection)
+    selected = selection.filter.select(configurations, f"suite {suite}" if suite else "what --case names")
+    if selection.one_a_variant:
+        selected = _one_a_variant(selected, host)
+    guard = [item for item in selected if matrix.is_guard(item)]
+    rest = [item for item in selected if not matrix.is_guard(item)]
     steps = [_step(item, host, guard=True) for item in guard]
     if not guard:
         steps = [_step(matrix.guard.fallback, host, guard=True, selected=False)]
     steps += [_step(item, host, guard=False) for item in rest]
-    return Plan(suite, accepted, tuple(steps))
+    return Plan(suite, selection.filter, tuple(steps))
+
+
+def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Configuration, ...]:
+    suite = selection.suite
+    if suite not in matrix.suite_names:
+        raise UserError(f"no suite is named {suite!r}", next_step=f"matrix.yaml has {', '.join(matrix.suite_names)}")
+    if selection.random_cases is not None and suite in matrix.suites:
+        random = ", ".join(matrix.random_suites)
+        hint = f"use one of {random}" if random else "matrix.yaml has no random suite"
+        raise UserError(f"--cases: suite {suite} is not random", next_step=hint)
+    return matrix.configurations(suite, selection.seed, selection.random_cases)
+
+
+def _named(cases: Sequence[str]) -> list[Configuration]:
+    configurations = {}
+    for name in cases:
+        try:
+            configurations[name] = parse_id(name)
+        except ValueError as error:
+            raise UserError(f"--case {name}: {error}", next_step="docs/matrix.md explains names") from error
+    return list(configurations.values())
+
+
+def _one_a_variant(selected: Sequence[Configuration], host: Host) -> tuple[Configuration, ...]:
+    """For every variant the configuration with the most keys, then queries: the most tiles and phases."""
+    largest: dict[str, Configuration] = {}
+    for item in sorted(selected, key=lambda item: (item.s_k + item.topk, item.t), reverse=True):
+        variant = host.variant_for(item)
+        if not isinstance(variant, str):
+            largest.setdefault(variant.name, item)
+    if not largest:
+        raise UserError("no kernel runs any of the selected configurations")
+    return tuple(item for item in selected if item in largest.values())
 
 
 def _step(configuration: Configuration, host: Host, *, guard: bool, selected: bool = True) -> Step:

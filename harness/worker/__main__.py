@@ -21,11 +21,12 @@ from harness.reference import reference
 from harness.worker.codec import CodecError, event_to_line, read_job
 from harness.worker.devices.base import DeviceError, DeviceLostError
 from harness.worker.devices.factory import DeviceFactory, device_factory
-from harness.worker.inputs import make_inputs
+from harness.worker.inputs import Inputs, make_inputs
 from harness.worker.measure import measure
 from harness.worker.process import die_with_parent
 from harness.worker.protocol import BuildResult, Configuration, Event, Job
-from harness.worker.run import run_attention
+from harness.worker.run import Outputs, run_attention
+from harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
 from harness.worker.variants import variant_for
 
 EXIT_BAD_JOB = 2
@@ -84,7 +85,8 @@ def _run_one(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
 
 
 def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
-    variant = variant_for(configuration)
+    arch = next(iter(builds.values())).variant.arch if builds else ""
+    variant = variant_for(configuration, arch)
     if isinstance(variant, str):
         return _error(configuration, "not-run", variant)
     build = builds.get(variant.name)
@@ -92,17 +94,35 @@ def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
         reason = build.error if build is not None and build.error is not None else "it was not built"
         return _error(configuration, "build-error", f"{variant.name}: {reason}")
     inputs = make_inputs(job.seed, configuration)
-    device = factory(job.seed, job.schedule)
+    expected = reference(inputs)
+    reports, hashes, measured = [], [], []
+    for schedule in job.schedules:
+        outputs = _launch(job, factory, build, configuration, inputs, schedule)
+        _log(f"{configuration.id}: measuring")
+        measured.append(measure(configuration, outputs, expected))
+        reports.append((schedule, outputs.report.findings))
+        hashes.append((schedule, measured[-1].output_hash))
+    findings = merge_findings(reports) + compare_outputs(hashes)
+    stats = outputs.report.stats if len(job.schedules) == 1 else {**outputs.report.stats, "schedules": len(reports)}
+    return Event("result", configuration.id, measured[0], findings=findings, stats=stats)
+
+
+def _launch(
+    job: Job,
+    factory: DeviceFactory,
+    build: BuildResult,
+    configuration: Configuration,
+    inputs: Inputs,
+    schedule: str,
+) -> Outputs:
+    name, seed = parse_schedule(schedule, job.seed)
+    device = factory(seed, name)
     try:
         module = device.load(Path(build.ptx if device.artifact == "ptx" else build.cubin))
-        _log(f"{configuration.id}: launching {variant.entry} on {device.name}")
-        outputs = run_attention(device, module, variant, configuration, inputs)
+        _log(f"{configuration.id}: launching {build.variant.entry} on {device.name}, schedule {schedule}")
+        return run_attention(device, module, build.variant, configuration, inputs)
     finally:
         device.close()
-    _log(f"{configuration.id}: measuring")
-    measurement = measure(configuration, outputs, reference(inputs))
-    report = outputs.report
-    return Event("result", configuration.id, measurement, findings=report.findings, stats=report.stats)
 
 
 def _error(configuration: Configuration, status: str, message: str) -> Event:

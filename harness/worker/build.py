@@ -27,7 +27,7 @@ from harness.worker.protocol import BuildResult, Resources, Variant
 from harness.worker.ptxas import parse_resources
 
 RECIPE = 1  # part of the cache key: raise it when the steps below change
-_COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include")
+_COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-Ikernel")
 _ASSEMBLE = ("-lineinfo", "-Xptxas", "-v")
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")

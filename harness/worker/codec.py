@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from harness.worker.protocol import Event, Job
 
 T = TypeVar("T")
-JOB_SCHEMA = 1
+JOB_SCHEMA = 2
 _TAG = "float"
 _NONFINITE = {"nan", "inf", "-inf"}
 

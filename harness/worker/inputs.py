@@ -107,9 +107,7 @@ def _sparse(generator: np.random.Generator, item: Configuration) -> Sparse:
     return Sparse(k_bits, v_bits, indices, lens)
 
 
-def _indices(
-    generator: np.random.Generator, pattern: Indices, shape: tuple[int, ...], rows: int
-) -> NDArray[np.int32]:
+def _indices(generator: np.random.Generator, pattern: Indices, shape: tuple[int, ...], rows: int) -> NDArray[np.int32]:
     """Indices into `rows` rows, repeated ones only where there are fewer rows than entries. Holes, where there are any,
     are a third: -1 and others out of range on both sides."""
     outside = np.array([-1, rows, rows + 1, 2**31 - 1, -(2**31)])

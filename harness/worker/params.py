@@ -113,7 +113,7 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
     keys = 128 if head_dim <= 128 else 64
     stages = 2 if head_dim == 512 else 4
     elements = (rows + stages * keys) * head_dim + (2 * rows * keys if p_path == "smem" else 0)
-    exchange = 2 * 128 * 4 if head_dim == 512 else 0
+    exchange = 0 if head_dim != 512 else 2 * 128 * 4 + (0 if p_path == "smem" else 128 * 32 * 2)
     shared_bytes = SHARED_ALIGNMENT + elements * 2 + exchange + SHARED_CONTROL_BYTES
     return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
 

@@ -77,8 +77,8 @@ class Job:
     builds: tuple[BuildResult, ...]
     configurations: tuple[Configuration, ...]
     seed: int
-    schedule: str = "realistic"
-    schema: int = 1
+    schedules: tuple[str, ...] = ("realistic",)  # each configuration runs under all; names as in schedules.py
+    schema: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,12 @@ class Outputs:
 def run_attention(
     device: Device, module: LoadedModule, variant: Variant, configuration: Configuration, inputs: Inputs
 ) -> Outputs:
+    """Runs `variant` over a configuration's `inputs`."""
+    return run_call(device, module, variant, call_of(configuration, inputs), inputs)
+
+
+def run_call(device: Device, module: LoadedModule, variant: Variant, call: Call, inputs: Inputs) -> Outputs:
     """Runs `variant` over `inputs`; every element of every output holds poison before the launch."""
-    call = call_of(configuration, inputs)
     rows = (call.batch, call.t, call.heads)
     addresses = {name: _upload(device, name, array) for name, array in operands(inputs).items()}
     addresses["o"] = _poisoned(device, "o", (*rows, call.head_dim), bf16=call.output_bf16)

@@ -7,19 +7,32 @@ from harness.worker.protocol import Configuration, PPath, Variant
 
 
 def _sm100(head_dim: int, p_path: PPath) -> Variant:
+    entry = f"fmha_fwd_sm100_hd{head_dim}_p{p_path}"
     return Variant(
         name=f"sm100_hd{head_dim}_p{p_path}",
         arch="sm_100a",
         source="kernel/sm100/fmha_fwd.cu",
-        entry=f"fmha_fwd_sm100_hd{head_dim}_p{p_path}",
+        entry=entry,
         head_dim=head_dim,
         p_path=p_path,
         shape=sm100_shape(head_dim, p_path),
-        defines=(("FMHA_HEAD_DIM", str(head_dim)),),
+        defines=(
+            ("FMHA_HEAD_DIM", str(head_dim)),
+            ("FMHA_P_IN_SHARED", str(int(p_path == "smem"))),
+            ("FMHA_ENTRY", entry),
+        ),
+        combine="fmha_combine",
     )
 
 
-VARIANTS: tuple[Variant, ...] = (_sm100(64, "tmem"),)
+# Of two variants for a head_dim the first is taken, unless P's path is asked for. P through tensor memory is first: it
+# leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 P passes through
+# shared memory either way (docs/kernel.md).
+VARIANTS: tuple[Variant, ...] = (
+    *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
+    *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
+    _sm100(512, "tmem"),
+)
 
 
 def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant | str:
@@ -30,21 +43,4 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
-    return missing(configuration) or fitting[0]
-
-
-def missing(configuration: Configuration) -> str | None:
-    """What the kernels do not have yet and the configuration needs; None when they have it all."""
-    item = configuration
-    for needed, what in (
-        (item.mask != "none", "the mask"),
-        (item.kv_lens != "full", "kv_lens"),
-        (item.kv == "shared", "K and V in one tensor"),
-        (item.topk > 0, "the sparse branch"),
-        (item.output != "unnormalised", "normalised output"),
-        (item.splits > 1, "split KV"),
-        (item.s_k == 0, "a dense branch without keys"),
-    ):
-        if needed:
-            return f"{what} is not in the kernel yet"
-    return None
+    return fitting[0]

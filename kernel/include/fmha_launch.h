@@ -1,4 +1,5 @@
-// How every forward kernel is launched: plain constants, so that kernel, host and tests read one source.
+// How every kernel is launched: plain constants, so that kernel, host and tests read one source.
+// A forward kernel:
 //
 //   grid  (fmha_query_blocks(shape, t, heads, topk), splits, batch)
 //   block (shape.threads, 1, 1)
@@ -20,8 +21,11 @@ constexpr int32_t kFmhaSharedControlBytes = 128;  // mbarriers and the TMEM addr
 
 constexpr int32_t kFmhaSm100Threads = 192;  // warps 0-3 softmax and epilogue, 4 MMA, 5 TMA
 
-// A row of head_dim 512 is shared by two threads, which exchange a float twice a buffer: 2 buffers x 128 threads.
-constexpr int32_t fmha_sm100_exchange_bytes(int32_t head_dim) { return head_dim == 512 ? 2 * 128 * 4 : 0; }
+// A row of head_dim 512 is shared by two threads, which exchange maxima, 2 buffers of a float for each of 128 threads, and
+// for P in TMEM also their 32 keys of P in bf16.
+constexpr int32_t fmha_sm100_exchange_bytes(int32_t head_dim, bool p_in_shared) {
+    return head_dim != 512 ? 0 : 2 * 128 * 4 + (p_in_shared ? 0 : 128 * 32 * 2);
+}
 
 // Q, the ring of K and V tiles and, where P goes through shared memory, two tiles of P, all bf16; then the exchange and
 // the control words. A launch does not guarantee the alignment that the swizzle needs.
@@ -31,7 +35,8 @@ constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared) {
     const int32_t stages = head_dim == 512 ? 2 : 4;
     const int32_t elements = (rows + stages * keys) * head_dim + (p_in_shared ? 2 * rows * keys : 0);
     return {rows, keys, stages, kFmhaSm100Threads,
-            kFmhaSharedAlignment + elements * 2 + fmha_sm100_exchange_bytes(head_dim) + kFmhaSharedControlBytes};
+            kFmhaSharedAlignment + elements * 2 + fmha_sm100_exchange_bytes(head_dim, p_in_shared) +
+                kFmhaSharedControlBytes};
 }
 
 // Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong to.
@@ -39,3 +44,8 @@ constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared) {
 constexpr int32_t fmha_query_blocks(FmhaLaunchShape shape, int32_t t, int32_t heads, int32_t topk) {
     return topk > 0 ? t * ((heads + shape.rows - 1) / shape.rows) : (t * heads + shape.rows - 1) / shape.rows;
 }
+
+// The combine kernel, behind a forward kernel with splits > 1: one warp a row, no dynamic shared memory,
+// grid (ceil(t * heads / kFmhaCombineRows), 1, batch).
+constexpr int32_t kFmhaCombineThreads = 128;
+constexpr int32_t kFmhaCombineRows = kFmhaCombineThreads / 32;

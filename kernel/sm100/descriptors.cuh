@@ -6,11 +6,7 @@
 
 #include <stdint.h>
 
-#if defined(__CUDACC__)
-#define FMHA_HOST_DEVICE __host__ __device__
-#else
-#define FMHA_HOST_DEVICE
-#endif
+#include "common/host_device.h"
 
 namespace fmha {
 

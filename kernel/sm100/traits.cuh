@@ -1,6 +1,6 @@
-// What a head_dim decides: tile shapes, the TMEM column map, the shared-memory map, the barriers.
+// What a head_dim and the path of P decide: tile shapes, the TMEM column map, the shared-memory map, the barriers.
 //
-// Plain C++17 apart from the descriptors' macro: a host compiler reads it too.
+// Plain C++17: a host compiler reads it too.
 #pragma once
 
 #include <stdint.h>
@@ -10,27 +10,54 @@
 
 namespace fmha {
 
-template <int HeadDim>
-struct FmhaTraits {
-    // 64 elements of bf16 are one 128-byte row of the swizzle. A wider head needs several chunks a tile, and TMA boxes
-    // and descriptor steps to match.
-    static_assert(HeadDim == 64, "only head_dim 64 is implemented");
+// Byte of the 16-byte vector `vector` of row `row` in a tile of 128-byte rows under the 128-byte swizzle.
+FMHA_HOST_DEVICE constexpr uint32_t swizzled_vector(uint32_t row, uint32_t vector) {
+    return row * 128 + ((vector ^ (row % 8)) << 4);
+}
 
+template <int HeadDim, bool PInShared>
+struct FmhaTraits {
+    static_assert(HeadDim == 64 || HeadDim == 128 || HeadDim == 256 || HeadDim == 512);
+
+    static constexpr FmhaLaunchShape kShape = fmha_sm100_shape(HeadDim, PInShared);
     static constexpr int kHeadDim = HeadDim;
-    static constexpr FmhaLaunchShape kShape = fmha_sm100_shape(HeadDim, false);
+    static constexpr bool kPInShared = PInShared;
     static constexpr int kRows = kShape.rows;
     static constexpr int kKeys = kShape.keys;
-    static constexpr int kStages = kShape.stages / 2;  // of each of the rings of K and of V
-    static constexpr int kBuffers = 2;  // of S and of P in TMEM
+    static constexpr int kStages = kShape.stages;
+    static constexpr int kBuffers = 2;  // of S and of P
 
     static constexpr int kElementBytes = 2;  // bf16
     static constexpr int kMmaK = 16;         // K of one tcgen05.mma, bf16
+    // A row of 64 bf16 elements is the 128 bytes that the swizzle permutes: a wider tile is several chunks in a row.
+    static constexpr int kChunkElements = 64;
+    static constexpr int kChunkRowBytes = 128;
+    static constexpr int kStepsPerChunk = kChunkElements / kMmaK;
+    static constexpr int kHeadChunks = kHeadDim / kChunkElements;
+
+    // ---- Lanes. M = 128: lane = row. M = 64, weight-stationary: row r is in lanes r and r + 64, which hold the first
+    // and the second half of an accumulator's columns, both from the same column of TMEM on. ----
+    static constexpr int kSoftmaxThreads = 128;
+    static constexpr bool kWeightStationary = kRows == 64;
+    static constexpr int kThreadsPerRow = kSoftmaxThreads / kRows;
+    static constexpr int kThreadKeys = kKeys / kThreadsPerRow;
+    static constexpr int kThreadElements = kHeadDim / kThreadsPerRow;  // of O
+
+    // O is one accumulator, or two where N would exceed the 256 of one instruction.
+    static constexpr int kOutputN = kHeadDim < 256 ? kHeadDim : 256;
+    static constexpr int kOutputParts = kHeadDim / kOutputN;
+    static constexpr int kPartColumns = kOutputN / kThreadsPerRow;
+
+    // The element of O in column `column` of O's columns, for the half of the lanes `half`.
+    FMHA_HOST_DEVICE static constexpr int output_element(int column, int half) {
+        return column / kPartColumns * kOutputN + half * kPartColumns + column % kPartColumns;
+    }
 
     // ---- TMEM, in columns of 32 bits. P packs two bf16 keys a column. ----
     static constexpr int kTmemColumns = 512;  // allocated: a power of two
-    static constexpr int kScoreColumns = kKeys;
-    static constexpr int kOutputColumns = kHeadDim;
-    static constexpr int kProbabilityColumns = kKeys / 2;
+    static constexpr int kScoreColumns = kThreadKeys;
+    static constexpr int kOutputColumns = kThreadElements;
+    static constexpr int kProbabilityColumns = PInShared ? 0 : kKeys / 2;
 
     static constexpr int kTmemScore = 0;
     static constexpr int kTmemOutput = kTmemScore + kBuffers * kScoreColumns;
@@ -41,19 +68,20 @@ struct FmhaTraits {
     // ---- Shared memory, in bytes from the aligned base. ----
     static constexpr int kQueryBytes = kRows * kHeadDim * kElementBytes;
     static constexpr int kKvTileBytes = kKeys * kHeadDim * kElementBytes;
+    static constexpr int kProbabilityBytes = PInShared ? kRows * kKeys * kElementBytes : 0;
+    static constexpr int kExchangeBytes = fmha_sm100_exchange_bytes(kHeadDim, PInShared);
 
     static constexpr int kSmemQuery = 0;
-    static constexpr int kSmemKey = kSmemQuery + kQueryBytes;
-    static constexpr int kSmemValue = kSmemKey + kStages * kKvTileBytes;
-    static constexpr int kSmemBarriers = kSmemValue + kStages * kKvTileBytes;
+    static constexpr int kSmemKv = kSmemQuery + kQueryBytes;
+    static constexpr int kSmemProbability = kSmemKv + kStages * kKvTileBytes;
+    static constexpr int kSmemExchange = kSmemProbability + kBuffers * kProbabilityBytes;
+    static constexpr int kSmemBarriers = kSmemExchange + kExchangeBytes;
 
-    // ---- mbarriers, 8 bytes each. A ring of two is two consecutive barriers. ----
+    // ---- mbarriers, 8 bytes each; an array is consecutive barriers. ----
     static constexpr int kQueryFull = 0;
-    static constexpr int kKeyFull = kQueryFull + 1;
-    static constexpr int kKeyEmpty = kKeyFull + kStages;
-    static constexpr int kValueFull = kKeyEmpty + kStages;
-    static constexpr int kValueEmpty = kValueFull + kStages;
-    static constexpr int kScoreFull = kValueEmpty + kStages;
+    static constexpr int kKvFull = kQueryFull + 1;
+    static constexpr int kKvEmpty = kKvFull + kStages;
+    static constexpr int kScoreFull = kKvEmpty + kStages;
     static constexpr int kProbabilityFull = kScoreFull + kBuffers;
     static constexpr int kOutputFull = kProbabilityFull + kBuffers;
     static constexpr int kBarriers = kOutputFull + 1;
@@ -61,8 +89,8 @@ struct FmhaTraits {
     static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
     static constexpr int kSmemEnd = kSmemBarriers + kFmhaSharedControlBytes;
     static_assert(kSmemTmemAddress + 4 <= kSmemEnd, "control words exceed their room");
-    static_assert(kSmemKey % kFmhaSharedAlignment == 0 && kSmemValue % kFmhaSharedAlignment == 0 &&
-                      kKvTileBytes % kFmhaSharedAlignment == 0,
+    static_assert(kQueryBytes % kFmhaSharedAlignment == 0 && kKvTileBytes % kFmhaSharedAlignment == 0 &&
+                      kProbabilityBytes % kFmhaSharedAlignment == 0,
                   "a tile must start where the swizzle pattern starts");
 
     static constexpr int kDynamicSharedBytes = kFmhaSharedAlignment + kSmemEnd;
@@ -70,19 +98,28 @@ struct FmhaTraits {
     static_assert(kDynamicSharedBytes <= 232448, "more than the 227 KB a CTA may have");
 
     // ---- Operands, 128-byte swizzle. ----
-    // Q and K are K-major: head_dim is contiguous, 8 rows of 128 bytes make one pattern. The leading offset is unused.
+    // Q, K and P are K-major: head_dim (keys, for P) is contiguous, 8 rows of 128 bytes make one pattern. The leading
+    // offset is unused.
     static constexpr int kKMajorStrideBytes = 1024;
     static constexpr int kKMajorStepBytes = kMmaK * kElementBytes;
-    // V is MN-major over bytes laid out alike: head_dim (N) is contiguous, a key (K) is a row of 128 bytes. The stride
-    // goes to the next 8 keys, the leading offset to the next 64 elements of head_dim.
+    static constexpr int kRowChunkBytes = kRows * kChunkRowBytes;  // of Q and P
+    static constexpr int kKeyChunkBytes = kKeys * kChunkRowBytes;  // of K and V
+    // V is MN-major over bytes laid out like K's: head_dim (N) is contiguous, a key (K) is a row of 128 bytes. The
+    // stride goes to the next 8 keys, the leading offset to the next chunk of head_dim.
     static constexpr int kMnMajorStrideBytes = 1024;
-    static constexpr int kMnMajorLeadingBytes = kKeys * 128;
-    static constexpr int kMnMajorStepBytes = kMmaK * 128;
+    static constexpr int kMnMajorLeadingBytes = kKeyChunkBytes;
+    static constexpr int kMnMajorStepBytes = kMmaK * kChunkRowBytes;
+    static constexpr int kPartBytes = kOutputN / kChunkElements * kKeyChunkBytes;  // from one part's columns of V on
 
-    static constexpr uint32_t kScoreInstruction = instruction_descriptor(
-        kRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
+    static constexpr uint32_t kScoreInstruction =
+        instruction_descriptor(kRows, kKeys, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kK);
     static constexpr uint32_t kOutputInstruction = instruction_descriptor(
-        kRows, kHeadDim, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kMn);
+        kRows, kOutputN, Accumulator::kF32, Operand::kBf16, Operand::kBf16, Major::kK, Major::kMn);
+
+    // Where K step `k` of a K-major operand of `chunk_bytes` chunks starts.
+    FMHA_HOST_DEVICE static constexpr int k_major_step(int k, int chunk_bytes) {
+        return k / kStepsPerChunk * chunk_bytes + k % kStepsPerChunk * kKMajorStepBytes;
+    }
 };
 
 }  // namespace fmha

@@ -1,4 +1,4 @@
-"""The mutation tool: what it enumerates, how it judges, and a sample of our kernel's mutants."""
+"""The mutation tool: what it enumerates, how it judges, and samples of our kernels' mutants."""
 
 import re
 from pathlib import Path
@@ -20,12 +20,12 @@ from emulator.mutation.__main__ import load_launch, main, sample, summary
 from emulator.mutation.run import check_original
 from emulator.mutation.statements import Source, moved, split_operands, statement_of
 from emulator.ptx import Instruction
-from harness.worker.nvcc import find_nvcc
-from harness.worker.process import run_group
+from harness.worker.build import build_variants
+from harness.worker.variants import VARIANTS
 from tests.emulator.micro import micro_ptx
 
 HERE = Path(__file__).parent
-SPEC = str(HERE / "mutation/sm100_hd64.py")
+SPEC = str(HERE / "mutation/sm100.py")
 REDUNDANT = HERE / "mutation/redundant.yaml"
 BULK_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
@@ -240,25 +240,19 @@ def test_a_launch_that_does_not_exist_is_an_error() -> None:
         load_launch("nowhere.py")
 
 
-# Our kernel
-
-
-@pytest.fixture(scope="session")
-def kernel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ptx = tmp_path_factory.mktemp("mutation") / "fmha_fwd_sm100_hd64_ptmem.ptx"
-    flags = ("-arch=sm_100a", "-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-DFMHA_HEAD_DIM=64", "-ptx")
-    command = [str(find_nvcc().path), *flags, "kernel/sm100/fmha_fwd.cu", "-o", str(ptx)]
-    assert run_group(command, cwd=repository, limit_seconds=120).returncode == 0
-    return ptx
+# Our kernels
 
 
 @pytest.mark.nvcc
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["sm100_hd64_ptmem", "sm100_hd512_psmem"])
 def test_a_sample_of_our_kernels_mutants_is_killed_or_redundant(
-    kernel: Path, capsys: pytest.CaptureFixture[str]
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    arguments = [str(kernel), "--launch", SPEC, "--redundant", str(REDUNDANT), "--every", "10", "--random", "1"]
-    code = main(arguments)
+    variant = next(variant for variant in VARIANTS if variant.name == name)
+    (build,) = build_variants(repository, [variant], tmp_path / "cache", 120.0, 1, lambda line: None)
+    arguments = [build.ptx, "--entry", variant.entry, "--launch", SPEC, "--redundant", str(REDUNDANT)]
+    code = main([*arguments, "--every", "20", "--random", "1"])
     printed = capsys.readouterr().out
     assert code == 0, printed
     assert '"survived": 0' in printed

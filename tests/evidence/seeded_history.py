@@ -77,7 +77,10 @@ HISTORY = (
     Planned("Start", lambda root: None),
     Planned("Say what the file is", comment("The forward kernel.")),
     Planned(
-        "P of odd keys to seven bits", edit(r"return packed;", "return packed & 0xfffeffffu;"), "numbers", plants=True
+        "P of odd keys to seven bits, in every other row",
+        edit(r"return packed;", "return threadIdx.x % 2 ? packed : packed & 0xfffeffffu;"),
+        "numbers",
+        plants=True,
     ),
     Planned("Comment while P is coarse", comment("Of sm_100a."), "numbers"),
     Planned("P to eight bits again", undo),
@@ -94,13 +97,16 @@ HISTORY = (
     Planned("Comment while the fence is gone", comment("One CTA, six warps."), "hazard"),
     Planned("Fence again", undo),
     Planned(
-        "Four CTAs an SM",
-        edit(r"__launch_bounds__\(kFmhaSm100Threads, 1\)", "__launch_bounds__(kFmhaSm100Threads, 4)"),
+        "Leave a mark in shared memory",
+        edit(
+            r"(extern __shared__ __align__\(1024\) uint8_t dynamic_shared\[\];)",
+            r"\1 __shared__ volatile uint32_t mark[64]; if (threadIdx.x == 0) mark[0] = 1;",
+        ),
         "resources",
         plants=True,
     ),
     Planned("Rename a local", edit(r'"=r"\(packed\)', '"=r"( packed )'), "resources"),
-    Planned("One CTA an SM again", undo),
+    Planned("No mark again", undo),
     Planned("Drop the longest t", without_long, "vanished", plants=True),
     Planned("Comment at the end", comment("The end of the history."), "vanished"),
 )

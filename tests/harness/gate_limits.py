@@ -1,16 +1,20 @@
 """What rounding alone costs: the numbers that a faultless kernel reaches, and with them the limits in matrix.yaml.
 
     python -m tests.harness.gate_limits --seeds 200
+    python -m tests.harness.gate_limits --seeds 200 --output bf16
+    python -m tests.harness.gate_limits --seeds 50 --suite extreme
 
-Runs a suite through attention as the kernel computes it, in NumPy: S and O accumulated in float32,
-128 keys at a time, P rounded to bf16 before PV and summed before rounding. Prints the worst of each metric.
+Runs a suite through attention as the kernel computes it, in NumPy: S accumulated in float32, 16 elements of head_dim at
+a time and truncated each time, as tensor cores do; O in float32, 128 keys at a time; P rounded to bf16 before PV, and
+summed before rounding. Prints the worst of each metric.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +22,14 @@ from numpy.typing import NDArray
 from harness.config import load, parse_filter
 from harness.reference import denominator, keys_seen, reference
 from harness.worker.bf16 import from_bf16, round_to_bf16
+from harness.worker.configuration import Configuration, Output
 from harness.worker.devices.base import LaunchReport
 from harness.worker.inputs import Inputs, make_inputs
 from harness.worker.measure import measure
-from harness.worker.protocol import Configuration
 from harness.worker.run import Outputs
 
 TILE = 128
+MMA_K = 16
 Array = NDArray[np.float32]
 METRICS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
 
@@ -44,7 +49,8 @@ def faultless(configuration: Configuration, inputs: Inputs) -> Outputs:
     with np.errstate(divide="ignore"):
         lse = natural + np.log(row_sum)
     if configuration.output != "unnormalised":
-        o = o / denominator(natural, row_sum, inputs.sink).astype(np.float32)[..., np.newaxis]
+        with np.errstate(over="ignore"):
+            o = o / denominator(natural, row_sum, inputs.sink).astype(np.float32)[..., np.newaxis]
     return Outputs(round_to_bf16(o) if configuration.output == "bf16" else o, natural, row_sum, lse, LaunchReport())
 
 
@@ -55,7 +61,7 @@ def _one_query(q: Array, k: Array, v: Array, scale: np.float32) -> tuple[Array, 
     row_sum = np.zeros(len(q), np.float32)
     for start in range(0, len(k), TILE):
         keys = slice(start, start + TILE)
-        scores = q @ k[keys].T * scale
+        scores = _scores(q, k[keys]) * scale
         peak = np.maximum(row_max, scores.max(axis=1))
         p = np.exp2(scores - peak[:, np.newaxis])
         rescale = np.exp2(row_max - peak)
@@ -66,26 +72,48 @@ def _one_query(q: Array, k: Array, v: Array, scale: np.float32) -> tuple[Array, 
     return o, row_max, row_sum
 
 
+def _scores(q: Array, k: Array) -> Array:
+    """q k^T in float32, rounded towards zero after every instruction's 16 elements."""
+    total = np.zeros((len(q), len(k)), np.float32)
+    for start in range(0, q.shape[1], MMA_K):
+        part = slice(start, start + MMA_K)
+        exact = total + q[:, part].astype(np.float64) @ k[:, part].T.astype(np.float64)
+        total = exact.astype(np.float32)
+        total = np.where(np.abs(total) > np.abs(exact), np.nextafter(total, np.float32(0)), total)
+    return total
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--suite", default="seed")
     parser.add_argument("--filter", action="append", default=[])
+    parser.add_argument("--output", choices=get_args(Output), help="in place of what the suite says")
     options = parser.parse_args()
-    worst: dict[int, dict[str, float]] = {}
-    suite = load(Path(__file__).parents[2]).suites[options.suite]
-    for configuration in parse_filter(options.filter).select(suite, options.suite):
-        row = worst.setdefault(configuration.head_dim, {"cosine": 1.0})
-        for seed in range(options.seeds):
+    worst: dict[tuple[str, int], dict[str, float]] = {}
+    matrix = load(Path(__file__).parents[2])
+    for seed in range(options.seeds):
+        suite = matrix.configurations(options.suite, seed)
+        for configuration in parse_filter(options.filter).select(suite, options.suite):
+            if options.output:
+                configuration = replace(configuration, output=options.output)
+            row = worst.setdefault((nature(configuration), configuration.head_dim), {"cosine": 1.0})
             inputs = make_inputs(seed, configuration)
             numbers = asdict(measure(configuration, faultless(configuration, inputs), reference(inputs)))
             for name in METRICS:
                 pick = min if name == "cosine" else max
                 row[name] = pick(row.get(name, 0.0), numbers[name])
-    print("head_dim  1-cosine  " + "  ".join(METRICS[1:]))
-    for head_dim, row in worst.items():
+    print("nature   head_dim  1-cosine  " + "  ".join(METRICS[1:]))
+    for (kind, head_dim), row in sorted(worst.items()):
         figures = [f"{row[name]:{len(name)}.1e}" for name in METRICS[1:]]
-        print(f"{head_dim:8}  {1 - row['cosine']:8.1e}  " + "  ".join(figures))
+        print(f"{kind:8} {head_dim:8}  {1 - row['cosine']:8.1e}  " + "  ".join(figures))
+
+
+def nature(configuration: Configuration) -> str:
+    """Which of the gates' sections a configuration falls under."""
+    if configuration.data == "extreme":
+        return "extreme"
+    return "bf16" if configuration.output == "bf16" else "default"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,57 @@ def test_the_kernel_agrees_with_the_definition() -> None:
     assert (got.o.shape, got.lse.shape) == ((BATCH, T, HEADS, HEAD_DIM), (BATCH, T, HEADS))
     assert got.findings == ()
     assert not got.normalised
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"causal": True, "output_dtype": torch.bfloat16},
+        {"window": 9, "scale": 0.3, "splits": 3},
+        {"window": (20, None), "query_offsets": torch.tensor([-3, 60], dtype=torch.int32), "p_path": "smem"},
+        {"kv_lens": torch.tensor([0, 50], dtype=torch.int32), "sink": torch.tensor([0.5, torch.inf, -torch.inf, 9.0])},
+        {"sparse": sparse_branch(), "sink": torch.zeros(HEADS), "kv_lens": torch.tensor([96, 3], dtype=torch.int32)},
+        {"v": None, "sparse": replace(sparse_branch(), v=None, lens=None), "normalise": False},
+    ],
+    ids=lambda changes: "-".join(changes),
+)
+def test_every_argument_reaches_the_kernel(changes: Call) -> None:
+    call = arguments() | changes
+    got = attention(**call)
+    wanted = reference.attention(**{**call, "output_dtype": None})
+    near(got, wanted)
+    assert got.o.dtype == changes.get("output_dtype", torch.float32)
+    assert got.findings == ()
+    assert (reference.attention(**arguments()).o - wanted.o).norm() / wanted.o.norm() > 0.02, "the change is no change"
+
+
+@pytest.mark.nvcc
+def test_two_passes_on_the_kernel_are_one_pass() -> None:
+    """D5a and D5b with the kernel's own rounding: P in bf16 in both, relative to another maximum in each."""
+    sink = torch.tensor([0.0, 1.0, torch.inf, -torch.inf])
+    call = arguments() | {"window": 30, "sparse": sparse_branch(), "kv_lens": torch.tensor([96, 0], dtype=torch.int32)}
+    one = attention(**call, sink=sink)
+    a, b = (attention(**part, normalise=False) for part in (only_dense(call), only_sparse(call)))
+    two = merge(a, b, sink)
+    torch.testing.assert_close(two.lse, one.lse, rtol=0, atol=2e-6)
+    assert torch.nn.functional.cosine_similarity(two.o.flatten(), one.o.flatten(), dim=0) > 0.99999
+    near(two, reference.attention(**call, sink=sink))
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_the_examples_of_the_documentation_run_and_agree(repository: Path) -> None:
+    text = (repository / "docs" / "attention.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: Call = {}
+    torch.manual_seed(0)
+    exec(first, names)
+    one = names["result"]
+    exec(second, names)
+    two = names["result"]
+    assert ((one.o - two.o).norm() / one.o.norm()).item() < 5e-3
+    torch.testing.assert_close(one.lse, two.lse, rtol=0, atol=1e-5)
 
 
 @pytest.mark.nvcc

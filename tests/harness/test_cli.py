@@ -42,7 +42,7 @@ def test_help_is_enough_to_go_on(checkout: Path) -> None:
         for code in ExitCode:
             assert f"\n    {code.value}  " in ran.stdout
     assert "run-matrix" in top.stdout
-    options = "--host --suite --filter --json --dry-run --seed --schedule --results --quiet"
+    options = "--host --suite --filter --json --dry-run --seed --schedule --schedules --case --cases --results --quiet"
     assert [option for option in options.split() if option not in command.stdout] == []
 
 
@@ -64,7 +64,16 @@ def test_wrong_usage(checkout: Path, arguments: list[str]) -> None:
     [
         (["--suite", "big"], "no suite is named 'big'; matrix.yaml has small, wide"),
         (["--host", "moon"], "no host is named 'moon'; matrix.yaml has emulator"),
-        (["--schedule", "x"], "no schedule is named 'x'; use one of realistic, early, late, random"),
+        (["--schedule", "x"], "--schedule: 'x' is no schedule; use realistic, early, late, random, or random:N"),
+        (
+            ["--schedule", "late", "--schedules", "3"],
+            "--schedules: explores several schedules, --schedule is one; use either",
+        ),
+        (
+            ["--case", "hd64"],
+            "--case hd64: it has no t, s_k: names begin like hd64_t32_sk384; docs/matrix.md explains names",
+        ),
+        (["--cases", "3"], "--cases: suite small is not random; matrix.yaml has no random suite"),
         (["--filter", "hd=7"], "no configuration matches --filter hd=7 in suite small; there hd is one of 64, 128"),
     ],
 )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from harness.config import load
 from harness.config.loader import interpret
 from harness.config.yaml_lines import parse
 from harness.errors import ConfigError, UserError
+from harness.worker.configuration import Configuration
+
+EMPTY = "head_dim: 64, t: 5, s_k: 70, heads: 2, kv_lens: empty"
 
 
 @pytest.fixture(scope="module")
@@ -32,24 +36,29 @@ def line_of(text: str, needle: str) -> int:
 
 def test_suites_have_the_sizes_they_are_known_for(repository: Path) -> None:
     matrix = load(repository)
-    assert {name: len(items) for name, items in matrix.suites.items()} == {"proven": 16, "seed": 72}
-    assert matrix.default_suite == "proven"
+    sizes = {name: len(items) for name, items in matrix.suites.items()}
+    assert sizes == {"proven": 16, "seed": 72, "paths": 32, "dsv4": 16, "ragged": 86, "extreme": 56, "long": 22}
+    assert {name: suite.cases for name, suite in matrix.random_suites.items()} == {"random": 50}
+    assert matrix.default_suite == "seed"
     assert Counter(item.mask for item in matrix.suites["seed"]) == {"none": 64, "causal": 4, "window": 4}
     assert set(matrix.suites["proven"]) <= set(matrix.suites["seed"])
 
 
 def test_the_guard_comes_first_and_ids_are_unique(repository: Path) -> None:
-    for items in load(repository).suites.values():
+    matrix = load(repository)
+    for items in matrix.suites.values():
         ids = [item.id for item in items]
         assert len(set(ids)) == len(ids)
-        dims = [item.head_dim for item in items]
-        assert dims[: dims.count(64)] == [64] * dims.count(64)
+        proven = [len(item.id.split("_")) == 3 and item.head_dim == 64 for item in items]
+        assert proven == sorted(proven, reverse=True)
+        assert proven == [matrix.is_guard(item) for item in items]
 
 
 def test_order_is_that_of_the_file(repository: Path) -> None:
     ids = [item.id for item in load(repository).suites["seed"]]
     assert ids[:2] == ["hd64_t1_sk128", "hd64_t1_sk256"]
-    assert ids[15:19] == ["hd64_t128_sk512", "hd64_t32_sk384_causal", "hd64_t32_sk384_window128", "hd128_t1_sk128"]
+    assert ids[15:17] == ["hd64_t128_sk512", "hd128_t1_sk128"]
+    assert ids[64:66] == ["hd64_t32_sk384_causal", "hd64_t32_sk384_window128"]
 
 
 def test_guard_thresholds_override_the_default(repository: Path) -> None:
@@ -75,12 +84,19 @@ def test_guard_thresholds_override_the_default(repository: Path) -> None:
         ("t: [1, 4, 32, 128]", "t: [1]\n      64: [4]", "suites.proven.axes", "key '64' must be text"),
         ("t: [1, 4, 32, 128]", "t: &a [*a]", "suites.proven.axes.t[0]", "an alias inside its own anchor"),
         ("t: [1, 4, 32, 128]", "t: !!python/tuple [1]", "suites.proven.axes.t", "unknown tag"),
-        ("default_suite: proven", "default_suite: other", "default_suite", "no suite is named 'other'"),
-        ("mask: causal", "mask: diagonal", "suites.seed.extra[0].mask", "must be 'none', 'causal', 'window' or 'band'"),
-        ("mask: causal", "mask: window", "suites.seed.extra[0].window", "is required with mask window"),
-        ("mask: causal", "window: 4", "suites.seed.extra[0].window", "is required with mask window, and only then"),
-        ("s_k: 384, mask: causal", "s_k: 384", "suites.seed.extra[0]", "hd64_t32_sk384 is in the suite already"),
-        ("{head_dim: 64, t: 32, s_k: 384, mask: causal}", "64", "suites.seed.extra[0]", "must be a mapping, not 64"),
+        ("default_suite: seed", "default_suite: other", "default_suite", "no suite is named 'other'"),
+        (EMPTY, f"{EMPTY}, mask: diagonal", "suites.ragged.extra[0].mask", "must be 'none', 'causal', 'window' or "),
+        (EMPTY, f"{EMPTY}, mask: window", "suites.ragged.extra[0].window", "is required with mask window"),
+        (EMPTY, f"{EMPTY}, window: 4", "suites.ragged.extra[0].window", "is required with mask window, and only then"),
+        (EMPTY, f"{EMPTY}, left: 4", "suites.ragged.extra[0].left", "is for mask band only"),
+        (EMPTY, f"{EMPTY}, s_sparse: 4", "suites.ragged.extra[0].s_sparse", "is for topk above 0 only"),
+        (EMPTY, f"{EMPTY}, sink: mixed", "suites.ragged.extra[0].sink", "mixed needs at least 4 heads"),
+        (EMPTY, f"{EMPTY}, splits: 0", "suites.ragged.extra[0].splits", "must be at least 1, not 0"),
+        (f"{{{EMPTY}}}", "64", "suites.ragged.extra[0]", "must be a mapping, not 64"),
+        (f"- {{{EMPTY}}}", f"- {{{EMPTY}}}\n      - {{{EMPTY}}}", "suites.ragged.extra[1]", "is in the suite already"),
+        ("cases: 50", "cases: 0", "suites.random.random.cases", "must be at least 1, not 0"),
+        ("  random:\n    random:", "  random:\n    axes: {}\n    random:", "suites.random.axes.t", "is required"),
+        ("registers: 255", "registers: many", "gates.resources.registers", "must be a whole number, not 'many'"),
         ("cosine: 0.99999\n", "cosine: 1.5\n", "gates.default.cosine", "must be at most 1.0, not 1.5"),
         ("cosine: 0.99999\n", "cosine: .nan\n", "gates.default.cosine", "must be a number, not '.nan'"),
         ("lse_error: 1e-4", "lse_error: tiny", "gates.default.lse_error", "must be a number, not 'tiny'"),
@@ -127,8 +143,8 @@ def test_tabs_come_with_advice() -> None:
 
 def test_an_empty_suite_and_no_suites(text: str) -> None:
     head, tail = text[: text.index("suites:")], text[text.index("gates:") :]
-    assert "matrix.yaml:6: suites.proven: the suite is empty; give it axes or extra" in problems(
-        f"{head}suites: {{proven: {{}}}}\n{tail}"
+    assert "matrix.yaml:6: suites.seed: the suite is empty; give it axes, grids, extra or random" in problems(
+        f"{head}suites: {{seed: {{}}}}\n{tail}"
     )
     assert "matrix.yaml:6: suites: must not be empty" in problems(f"{head}suites: {{}}\n{tail}")
 
@@ -152,6 +168,35 @@ def test_masks_and_windows_as_axes(text: str) -> None:
         ("window", 64): 16,
         ("window", 128): 16,
     }
+
+
+def test_an_axis_that_a_configuration_has_no_use_for_is_left_out(text: str) -> None:
+    axes = "mask: [none, band]\n      left: [3, -1]\n      topk: [0, 8]\n      s_sparse: [20, 40]\n      t: [1]"
+    matrix = interpret(text.replace("t: [1, 4, 32, 128]", axes, 1), "matrix.yaml", "0" * 64)
+    names = [item.id.removeprefix("hd64_t1_sk128") for item in matrix.suites["proven"] if item.s_k == 128]
+    masks, lists = ("", "_band3toall", "_bandalltoall"), ("", "_top8_of20", "_top8_of40")
+    assert sorted(names) == sorted(mask + sparse for mask in masks for sparse in lists)
+
+
+def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
+    matrix = load(repository)
+    plain = Configuration(128, 1, 128)
+    bf16, extreme = replace(plain, output="bf16"), replace(plain, data="extreme")
+    assert matrix.thresholds_for(plain) == matrix.thresholds
+    assert matrix.thresholds_for(bf16) == matrix.bf16
+    assert matrix.thresholds_for(extreme) == matrix.extreme
+    both = matrix.thresholds_for(replace(bf16, data="extreme"))
+    assert both.lse_error == matrix.extreme.lse_error
+    assert both.max_error == max(matrix.bf16.max_error, matrix.extreme.max_error)
+    assert both.cosine == min(matrix.bf16.cosine, matrix.extreme.cosine)
+
+
+def test_random_cases_depend_on_the_seed_and_more_of_them_begin_with_the_fewer(repository: Path) -> None:
+    matrix = load(repository)
+    few, many, others = (matrix.configurations("random", seed, cases) for seed, cases in ((3, 20), (3, 60), (4, 20)))
+    assert set(few) <= set(many)
+    assert len(set(many)) == 60
+    assert not set(few) & set(others)
 
 
 def test_a_missing_or_unreadable_file(tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ def test_commas_narrow_and_bars_widen(matrix: Matrix, terms: Sequence[str], coun
         ("hd", "'hd' is not key=value; write for example"),
         ("", "'' is not key=value"),
         ("hd=64,,t=1", "'' is not key=value"),
-        ("head_dim=64", "unknown key 'head_dim'; use one of hd, t, sk, mask, batch"),
+        ("head_dim=64", "unknown key 'head_dim'; use one of hd, t, sk, mask, batch, heads, kv, "),
         ("hd=", "hd is a whole number, not ''"),
         ("hd=-64", "hd is a whole number, not '-64'"),
         ("t=6e1", "t is a whole number, not '6e1'"),
         ("t=²", "t is a whole number, not '²'"),
-        ("mask=diagonal", "'diagonal' is no mask; use one of none, causal, window"),
+        ("mask=diagonal", "'diagonal' is no mask; use one of none, causal, window, band"),
     ],
 )
 def test_a_bad_term_is_named(term: str, words: str) -> None:
@@ -58,7 +58,7 @@ def test_matching_nothing_says_what_there_is(matrix: Matrix) -> None:
     with pytest.raises(
         UserError, match=r"no configuration matches --filter hd=96,t=1 in suite proven; there hd is one"
     ):
-        parse_filter(["hd=96,t=1"]).select(matrix.suites["proven"], "proven")
+        parse_filter(["hd=96,t=1"]).select(matrix.suites["proven"], "suite proven")
 
 
 def test_the_text_of_a_filter_reads_back() -> None:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.config import Thresholds
+from harness.config import Resources, Thresholds
 from harness.errors import ExitCode
-from harness.stages.gate import judge
+from harness.stages.gate import judge, resource_checks
 from harness.status import Status, exit_code
-from harness.worker.protocol import FindingRecord, Measurement
+from harness.worker.protocol import FindingRecord, LaunchShape, Measurement, Variant
+from harness.worker.protocol import Resources as UsedResources
 
 LIMITS = Thresholds(
     cosine=0.99999, relative_l2=4e-3, max_error=5e-3, lse_error=1e-4, row_max_error=2e-4, row_sum_error=3e-4
@@ -94,3 +95,27 @@ def test_a_check_says_what_was_required() -> None:
 def test_statuses_add_up_to_an_exit_code(statuses: list[Status], code: ExitCode) -> None:
     assert exit_code(statuses) is code
     assert exit_code(reversed(statuses)) is code
+
+
+VARIANT = Variant("v", "sm_100a", "a.cu", "e", 64, "tmem", LaunchShape(128, 128, 2, 192, 1000))
+MOST = Resources(registers=168, spill_bytes=0, stack_bytes=8, shared_bytes=1024)
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed"),
+    [
+        ({}, []),
+        ({"registers": 169}, ["registers"]),
+        ({"spill_stores": 4}, ["spill_bytes"]),
+        ({"spill_loads": 4}, ["spill_bytes"]),
+        ({"stack": 16}, ["stack_bytes"]),
+        ({"shared_static": 25}, ["shared_bytes"]),
+    ],
+)
+def test_what_a_kernel_uses_is_gated(changes: dict[str, int], failed: list[str]) -> None:
+    used = replace(UsedResources(registers=168, spill_stores=0, spill_loads=0, stack=8, shared_static=24), **changes)
+    checks = resource_checks(VARIANT, used, MOST)
+    assert [check.name for check in checks] == failed
+    judgement = judge(AT_THE_LIMIT, (), LIMITS, checks)
+    assert judgement.status is (Status.FAIL if failed else Status.PASS)
+    assert [check.name for check in judgement.failed_checks] == failed

@@ -58,7 +58,7 @@ def test_everything_passes(checkout: Path) -> None:
     assert [item.id for item in run.record.configurations] == host.ran == GUARDS + REST
     assert [len(job.configurations) for job in host.jobs] == [2, 2]
     assert [[build.variant.name for build in job.builds] for job in host.jobs] == [["hd64"], ["hd128"]]
-    assert {(job.seed, job.schedule, job.device) for job in host.jobs} == {(7, "realistic", "emulator")}
+    assert {(job.seed, job.schedules, job.device) for job in host.jobs} == {(7, ("realistic",), "emulator")}
     assert [item.guard for item in run.record.configurations] == [True, True, False, False]
     assert run.observer.stages == ["build", "guard", "matrix"]
     assert set(run.record.durations) == {"preflight", "build", "guard", "matrix"}

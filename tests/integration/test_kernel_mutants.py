@@ -48,7 +48,8 @@ def test_the_kernel_itself_passes_every_trial(repository: Path, matrix: Matrix, 
 @pytest.mark.parametrize("survivor", SURVIVORS, ids=lambda survivor: survivor.name)
 def test_a_survivor_still_passes(repository: Path, matrix: Matrix, tmp_path: Path, survivor: Survivor) -> None:
     copy_kernel(repository, tmp_path, survivor.edits)
-    for configuration in (THREE_TILES.configuration, Configuration(64, 5, 300, batch=2)):
+    wide = Configuration(512, 5, 300, batch=2, heads=3, mask="causal", splits=2)
+    for configuration in (THREE_TILES.configuration, Configuration(64, 5, 300, batch=2), wide):
         for schedule in SCHEDULES:
             trial = Trial(configuration, schedule)
             verdict = examine(tmp_path, matrix, trial)
@@ -82,7 +83,7 @@ def test_a_mutant_committed_to_a_clone(repository: Path, tmp_path: Path, name: s
         edit.apply(clone)
     git(clone, "commit", "-q", "-a", "-m", name)
     ran = subprocess.run(
-        [sys.executable, "-m", "harness", "run-matrix", "--json", "--quiet"],
+        [sys.executable, "-m", "harness", "run-matrix", "--suite", "proven", "--json", "--quiet"],
         cwd=clone,
         env=os.environ | {"PYTHONPATH": str(repository)},
         capture_output=True,

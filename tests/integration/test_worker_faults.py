@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -68,7 +69,7 @@ def test_configurations_that_work(run):
     assert first.measurement.unwritten == 0
     assert first.stats == {"launches": 1}
     assert second.findings[0].rule == "race"
-    assert second.findings[0].where == {"line": 7}
+    assert second.findings[0].where == {"line": 7, "schedule": "realistic"}
 
 
 @pytest.mark.parametrize(
@@ -156,12 +157,13 @@ def test_a_kill_from_outside(tmp_path, repository):
 
 def test_configurations_that_nothing_runs(tmp_path, repository):
     job = make_job(tmp_path, 1)
-    wide = Configuration(128, 1, 128)
-    job = Job(job.device, (), (wide, *job.configurations), seed=0)
+    odd = Configuration(96, 1, 128)
+    unbuilt = replace(job.builds[0], error="nvcc: no such option")
+    job = Job(job.device, (unbuilt,), (odd, *job.configurations), seed=0)
     ends = [event for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository) if event.event == "error"]
     assert [event.status for event in ends] == ["not-run", "build-error"]
-    assert ends[0].message == "no kernel for head_dim 128 on sm_100a yet"
-    assert ends[1].message == "sm100_hd64_ptmem: it was not built"
+    assert ends[0].message == "no kernel for head_dim 96 on sm_100a yet"
+    assert ends[1].message == "sm100_hd64_ptmem: nvcc: no such option"
 
 
 def test_an_artefact_that_is_gone(tmp_path, repository):

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.worker.build import build_variants
 from harness.worker.nvcc import find_nvcc
+from harness.worker.protocol import BuildResult
+from harness.worker.variants import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "kernel"
@@ -26,7 +29,7 @@ def host_compile(tmp_path_factory: pytest.TempPathFactory) -> HostCompile:
         folder = tmp_path_factory.mktemp("host")
         (folder / "program.cpp").write_text(source)
         command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror"]
-        command += [f"-I{KERNEL / 'include'}", f"-I{KERNEL / 'sm100'}", "-o", "program", "program.cpp"]
+        command += [f"-I{KERNEL / 'include'}", f"-I{KERNEL}", f"-I{KERNEL / 'sm100'}", "-o", "program", "program.cpp"]
         built = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if built.returncode != 0:
             return built
@@ -38,3 +41,11 @@ def host_compile(tmp_path_factory: pytest.TempPathFactory) -> HostCompile:
 @pytest.fixture(scope="session")
 def nvcc() -> str:
     return str(find_nvcc().path)
+
+
+@pytest.fixture(scope="session")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BuildResult]:
+    """Every variant, by name, built as the harness builds it."""
+    results = build_variants(ROOT, VARIANTS, tmp_path_factory.mktemp("builds"), 300.0, 2, lambda line: None)
+    assert not [result.error for result in results if result.error]
+    return {result.variant.name: result for result in results}

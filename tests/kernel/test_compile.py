@@ -1,35 +1,50 @@
-"""What nvcc makes of the kernel: clean, spill-free, and one C entry with one parameter struct."""
+"""What nvcc makes of the kernels: clean, spill-free, C entries with one parameter struct."""
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-KERNEL = Path(__file__).resolve().parents[2] / "kernel"
-FLAGS = ["-DFMHA_HEAD_DIM=64", "-arch=sm_100a", "-std=c++17", "-O3", "-lineinfo", f"-I{KERNEL / 'include'}"]
+from harness.worker.params import PARAMS_BYTES
+from harness.worker.protocol import BuildResult, Variant
+from harness.worker.variants import VARIANTS
 
 pytestmark = pytest.mark.nvcc
 
+REGISTER_LIMIT = 255  # a thread's; six warps of them leave room in the 65536 of an SM
+variants = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 
-def compile_kernel(nvcc: str, *arguments: str | Path) -> str:
-    command = [nvcc, *FLAGS, *arguments, KERNEL / "sm100" / "fmha_fwd.cu"]
-    result = subprocess.run(command, capture_output=True, text=True)
+
+@variants
+def test_no_warning(nvcc: str, repository: Path, tmp_path: Path, variant: Variant) -> None:
+    flags = ["-std=c++17", "-O3", "-Ikernel/include", "-Ikernel", f"-arch={variant.arch}", "-Werror", "all-warnings"]
+    defines = [f"-D{name}={value}" for name, value in variant.defines]
+    command = [nvcc, *flags, *defines, "-cubin", "-o", tmp_path / "kernel.cubin", variant.source]
+    result = subprocess.run(command, cwd=repository, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    return result.stderr
 
 
-def test_cubin_has_no_spills_and_no_stack(nvcc: str, tmp_path: Path) -> None:
-    log = compile_kernel(nvcc, "-cubin", "-Werror", "all-warnings", "-Xptxas", "-v", "-o", tmp_path / "kernel.cubin")
-    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
-    assert "fmha_fwd_sm100_hd64_ptmem" in log
+@variants
+def test_no_spill_and_no_stack(builds: Mapping[str, BuildResult], variant: Variant) -> None:
+    resources = builds[variant.name].resources
+    assert resources is not None
+    assert (resources.spill_stores, resources.spill_loads, resources.stack) == (0, 0, 0)
+    assert resources.registers <= REGISTER_LIMIT
+    assert resources.registers * variant.shape.threads <= 65536
+    assert resources.shared_static == 0  # all of it is dynamic, as the launch shape says
 
 
-def test_ptx_entry(nvcc: str, tmp_path: Path) -> None:
-    compile_kernel(nvcc, "-ptx", "-o", tmp_path / "kernel.ptx")
-    ptx = (tmp_path / "kernel.ptx").read_text()
-    assert re.findall(r"\.entry (\w+)\(", ptx) == ["fmha_fwd_sm100_hd64_ptmem"]
-    # sizeof(FmhaParams): five tensor maps, twelve pointers, twelve words, to a multiple of 64
-    assert re.findall(r"\.param (\.align \d+ \.b8) \w+\[(\d+)\]", ptx) == [(".align 64 .b8", "832")]
-    assert ".maxntid 192" in ptx
+@variants
+def test_entries(builds: Mapping[str, BuildResult], variant: Variant) -> None:
+    ptx = Path(builds[variant.name].ptx).read_text()
+    assert re.findall(r"\.entry (\w+)\(", ptx) == [variant.entry, variant.combine]
+    assert set(re.findall(r"\.param (\.align \d+ \.b8) \w+\[(\d+)\]", ptx)) == {(".align 64 .b8", str(PARAMS_BYTES))}
+    assert f".maxntid {variant.shape.threads}" in ptx
     assert not re.search(r"\.func|\.local|\bcall\b", ptx), "a wrapper was not inlined, or an array left the registers"
+
+
+def test_both_paths_of_p_at_every_head_dim() -> None:
+    found = {(variant.head_dim, variant.p_path) for variant in VARIANTS if variant.arch == "sm_100a"}
+    assert found == {(head_dim, path) for head_dim in (64, 128, 256, 512) for path in ("tmem", "smem")}

@@ -78,7 +78,7 @@ def test_a_job_survives_the_round_trip(tmp_path):
         (lambda data: data.update(sead=1), "job.sead: unknown field"),
         (lambda data: data.update(seed="1"), "job.seed: expected int, found '1'"),
         (lambda data: data.update(seed=True), "job.seed: expected int, found True"),
-        (lambda data: data.update(schema=2), "job.schema: this worker reads 1, not 2"),
+        (lambda data: data.update(schema=3), "job.schema: this worker reads 2, not 3"),
         (lambda data: data["configurations"][1].update(t=1.5), "job.configurations[1].t: expected int, found 1.5"),
         (lambda data: data["configurations"][0].update(mask="big"), "job.configurations[0].mask: expected one of none"),
         (lambda data: data.update(configurations={}), "job.configurations: expected a list, found dict"),

@@ -64,6 +64,32 @@ __device__ __forceinline__ void mma_f16_tmem(uint32_t d, uint32_t a, uint64_t b_
         : "memory");
 }
 
+// Weight-stationary, M = 64 (or 32): D's columns are dealt to the lanes beyond M, see FmhaTraits.
+__device__ __forceinline__ void mma_ws_f16_smem(uint32_t d, uint64_t a_descriptor, uint64_t b_descriptor,
+                                                uint32_t instruction, bool accumulate) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred accumulate;\n\t"
+        "setp.ne.b32 accumulate, %4, 0;\n\t"
+        "tcgen05.mma.ws.cta_group::1.kind::f16 [%0], %1, %2, %3, accumulate;\n\t"
+        "}" ::"r"(d),
+        "l"(a_descriptor), "l"(b_descriptor), "r"(instruction), "r"(uint32_t(accumulate))
+        : "memory");
+}
+
+// Likewise, with A in TMEM: whole rows of it, in the lower and again in the upper half of the lanes.
+__device__ __forceinline__ void mma_ws_f16_tmem(uint32_t d, uint32_t a, uint64_t b_descriptor, uint32_t instruction,
+                                                bool accumulate) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred accumulate;\n\t"
+        "setp.ne.b32 accumulate, %4, 0;\n\t"
+        "tcgen05.mma.ws.cta_group::1.kind::f16 [%0], [%1], %2, %3, accumulate;\n\t"
+        "}" ::"r"(d),
+        "r"(a), "l"(b_descriptor), "r"(instruction), "r"(uint32_t(accumulate))
+        : "memory");
+}
+
 // One arrival on `barrier` once every earlier tcgen05.mma of this thread has completed.
 __device__ __forceinline__ void mma_commit(uint32_t barrier) {
     asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(barrier)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from tests.integration.mutants.features import FEATURES
 from tests.integration.mutants.numbers import NUMBERS
 from tests.integration.mutants.survivors import SURVIVORS
 from tests.integration.mutants.synchronisation import SYNCHRONISATION
 
-SECTIONS = NUMBERS | SYNCHRONISATION
+SECTIONS = NUMBERS | FEATURES | SYNCHRONISATION
 MUTANTS = tuple(mutant for section in SECTIONS.values() for mutant in section)
 
 

@@ -1,65 +1,78 @@
 """Mistakes in what orders what: phases, commits, counts, fences and lifetimes."""
 
 from harness.worker.protocol import Configuration
-from tests.integration.mutants.model import THREE_TILES, Edit, Mutant, Trial, drop, kernel, mutant
+from tests.integration.mutants.model import (
+    EVERY_MAXIMUM,
+    LOAD,
+    MAP,
+    MMA,
+    ROLE,
+    SETUP,
+    TCGEN05,
+    THREE_TILES,
+    Edit,
+    Mutant,
+    Trial,
+    drop,
+    mutant,
+)
 
 LATE = Trial(THREE_TILES.configuration, "late")
 SIXTY_FOUR_TILES = Trial(Configuration(64, 1, 64 * 128))
+WIDE = Trial(Configuration(512, 32, 300))
+WIDE_TMEM = Trial(Configuration(512, 32, 300, p_path="tmem"))
+WIDE_LATE = Trial(WIDE.configuration, "late")
+SHARED_KV = Trial(Configuration(64, 32, 900, kv="shared"))
+SPARSE = Trial(Configuration(64, 2, 0, heads=8, topk=300, s_sparse=64))
 
 FENCE_BEFORE = "ptx::tcgen05_fence_before_thread_sync();\n"
 FENCE_AFTER = "ptx::tcgen05_fence_after_thread_sync();\n"
-ARRIVE = "        ptx::mbarrier_arrive(shared.probability_full(turn.slot));\n"
+ARRIVE = "    ptx::mbarrier_arrive(shared.probability_full(turn.slot));\n"
 
 
-def wait(barrier: str, parity: str, instead: str = "") -> Edit:
-    """Drops the wait for a barrier's phase, or waits for another parity instead."""
-    return kernel(
-        f"ptx::mbarrier_wait(shared.{barrier}, {parity});",
-        f"ptx::mbarrier_wait(shared.{barrier}, {instead});" if instead else "",
-    )
+def wait(file: str, barrier: str, parity: str, instead: str = "", before: str = "") -> Edit:
+    """Drops the wait for a barrier's phase, or waits for another parity instead; `before` tells waits apart."""
+    found = f"ptx::mbarrier_wait(shared.{barrier}, {parity});{before}"
+    return Edit(file, found, (f"ptx::mbarrier_wait(shared.{barrier}, {instead});" if instead else "") + before)
 
+
+KEY, VALUE = "\n    ptx::tcgen05_fence_after", "\n    }\n    ptx::mbarrier_wait(shared.probability_full"  # what follows
 
 PARITIES = (
     mutant(
         "parity-key-full",
-        "S_j waits for K's phase of two tiles before",
-        wait("key_full(turn.slot)", "turn.parity", "turn.parity ^ 1"),
-        by="bulk-copy-in-flight deadlock",
-    ),
-    mutant(
-        "parity-key-empty",
-        "TMA waits for the phase that its own tile completes",
-        wait("key_empty(turn.slot)", "turn.parity ^ 1", "turn.parity"),
+        "S_j waits for the phase of the tile that was in K's slot before",
+        wait(MMA, "kv_full(ring.slot)", "ring.parity", "ring.parity ^ 1", before=KEY),
         by="deadlock unwritten",
     ),
     mutant(
         "parity-value-full",
-        "P_j V_j waits for V's phase of two tiles before",
-        wait("value_full(turn.slot)", "turn.parity", "turn.parity ^ 1"),
+        "P_j V_j waits for the phase of the tile that was in V's slot before",
+        wait(MMA, "kv_full(ring.slot)", "ring.parity", "ring.parity ^ 1", before=VALUE),
         by="deadlock unwritten",
     ),
     mutant(
-        "parity-value-empty",
+        "parity-kv-empty",
         "TMA waits for the phase that its own tile completes",
-        wait("value_empty(turn.slot)", "turn.parity ^ 1", "turn.parity"),
+        wait(LOAD, "kv_empty(turn.slot)", "turn.parity ^ 1", "turn.parity"),
         by="deadlock unwritten",
     ),
     mutant(
         "parity-score-full",
         "the softmax waits for S's phase of two tiles before",
-        wait("score_full(turn.slot)", "turn.parity", "turn.parity ^ 1"),
-        by="uninitialised-tmem tmem-race lse_error",
+        wait(ROLE, "score_full(turn.slot)", "turn.parity", "turn.parity ^ 1"),
+        by="tmem-access-under-mma tmem-race uninitialised-tmem",
     ),
     mutant(
         "parity-probability-full",
         "P_j V_j waits for P's phase of two tiles before",
-        wait("probability_full(turn.slot)", "turn.parity", "turn.parity ^ 1"),
-        by="uninitialised-tmem tmem-race",
+        wait(MMA, "probability_full(turn.slot)", "turn.parity", "turn.parity ^ 1"),
+        by="deadlock unwritten",
     ),
     mutant(
         "parity-output-full",
         "the rescale waits for the phase that its own tile completes",
-        wait("output_full()", "(j - 1) & 1", "j & 1"),
+        wait(ROLE, "output_full()", "(j - 1) & 1", "j & 1"),
         by="deadlock unwritten",
     ),
 )
@@ -68,118 +81,157 @@ WAITS = (
     mutant(
         "wait-query-full",
         "S_0 is issued without waiting for Q",
-        wait("query_full()", "0"),
+        wait(MMA, "query_full()", "0"),
         by="bulk-copy-in-flight",
     ),
     mutant(
         "wait-key-full",
         "S_j is issued without waiting for K_j",
-        wait("key_full(turn.slot)", "turn.parity"),
+        wait(MMA, "kv_full(ring.slot)", "ring.parity", before=KEY),
         by="bulk-copy-in-flight",
-    ),
-    mutant(
-        "wait-key-empty",
-        "K_{j+2} is loaded without waiting for S_j",
-        wait("key_empty(turn.slot)", "turn.parity ^ 1"),
-        by="mbarrier-over-arrival unwritten",
     ),
     mutant(
         "wait-value-full",
         "P_j V_j is issued without waiting for V_j",
-        wait("value_full(turn.slot)", "turn.parity"),
+        wait(MMA, "kv_full(ring.slot)", "ring.parity", before=VALUE),
         by="bulk-copy-in-flight",
     ),
     mutant(
-        "wait-value-empty",
-        "V_{j+2} is loaded without waiting for P_j V_j",
-        wait("value_empty(turn.slot)", "turn.parity ^ 1"),
-        by="bulk-copy-in-flight cosine relative_l2 max_error",
+        "wait-kv-empty",
+        "a slot is filled without waiting for the products that read it",
+        wait(LOAD, "kv_empty(turn.slot)", "turn.parity ^ 1"),
+        by="mbarrier-over-arrival unwritten",
     ),
     mutant(
         "wait-output-full",
         "O is rescaled without waiting for P_{j-1} V_{j-1}",
-        wait("output_full()", "(j - 1) & 1"),
+        wait(ROLE, "output_full()", "(j - 1) & 1"),
+        EVERY_MAXIMUM,
         by="tmem-access-under-mma",
+    ),
+    mutant(
+        "wait-output-full-p-in-shared-memory",
+        "P_j is stored in shared memory while P_{j-2} V_{j-2} may still read it",
+        wait(ROLE, "output_full()", "(j - 1) & 1"),
+        by="tmem-access-under-mma tmem-race",
+        trial=WIDE_LATE,
     ),
     mutant(
         "wait-output-full-if-rescaled",
         "rows that never grow fall two phases behind a one-bit parity",
-        kernel(
-            "            ptx::mbarrier_wait(shared.output_full(), (j - 1) & 1);\n",
-            "            if (ptx::any_lane(factor != 1.0f)) {\n"
-            "                ptx::mbarrier_wait(shared.output_full(), (j - 1) & 1);\n"
-            "            }\n",
+        Edit(
+            ROLE,
+            "        ptx::mbarrier_wait(shared.output_full(), (j - 1) & 1);\n",
+            "        if (ptx::any_lane(factor != 1.0f)) {\n"
+            "            ptx::mbarrier_wait(shared.output_full(), (j - 1) & 1);\n"
+            "        }\n",
         ),
-        by="tmem-access-under-mma tmem-race",
+        by="tmem-access-under-mma tmem-overwrite-under-mma tmem-race",
         trial=LATE,
     ),
     mutant(
         "wait-last-output",
         "the epilogue reads O without waiting for the last PV",
-        wait("output_full()", "(tiles - 1) & 1"),
-        by="tmem-access-under-mma cosine relative_l2 max_error",
+        wait(ROLE, "output_full()", "(work.tiles - 1) & 1"),
+        by="tmem-access-under-mma tmem-overwrite-under-mma",
     ),
     mutant(
         "wait-ld",
         "no wait::ld after tcgen05.ld",
-        Edit("ptx/tcgen05.cuh", '    asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");\n', ""),
+        drop(TCGEN05, '    asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory");\n'),
         by="tmem-missing-wait-ld",
     ),
     mutant(
         "wait-st",
         "no wait::st before the arrival for P and O",
-        drop("        ptx::tmem_wait_store();\n"),
+        drop(ROLE, "    ptx::tmem_wait_store();\n"),
         by="tmem-missing-wait-st",
     ),
     mutant(
         "wait-st-after-fence",
         "wait::st after the fence that should cover it",
-        kernel(
-            f"        ptx::tmem_wait_store();\n        {FENCE_BEFORE}",
-            f"        {FENCE_BEFORE}        ptx::tmem_wait_store();\n",
-        ),
+        drop(ROLE, "    ptx::tmem_wait_store();\n"),
+        Edit(ROLE, f"    {FENCE_BEFORE}{ARRIVE}", f"    {FENCE_BEFORE}    ptx::tmem_wait_store();\n{ARRIVE}"),
         by="tmem-missing-fence-before",
     ),
     mutant(
         "arrival-before-rescale",
         "probability_full turns before O is rescaled",
-        kernel("        if (j > 0) {\n            // Waited", f"{ARRIVE}        if (j > 0) {{\n            // Waited"),
-        drop(ARRIVE, before="    }\n\n"),
-        by="tmem-access-under-mma tmem-race cosine relative_l2 max_error",
+        Edit(ROLE, "    if (j > 0) {\n        // Waited", f"{ARRIVE}    if (j > 0) {{\n        // Waited"),
+        drop(ROLE, ARRIVE, before="}\n"),
+        by="tmem-missing-fence-before tmem-race",
+    ),
+    mutant(
+        "exchange-barrier",
+        "at head_dim 512 the other thread's maximum is read without waiting for it",
+        drop(ROLE, "        row_barrier();\n", before="        return combine"),
+        by="race uninitialised-shared",
+        trial=WIDE,
+    ),
+    mutant(
+        "join-barrier",
+        "at head_dim 512 with P in TMEM the other thread's half of P is read without waiting for it",
+        drop(ROLE, "    row_barrier();\n", before="#pragma unroll"),
+        by="race uninitialised-shared",
+        trial=WIDE_TMEM,
+    ),
+    mutant(
+        "exchange-one-buffer",
+        "at head_dim 512 a maximum overwrites one that the other thread may not have read",
+        Edit(MAP, "(buffer * Traits::kSoftmaxThreads + thread) * 4", "thread * 4"),
+        by="race",
+        trial=WIDE,
+    ),
+    mutant(
+        "exchange-wrong-partner",
+        "at head_dim 512 warps 0 and 1 meet, which have different rows",
+        Edit(ROLE, "1 + threadIdx.x / 32 % 2, 64", "1 + threadIdx.x / 64, 64"),
+        by="race uninitialised-shared",
+        trial=WIDE,
     ),
 )
 
 COMMITS = (
-    *(
-        mutant(
-            f"commit-{barrier.replace('_', '-')}",
-            f"no commit to {barrier}",
-            drop(f"ptx::mma_commit(shared.{barrier}({slot}));"),
-            by="deadlock unwritten",
-        )
-        for barrier, slot in (
-            ("score_full", "turn.slot"),
-            ("key_empty", "turn.slot"),
-            ("value_empty", "turn.slot"),
-            ("output_full", ""),
-        )
+    mutant(
+        "commit-score-full",
+        "no commit to score_full",
+        drop(MMA, "    ptx::mma_commit(shared.score_full(buffer));\n"),
+        by="deadlock unwritten",
+    ),
+    mutant(
+        "commit-kv-empty",
+        "no slot is given back",
+        drop(MMA, "        ptx::mma_commit(shared.kv_empty(Turn<Traits::kStages>(use).slot));\n"),
+        by="deadlock unwritten",
+    ),
+    mutant(
+        "commit-output-full",
+        "no commit to output_full",
+        drop(MMA, "    ptx::mma_commit(shared.output_full());\n"),
+        by="deadlock unwritten",
     ),
     mutant(
         "commit-before-output",
         "the commit to output_full precedes the MMAs",
-        kernel(
-            "    issue_output<Traits>(shared, tmem, turn.slot, j == 0);\n    ptx::mma_commit(shared.output_full());\n",
-            "    ptx::mma_commit(shared.output_full());\n    issue_output<Traits>(shared, tmem, turn.slot, j == 0);\n",
+        drop(MMA, "    ptx::mma_commit(shared.output_full());\n"),
+        Edit(
+            MMA,
+            "    issue_output<Traits>(shared, tmem, turn.slot",
+            "    ptx::mma_commit(shared.output_full());\n    issue_output<Traits>(shared, tmem, turn.slot",
         ),
-        by="tmem-access-under-mma cosine relative_l2 max_error",
+        by="tmem-access-under-mma tmem-overwrite-under-mma",
+    ),
+    mutant(
+        "commit-shared-kv-with-scores",
+        "where V is K, S_j gives the slot back that P_j V_j is going to read",
+        Edit(MMA, "    if (!order.shared_kv) {\n        release", "    {\n        release"),
+        by="bulk-copy-in-flight",
+        trial=SHARED_KV,
     ),
     mutant(
         "commit-nobody-waits-for",
-        "value_empty is committed for slots that are not filled again",
-        kernel(
-            "    if (j + Traits::kStages < tiles) {\n        ptx::mma_commit(shared.value_empty",
-            "    {\n        ptx::mma_commit(shared.value_empty",
-        ),
+        "slots are given back that are not filled again",
+        Edit(MMA, "use + Traits::kStages < order.count()", "true"),
         by="exit-with-work-in-flight",
         trial=LATE,
     ),
@@ -189,59 +241,79 @@ COUNTS = (
     mutant(
         "arrivals-127",
         "probability_full expects one arrival too few; the surplus is a warp's worth after 31 turns",
-        kernel("shared.probability_full(i), Traits::kRows", "shared.probability_full(i), Traits::kRows - 1"),
-        by="tmem-race",
+        Edit(MAP, "probability_full(i), Traits::kSoftmaxThreads", "probability_full(i), Traits::kSoftmaxThreads - 1"),
+        by="mbarrier-split-arrival tmem-race",
         trial=SIXTY_FOUR_TILES,
     ),
     mutant(
         "arrivals-129",
         "probability_full expects one arrival too many",
-        kernel("shared.probability_full(i), Traits::kRows", "shared.probability_full(i), Traits::kRows + 1"),
+        Edit(MAP, "probability_full(i), Traits::kSoftmaxThreads", "probability_full(i), Traits::kSoftmaxThreads + 1"),
         by="deadlock unwritten",
     ),
     mutant(
         "bytes-one-less",
         "expect_tx announces one byte too few",
-        kernel("arrive_expect_tx(full, bytes)", "arrive_expect_tx(full, bytes - 1)"),
+        Edit(LOAD, "expect_tx(full, Traits::kKvTileBytes)", "expect_tx(full, Traits::kKvTileBytes - 1)"),
         by="deadlock unwritten",
     ),
     mutant(
         "bytes-one-more",
         "expect_tx announces one byte too many",
-        kernel("arrive_expect_tx(full, bytes)", "arrive_expect_tx(full, bytes + 1)"),
+        Edit(LOAD, "expect_tx(full, Traits::kKvTileBytes)", "expect_tx(full, Traits::kKvTileBytes + 1)"),
         by="deadlock unwritten",
     ),
     mutant(
         "bytes-not-expected",
         "the arrival announces no bytes at all",
-        kernel("arrive_expect_tx(full, bytes)", "arrive(full)"),
-        by="mbarrier-early-completion bulk-copy-in-flight",
+        Edit(LOAD, "arrive_expect_tx(full, Traits::kKvTileBytes)", "arrive(full)"),
+        by="deadlock unwritten",
     ),
     mutant(
-        "one-key-slot",
-        "both slots of the K ring are the same memory",
-        kernel("kSmemKey + stage * Traits::kKvTileBytes", "kSmemKey"),
-        by="bulk-copy-in-flight overwrite-under-mma cosine relative_l2",
+        "gather-one-lane",
+        "only one lane gathers its rows of a sparse tile",
+        Edit(LOAD, "    if (!is_dense(work, n)) {", "    if (!is_dense(work, n) && leader) {"),
+        by="deadlock unwritten",
+        trial=SPARSE,
+    ),
+    mutant(
+        "one-slot",
+        "all slots of the ring are the same memory",
+        Edit(MAP, "kSmemKv + slot * Traits::kKvTileBytes", "kSmemKv"),
+        by="bulk-copy-in-flight overwrite-under-mma",
     ),
     mutant(
         "one-score-buffer",
         "S_{j+1} goes where the softmax reads S_j",
-        kernel("tmem + Traits::kTmemScore + slot * Traits::kScoreColumns", "tmem + Traits::kTmemScore"),
-        kernel("quarter + Traits::kTmemScore + turn.slot * Traits::kScoreColumns", "quarter + Traits::kTmemScore"),
-        by="tmem-race tmem-access-under-mma",
+        Edit(MMA, "tmem + Traits::kTmemScore + buffer * Traits::kScoreColumns", "tmem + Traits::kTmemScore"),
+        Edit(
+            ROLE,
+            "thread.tmem + Traits::kTmemScore + turn.slot * Traits::kScoreColumns",
+            "thread.tmem + Traits::kTmemScore",
+        ),
+        by="tmem-access-under-mma tmem-race",
     ),
     mutant(
         "one-probability-buffer",
         "P_{j+1} goes where the MMA reads P_j",
-        kernel(
-            "tmem + Traits::kTmemProbability + slot * Traits::kProbabilityColumns",
+        Edit(
+            MMA,
+            "tmem + Traits::kTmemProbability + buffer * Traits::kProbabilityColumns",
             "tmem + Traits::kTmemProbability",
         ),
-        kernel(
-            "quarter + Traits::kTmemProbability + turn.slot * Traits::kProbabilityColumns",
-            "quarter + Traits::kTmemProbability",
+        Edit(
+            ROLE,
+            "thread.tmem + Traits::kTmemProbability + buffer * Traits::kProbabilityColumns",
+            "thread.tmem + Traits::kTmemProbability",
         ),
         by="tmem-overwrite-under-mma",
+    ),
+    mutant(
+        "one-probability-buffer-in-shared-memory",
+        "likewise in shared memory",
+        Edit(MAP, "kSmemProbability + buffer * Traits::kProbabilityBytes", "kSmemProbability"),
+        by="overwrite-under-mma",
+        trial=WIDE,
     ),
 )
 
@@ -249,55 +321,71 @@ FENCES = (
     mutant(
         "proxy-fence",
         "no proxy fence after the barriers' initialisation",
-        drop("    ptx::fence_proxy_async();\n"),
+        drop(MAP, "    ptx::fence_proxy_async();\n"),
         by="mbarrier-missing-fence",
+    ),
+    mutant(
+        "proxy-fence-p",
+        "no proxy fence between the stores of P to shared memory and the MMA",
+        drop(ROLE, "        ptx::fence_proxy_async();\n"),
+        by="missing-proxy-fence",
+        trial=WIDE,
+    ),
+    mutant(
+        "proxy-fence-p-after-arrival",
+        "the proxy fence comes after the arrival that it should precede",
+        drop(ROLE, "        ptx::fence_proxy_async();\n"),
+        Edit(ROLE, ARRIVE, f"{ARRIVE}    ptx::fence_proxy_async();\n"),
+        by="missing-proxy-fence",
+        trial=WIDE,
     ),
     mutant(
         "after-fence-scores",
         "no fence::after between the waits and S_j",
-        drop(f"{FENCE_AFTER}    ", before="issue_scores"),
+        drop(MMA, f"    {FENCE_AFTER}", before="    issue_scores"),
         by="mma-missing-fence-after",
     ),
     mutant(
         "after-fence-output",
         "no fence::after between the waits and P_j V_j",
-        drop(f"{FENCE_AFTER}    ", before="issue_output"),
+        drop(MMA, f"    {FENCE_AFTER}", before="    issue_output"),
         by="mma-missing-fence-after tmem-missing-fence-after",
     ),
     mutant(
         "after-fence-softmax",
         "no fence::after between score_full and the load of S_j",
-        drop(f"{FENCE_AFTER}        ", before="float row["),
+        drop(ROLE, f"    {FENCE_AFTER}", before="    float row["),
         by="tmem-missing-fence-after",
     ),
     mutant(
         "after-fence-rescale",
         "no fence::after between output_full and the rescale",
-        drop(f"{FENCE_AFTER}            ", before="rescale_output"),
+        drop(ROLE, f"        {FENCE_AFTER}", before="        rescale_output"),
+        EVERY_MAXIMUM,
         by="tmem-missing-fence-after",
     ),
     mutant(
         "after-fence-epilogue",
         "no fence::after between output_full and the last load of O",
-        drop(f"{FENCE_AFTER}    ", before="float output["),
-        by="tmem-missing-fence-after",
+        drop(ROLE, f"    {FENCE_AFTER}", before="    store_row"),
+        by="tmem-missing-fence-after tmem-missing-fence-before",
     ),
     mutant(
         "after-fence-dealloc",
         "no fence::after between the last CTA barrier and the deallocation",
-        drop(f"{FENCE_AFTER}        ", before="ptx::tmem_dealloc"),
+        drop(SETUP, f"        {FENCE_AFTER}", before="        ptx::tmem_dealloc"),
         by="tmem-missing-fence-after",
     ),
     mutant(
         "before-fence-arrival",
         "no fence::before ahead of the arrival for P and O",
-        drop(f"{FENCE_BEFORE}        ", before="ptx::mbarrier_arrive"),
+        drop(ROLE, f"    {FENCE_BEFORE}", before="    ptx::mbarrier_arrive"),
         by="tmem-missing-fence-before",
     ),
     mutant(
         "before-fence-last-barrier",
         "no fence::before ahead of the last CTA barrier",
-        drop(f"{FENCE_BEFORE}    ", before="__syncthreads"),
+        drop(SETUP, f"    {FENCE_BEFORE}", before="    __syncthreads"),
         by="tmem-missing-fence-before",
     ),
 )
@@ -306,25 +394,26 @@ LIFETIMES = (
     mutant(
         "syncthreads-first",
         "no CTA barrier between the set-up and its use",
-        drop("    __syncthreads();\n", before="    const uint32_t tmem"),
-        by="mbarrier-uninitialised uninitialised-shared",
+        drop(SETUP, "    __syncthreads();\n", before="    const uint32_t tmem"),
+        by="mbarrier-uninitialised race uninitialised-shared unwritten",
     ),
     mutant(
         "syncthreads-last",
         "no CTA barrier between the last loads of O and the deallocation",
-        drop("    __syncthreads();\n", before="    if (warp == kMmaWarp) {"),
-        by="tmem-access-under-mma tmem-overwrite-under-mma tmem-unallocated",
+        drop(SETUP, "    __syncthreads();\n", before="    if (warp == kMmaWarp) {"),
+        by="tmem-access-under-mma tmem-overwrite-under-mma tmem-unallocated unwritten",
     ),
     mutant(
         "dealloc-dropped",
         "tensor memory is not given back",
-        drop("        ptx::tmem_dealloc(tmem, Traits::kTmemColumns);\n"),
+        drop(SETUP, "        ptx::tmem_dealloc(tmem, Traits::kTmemColumns);\n"),
         by="tmem-leak",
     ),
     mutant(
         "alloc-half",
         "half of tensor memory is allocated",
-        kernel(
+        Edit(
+            SETUP,
             "tmem_alloc(shared.tmem_address(), Traits::kTmemColumns)",
             "tmem_alloc(shared.tmem_address(), Traits::kTmemColumns / 2)",
         ),
@@ -333,8 +422,14 @@ LIFETIMES = (
     mutant(
         "elect-mma",
         "every lane issues the MMAs",
-        kernel("if (ptx::elect_one()) {\n            mma_role", "{\n            mma_role"),
+        Edit(SETUP, "if (ptx::elect_one()) {\n            mma_role", "{\n            mma_role"),
         by="mma-issued-by-many unwritten",
+    ),
+    mutant(
+        "elect-load",
+        "every lane loads every tile",
+        Edit(LOAD, "const bool leader = ptx::elect_one();", "const bool leader = true;"),
+        by="mbarrier-over-arrival unwritten",
     ),
 )
 

@@ -19,6 +19,13 @@ __device__ __forceinline__ float log2(float x) {
     return y;
 }
 
+// 1 / x, within one unit in the last place; 0 for inf.
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // Two floats rounded to nearest even, `low` in bits 0-15. The instruction takes the upper half first.
 __device__ __forceinline__ uint32_t pack_bf16x2(float low, float high) {
     uint32_t packed;

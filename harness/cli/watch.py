@@ -1,0 +1,61 @@
+"""`fmha watch`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness.archive import RunRecord
+from harness.cli.options import Filters, Verbose
+from harness.cli.output import say
+from harness.cli.progress import progress_for
+from harness.errors import ExitCode, FmhaError
+from harness.stages import report
+from harness.stages.pipeline import Request
+from harness.stages.preflight import git_root
+
+SHORT_HELP = "Run the guard and what was touched after every save."
+
+HELP = """Run the guard after every save under kernel/ or to matrix.yaml, then the head_dims whose code changed.
+
+On the emulator. What was touched is seen in the compiled code: a changed comment touches nothing, a changed header
+every variant that it changes. The records go to .fmha/watch, not to the archive. Ctrl-C ends it.
+
+\b
+Examples:
+  fmha watch
+  fmha watch --filter t=1\\|32 --suite seed
+"""
+
+
+def command(
+    context: typer.Context,
+    suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
+    filters: Filters = None,
+    verbose: Verbose = False,
+) -> None:
+    request = Request(Path.cwd(), "emulator", suite, tuple(filters or ()))
+    context.obj.action = partial(_run, request, verbose)
+
+
+def _run(request: Request, verbose: bool) -> ExitCode:
+    from harness.evidence.watch import Watcher, watch  # here: watchfiles is not for every command's start
+
+    root = git_root(request.directory)
+    console = Console()
+
+    def show(record: RunRecord, path: Path | None) -> None:
+        report.show(record, None, console, table=verbose)
+
+    def complain(error: FmhaError) -> None:
+        say(str(error), "red", console)
+
+    with progress_for(sys.stderr, not verbose, verbose) as progress:
+        say(f"watching {root / 'kernel'} and matrix.yaml; Ctrl-C ends", console=console)
+        watch(Watcher(request, root, progress, show), root, complain)
+    return ExitCode.PASS

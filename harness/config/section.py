@@ -1,0 +1,23 @@
+"""What every section of matrix.yaml shares."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+# When the emulator lets asynchronous work complete.
+Schedule = Literal["realistic", "early", "late", "random"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def wrong(at: tuple[str | int, ...], what: str) -> PydanticCustomError:
+    """A problem found across fields; `at` is its path below the model that raises it."""
+    return PydanticCustomError("fmha", "{what}", {"what": what, "at": at})
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)

@@ -1,0 +1,152 @@
+// Which rows and which keys a CTA works on. Plain C++17: a host compiler reads it too.
+//
+// A CTA has a list of tiles: the dense keys that any of its rows sees, then the entries of its query's index list. With
+// splits, the CTAs that share those rows take contiguous ranges of the list.
+#pragma once
+
+#include <stdint.h>
+
+#include "common/host_device.h"
+#include "fmha_params.h"
+
+namespace fmha {
+
+FMHA_HOST_DEVICE constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+// To [0, high].
+FMHA_HOST_DEVICE constexpr int32_t clamp(int64_t x, int32_t high) { return x < 0 ? 0 : x > high ? high : int32_t(x); }
+
+// Dense keys [first, end); none when end <= first.
+struct KeyRange {
+    int32_t first;
+    int32_t end;
+};
+
+struct Work {
+    int32_t batch;
+    int32_t split;
+    int32_t first_row;  // among the t * heads rows of the batch entry
+    int32_t rows;       // how many of the CTA's rows are its own; the others are computed and not stored
+
+    int32_t kv_len;
+    int32_t query_offset;
+    KeyRange dense;     // the keys that some row sees
+    KeyRange all_rows;  // the keys that every row sees: a tile within needs no mask
+    int32_t dense_tiles;
+
+    const int32_t* indices;  // of the CTA's one query
+    int32_t entries;
+
+    int32_t first_tile;  // the CTA's range of the list
+    int32_t tiles;
+};
+
+// What a query sees of the dense keys (docs/semantics.md). Positions are 64-bit: a window may be as wide as int32 goes.
+FMHA_HOST_DEVICE inline KeyRange visible_keys(const FmhaParams& params, int32_t kv_len, int32_t query_offset,
+                                              int32_t query) {
+    const int64_t position = int64_t(query) + query_offset;
+    const int64_t first = params.window_left == kFmhaUnlimited ? 0 : position - params.window_left;
+    const int64_t end = params.window_right == kFmhaUnlimited ? kv_len : position + params.window_right + 1;
+    return {clamp(first, kv_len), clamp(end, kv_len)};
+}
+
+// The rows of a CTA; see fmha_query_blocks in fmha_launch.h.
+FMHA_HOST_DEVICE inline void assign_rows(const FmhaParams& params, int32_t rows, int32_t block, Work& work) {
+    if (params.topk > 0) {
+        const int32_t blocks = ceil_div(params.heads, rows);
+        const int32_t head = block % blocks * rows;
+        work.first_row = block / blocks * params.heads + head;
+        work.rows = params.heads - head < rows ? params.heads - head : rows;
+    } else {
+        const int32_t left = params.t * params.heads - block * rows;
+        work.first_row = block * rows;
+        work.rows = left < rows ? left : rows;
+    }
+}
+
+// Fills in what CTA (block, split, batch) of the grid works on, with tiles of `keys` keys and CTAs of `rows` rows.
+FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, int32_t keys, int32_t block,
+                                       int32_t split, int32_t batch) {
+    Work work{};
+    work.batch = batch;
+    work.split = split;
+    assign_rows(params, rows, block, work);
+    work.kv_len = params.kv_lens ? params.kv_lens[batch] : params.s_k;
+    work.query_offset = params.query_offsets ? params.query_offsets[batch] : work.kv_len - params.t;
+
+    // Both ends of a query's range grow with the query.
+    const int32_t first_query = work.first_row / params.heads;
+    const int32_t last_query = (work.first_row + work.rows - 1) / params.heads;
+    const KeyRange first = visible_keys(params, work.kv_len, work.query_offset, first_query);
+    const KeyRange last = visible_keys(params, work.kv_len, work.query_offset, last_query);
+    work.dense = {first.first, last.end};
+    work.all_rows = {last.first, first.end};
+    work.dense_tiles = last.end > first.first ? ceil_div(last.end - first.first, keys) : 0;
+
+    if (params.topk > 0 && params.s_sparse > 0) {
+        const int64_t query = int64_t(batch) * params.t + first_query;
+        work.indices = params.sparse_indices + query * params.topk;
+        work.entries = params.sparse_lens ? params.sparse_lens[query] : params.topk;
+    }
+    const int64_t tiles = work.dense_tiles + ceil_div(work.entries, keys);
+    work.first_tile = int32_t(tiles * split / params.splits);
+    work.tiles = int32_t(tiles * (split + 1) / params.splits) - work.first_tile;
+    return work;
+}
+
+// Tile n of the list: dense tiles end with the last key that is seen, and so never touch a key past it, whose value may
+// be a NaN that a probability of zero would not silence. What the first one holds before the range is masked; before
+// the tensor, it reads as zero.
+FMHA_HOST_DEVICE inline bool is_dense(const Work& work, int32_t tile) { return tile < work.dense_tiles; }
+
+FMHA_HOST_DEVICE inline int32_t first_key(const Work& work, int32_t tile, int32_t keys) {
+    return work.dense.end - (work.dense_tiles - tile) * keys;
+}
+
+FMHA_HOST_DEVICE inline int32_t first_entry(const Work& work, int32_t tile, int32_t keys) {
+    return (tile - work.dense_tiles) * keys;
+}
+
+// Whether some row of the CTA does not see some key of a dense tile.
+FMHA_HOST_DEVICE inline bool needs_mask(const Work& work, int32_t key, int32_t keys) {
+    return key < work.all_rows.first || key + keys > work.all_rows.end;
+}
+
+// The row of the sparse tensors, all batch entries together, that an entry of the list names; -1 when it names none.
+FMHA_HOST_DEVICE inline int32_t sparse_row(const FmhaParams& params, const Work& work, int32_t entry) {
+    if (entry >= work.entries) {
+        return -1;
+    }
+    const int32_t index = work.indices[entry];
+    return index >= 0 && index < params.s_sparse ? work.batch * params.s_sparse + index : -1;
+}
+
+// K and V tiles share one ring, in the order in which they are consumed:
+//   V apart from K   K0, K1, V0, K2, V1, ..., K(n-1), V(n-2), V(n-1)
+//   V is K           KV0, KV1, ..., KV(n-1)
+struct RingOrder {
+    int32_t tiles;
+    bool shared_kv;
+
+    FMHA_HOST_DEVICE int32_t key(int32_t tile) const { return shared_kv || tile == 0 ? tile : 2 * tile - 1; }
+    FMHA_HOST_DEVICE int32_t value(int32_t tile) const {
+        return shared_kv ? tile : tile + 1 < tiles ? 2 * tile + 2 : 2 * tile + 1;
+    }
+    FMHA_HOST_DEVICE int32_t count() const { return shared_kv ? tiles : 2 * tiles; }
+
+    // The same the other way round: what the ring's use `use` is.
+    FMHA_HOST_DEVICE bool is_value(int32_t use) const {
+        return !shared_kv && (use + 1 == count() || (use > 0 && use % 2 == 0));
+    }
+    FMHA_HOST_DEVICE int32_t tile(int32_t use) const {
+        if (shared_kv) {
+            return use;
+        }
+        if (use + 1 == count()) {
+            return tiles - 1;
+        }
+        return is_value(use) ? use / 2 - 1 : (use + 1) / 2;
+    }
+};
+
+}  // namespace fmha

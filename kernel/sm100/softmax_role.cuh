@@ -1,0 +1,256 @@
+// Warps 0-3: softmax and epilogue. A thread has one row, or half of the columns of one (Traits::kThreadsPerRow).
+#pragma once
+
+#include <stdint.h>
+
+#include "common/ptx/mbarrier.cuh"
+#include "common/ptx/shared.cuh"
+#include "common/ptx/warp.cuh"
+#include "common/row_output.cuh"
+#include "common/softmax.cuh"
+#include "common/work.cuh"
+#include "ptx/tcgen05.cuh"
+#include "shared_map.cuh"
+
+namespace fmha {
+
+// O is rescaled and stored by as many columns at a time: a whole row would not fit the registers.
+constexpr int kOutputChunk = 64;
+
+template <class Traits>
+struct SoftmaxThread {
+    int row;        // of the CTA's
+    int half;       // which columns of S, P and O are this thread's; 0 where a row has one thread
+    uint32_t tmem;  // of the lane
+    KeyRange visible;
+
+    __device__ SoftmaxThread(const FmhaParams& params, const Work& work, uint32_t tmem_base)
+        : row(threadIdx.x % Traits::kRows),
+          half(threadIdx.x / Traits::kRows),
+          tmem(tmem_base + (threadIdx.x / 32 * 32 << 16)),
+          visible(visible_keys(params, work.kv_len, work.query_offset, (work.first_row + row) / params.heads)) {}
+};
+
+// The threads of a row are in warps w and w + 2; barrier 0 is the CTA's own.
+__device__ __forceinline__ void row_barrier() { ptx::named_barrier_sync(1 + threadIdx.x / 32 % 2, 64); }
+
+// The larger (or the sum, as `combine` says) of the two values that the threads of a row have. `buffer` alternates:
+// the barrier of one exchange shows that the values of the one before were read.
+template <class Traits, class Combine>
+__device__ __forceinline__ float exchange(SharedMap<Traits> shared, int buffer, float mine, Combine combine) {
+    if constexpr (Traits::kThreadsPerRow == 1) {
+        return mine;
+    } else {
+        ptx::store_shared(shared.exchange(buffer, threadIdx.x), __float_as_uint(mine));
+        row_barrier();
+        return combine(mine, __uint_as_float(ptx::load_shared(shared.exchange(buffer, threadIdx.x ^ Traits::kRows))));
+    }
+}
+
+// Which of this thread's entries of tile n stand for a row, the same words in every lane. None for a dense tile.
+template <class Traits>
+__device__ __forceinline__ void valid_entries(const FmhaParams& params, const Work& work,
+                                              const SoftmaxThread<Traits>& thread, int n,
+                                              uint32_t (&bits)[Traits::kThreadKeys / 32]) {
+    const int entry = first_entry(work, n, Traits::kKeys) + thread.half * Traits::kThreadKeys + int(threadIdx.x % 32);
+#pragma unroll
+    for (int i = 0; i < Traits::kThreadKeys / 32; ++i) {
+        bits[i] = is_dense(work, n) ? 0 : ptx::ballot(sparse_row(params, work, entry + 32 * i) >= 0);
+    }
+}
+
+// Sets what the row does not see of tile n to -inf.
+template <class Traits>
+__device__ __forceinline__ void mask_tile(const Work& work, const SoftmaxThread<Traits>& thread, int n,
+                                          const uint32_t (&bits)[Traits::kThreadKeys / 32],
+                                          float (&row)[Traits::kThreadKeys]) {
+    if (!is_dense(work, n)) {
+        mask_bits(row, bits);
+        return;
+    }
+    const int column = thread.half * Traits::kThreadKeys;
+    const int key = first_key(work, n, Traits::kKeys);
+    if (needs_mask(work, key, Traits::kKeys)) {
+        mask_range(row, thread.visible.first - key - column, thread.visible.end - key - column);
+    }
+}
+
+// A whole row of P from the two threads that have a half each: as A of an MMA with M = 64 it is read in both halves of
+// the lanes, and a warp reaches only its own. The next tile's exchange of maxima shows that the vectors were read.
+template <class Traits>
+__device__ __forceinline__ void join_halves(SharedMap<Traits> shared, const SoftmaxThread<Traits>& thread,
+                                            const uint32_t (&mine)[Traits::kThreadKeys / 2],
+                                            uint32_t (&row)[Traits::kKeys / 2]) {
+    constexpr int kWords = Traits::kThreadKeys / 2;
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+        ptx::store_shared_v4(shared.exchange_vector(i / 4, threadIdx.x), mine[i], mine[i + 1], mine[i + 2],
+                             mine[i + 3]);
+    }
+    row_barrier();
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+        const uint4 v = ptx::load_shared_v4(shared.exchange_vector(i / 4, threadIdx.x ^ Traits::kRows));
+        const uint32_t other[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            row[i + k] = thread.half == 0 ? mine[i + k] : other[k];
+            row[kWords + i + k] = thread.half == 0 ? other[k] : mine[i + k];
+        }
+    }
+}
+
+// P_j as bf16. In TMEM column i holds keys 2i (low half) and 2i + 1; in shared memory P is a K-major operand: the eight
+// threads that store 16 bytes at once have eight rows, whose swizzle leads to eight different groups of banks.
+template <class Traits>
+__device__ __forceinline__ void store_probabilities(SharedMap<Traits> shared, const SoftmaxThread<Traits>& thread,
+                                                    int buffer, const float (&row)[Traits::kThreadKeys]) {
+    uint32_t packed[Traits::kThreadKeys / 2];
+#pragma unroll
+    for (int i = 0; i < Traits::kThreadKeys / 2; ++i) {
+        packed[i] = ptx::pack_bf16x2(row[2 * i], row[2 * i + 1]);
+    }
+    if constexpr (Traits::kPInShared) {
+        constexpr int kVectors = Traits::kThreadKeys / 8;
+        constexpr int kChunkVectors = Traits::kChunkElements / 8;
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) {
+            const int vector = thread.half * kVectors + i;
+            const uint32_t address = shared.probability(buffer) + vector / kChunkVectors * Traits::kRowChunkBytes +
+                                     swizzled_vector(thread.row, vector % kChunkVectors);
+            ptx::store_shared_v4(address, packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
+        }
+    } else {
+        const uint32_t address = thread.tmem + Traits::kTmemProbability + buffer * Traits::kProbabilityColumns;
+        if constexpr (Traits::kThreadsPerRow == 1) {
+            ptx::tmem_store(address, packed);
+        } else {
+            uint32_t whole[Traits::kKeys / 2];
+            join_halves<Traits>(shared, thread, packed, whole);
+            ptx::tmem_store(address, whole);
+        }
+    }
+}
+
+// O *= factor, each lane its own row. Loads and stores are warp-wide, so one row that grew takes its warp along.
+template <class Traits>
+__device__ __forceinline__ void rescale_output(uint32_t address, float factor) {
+    if (!ptx::any_lane(factor != 1.0f)) {
+        return;
+    }
+#pragma unroll 1
+    for (int column = 0; column < Traits::kOutputColumns; column += kOutputChunk) {
+        float output[kOutputChunk];
+        ptx::tmem_load(output, address + column);
+        uint32_t scaled[kOutputChunk];
+#pragma unroll
+        for (int i = 0; i < kOutputChunk; ++i) {
+            scaled[i] = __float_as_uint(output[i] * factor);
+        }
+        ptx::tmem_store(address + column, scaled);
+    }
+}
+
+// Stores the thread's columns of O, already in registers, as output or as one split's part of it.
+template <class Traits>
+__device__ __forceinline__ void store_columns(const FmhaParams& params, const Work& work,
+                                              const SoftmaxThread<Traits>& thread, int64_t index, int column,
+                                              const float (&values)[kOutputChunk]) {
+    const int element = Traits::output_element(column, thread.half);
+    if (params.splits > 1) {
+        const int64_t partial = int64_t(work.split) * params.batch * params.t * params.heads + index;
+        store_floats(params.partial_o + partial * Traits::kHeadDim + element, values);
+    } else {
+        store_output(params, index, Traits::kHeadDim, element, values);
+    }
+}
+
+// The epilogue: O relative to the true maximum, normalised if asked for, and the row's statistics. Without tiles
+// nothing was accumulated, and O is not read.
+template <class Traits>
+__device__ __forceinline__ void store_row(const FmhaParams& params, const Work& work,
+                                          const SoftmaxThread<Traits>& thread, const RowState& state) {
+    const bool stored = thread.row < work.rows;
+    const int rows = params.t * params.heads;
+    const int64_t index = int64_t(work.batch) * rows + work.first_row + thread.row;
+    const float shift = anchor_to_max(state, params.scale * kLog2E);
+    const float max = state.max * params.scale;
+    const float sum = state.sum * shift;
+    float factor = shift;
+    if (stored && thread.half == 0 && params.splits > 1) {
+        const int64_t partial = int64_t(work.split) * params.batch * rows + index;
+        params.partial_max[partial] = max;
+        params.partial_sum[partial] = sum;
+    } else if (stored && thread.half == 0) {
+        store_statistics(params, index, max, sum);
+    }
+    if (stored && params.splits == 1) {
+        factor *= output_factor(params, (work.first_row + thread.row) % params.heads, max, sum);
+    }
+#pragma unroll 1
+    for (int column = 0; column < Traits::kOutputColumns; column += kOutputChunk) {
+        float output[kOutputChunk] = {};
+        if (work.tiles > 0) {
+            ptx::tmem_load(output, thread.tmem + Traits::kTmemOutput + column);
+        }
+#pragma unroll
+        for (int i = 0; i < kOutputChunk; ++i) {
+            output[i] *= factor;
+        }
+        if (stored) {
+            store_columns<Traits>(params, work, thread, index, column, output);
+        }
+    }
+}
+
+// Tile j of the CTA's range: S_j to P_j, and O rescaled if the anchor moved.
+template <class Traits>
+__device__ __forceinline__ void softmax_step(const FmhaParams& params, const Work& work, SharedMap<Traits> shared,
+                                             const SoftmaxThread<Traits>& thread, RowState& state, int j) {
+    const Turn<Traits::kBuffers> turn(j);
+    const float scale_log2 = params.scale * kLog2E;
+    const int n = work.first_tile + j;
+    uint32_t entries[Traits::kThreadKeys / 32];
+    valid_entries<Traits>(params, work, thread, n, entries);  // before the wait, which hides the loads' latency
+    ptx::mbarrier_wait(shared.score_full(turn.slot), turn.parity);
+    ptx::tcgen05_fence_after_thread_sync();
+    float row[Traits::kThreadKeys];
+    ptx::tmem_load(row, thread.tmem + Traits::kTmemScore + turn.slot * Traits::kScoreColumns);
+    mask_tile<Traits>(work, thread, n, entries, row);
+    const float tile_max =
+        exchange<Traits>(shared, turn.slot, max_of(row), [](float a, float b) { return fmaxf(a, b); });
+    const float factor = raise_anchor(state, tile_max, scale_log2);
+    exponentiate(row, state, scale_log2);
+
+    // P_j goes where P_{j-2} was, which the MMA finished with before output_full turned in the previous round.
+    store_probabilities<Traits>(shared, thread, turn.slot, row);
+    if (j > 0) {
+        // Waited for even when nothing is rescaled: it keeps this thread within one phase of the barrier.
+        ptx::mbarrier_wait(shared.output_full(), (j - 1) & 1);
+        ptx::tcgen05_fence_after_thread_sync();
+        rescale_output<Traits>(thread.tmem + Traits::kTmemOutput, factor);
+    }
+    ptx::tmem_wait_store();
+    if constexpr (Traits::kPInShared) {
+        ptx::fence_proxy_async();
+    }
+    ptx::tcgen05_fence_before_thread_sync();
+    ptx::mbarrier_arrive(shared.probability_full(turn.slot));
+}
+
+template <class Traits>
+__device__ __forceinline__ void softmax_role(const FmhaParams& params, const Work& work, SharedMap<Traits> shared,
+                                             uint32_t tmem) {
+    const SoftmaxThread<Traits> thread(params, work, tmem);
+    RowState state;
+#pragma unroll 1
+    for (int j = 0; j < work.tiles; ++j) {
+        softmax_step<Traits>(params, work, shared, thread, state, j);
+    }
+    state.sum = exchange<Traits>(shared, work.tiles & 1, state.sum, [](float a, float b) { return a + b; });
+    ptx::mbarrier_wait(shared.output_full(), (work.tiles - 1) & 1);
+    ptx::tcgen05_fence_after_thread_sync();
+    store_row<Traits>(params, work, thread, state);
+}
+
+}  // namespace fmha

@@ -1,0 +1,95 @@
+"""The CI workflows: what they may do, and their shell steps executed for real on the emulator."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.archive import Index
+from tests.harness.support import git
+
+
+def workflow(repository: Path, name: str) -> dict[str, Any]:
+    text = (repository / ".github" / "workflows" / f"{name}.yml").read_text()
+    found: dict[str, Any] = yaml.load(text, yaml.BaseLoader)  # BaseLoader: `on` is a word, not a truth
+    return found
+
+
+def steps(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in document["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("name", ["tests", "evidence"])
+def test_what_a_workflow_may_not_do(repository: Path, name: str) -> None:
+    document = workflow(repository, name)
+    assert document["permissions"] == {"contents": "read"}
+    for step in steps(document):
+        if "uses" in step:
+            assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"])
+        else:
+            assert "${{" not in step["run"], "text reaches the shell through the environment"
+        if step.get("uses", "").startswith("actions/checkout"):
+            assert step["with"]["persist-credentials"] == "false"
+
+
+def test_a_pull_request_needs_the_label(repository: Path) -> None:
+    document = workflow(repository, "evidence")
+    assert set(document["on"]) == {"workflow_dispatch", "pull_request_target"}
+    assert document["on"]["pull_request_target"] == {"types": ["labeled"]}
+    (job,) = document["jobs"].values()
+    assert job["if"] == "github.event_name == 'workflow_dispatch' || github.event.label.name == 'run-b200'"
+    (checkout, *_) = job["steps"]
+    assert checkout["with"]["ref"] == "${{ github.event.pull_request.head.sha || github.sha }}"
+
+
+def test_the_tests_are_what_ci_run_calls(repository: Path) -> None:
+    assert steps(workflow(repository, "tests"))[-1]["run"] == ".ci/run"
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_the_steps_of_the_evidence_job(repository: Path, tmp_path: Path) -> None:
+    """In a clone with the kernel, on the emulator; `make install` is what made the .venv that is lent to it."""
+    root = tmp_path / "clone"
+    shutil.copytree(repository / "kernel", root / "kernel")
+    matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
+    small = {"small": {"axes": {"head_dim": [64], "t": [32], "s_k": [256]}}}
+    (root / "matrix.yaml").write_text(yaml.safe_dump(matrix | {"suites": small, "default_suite": "small"}))
+    (root / ".gitignore").write_text("/build/\n/.fmha/\n/.venv/\n")
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "start")
+    (root / ".venv" / "bin").mkdir(parents=True)
+    script = root / ".venv" / "bin" / "fmha"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
+    script.chmod(0o755)
+    document = workflow(repository, "evidence")
+    (job,) = document["jobs"].values()
+    assert set(job["env"]) == {"FMHA_HOST", "FMHA_SUITE", "PIP_EXTRA_INDEX_URL"}
+    summary = root / "build" / "summary.md"
+    summary.parent.mkdir()
+    environment = os.environ | {
+        "PYTHONPATH": str(repository),
+        "FMHA_HOST": "emulator",
+        "FMHA_SUITE": "small",
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
+    for step in job["steps"]:
+        if "run" in step and step["name"] != "Install":
+            command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+            ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+    uploaded = root / job["steps"][-1]["with"]["path"]
+    with Index(uploaded) as index:
+        assert [row.word for row in index.runs()] == ["PASS"]
+    assert {"junit.xml", "report.html"} <= {path.name for path in uploaded.iterdir()}
+    assert summary.read_text().startswith("## PASS 1 of 1")

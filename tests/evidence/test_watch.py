@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.errors import ExitCode
+from harness.evidence.watch import code_of
+from harness.worker.protocol import BuildResult
+from tests.evidence.records import VARIANT
+from tests.harness.support import git
+from tests.integration.processes import eventually
+
+PTX = """.version 9.0
+.file 1 "a.cu"
+.entry k() {
+  .loc 1 7 3
+  // a comment
+  ret;
+}
+"""
+
+
+def built(path: Path, text: str, error: str | None = None) -> BuildResult:
+    path.write_text(text)
+    return BuildResult(VARIANT, str(path), "", None, "", "", (), 0.0, False, error)
+
+
+def test_line_numbers_are_not_code(tmp_path: Path) -> None:
+    code = code_of(built(tmp_path / "a.ptx", PTX))
+    assert code_of(built(tmp_path / "a.ptx", PTX.replace(".loc 1 7 3", ".loc 1 8 3"))) == code
+    assert code_of(built(tmp_path / "a.ptx", PTX.replace("ret;", "exit;"))) != code
+    assert code_of(built(tmp_path / "a.ptx", PTX, error="a.cu(3): error")) != code
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path) -> None:
+    """The real command: a first round, one after a save that is fine, one after a save that breaks the build."""
+    root = tmp_path / "checkout"
+    shutil.copytree(repository / "kernel", root / "kernel")
+    matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
+    small = {"small": {"axes": {"head_dim": [64], "t": [32], "s_k": [256]}}}
+    (root / "matrix.yaml").write_text(yaml.safe_dump(matrix | {"suites": small, "default_suite": "small"}))
+    (root / ".gitignore").write_text("/.fmha/\n")
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "start")
+    said = tmp_path / "said"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness", "watch"],
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": str(repository), "PYTHONUNBUFFERED": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        assert eventually(lambda: said.read_text().count("PASS 1 of 1") == 1)
+        source = root / "kernel" / "sm100" / "fmha_fwd.cu"
+
+        def saved(text: str, words: str, times: int) -> bool:
+            """Whether the words are said so often in the end. Saved again and again: the watch may not have begun."""
+
+            def again() -> bool:
+                source.write_text(text)
+                return said.read_text().count(words) >= times
+
+            return eventually(again)
+
+        whole = source.read_text()
+        assert saved(f"// A comment.\n{whole}", "PASS 1 of 1", 2)
+        assert saved(f"{whole}\n#error half an edit\n", "half an edit", 1)
+        assert not (root / "results").exists()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.PASS
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,98 @@
+"""Several schedules for one configuration: what they find is merged, and their outputs are the same bits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.worker.codec import write_job
+from harness.worker.devices.base import LaunchReport
+from harness.worker.protocol import BuildResult, Configuration, FindingRecord, Job, Resources
+from harness.worker.schedules import compare_outputs, merge_findings, parse_schedule, schedules_of
+from harness.worker.variants import VARIANTS
+from tests.worker.numpy_device import NumpyDevice
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        (1, ("realistic",)),
+        (3, ("realistic", "early", "late")),
+        (5, ("realistic", "early", "late", "random:1", "random:2")),
+    ],
+)
+def test_named_ones_come_first(count: int, names: tuple[str, ...]) -> None:
+    assert schedules_of(count) == names
+
+
+def test_every_one_of_them_parses_and_none_is_repeated() -> None:
+    many = schedules_of(100)
+    assert len({parse_schedule(name, 0) for name in many}) == len(many) == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "seed"), [("late", "late", 5), ("random", "random", 5), ("random:7", "random", 7)]
+)
+def test_the_seed_is_the_run_s_unless_it_is_named(text: str, name: str, seed: int) -> None:
+    assert parse_schedule(text, 5) == (name, seed)
+
+
+@pytest.mark.parametrize("text", ["", "x", "late:1", "random:", "random:-1", "random:x", "random:1:2", "Random"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no schedule; use realistic, early, late, random, or random:N"):
+        parse_schedule(text, 0)
+
+
+def race(line: int, **where: object) -> FindingRecord:
+    return FindingRecord("race", "error", "two writers", {"ptx_line": line, **where})
+
+
+def test_a_finding_is_listed_once_with_the_first_schedule_that_shows_it() -> None:
+    runs = [("realistic", ()), ("early", (race(3, warp=1),)), ("random:4", (race(3, warp=2), race(9)))]
+    merged = merge_findings(runs)
+    assert [(item.where["ptx_line"], item.where["schedule"]) for item in merged] == [(3, "early"), (9, "random:4")]
+
+
+def test_outputs_that_differ_name_the_schedule() -> None:
+    assert compare_outputs([("realistic", "a"), ("early", "a")]) == ()
+    (finding,) = compare_outputs([("realistic", "a"), ("early", "a"), ("late", "b")])
+    assert finding.severity == "error"
+    assert finding.where == {"schedule": "late"}
+
+
+class MoodyDevice(NumpyDevice):
+    """Under random schedules with an even seed, stores one output element a bit off; with seed 5 reports a race."""
+
+    def __init__(self, seed: int = 0, schedule: str = "realistic") -> None:
+        super().__init__(seed, schedule)
+        self.moody = schedule == "random" and seed % 2 == 0
+        if schedule == "random" and seed == 5:
+            self.findings = (race(12),)
+
+    def launch(self, *arguments: Any) -> LaunchReport:
+        report = super().launch(*arguments)
+        if self.moody:
+            o = self.memory[max(self.memory) - 3 * 0x1000000].view(np.float32)
+            o[0] = np.nextafter(o[0], np.float32(np.inf))
+        return report
+
+
+def test_a_worker_runs_them_all_and_says_which_one_shows_what(tmp_path: Path, repository: Path) -> None:
+    ptx = tmp_path / "kernel.ptx"
+    ptx.write_text("// any")
+    build = BuildResult(VARIANTS[0], str(ptx), "", Resources(1, 0, 0, 0, 0), "", "nvcc", (), 0.0, False)
+    job = Job(f"{__name__}:MoodyDevice", (build,), (Configuration(64, 4, 128),), 0, schedules_of(9))
+    write_job(job, tmp_path / "job.json")
+    command = [sys.executable, "-m", "harness.worker", str(tmp_path / "job.json")]
+    ran = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True, timeout=120)
+    event = next(line for line in map(json.loads, ran.stdout.splitlines()) if line["event"] == "result")
+    found = [(item["rule"], item["where"]["schedule"]) for item in event["findings"]]
+    differs = "schedule-dependent-output"
+    assert found == [("race", "random:5"), (differs, "random:2"), (differs, "random:4"), (differs, "random:6")]
+    assert event["stats"]["schedules"] == 9
