@@ -1,7 +1,7 @@
 """The PTX inside what nvcc makes: fat binaries (`-fatbin`), and host objects and executables that carry them.
 
 A fat binary is a header of 16 bytes (magic, version, header size, size of what follows) and entries, each a header of
-its own and a payload: PTX, or machine code for one architecture. The layout is not documented by NVIDIA; it was read off
+its own and a payload: PTX, or machine code for one architecture. NVIDIA does not document the layout; it was read off
 what nvcc 13.0 writes under every `--compress-mode`, and anything that does not fit it is refused.
 """
 
