@@ -1,4 +1,4 @@
-// st.async and red.async through an mbarrier (PTX ISA 9.7.9.12, 9.7.13.8): stores to the shared memory of the cluster
+// st.async and red.async through an mbarrier (PTX ISA 9.7.9 and 9.7.13): stores to the shared memory of the cluster
 // that complete-tx their bytes. They are weak operations of the generic proxy.
 #include "access.hpp"
 #include "bulk.hpp"

@@ -1,4 +1,4 @@
-"""st.async and red.async through an mbarrier (PTX ISA 9.7.9.12 and 9.7.13.8)."""
+"""st.async and red.async through an mbarrier (PTX ISA 9.7.9 and 9.7.13)."""
 
 from __future__ import annotations
 
