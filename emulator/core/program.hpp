@@ -91,7 +91,7 @@ enum class Ty : u8 {
     X(mapa)                                                                                                \
     X(getctarank)                                                                                          \
     X(cluster_arrive)                                                                                      \
-    X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(bulk_store) \
+    X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(store_async) X(bulk_store) \
         X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch) X(tensormap_replace)     \
             X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) X(clc_ctaid)
 // clang-format on

@@ -16,7 +16,7 @@ u32 known_clock(const Message& m, u32 cluster, AgentId agent) {
 }
 
 // The fence may be another warp's that this one has synchronised with: it lies on the path between the change and the
-// use (PTX ISA 8.9.6, Proxy-preserved Base Causality Order).
+// use (PTX ISA 8, Proxy-preserved Base Causality Order).
 bool fenced_since(Warp& w, const std::vector<MapFence>& fences, const Access& change) {
     const Message here{w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
     return std::any_of(fences.begin(), fences.end(), [&](const MapFence& f) {

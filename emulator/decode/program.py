@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
+_IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$]*")
 _FAMILIES = (
     arithmetic,
     integers,
@@ -72,7 +74,8 @@ def parameter_layout(function: Function) -> tuple[dict[str, int], int]:
 
 
 def _shared_layout(variables: list[Variable]) -> tuple[dict[str, int], int, int]:
-    """Static arrays one after the other; dynamic (extern, unsized) ones share what follows them."""
+    """Static arrays one after the other; dynamic (extern, unsized) ones share what follows them, aligned to 16 bytes at
+    least, as an H200 shows."""
     offsets: dict[str, int] = {}
     end = _core.SHARED_START
     for v in variables:
@@ -82,13 +85,16 @@ def _shared_layout(variables: list[Variable]) -> tuple[dict[str, int], int, int]
     dynamic = [v for v in variables if v.extern]
     alignment = max((v.align for v in dynamic), default=1)
     if dynamic:
-        end = _align(end, alignment)
+        end = _align(end, max(alignment, 16))
     offsets.update((v.name, end) for v in dynamic)
     return offsets, end - _core.SHARED_START, alignment
 
 
 def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> tuple[Symbols, int, int, int]:
-    shared = [v for v in (*module.variables.values(), *function.variables.values()) if v.space == "shared"]
+    # Arrays of the module that this kernel does not use are not in its memory.
+    used = {name for i in function.body for name in _IDENTIFIER.findall(i.text)}
+    candidates = (*(v for v in module.variables.values() if v.name in used), *function.variables.values())
+    shared = [v for v in candidates if v.space == "shared"]
     shared_offsets, shared_bytes, alignment = _shared_layout(shared)
     local: dict[str, int] = {}
     call_params: dict[str, int] = {}
