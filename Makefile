@@ -48,6 +48,7 @@ regress: install
 .PHONY: bench
 bench: install
 	@$(PY) -m emulator.bench $(ARGS)
+	@$(PY) -m tests.emulator.attention_speed $(ARGS)
 
 # Every mutant of our kernel's PTX: minutes. The tests run a sample.
 MUTATION := tests/emulator/mutation
