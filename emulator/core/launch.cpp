@@ -93,8 +93,31 @@ struct Storage {
     std::unique_ptr<LinearShadow> shared_shadow;
     Tmem tmem;
 };
-constexpr std::size_t kSpares = 16;
+struct RegisterFile {
+    std::unique_ptr<u8[]> bytes;
+    std::size_t size;
+};
+constexpr std::size_t kSpares = 8, kSpareRegisterFiles = 32;
 thread_local std::vector<Storage> spares;
+thread_local std::vector<RegisterFile> spare_register_files;  // all of one size
+
+std::size_t register_file_bytes(const Program& program) { return std::size_t{program.units} * kUnitBytes + 64; }
+
+std::unique_ptr<u8[]> take_register_file(std::size_t size) {
+    if (!spare_register_files.empty() && spare_register_files.back().size != size) spare_register_files.clear();
+    if (spare_register_files.empty()) return std::make_unique<u8[]>(size);
+    std::unique_ptr<u8[]> bytes = std::move(spare_register_files.back().bytes);
+    spare_register_files.pop_back();
+    std::memset(bytes.get(), 0, size);
+    return bytes;
+}
+
+void keep_register_file(Warp& w) {
+    const std::size_t size = register_file_bytes(*w.program);
+    if (!spare_register_files.empty() && spare_register_files.back().size != size) spare_register_files.clear();
+    if (spare_register_files.size() < kSpareRegisterFiles)
+        spare_register_files.push_back({std::move(w.register_file), size});
+}
 
 void take_storage(Cta& cta, u32 shared_bytes) {
     if (spares.empty()) {
@@ -124,8 +147,7 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     w.index = index;
     const u32 lanes = std::min(kLanes, threads - index * kLanes);
     w.live = lanes == kLanes ? kFullMask : (1u << lanes) - 1;
-    const std::size_t bytes = std::size_t{program.units} * kUnitBytes;
-    w.register_file = std::make_unique<u8[]>(bytes + 64);
+    w.register_file = take_register_file(register_file_bytes(program));
     w.registers =
         reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(w.register_file.get()) + 63) & ~std::uintptr_t{63});
     w.initialised.assign(program.units, 0);
@@ -235,7 +257,10 @@ void Machine::retire(Cluster& cluster) {
     if (!cluster.findings.list().empty()) told_.emplace_back(cluster.ordinal, std::move(cluster.findings));
     cluster.findings = {};
     findings = nullptr;
-    for (auto& cta : cluster.ctas) keep_storage(*cta);
+    for (auto& cta : cluster.ctas) {
+        keep_storage(*cta);
+        for (Warp& w : cta->warps) keep_register_file(w);
+    }
 }
 
 void Machine::absorb(Machine& other) {

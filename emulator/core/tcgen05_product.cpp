@@ -43,14 +43,15 @@ struct F16 {
     static u32 store(float x) { return float_to_half(x); }
 };
 
-// kRows rows of D, 16 columns of each: every value of B is used kRows times, and that many sums are in flight.
+// kRows rows of D, 16 columns of each: every value of B is used kRows times, and that many sums are in flight. Only
+// with all loops over rows unrolled does GCC keep the sums in registers.
 template <class D, u32 K, u32 kRows>
 inline void float_block(const float* const* a, const float* bt, u32* const* d, u32 column, bool accumulate,
                         float scale) {
-    float sum[kRows][kBlockColumns] = {};
-    if (accumulate)
-        for (u32 r = 0; r < kRows; ++r)
-            for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = D::load(d[r][column + j]) * scale;
+    float sum[kRows][kBlockColumns];
+#pragma GCC unroll 8
+    for (u32 r = 0; r < kRows; ++r)
+        for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = accumulate ? D::load(d[r][column + j]) * scale : 0.0f;
     for (u32 k = 0; k < K; ++k) {
         const float* b = bt + k * kMaxN + column;
 #pragma GCC unroll 8
@@ -59,6 +60,7 @@ inline void float_block(const float* const* a, const float* bt, u32* const* d, u
             for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = multiply_add(x, b[j], sum[r][j]);
         }
     }
+#pragma GCC unroll 8
     for (u32 r = 0; r < kRows; ++r)
         for (u32 j = 0; j < kBlockColumns; ++j) d[r][column + j] = D::store(sum[r][j]);
 }
