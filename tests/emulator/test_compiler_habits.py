@@ -113,7 +113,8 @@ def test_another_store_to_the_same_place_is_no_repetition() -> None:
 
 # The CUDA programming guide, atomics made of a compare-and-swap: the loop begins with a plain load.
 SWAP_LOOP = """
-setp.ne.u32 %p1, %lane, 0;
+and.b32 %r39, %tid, 31;
+setp.ne.u32 %p1, %r39, 0;
 @%p1 bra DONE;
 ld.global.u32 %r40, [%out];
 AGAIN:
@@ -139,30 +140,34 @@ def test_a_plain_load_of_what_others_add_to_is_a_race() -> None:
 
 # CUTLASS's FMHA: no tcgen05.wait::ld where the loaded values are used at once.
 LOAD = """
-.shared .b32 column;
-@%leader mov.u32 %r30, column;
-tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [column], 32;
-ld.shared.u32 %r31, [column];
-tcgen05.st.sync.aligned.32x32b.x1.b32 [%r31], {{%tid}};
+setp.lt.u32 %p1, %tid, 32;
+@%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [word], 32;
+bar.sync 0;
+ld.shared.u32 %r31, [word];
+and.b32 %r30, %tid, 32;
+shl.b32 %r30, %r30, 16;
+add.u32 %r30, %r30, %r31;
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%r30], {{%tid}};
 tcgen05.wait::st.sync.aligned;
-tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r32}}, [%r31];
-tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r33}}, [%r31];
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r32}}, [%r30];
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r33}}, [%r30];
 {use}
-tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, 32;
+bar.sync 0;
+@%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, 32;
 """
 
 
 def test_a_loaded_value_that_is_used_has_arrived() -> None:
-    used = LOAD.format(use="add.u32 %r34, %r33, 1;\nst.global.u32 [%out], %r34;")
-    assert run(used, ONE, profile="lenient").clean().arrays["out"][0] == 32
-    assert run(used, ONE).rules == {"tmem-missing-wait-ld"}
+    used = LOAD.format(use="add.u32 %r34, %r33, 1;")
+    run(used, ONE, block=64, profile="lenient").clean()
+    assert "tmem-missing-wait-ld" in run(used, ONE, block=64).rules
     for unused in ("", "mov.u32 %r34, %r33;", "add.u32 %r34, %r32, 1;"):
-        assert run(LOAD.format(use=unused), ONE, profile="lenient").rules == {"tmem-missing-wait-ld"}
+        assert run(LOAD.format(use=unused), ONE, block=64, profile="lenient").rules == {"tmem-missing-wait-ld"}
 
 
 # CuTe DSL's FMHA: two pipelines initialise the same barrier before anyone uses it.
 def test_a_barrier_that_is_initialised_twice() -> None:
-    again = "mov.u32 %r30, bars;\n" + 2 * "@%leader mbarrier.init.shared::cta.b64 [%r30], 1;\n"
+    again = 2 * "@%leader mbarrier.init.shared::cta.b64 [bar], 1;\n"
     run(again, ONE, profile="lenient").clean()
     assert run(again, ONE).rules == {"mbarrier-reinitialised"}
 
