@@ -49,7 +49,7 @@ browser:
 	}
 
 .PHONY: test
-test: lint install browser
+test: lint install browser sshd
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: regress
@@ -88,6 +88,17 @@ lint: $(STAMPS)/requirements
 
 .PHONY: install
 install: $(STAMPS)/core nvcc
+
+# The tests of remote hosts talk to OpenSSH's own server, on loopback. Without one they are skipped.
+.PHONY: sshd
+sshd:
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v sshd >/dev/null || { \
+	  if [[ $$(id -u) = 0 ]] && command -v apt-get >/dev/null; then \
+	    echo 'install: openssh-server'; \
+	    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq install -y --no-install-recommends \
+	      openssh-server openssh-client; } >/dev/null 2>&1; \
+	  fi; \
+	} || echo 'no sshd: the tests of remote hosts are skipped; install openssh-server to run them' >&2
 
 .PHONY: clean
 clean:

@@ -42,14 +42,15 @@ def prepare(directory: Path) -> None:
         os.unlink(name)
 
 
-def write(record: RunRecord, directory: Path) -> Path:
+def write(record: RunRecord, directory: Path, name: str | None = None) -> Path:
     """Archive a record and return its path, `<utc>-<sha>-<host>.json`, with `-2` and so on when that is taken.
 
-    The file appears whole, under a name that no other file had, or not at all. Raises InfrastructureError.
+    The file appears whole, under a name that no other file had, or not at all. A record with a `name` of its own, that
+    of its run, is archived once: when the name is taken, that file is it. Raises InfrastructureError.
     """
     with _writing(directory):
         with _written(dumps(record).encode(), directory) as temporary:
-            path = _publish(temporary, directory, _stem(record))
+            path = _publish(temporary, directory, name or _stem(record), once=name is not None)
         _sync(directory)
     return path
 
@@ -146,15 +147,19 @@ def _written(content: bytes, directory: Path) -> Iterator[str]:
         os.unlink(name)
 
 
-def _publish(temporary: str, directory: Path, stem: str) -> Path:
+def _publish(temporary: str, directory: Path, stem: str, *, once: bool) -> Path:
     """Give the file its name. A hard link, unlike a rename, never replaces what another run has put there."""
     for number in itertools.count(1):
         name = stem if number == 1 else f"{stem}-{number}"
-        if (directory / f"{name}.json.gz").exists():  # compressed meanwhile: the name is taken all the same
+        if (packed := directory / f"{name}.json.gz").exists():  # compressed meanwhile: the name is taken all the same
+            if once:
+                return packed
             continue
         path = directory / f"{name}.json"
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
+            return path
+        if once:
             return path
     raise AssertionError("itertools.count ended")
 

@@ -6,7 +6,26 @@ from typing import Annotated
 
 import typer
 
-from harness.cli import baseline, bisect, compare, emulate, history, regress, report, results, run_matrix, watch
+from harness.cli import (
+    attach,
+    baseline,
+    bench,
+    bisect,
+    cancel,
+    clean,
+    compare,
+    doctor,
+    emulate,
+    history,
+    hosts,
+    logs,
+    ps,
+    regress,
+    report,
+    results,
+    run_matrix,
+    watch,
+)
 from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
@@ -49,6 +68,7 @@ def options(
 app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT_HELP, epilog=EXIT_CODES)(
     run_matrix.command
 )
+app.command(name="bench", help=bench.HELP, short_help=bench.SHORT_HELP, epilog=EXIT_CODES)(bench.command)
 app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)
 app.command(name="regress", help=regress.HELP, short_help=regress.SHORT_HELP, epilog=EXIT_CODES)(regress.command)
 app.command(name="bisect", help=bisect.HELP, short_help=bisect.SHORT_HELP, epilog=EXIT_CODES)(bisect.command)
@@ -58,3 +78,13 @@ app.command(name="history", help=history.HELP, short_help=history.SHORT_HELP, ep
 app.command(name="report", help=report.HELP, short_help=report.SHORT_HELP, epilog=EXIT_CODES)(report.command)
 app.command(name="watch", help=watch.HELP, short_help=watch.SHORT_HELP, epilog=EXIT_CODES)(watch.command)
 app.add_typer(results.app, name="results", help=results.HELP, short_help="The archive: ls, show, verify, prune.")
+for name, module in (
+    ("hosts", hosts),
+    ("attach", attach),
+    ("ps", ps),
+    ("logs", logs),
+    ("cancel", cancel),
+    ("clean", clean),
+    ("doctor", doctor),
+):
+    app.command(name=name, help=module.HELP, short_help=module.SHORT_HELP, epilog=EXIT_CODES)(module.command)

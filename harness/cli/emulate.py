@@ -6,12 +6,14 @@ import dataclasses
 import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.emulate import Emulation, emulate, read_launch_file
 from harness.errors import ExitCode
+
+if TYPE_CHECKING:
+    from harness.emulate import Emulation
 
 SHORT_HELP = "Run one launch of any PTX kernel on the emulator."
 
@@ -36,6 +38,8 @@ def command(
 
 
 def _run(ptx: Path, launch: Path, as_json: bool) -> ExitCode:
+    from harness.emulate import emulate, read_launch_file  # here: no other command needs the machine
+
     result = emulate(ptx, read_launch_file(launch), launch.parent)
     if as_json:
         print(json.dumps(_plain(result), indent=2))

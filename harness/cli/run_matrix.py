@@ -13,12 +13,14 @@ from rich.console import Console
 
 from harness import archive
 from harness.archive import RunRecord
+from harness.cli.interrupts import attended
 from harness.cli.options import Filters, Host, Junit, Quiet, Results, Verbose
-from harness.cli.progress import progress_for
+from harness.cli.progress import ProgressDisplay, progress_for
 from harness.errors import ExitCode
 from harness.evidence import github, junit
 from harness.stages import dry_run, report
-from harness.stages.pipeline import Request, execute, prepare
+from harness.stages.attach import submit
+from harness.stages.pipeline import Request, Show, execute, prepare
 
 SHORT_HELP = "Build, run and gate a suite of matrix.yaml."
 
@@ -75,6 +77,15 @@ def command(
     junit_file: Junit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Host elsewhere: judge the tree as it is, as a commit of its own.")
+    ] = False,
+    approve_protected: Annotated[
+        bool, typer.Option("--approve-protected", help="Host elsewhere: accept changed protected files.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Host elsewhere: start, print the run's name and leave; exits with 4.")
+    ] = False,
 ) -> None:
     request = Request(
         Path.cwd(),
@@ -84,30 +95,47 @@ def command(
         seed,
         schedule,
         results,
+        snapshot=snapshot,
+        approve_protected=approve_protected,
         schedules=schedules,
         one_a_variant=one_a_variant,
         random_cases=cases,
         cases=tuple(case or ()),
     )
-    context.obj.action = (
-        partial(_plan, request, json) if plan_only else partial(_run, request, json, junit_file, quiet, verbose)
-    )
+    if plan_only:
+        context.obj.action = partial(_plan, request, json)
+    elif detach:
+        context.obj.action = partial(_detach, request, quiet, verbose)
+    else:
+        context.obj.action = partial(_run, request, json, junit_file, quiet, verbose)
 
 
 def _run(request: Request, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet, verbose) as progress:
+        return execute(request, progress, shower(progress, json, quiet, junit_file), attended(progress))
 
-        def show(record: RunRecord, path: Path | None) -> None:
-            progress.close()
-            if json:
-                sys.stdout.buffer.write(archive.dumps(record).encode())
-            else:
-                report.show(record, path, Console(), table=not quiet)
-            github.tell(record, (), os.environ, sys.stderr)
-            if junit_file:
-                junit.write(junit_file, record)
 
-        return execute(request, progress, show)
+def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path | None = None) -> Show:
+    """Shows a record once the progress display has left the terminal, to CI systems too."""
+
+    def show(record: RunRecord, path: Path | None) -> None:
+        progress.close()
+        if json:
+            sys.stdout.buffer.write(archive.dumps(record).encode())
+        else:
+            report.show(record, path, Console(), table=not quiet)
+        github.tell(record, (), os.environ, sys.stderr)
+        if junit_file:
+            junit.write(junit_file, record)
+
+    return show
+
+
+def _detach(request: Request, quiet: bool, verbose: bool) -> ExitCode:
+    with progress_for(sys.stderr, quiet, verbose) as progress:
+        run = submit(request, progress)
+    print(run)
+    return ExitCode.INCOMPLETE
 
 
 def _plan(request: Request, json: bool) -> ExitCode:

@@ -1,8 +1,9 @@
 """matrix.yaml: the one place that decides what is run and what it must reach."""
 
 from harness.config.filters import Filter, parse_filter
-from harness.config.loader import MATRIX_FILE, load
-from harness.config.model import Guard, HostSettings, Limits, Matrix, Resources, Thresholds
+from harness.config.hosts import HostSettings, RemoteSettings
+from harness.config.loader import MATRIX_FILE, interpret, load
+from harness.config.model import Guard, Limits, Matrix, Resources, Thresholds
 from harness.config.section import SCHEDULES
 
 __all__ = [
@@ -13,8 +14,10 @@ __all__ = [
     "HostSettings",
     "Limits",
     "Matrix",
+    "RemoteSettings",
     "Resources",
     "Thresholds",
+    "interpret",
     "load",
     "parse_filter",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from harness.config.hosts import HostSection
 from harness.config.model import Resources, Thresholds
-from harness.config.section import Schedule, Seconds, Section, wrong
+from harness.config.section import Seconds, Section, wrong
 from harness.config.suites import Count, Size, SuiteSection
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -77,11 +78,6 @@ class LimitsSection(Section):
     configuration_total_seconds: Seconds
 
 
-class EmulatorSection(Section):
-    kind: Literal["emulator"]
-    schedule: Schedule = "realistic"
-
-
 class MatrixFile(Section):
     default_suite: str
     seed: Annotated[int, Field(ge=0, lt=2**63)]
@@ -89,7 +85,7 @@ class MatrixFile(Section):
     gates: GatesSection
     guard: GuardSection
     limits: LimitsSection
-    hosts: dict[Name, EmulatorSection] = Field(min_length=1)
+    hosts: dict[Name, HostSection] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.config.document import MatrixFile
-from harness.config.model import Guard, HostSettings, Limits, Matrix, RandomSuite
+from harness.config.model import Guard, Limits, Matrix, RandomSuite
 from harness.config.validation import validated
 from harness.errors import ConfigError, UserError
 from harness.worker.protocol import Configuration
@@ -60,7 +60,7 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
             silence_seconds=file.limits.configuration_silence_seconds,
             total_seconds=file.limits.configuration_total_seconds,
         ),
-        hosts={name: HostSettings(name, host.kind, host.schedule) for name, host in file.hosts.items()},
+        hosts={name: host.settings(name) for name, host in file.hosts.items()},
         sha256=sha256,
     )
     return replace(matrix, suites={name: matrix.ordered(items) for name, items in matrix.suites.items()})

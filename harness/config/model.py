@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
+from harness.config.hosts import HostSettings
 from harness.config.random_cases import Space, draw_cases
-from harness.config.section import Schedule
 from harness.worker.protocol import Configuration
 
 
@@ -68,13 +68,6 @@ class Limits:
     build_seconds: float
     silence_seconds: float
     total_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    name: str
-    kind: str
-    schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,22 @@ class HostFacts:
     versions: Mapping[str, str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """All that will be asked of a host in one run: enough to plan and carry it out where the client is not."""
+
+    sha: str
+    branch: str | None
+    label: str  # for people
+    request: Mapping[
+        str, object
+    ]  # what chooses the configurations, by the names of the pipeline's Request
+    limits: Limits
+    matrix: str  # the text of matrix.yaml
+    matrix_sha256: str
+    approve_protected: bool
+
+
 class Host(Protocol):
     """A machine that builds variants and runs jobs. Failures of its machinery are InfrastructureErrors."""
 
@@ -36,7 +52,21 @@ class Host(Protocol):
     def device(self) -> str:
         """What `Job.device` names on this host."""
 
+    @property
+    def exact(self) -> bool:
+        """Whether the host runs commits only, never a working tree."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The run's name on a host that keeps it without us; None elsewhere, and before `begin`."""
+
+    def begin(self, order: Order, progress: Callable[[str], None]) -> None:
+        """Hears the whole order before its first part. An exact host gets the commit and starts."""
+
     def facts(self) -> HostFacts: ...
+
+    def durations(self) -> Mapping[str, float]:
+        """Seconds of the stages that the host has measured itself, by name."""
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
         """The kernel that runs a configuration, or the reason why none does."""
@@ -49,3 +79,6 @@ class Host(Protocol):
 
         A configuration that crashes or exceeds a limit has an `error` event; the others go on.
         """
+
+    def finish(self) -> None:
+        """Hears that nothing more is asked. Raises InfrastructureError when what was reported does not count."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.config import HostSettings, Limits
-from harness.hosts.base import HostFacts
+from harness.hosts.base import HostFacts, Order
 from harness.hosts.machine import this_machine, versions
 from harness.worker.build import build_variants
 from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
@@ -23,6 +23,8 @@ class EmulatorHost:
     """Builds into `.fmha/cache` and runs in `.fmha/runs` of the checkout, where the newest run folders stay."""
 
     device = "emulator"
+    exact = False
+    run_id = None
 
     def __init__(self, settings: HostSettings, root: Path) -> None:
         self._settings = settings
@@ -33,6 +35,11 @@ class EmulatorHost:
 
     def facts(self) -> HostFacts:
         return HostFacts(self._settings.name, self._settings.kind, this_machine(), versions())
+
+    def begin(self, order: Order, progress: Callable[[str], None]) -> None: ...
+
+    def durations(self) -> Mapping[str, float]:
+        return {}
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
         return variant_for(configuration)
@@ -48,6 +55,8 @@ class EmulatorHost:
         folder.mkdir(parents=True)
         self._prune()
         yield from run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._root)
+
+    def finish(self) -> None: ...
 
     def _prune(self) -> None:
         for old in sorted(path for path in self._runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:

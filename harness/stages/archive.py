@@ -118,6 +118,10 @@ def _variant(result: BuildResult) -> model.VariantRecord:
         nvcc=result.nvcc,
         flags=list(result.flags),
         resources=model.Resources(**asdict(result.resources)) if result.resources else None,
+        combine_resources=(
+            model.Resources(**asdict(result.combine_resources)) if result.combine_resources else None
+        ),
+        p_path=variant.p_path,
         shared_dynamic=variant.shape.shared_bytes,
         seconds=result.seconds,
         cached=result.cached,

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from harness.config import Resources, Thresholds
 from harness.stages.outcome import Check
 from harness.status import Status
-from harness.worker.protocol import FindingRecord, Measurement, Variant
-from harness.worker.protocol import Resources as UsedResources
+from harness.worker.protocol import BuildResult, FindingRecord, Measurement
 
 HAZARDS = "hazards"
 
@@ -37,15 +36,24 @@ def judge(
     return Judgement(Status.HAZARD if failed[0].name == HAZARDS else Status.FAIL, failed)
 
 
-def resource_checks(variant: Variant, used: UsedResources, most: Resources) -> tuple[Check, ...]:
-    """The gates that a compiled kernel misses by what it uses."""
-    figures = (
-        ("registers", used.registers, most.registers),
-        ("spill_bytes", used.spill_stores + used.spill_loads, most.spill_bytes),
-        ("stack_bytes", used.stack, most.stack_bytes),
-        ("shared_bytes", used.shared_static + variant.shape.shared_bytes, most.shared_bytes),
+def resource_checks(build: BuildResult, most: Resources) -> tuple[Check, ...]:
+    """The gates that a compiled variant misses by what its forward and its combine kernel use."""
+    kernels = (
+        ("", build.resources, build.variant.shape.shared_bytes),
+        ("combine_", build.combine_resources, 0),
     )
-    return tuple(check for name, value, limit in figures for check in _at_most(name, value, limit))
+    return tuple(
+        check
+        for prefix, used, dynamic in kernels
+        if used
+        for name, value, limit in (
+            ("registers", used.registers, most.registers),
+            ("spill_bytes", used.spill_stores + used.spill_loads, most.spill_bytes),
+            ("stack_bytes", used.stack, most.stack_bytes),
+            ("shared_bytes", used.shared_static + dynamic, most.shared_bytes),
+        )
+        for check in _at_most(prefix + name, value, limit)
+    )
 
 
 def _failed_checks(

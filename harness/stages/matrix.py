@@ -102,8 +102,8 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
 
 def _resource_checks(step: Step, context: Context) -> tuple[Check, ...]:
     assert step.variant is not None
-    built, most = context.builds[step.variant.name].resources, context.matrix.resources
-    return gate.resource_checks(step.variant, built, most) if built and most else ()
+    most = context.matrix.resources
+    return gate.resource_checks(context.builds[step.variant.name], most) if most else ()
 
 
 def _status(event: Event) -> Status:

@@ -1,11 +1,11 @@
-"""The stages, piped: preflight -> plan -> build -> guard -> matrix, with the gate inside -> archive -> report."""
+"""The stages, piped: preflight -> plan -> sync -> build -> guard -> matrix, gate inside -> archive -> report."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,14 +13,17 @@ from harness import archive
 from harness.archive import RunRecord
 from harness.config import Matrix, load, parse_filter
 from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
-from harness.hosts import Host, open_host
-from harness.stages import guard, matrix, shrink
+from harness.hosts import Host, Order, open_host
+from harness.stages import guard, matrix, shrink, sync
 from harness.stages.archive import Circumstances, make_record
 from harness.stages.build import Builds, build
 from harness.stages.outcome import Observer, Outcome
 from harness.stages.plan import Plan, Selection, make_plan
 from harness.stages.preflight import GitFacts, git_facts
+from harness.stages.sync import exact_commit
 from harness.worker.schedules import parse_schedule, schedules_of
+
+CHOICES = ("suite", "filters", "seed", "schedule", "schedules", "one_a_variant", "random_cases", "cases")
 
 HostOpener = Callable[[str, Matrix, Path], Host]
 Show = Callable[[RunRecord, Path | None], None]
@@ -41,12 +44,15 @@ class Request:
     one_a_variant: bool = False
     random_cases: int | None = None
     cases: Sequence[str] = ()
+    snapshot: bool = False
+    approve_protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A request made concrete; nothing has run yet."""
 
+    request: Request
     git: GitFacts
     matrix: Matrix
     host: Host
@@ -62,7 +68,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class _Progress:
+class Progress:
     """What has been learned so far."""
 
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -82,8 +88,12 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
     git = git_facts(request.directory)
     settings = load(git.root)
+    return prepare_for(request, git, settings, opener(request.host, settings, git.root))
+
+
+def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -> Prepared:
+    """The plan for a commit and a host that are known already."""
     accepted = parse_filter(request.filters)
-    host = opener(request.host, settings, git.root)
     seed = settings.seed if request.seed is None else request.seed
     selection = Selection(
         request.suite or settings.default_suite,
@@ -95,6 +105,7 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     )
     plan = make_plan(settings, selection, host)
     return Prepared(
+        request=request,
         git=git,
         matrix=settings,
         host=host,
@@ -127,18 +138,57 @@ def execute(request: Request, observer: Observer, show: Show, opener: HostOpener
     Raises UserError, InfrastructureError, or InterruptionError when stopped from outside; then nothing is archived.
     A record that cannot be archived is shown before the error is raised.
     """
-    progress = _Progress()
+    progress = Progress()
     with progress.stage("preflight"):
         prepared = prepare(request, opener)
         archive.prepare(prepared.results)
+    return conclude(begin(prepared, observer), observer, show, progress)
+
+
+def begin(prepared: Prepared, observer: Observer) -> Prepared:
+    """Hand the whole order to the host; one that takes commits only gets the commit. The facts of what is judged."""
+    request, host = prepared.request, prepared.host
+    git, matrix_text = prepared.git, ""
+    if host.exact:
+        git = exact_commit(git, snapshot=request.snapshot)
+        matrix_text = sync.matrix_text(git.root)
+        observer.stage("sync", f"commit {git.commit[:12]}")
+    order = Order(
+        sha=git.commit,
+        branch=git.branch,
+        label=" ".join([f"suite {prepared.plan.suite}", *(f"--filter {text}" for text in request.filters)]),
+        request={**choices(request), "suite": prepared.plan.suite, "seed": prepared.seed},
+        limits=prepared.matrix.limits,
+        matrix=matrix_text,
+        matrix_sha256=prepared.matrix.sha256,
+        approve_protected=request.approve_protected,
+    )
+    host.begin(order, observer.note)
+    return replace(prepared, git=git)
+
+
+def choices(request: Request) -> dict[str, object]:
+    """What of a request chooses the configurations and how they run, as plain data that `Request` takes again."""
+    return {name: getattr(request, name) for name in CHOICES}
+
+
+def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progress | None = None) -> ExitCode:
+    """Carry what has begun to its verdict; errors are those of `execute`."""
+    progress = progress or Progress()
     try:
-        builds = _run(prepared, progress, observer)
+        builds = carry_out(prepared, progress, observer)
+        prepared.host.finish()
     except KeyboardInterrupt:
         done, total = len(progress.outcomes), len(prepared.plan.steps)
-        raise InterruptionError(f"interrupted: {done} of {total} configurations finished; nothing archived") from None
+        run = prepared.host.run_id
+        step = f"the run goes on; fmha attach {run} --host {prepared.request.host}" if run else ""
+        raise InterruptionError(
+            f"interrupted: {done} of {total} configurations finished; nothing archived", next_step=step
+        ) from None
     record = make_record(_circumstances(prepared, progress, builds), progress.outcomes)
     try:
-        path = archive.write(record, prepared.results)
+        run = prepared.host.run_id
+        path = archive.write(record, prepared.results, f"{run}-{prepared.request.host}" if run else None)
     except InfrastructureError:
         show(record, None)
         raise
@@ -146,7 +196,8 @@ def execute(request: Request, observer: Observer, show: Show, opener: HostOpener
     return ExitCode(record.verdict.exit_code)
 
 
-def _run(prepared: Prepared, progress: _Progress, observer: Observer) -> Builds:
+def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Builds:
+    """Build, guard and matrix on the host; outcomes are added to `progress`."""
     plan = prepared.plan
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
@@ -170,7 +221,7 @@ def _run(prepared: Prepared, progress: _Progress, observer: Observer) -> Builds:
 
 
 def _collect(
-    outcomes: Generator[Outcome, None, None], prepared: Prepared, progress: _Progress, observer: Observer
+    outcomes: Generator[Outcome, None, None], prepared: Prepared, progress: Progress, observer: Observer
 ) -> None:
     with closing(outcomes):
         for outcome in outcomes:
@@ -182,7 +233,7 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
 
 
-def _circumstances(prepared: Prepared, progress: _Progress, builds: Builds) -> Circumstances:
+def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Circumstances:
     return Circumstances(
         git=prepared.git,
         host=prepared.host.facts(),
@@ -191,7 +242,7 @@ def _circumstances(prepared: Prepared, progress: _Progress, builds: Builds) -> C
         schedule=prepared.schedule,
         matrix_sha256=prepared.matrix.sha256,
         builds=builds,
-        durations=progress.durations,
+        durations={**progress.durations, **prepared.host.durations()},
         started=progress.started,
         finished=datetime.now(UTC),
     )

@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from harness.worker import cache
-from harness.worker.nvcc import Nvcc, find_nvcc
+from harness.worker.codec import encode
+from harness.worker.nvcc import Nvcc, NvccError, find_nvcc
 from harness.worker.process import Completed, describe_exit, run_group
 from harness.worker.protocol import BuildResult, Resources, Variant
 from harness.worker.ptxas import parse_resources
 
-RECIPE = 1  # part of the cache key: raise it when the steps below change
+RECIPE = 2  # part of the cache key: raise it when the steps below change
 _COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-Ikernel")
 _ASSEMBLE = ("-lineinfo", "-Xptxas", "-v")
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+_INTERPRETED = frozenset('$`"\\\n')
 _HEADLINE = re.compile(r"\b(error|fatal)\s*:")
 _NO_SPACE = (
     *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
@@ -70,6 +72,8 @@ def build_variants(
     exception that passes through here, KeyboardInterrupt included, first ends every compiler that is running.
     """
     root = root.resolve()
+    for path in (root, cache_dir.resolve()):
+        _refuse_commands(path)
     task = _Task(root, cache_dir.resolve(), find_nvcc(), hash_sources(root), limit_seconds, threading.Event())
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="build") as pool:
         try:
@@ -82,6 +86,14 @@ def build_variants(
             task.cancel.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _refuse_commands(path: Path) -> None:
+    """nvcc hands its command lines to a shell, and quotes them so that `$(...)` in a path is still carried out."""
+    if _INTERPRETED.intersection(str(path)):
+        raise NvccError(
+            "nvcc would have a shell interpret this path", where=repr(str(path)), next_step="use one without $ ` \" \\"
+        )
 
 
 def hash_sources(root: Path) -> str:
@@ -128,14 +140,15 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     _relative_paths(ptx, task.root)
     assemble = [*_ASSEMBLE, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
     log = _run_nvcc(task, assemble, scratch, deadline).output
-    resources = parse_resources(log, variant.entry)
-    if resources is None:
-        raise _BuildError(f"ptxas reports no entry {variant.entry} in {variant.source}\n{log}")
+    entries = [variant.entry, *([variant.combine] if variant.combine else [])]
+    resources = {entry: parse_resources(log, entry) for entry in entries}
+    if missing := [entry for entry, used in resources.items() if used is None]:
+        raise _BuildError(f"ptxas reports no entry {missing[0]} in {variant.source}\n{log}")
     if not cubin.is_file():
         raise _BuildError(f"nvcc wrote no cubin\n{log}")
     if hash_sources(task.root) != task.source_hash:
         raise _BuildError("the kernel's sources changed while they were compiled; build again")
-    return {"variant": variant.name, "nvcc": task.nvcc.version, "resources": dataclasses.asdict(resources)}
+    return {"variant": variant.name, "nvcc": task.nvcc.version, "resources": encode(resources)}
 
 
 def _run_nvcc(task: _Task, arguments: Sequence[str], scratch: Path, deadline: float) -> Completed:
@@ -180,7 +193,8 @@ def _flags(variant: Variant) -> tuple[str, ...]:
 
 
 def _key(task: _Task, variant: Variant) -> str:
-    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, variant.entry, _flags(variant), _ASSEMBLE)
+    entries = (variant.entry, variant.combine)
+    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, _flags(variant), _ASSEMBLE)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -198,14 +212,19 @@ def _result(
         variant=variant,
         ptx=str(entry / f"{variant.name}.ptx") if manifest else "",
         cubin=str(entry / f"{variant.name}.cubin") if manifest else "",
-        resources=Resources(**manifest["resources"]) if manifest else None,
+        resources=_resources(manifest, variant.entry),
         source_hash=task.source_hash,
         nvcc=task.nvcc.version,
         flags=_flags(variant),
         seconds=time.monotonic() - start,
         cached=cached,
         error=error,
+        combine_resources=_resources(manifest, variant.combine),
     )
+
+
+def _resources(manifest: dict[str, Any] | None, entry: str) -> Resources | None:
+    return Resources(**manifest["resources"][entry]) if manifest and entry else None
 
 
 def _summary(result: BuildResult) -> str:

@@ -118,6 +118,20 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
     return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
 
 
+def sm90_shape(head_dim: int) -> LaunchShape:
+    """fmha_sm90_launch and the figures beside it of kernel/sm90/launch.h."""
+    rows, keys, consumers, boxes, slots = {
+        64: (128, 128, 2, 1, 12),
+        128: (128, 128, 2, 2, 5),
+        256: (128, 64, 2, 2, 9),
+        512: (64, 64, 2, 2, 9),
+    }[head_dim]
+    exchange = 256 * (keys // 2 + 8) if head_dim == 512 else 0
+    ring = slots * boxes * keys * 128
+    shared_bytes = SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
+    return LaunchShape(rows, keys, slots, 128 * (consumers + 1), shared_bytes)
+
+
 def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:
     """fmha_query_blocks of fmha_launch.h: grid.x of a forward kernel."""
     return t * -(-heads // shape.rows) if topk > 0 else -(-t * heads // shape.rows)

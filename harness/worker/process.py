@@ -35,15 +35,16 @@ def spawn(
     *,
     cwd: Path,
     env: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    """Starts `command` as the leader of a new session and process group, with nothing to read on its standard input."""
+    """Starts `command` as the leader of a new session and process group, by default with nothing to read."""
     return subprocess.Popen(
         list(command),
         cwd=cwd,
         env=None if env is None else dict(env),
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,

@@ -67,6 +67,7 @@ class BuildResult:
     seconds: float
     cached: bool
     error: str | None = None
+    combine_resources: Resources | None = None  # of the variant's combine entry, if it has one
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.worker.params import sm100_shape
+from harness.worker.params import sm90_shape, sm100_shape
 from harness.worker.protocol import Configuration, PPath, Variant
 
 
@@ -25,6 +25,20 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
     )
 
 
+def _sm90(head_dim: int) -> Variant:
+    return Variant(
+        name=f"sm90_hd{head_dim}",
+        arch="sm_90a",
+        source="kernel/sm90/fmha_fwd.cu",
+        entry=f"fmha_fwd_sm90_hd{head_dim}",
+        head_dim=head_dim,
+        p_path="registers",
+        shape=sm90_shape(head_dim),
+        defines=(("FMHA_HEAD_DIM", str(head_dim)),),
+        combine="fmha_combine_sm90",
+    )
+
+
 # Of two variants for a head_dim the first is taken, unless P's path is asked for. P through tensor memory is first: it
 # leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 P passes through
 # shared memory either way (docs/kernel.md).
@@ -32,6 +46,7 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
+    *(_sm90(head_dim) for head_dim in (64, 128, 256, 512)),
 )
 
 

@@ -17,6 +17,8 @@ from tests.evidence.records import VARIANT
 from tests.harness.support import git
 from tests.integration.processes import eventually
 
+BUILD_SECONDS = 250
+
 PTX = """.version 9.0
 .file 1 "a.cu"
 .entry k() {
@@ -62,7 +64,7 @@ def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path) -> None:
             stderr=subprocess.STDOUT,
         )
     try:
-        assert eventually(lambda: said.read_text().count("PASS 1 of 1") == 1)
+        assert eventually(lambda: said.read_text().count("PASS 1 of 1") == 1, BUILD_SECONDS)
         source = root / "kernel" / "sm100" / "fmha_fwd.cu"
 
         def saved(text: str, words: str, times: int) -> bool:
@@ -72,7 +74,7 @@ def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path) -> None:
                 source.write_text(text)
                 return said.read_text().count(words) >= times
 
-            return eventually(again)
+            return eventually(again, BUILD_SECONDS)
 
         whole = source.read_text()
         assert saved(f"// A comment.\n{whole}", "PASS 1 of 1", 2)

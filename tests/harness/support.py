@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.config import Limits
-from harness.hosts import HostFacts, Machine
+from harness.hosts import HostFacts, Machine, Order
 from harness.stages.outcome import Outcome
 from harness.worker.protocol import (
     BuildResult,
@@ -84,6 +84,15 @@ class ScriptedHost:
     jobs: list[Job] = field(default_factory=list)
     closed: int = 0
     device: str = "emulator"
+    exact: bool = False
+    run_id: str | None = None
+
+    def begin(self, order: Order, progress: Callable[[str], None]) -> None: ...
+
+    def durations(self) -> dict[str, float]:
+        return {}
+
+    def finish(self) -> None: ...
 
     def facts(self) -> HostFacts:
         return HostFacts("emulator", "emulator", Machine("a CPU", 2, "Linux"), {"python": "3.11", "torch": None})

@@ -10,7 +10,7 @@ from harness.config import Resources, Thresholds
 from harness.errors import ExitCode
 from harness.stages.gate import judge, resource_checks
 from harness.status import Status, exit_code
-from harness.worker.protocol import FindingRecord, LaunchShape, Measurement, Variant
+from harness.worker.protocol import BuildResult, FindingRecord, LaunchShape, Measurement, Variant
 from harness.worker.protocol import Resources as UsedResources
 
 LIMITS = Thresholds(
@@ -97,7 +97,9 @@ def test_statuses_add_up_to_an_exit_code(statuses: list[Status], code: ExitCode)
     assert exit_code(reversed(statuses)) is code
 
 
-VARIANT = Variant("v", "sm_100a", "a.cu", "e", 64, "tmem", LaunchShape(128, 128, 2, 192, 1000))
+USED = UsedResources(registers=168, spill_stores=0, spill_loads=0, stack=8, shared_static=24)
+VARIANT = Variant("v", "sm_100a", "a.cu", "e", 64, "tmem", LaunchShape(128, 128, 2, 192, 1000), combine="c")
+BUILT = BuildResult(VARIANT, "", "", USED, "", "nvcc", (), 0.0, False, combine_resources=USED)
 MOST = Resources(registers=168, spill_bytes=0, stack_bytes=8, shared_bytes=1024)
 
 
@@ -113,9 +115,14 @@ MOST = Resources(registers=168, spill_bytes=0, stack_bytes=8, shared_bytes=1024)
     ],
 )
 def test_what_a_kernel_uses_is_gated(changes: dict[str, int], failed: list[str]) -> None:
-    used = replace(UsedResources(registers=168, spill_stores=0, spill_loads=0, stack=8, shared_static=24), **changes)
-    checks = resource_checks(VARIANT, used, MOST)
+    checks = resource_checks(replace(BUILT, resources=replace(USED, **changes)), MOST)
     assert [check.name for check in checks] == failed
     judgement = judge(AT_THE_LIMIT, (), LIMITS, checks)
     assert judgement.status is (Status.FAIL if failed else Status.PASS)
     assert [check.name for check in judgement.failed_checks] == failed
+
+
+def test_so_is_what_its_combine_kernel_uses() -> None:
+    spilling = replace(BUILT, combine_resources=replace(USED, spill_loads=4, shared_static=1025))
+    assert [check.name for check in resource_checks(spilling, MOST)] == ["combine_spill_bytes", "combine_shared_bytes"]
+    assert resource_checks(replace(BUILT, combine_resources=None), MOST) == ()

@@ -13,6 +13,7 @@ from harness.config import Matrix, load
 from harness.reference import reference
 from harness.stages.gate import judge
 from harness.status import Status
+from harness.worker.bf16 import round_to_bf16
 from harness.worker.inputs import make_inputs
 from harness.worker.measure import measure
 from harness.worker.protocol import Configuration
@@ -37,8 +38,9 @@ def failed(
     return {check.name for check in judgement.failed_checks}
 
 
-def test_rounding_alone_passes(matrix: Matrix) -> None:
-    for configuration in matrix.suites["seed"]:
+@pytest.mark.parametrize(("suite", "every"), [("seed", 1), ("extreme", 3), ("ragged", 3)])
+def test_rounding_alone_passes(matrix: Matrix, suite: str, every: int) -> None:
+    for configuration in matrix.suites[suite][::every]:
         assert failed(matrix, configuration, lambda outputs: outputs) == set(), configuration.id
 
 
@@ -63,3 +65,40 @@ def spoiled(outputs: Outputs) -> Outputs:
 )
 def test_small_mistakes_do_not(matrix: Matrix, mistake: Callable[[Outputs], Outputs], names: set[str]) -> None:
     assert failed(matrix, MASKED, mistake) == names
+
+
+SINK = replace(MASKED, heads=4, sink="finite", output="bf16")
+
+
+def scaled(outputs: Outputs, factor: float) -> Outputs:
+    return replace(outputs, o=round_to_bf16(outputs.o_values * factor))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "names"),
+    [
+        (lambda out: scaled(out, 1.01), {"relative_l2", "max_error"}),
+        # The sink in LSE as in the denominator: exp(0.01) is a hundredth of a key.
+        (lambda out: replace(out, lse=out.lse + np.float32(0.01)), {"lse_error"}),
+        (lambda out: replace(out, o=np.roll(out.o, 1, axis=2)), {"cosine", "relative_l2", "max_error"}),
+    ],
+)
+def test_small_mistakes_in_normalised_bf16_do_not(
+    matrix: Matrix, mistake: Callable[[Outputs], Outputs], names: set[str]
+) -> None:
+    assert failed(matrix, SINK, mistake) == names
+
+
+def test_a_forgotten_sink_does_not(matrix: Matrix) -> None:
+    inputs = make_inputs(0, SINK)
+    outputs = faultless(SINK, replace(inputs, sink=None))
+    assert "relative_l2" in failed(matrix, SINK, lambda _: outputs)
+
+
+def test_a_thousandth_of_one_row_s_sum_among_extreme_logits_does_not(matrix: Matrix) -> None:
+    def larger(outputs: Outputs) -> Outputs:
+        row_sum = outputs.row_sum.copy()
+        row_sum[0, 0, 0] *= np.float32(1.001)
+        return replace(outputs, row_sum=row_sum)
+
+    assert failed(matrix, Configuration(64, 20, 300, heads=4, data="extreme"), larger) == {"row_sum_error"}

@@ -90,6 +90,17 @@ def test_the_guard_is_judged_by_its_own_gates(checkout: Path) -> None:
     assert run[GUARDS[0]].failed_checks[0].limit == 0.999996
 
 
+def test_a_variant_that_outgrows_its_plan_fails_whatever_its_numbers(checkout: Path) -> None:
+    path = checkout / "matrix.yaml"
+    most = "  resources: {registers: 127, spill_bytes: 0, stack_bytes: 0, shared_bytes: 232448}\n"
+    path.write_text(path.read_text().replace("guard:\n", f"{most}guard:\n", 1))
+    run = Run(checkout, ScriptedHost(), filters=("hd=64",))
+    assert run.code is ExitCode.GATE_FAILED
+    assert {reason for item in run.record.configurations for reason in item.reasons} == {
+        "registers is 128; at most 127 is required"
+    }
+
+
 @pytest.mark.parametrize(
     ("answer", "status"),
     [

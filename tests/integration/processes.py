@@ -14,9 +14,9 @@ T = TypeVar("T")
 DEADLINE_SECONDS = 60.0
 
 
-def eventually(condition: Callable[[], T]) -> T:
+def eventually(condition: Callable[[], T], seconds: float = DEADLINE_SECONDS) -> T:
     """Polls `condition` until it holds or the deadline passes; returns its last value."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + seconds
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return value

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from scripts.requirements import requirements
 
 # Extras that are installed where there is a GPU only, by what they are imported as.
-OPTIONAL = {"cuda": "cuda-bindings"}
+OPTIONAL = {"cuda": "cuda-bindings", "triton": "triton"}
 OWN = {"harness", "emulator", "scripts", "tests"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
 MAKERS = {
@@ -43,7 +43,7 @@ def imported(directory: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    ("directory", "sets"), [("harness", ["run", "cuda"]), ("emulator", ["run"]), ("tests", ["run", "test"])]
+    ("directory", "sets"), [("harness", ["run", "cuda", "bench"]), ("emulator", ["run"]), ("tests", ["run", "test"])]
 )
 def test_imports_are_declared(repository, directory, sets):
     declared = {canonicalize_name(Requirement(line).name) for line in requirements(sets)}

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 from scripts.requirements import requirements
 
-SETS = ["build", "run", "test", "lint", "nvcc", "cuda"]
+SETS = ["build", "run", "test", "lint", "nvcc", "cuda", "bench"]
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ extern "C" __global__ void fmha_fwd_sm100_hd64_ptmem(float* p) {
     asm volatile("tcgen05.fence::before_thread_sync;");
     p[threadIdx.x] = probe(FMHA_HEAD_DIM);
 }
+extern "C" __global__ void fmha_combine(float* p) { __shared__ float s[8]; s[threadIdx.x] = *p; p[1] = s[3]; }
 """
 
 
@@ -50,6 +51,9 @@ def test_ptx_and_cubin_of_the_kernel_s_entry(tree, tmp_path):
     assert Path(result.cubin).read_bytes()[:4] == b"\x7fELF"
     assert result.resources is not None
     assert result.resources.registers > 0
+    assert result.resources.shared_static == 0
+    assert result.combine_resources is not None
+    assert result.combine_resources.shared_static == 32
     assert "-DFMHA_HEAD_DIM=64" in result.flags
     assert result.source_hash == hash_sources(tree)
     assert "release" in result.nvcc
@@ -69,6 +73,7 @@ def test_a_second_build_comes_from_the_cache_wherever_the_checkout_is(tree, tmp_
     (second,) = build(moved, tmp_path / "cache")
     assert second.cached
     assert (second.ptx, second.cubin, second.resources) == (first.ptx, first.cubin, first.resources)
+    assert second.combine_resources == first.combine_resources
 
 
 @pytest.mark.parametrize("change", ["header", "define", "new file"])

@@ -1,0 +1,17 @@
+"""Compiles every shape that is tried: `python -m harness.bench.build FOLDER`."""
+
+import sys
+from pathlib import Path
+
+from harness.bench.gpu import build
+from harness.bench.variants import CANDIDATES
+
+
+def build_candidates(folder: Path) -> dict[str, str]:
+    """FOLDER/shape.cubin of each, and what ptxas said of it by name; RuntimeError when one does not compile."""
+    return build({name: ("fmha_fwd.cu", shape.defines) for name, shape in CANDIDATES.items()}, folder)
+
+
+if __name__ == "__main__":
+    for name, text in build_candidates(Path(sys.argv[1])).items():
+        print(f"{name}: {text}")

@@ -1,0 +1,45 @@
+"""Compares the kernels with float64: `python -m harness.bench.check FOLDER [VARIANT...]`, one line a problem."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from harness.bench.cases import checks
+from harness.bench.check_numbers import verdict
+from harness.bench.gpu import initialise, load_forward, run_once
+from harness.bench.problem import draw, reference
+from harness.bench.variants import CANDIDATES
+
+
+def main() -> int:
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    few = "--few" in names
+    names = [n for n in names if n != "--few"] or list(CANDIDATES)
+    initialise()
+    failed = 0
+    for name in names:
+        shape = CANDIDATES[name]
+        kernel = load_forward(folder / f"{name}.cubin", shape)
+        start, errors, bad = time.monotonic(), [], 0
+        problems = checks(shape.head_dim, shape.keys, shape.boxes >= 2)
+        for p in problems[:8] if few else problems:
+            x = draw(p)
+            good, error, lse = verdict(p, run_once(kernel, p, x), reference(p, x))
+            errors.append((error, lse))
+            if not good:
+                bad += 1
+                print(f"FAIL {name}: o {error:.2e}, lse {lse:.2e}: {p}", flush=True)
+        worst = [max(e) for e in zip(*errors, strict=True)]
+        print(
+            f"{name}: {len(errors) - bad}/{len(errors)} pass, o {worst[0]:.2e}, lse {worst[1]:.2e}, "
+            f"{time.monotonic() - start:.1f} s",
+            flush=True,
+        )
+        failed += bad
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""One launch for ncu: `python -m harness.bench.profile FOLDER SHAPE KIND SPLITS WIDTH HEIGHT [kv]`, without torch."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from harness.bench.cases import decode, prefill
+from harness.bench.gpu import initialise, load_forward, run_once
+from harness.bench.problem import draw
+from harness.bench.variants import CANDIDATES
+
+if __name__ == "__main__":
+    folder, name, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    splits, width, height = (int(a) for a in sys.argv[4:7])
+    shape = CANDIDATES[name]
+    p = {"decode": decode(shape.head_dim), "short": decode(shape.head_dim, 512, 1), "prefill": prefill(shape.head_dim)}[
+        kind
+    ]
+    p = replace(p, splits=splits, cluster=(width, height), shared_kv="kv" in sys.argv)
+    initialise()
+    kernel = load_forward(folder / f"{name}.cubin", shape)
+    x = draw(p)
+    for _ in range(3):
+        run_once(kernel, p, x)

@@ -1,0 +1,66 @@
+"""Times calls on the GPU with torch: graph replay over rotated inputs, and single calls with a flushed L2."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def spread(samples: Sequence[float]) -> dict[str, float]:
+    """Microseconds: median, 10th and 90th percentile."""
+    ordered = sorted(samples)
+    n = len(ordered)
+    return {
+        "median_us": round(statistics.median(ordered), 3),
+        "p10_us": round(ordered[n // 10], 3),
+        "p90_us": round(ordered[n * 9 // 10], 3),
+        "samples": n,
+    }
+
+
+def graph_replay(calls: Sequence[Callable[[], Any]], replays: int = 30) -> dict[str, float]:
+    """Microseconds a call; one graph holds all `calls`, each over its own inputs, so that L2 has the last ones only."""
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    for _ in range(3):
+        graph.replay()
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(replays)]
+    for begin, end in events:
+        begin.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize()
+    return spread([begin.elapsed_time(end) * 1e3 / len(calls) for begin, end in events])
+
+
+def cold_call(call: Callable[[], Any], repeats: int = 60) -> dict[str, float]:
+    """Microseconds of one call between two events, after 256 MB were written: what triton.testing.do_bench measures."""
+    flush = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
+    for _ in range(5):
+        call()
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
+    for begin, end in events:
+        flush.zero_()
+        begin.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return spread([begin.elapsed_time(end) * 1e3 for begin, end in events])
+
+
+def cold_graph(call: Callable[[], Any], repeats: int = 60) -> dict[str, float]:
+    """As cold_call, the call captured in a graph of its own: no host time between its launches."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return cold_call(graph.replay, repeats)

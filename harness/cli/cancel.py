@@ -1,0 +1,38 @@
+"""`fmha cancel`."""
+
+from __future__ import annotations
+
+import getpass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.text import shown
+from harness.errors import ExitCode
+from harness.stages.administration import cancel
+from harness.stages.attach import place_of
+
+SHORT_HELP = "End a run on a host elsewhere."
+
+HELP = """End a run on a host elsewhere, and every process of it. What it has measured stays; fmha attach archives it.
+"""
+
+
+def command(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.")],
+    host: Annotated[str | None, typer.Option(help="The host that has it.")] = None,
+) -> None:
+    context.obj.action = partial(_run, run, host)
+
+
+def _run(run: str, host: str | None) -> ExitCode:
+    answer = cancel(place_of(run, Path.cwd(), host), run, getpass.getuser())
+    status = answer["status"]
+    if answer["cancelled"]:
+        print(f"{run}: {shown(status['reason'] or status['state'])}")
+    else:
+        print(f"{run} had ended before: {shown(status['state'])}")
+    return ExitCode.PASS

@@ -1,0 +1,43 @@
+"""`fmha clean`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import ExitCode
+from harness.stages.administration import clean
+from harness.stages.places import find_checkout
+
+SHORT_HELP = "Remove old runs and caches from a host elsewhere."
+
+HELP = """Remove from a host elsewhere what is too old or too much: finished runs with their worktrees first, then
+environments and build caches. A live run is never touched.
+
+\b
+Example:
+  fmha clean --host b200 --days 7 --gigabytes 20 --dry-run
+"""
+
+
+def command(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="The host.")],
+    days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 30.0,
+    gigabytes: Annotated[float, typer.Option(min=0, help="Remove the oldest until no more than this is left.")] = 50.0,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> None:
+    context.obj.action = partial(_run, host, days, gigabytes, dry)
+
+
+def _run(host: str, days: float, gigabytes: float, dry: bool) -> ExitCode:
+    place = find_checkout(Path.cwd()).named(host)
+    removed = clean(place, days * 86400, int(gigabytes * 1e9), dry=dry)
+    for item in removed:
+        print(f"{item['kind']} {item['name']}  {item['bytes'] / 1e6:.1f} MB")
+    total = sum(item["bytes"] for item in removed) / 1e6
+    print(f"{'would remove' if dry else 'removed'} {len(removed)}, {total:.1f} MB")
+    return ExitCode.PASS

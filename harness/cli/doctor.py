@@ -1,0 +1,55 @@
+"""`fmha doctor`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from harness.cli.text import shown
+from harness.errors import ExitCode
+from harness.stages.administration import Finding, examine, examine_here
+from harness.stages.places import find_checkout
+
+SHORT_HELP = "Say what is missing, here or on a host elsewhere."
+
+HELP = """Look at this machine, or at a host elsewhere: connection, git, nvcc and the architectures it knows, driver,
+GPUs, torch, disk, clock and locks. What is red says what to do, and exits with 3.
+"""
+
+WORDS = {True: ("ok", "green"), False: ("RED", "bold red"), None: ("-", "")}
+
+
+def command(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Look at this host.  [default: this machine]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    context.obj.action = partial(_run, host, as_json)
+
+
+def _run(host: str | None, as_json: bool) -> ExitCode:
+    findings = examine(find_checkout(Path.cwd()).named(host)) if host else examine_here()
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        _show(findings)
+    return ExitCode.INFRASTRUCTURE if any(finding.good is False for finding in findings) else ExitCode.PASS
+
+
+def _show(findings: list[Finding]) -> None:
+    console = Console(file=sys.stdout)
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        word, style = WORDS[finding.good]
+        line = Text(f"{word:3}", style).append(f"  {finding.name:{width}}  {shown(finding.seen)}", "")
+        console.print(line, soft_wrap=True)
+        if finding.good is False and finding.fix:
+            console.print(Text(f"{'':{width + 5}}  -> {shown(finding.fix)}"), soft_wrap=True)

@@ -1,0 +1,44 @@
+"""`fmha hosts`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.text import columns, shown
+from harness.errors import ExitCode
+from harness.stages.administration import Reach, reach
+from harness.stages.places import find_checkout
+
+SHORT_HELP = "List the hosts of matrix.yaml and whether they answer."
+
+HELP = """List the hosts of matrix.yaml and whether they answer. Exits with 3 when one does not."""
+
+
+def command(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    context.obj.action = partial(_run, as_json)
+
+
+def _run(as_json: bool) -> ExitCode:
+    checkout = find_checkout(Path.cwd())
+    here = [Reach(host.name, host.kind, "", "", 0.0) for host in checkout.matrix.hosts.values() if host.remote is None]
+    answers = here + reach(checkout.places())
+    if as_json:
+        print(json.dumps([asdict(answer) for answer in answers], indent=2))
+    else:
+        rows = [(a.name, a.kind, a.means, shown(a.problem) or _answered(a)) for a in answers]
+        for line in columns([("HOST", "KIND", "WHERE", "STATE"), *rows]):
+            print(line)
+    return ExitCode.INFRASTRUCTURE if any(answer.problem for answer in answers) else ExitCode.PASS
+
+
+def _answered(answer: Reach) -> str:
+    return f"answered in {answer.seconds:.1f} s" if answer.seconds else "this process"

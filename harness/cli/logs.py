@@ -1,0 +1,33 @@
+"""`fmha logs`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import ExitCode
+from harness.stages.administration import logs
+from harness.stages.attach import place_of
+
+SHORT_HELP = "Print what a run on a host elsewhere wrote."
+
+HELP = """Print what a run on a host elsewhere wrote: its own log, then the standard error of each of its workers."""
+
+
+def command(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.")],
+    host: Annotated[str | None, typer.Option(help="The host that has it.")] = None,
+) -> None:
+    context.obj.action = partial(_run, run, host)
+
+
+def _run(run: str, host: str | None) -> ExitCode:
+    for name, text in logs(place_of(run, Path.cwd(), host), run):
+        print(f"==> {name} <==")
+        sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+    return ExitCode.PASS

@@ -1,0 +1,68 @@
+"""`fmha ps`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli.text import columns, duration, shown
+from harness.errors import ExitCode
+from harness.stages.administration import Listed, listing
+from harness.stages.places import find_checkout
+
+SHORT_HELP = "List the runs on the hosts elsewhere."
+
+HELP = """List the runs on the hosts elsewhere, newest first.
+
+All hosts of matrix.yaml that keep runs are asked, or the one that is named. Exits with 3 when a host does not answer.
+"""
+
+
+def command(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Ask this host alone.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    context.obj.action = partial(_run, host, as_json)
+
+
+def _run(host: str | None, as_json: bool) -> ExitCode:
+    checkout = find_checkout(Path.cwd())
+    answers = listing([checkout.named(host)] if host else checkout.places())
+    if as_json:
+        print(json.dumps([asdict(answer) for answer in answers], indent=2))
+    else:
+        _show(answers)
+    return ExitCode.INFRASTRUCTURE if any(answer.problem for answer in answers) else ExitCode.PASS
+
+
+def _show(answers: list[Listed]) -> None:
+    rows = [
+        (
+            run["run"],
+            answer.host,
+            run["state"] + (f", silent for {duration(run['silent_seconds'])}" if _silent(run) else ""),
+            duration(run["age_seconds"]),
+            shown(run["label"]),
+            shown(run["reason"]),
+        )
+        for answer in answers
+        for run in answer.runs
+    ]
+    for line in columns([("RUN", "HOST", "STATE", "AGE", "WHAT", ""), *rows]):
+        print(line)
+    for answer in answers:
+        if answer.problem:
+            print(f"fmha: {answer.problem}", file=sys.stderr)
+
+
+def _silent(run: Mapping[str, Any]) -> bool:
+    """A live supervisor touches its heartbeat every second."""
+    return bool(run["live"]) and run["silent_seconds"] > 10

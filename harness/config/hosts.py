@@ -1,0 +1,183 @@
+"""The hosts of matrix.yaml: how each is written, and the settings of those that a supervisor serves."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from harness.config.section import Schedule, Seconds, Section, wrong
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise wrong((), "has characters that do not print")
+    return text
+
+
+def _filled(text: str) -> str:
+    if not text:
+        raise wrong((), "must not be empty")
+    return text
+
+
+def _device(text: str) -> str:
+    if text not in ("cuda", "emulator") and not CLASS.fullmatch(text):
+        raise wrong((), f"must be cuda, emulator or module:attribute, not {text!r}")
+    return text
+
+
+CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+Text = Annotated[str, AfterValidator(_printable)]
+Line = Annotated[Text, AfterValidator(_filled)]
+# A name of harness.worker.devices.factory, or `module:attribute`.
+Device = Annotated[str, AfterValidator(_device)]
+Sync = Literal["auto", "remote", "direct"]
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DEFAULT_SETUP = "sh scripts/environment.sh"
+DEFAULT_FILES = ("pyproject.toml", "constraints.txt", "CMakeLists.txt", "emulator/core/*", "scripts/environment.sh")
+# Words of a setup command that would touch a host's drivers, firmware or system packages, or ask for root.
+FORBIDDEN = (
+    "sudo", "su", "doas", "pkexec",
+    "apt", "apt-get", "aptitude", "dpkg", "yum", "dnf", "rpm", "zypper", "pacman", "apk", "snap",
+    "modprobe", "insmod", "rmmod", "dkms", "sysctl", "systemctl", "service",
+    "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fabricmanager", "fwupdmgr", "flashrom", "mlxfwmanager",
+    "reboot", "shutdown", "poweroff", "halt", "init", "kexec",
+)  # fmt: skip
+
+
+class EnvironmentSection(Section):
+    """`setup` is a shell command run in the worktree; an empty one means that `python` has everything already."""
+
+    setup: str = DEFAULT_SETUP
+    files: list[Line] = Field(default=list(DEFAULT_FILES))
+    seconds: Seconds = 3600.0
+
+
+class GpuSection(Section):
+    """`nvidia_smi` is what is asked about GPUs; a host whose device is not cuda has none unless it is given."""
+
+    use: list[Line] = Field(default=[])
+    locks: Line = "/tmp/fmha-gpu-locks"
+    wait_seconds: Seconds = 24 * 3600.0
+    foreign: Literal["wait", "refuse"] = "wait"
+    nvidia_smi: Line | None = None
+    smi_seconds: Seconds = 20.0
+
+
+class HostSection(Section):
+    """One host. All but `kind` and `schedule` is for kinds with a supervisor: `ssh` and `local`."""
+
+    kind: Literal["emulator", "local", "ssh"]
+    schedule: Schedule = "realistic"
+    device: Device = "cuda"
+    arch: Line = "sm_100a"
+    alias: Line | None = None
+    folder: Line = "~/fmha"
+    python: Line = "python3"
+    env: dict[str, Text] = Field(default={})
+    environment: EnvironmentSection = EnvironmentSection()
+    nvcc: Text = ""
+    gpus: GpuSection = GpuSection()
+    sync: Sync = "auto"
+    remote: Line = "origin"
+    fetch_url: Text = ""
+    protected: list[Line] = Field(default=["tests/unit/"])
+    forbidden: list[Line] = Field(default=list(FORBIDDEN))
+    reconnect_seconds: Seconds = 1800.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kind == "emulator" and (odd := sorted(self.model_fields_set - {"kind", "schedule"})):
+            raise wrong((odd[0],), "is for hosts of kind ssh or local")
+        if self.kind == "local" and self.alias is not None:
+            raise wrong(("alias",), "is for hosts of kind ssh")
+        for name in self.env:
+            if not VARIABLE.fullmatch(name):
+                raise wrong(("env", name), "is no name of a variable")
+        if word := _forbidden_word(self.environment.setup, self.forbidden):
+            raise wrong(("environment", "setup"), f"{word!r} is forbidden on hosts; see forbidden in docs/remote.md")
+        return self
+
+    def settings(self, name: str) -> HostSettings:
+        if self.kind == "emulator":
+            return HostSettings(name, self.kind, self.schedule, None)
+        smi = self.gpus.nvidia_smi or ("nvidia-smi" if self.device == "cuda" else None)
+        return HostSettings(
+            name,
+            self.kind,
+            self.schedule,
+            RemoteSettings(
+                alias=self.alias or name,
+                device=self.device,
+                arch=self.arch,
+                folder=self.folder,
+                python=self.python,
+                env=dict(self.env),
+                setup=self.environment.setup,
+                setup_files=tuple(self.environment.files),
+                setup_seconds=self.environment.seconds,
+                nvcc=self.nvcc,
+                gpu={**self.gpus.model_dump(), "query": smi is not None, "nvidia_smi": smi},
+                sync=self.sync,
+                remote=self.remote,
+                fetch_url=self.fetch_url,
+                protected=tuple(self.protected),
+                reconnect_seconds=self.reconnect_seconds,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    """Settings of a host with a supervisor. `gpu` is plain data, as harness.supervisor.gpus.Rules reads it."""
+
+    alias: str
+    device: str
+    arch: str  # as nvcc names it: which kernels are for this host
+    folder: str
+    python: str
+    env: Mapping[str, str]
+    setup: str
+    setup_files: tuple[str, ...]
+    setup_seconds: float
+    nvcc: str
+    gpu: Mapping[str, object]
+    sync: Sync
+    remote: str
+    fetch_url: str
+    protected: tuple[str, ...]
+    reconnect_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """`remote` is None for a host without a supervisor."""
+
+    name: str
+    kind: str
+    schedule: Schedule
+    remote: RemoteSettings | None = None
+
+
+def _forbidden_word(setup: str, forbidden: list[str]) -> str | None:
+    """The first forbidden command in a shell text; paths count by their last part.
+
+    A rail, not a wall: what it misses still cannot gain privileges (harness/supervisor/processes.py).
+    """
+    lexer = shlex.shlex(setup, posix=True, punctuation_chars="();<>|&`$\n")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        words = setup.split()
+    for word in words:
+        for part in word.split():
+            if (name := part.rpartition("/")[2]) in forbidden:
+                return name
+    return None

@@ -1,0 +1,244 @@
+"""A host with a supervisor: it carries out the whole order by itself, and the stages here follow its events.
+
+The same stages run there and here, over the same plan: there to decide what runs, here to judge, archive and report.
+So what the host is asked, part by part, is answered from its events in the order in which they come.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.config import HostSettings, Limits, RemoteSettings
+from harness.errors import InfrastructureError
+from harness.hosts import ledger, sync
+from harness.hosts.base import HostFacts, Machine, Order
+from harness.hosts.line import ANSWER_SECONDS, Line, LocalCarrier
+from harness.hosts.ssh import SshCarrier
+from harness.hosts.stream import RunStream, asked, followed
+from harness.worker.codec import decode
+from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from harness.worker.variants import variant_for
+
+CANCEL_SECONDS = 120.0
+
+
+def settings_of(host: HostSettings) -> RemoteSettings:
+    assert host.remote is not None
+    return host.remote
+
+
+def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
+    """A line to an agent on the host, the request sent. Raises LineError and what the agent refuses."""
+    settings = settings_of(host)
+    carrier = LocalCarrier(settings.python) if host.kind == "local" else SshCarrier(settings.alias, settings.python)
+    line = Line(carrier, host.name)
+    try:
+        line.open(settings.folder, request)
+    except BaseException:
+        line.close()
+        raise
+    return line
+
+
+class RemoteHost:
+    """One run on the host, started by `begin` or taken up by `resume`."""
+
+    exact = True
+
+    def __init__(self, host: HostSettings, root: Path) -> None:
+        self._host = host
+        self._settings = settings_of(host)
+        self._root = root
+        self._run: str | None = None
+        self._stream: RunStream | None = None
+        self._events: Generator[Mapping[str, Any], None, None] | None = None
+        self._note: Callable[[str], None] = lambda text: None
+        self._facts: Mapping[str, Any] | None = None
+        self._gpu: Mapping[str, str] | None = None
+        self._states: list[tuple[str, float]] = []
+        self._jobs = 0
+        self._short = False  # configurations were charged with the end of the run
+
+    @property
+    def device(self) -> str:
+        return self._settings.device
+
+    @property
+    def run_id(self) -> str | None:
+        return self._run
+
+    def begin(self, order: Order, progress: Callable[[str], None]) -> None:
+        sync.check(self._root, order.sha)
+        source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings)
+        self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{order.sha[:12]}-{secrets.token_hex(4)}"
+        ledger.note(self._root, self._run, self._host.name)
+        self._follow(progress, job_of(self._run, order, source, self._settings, self._host.name))
+        assert self._stream is not None
+        self._stream.start()
+
+    def resume(self, run: str, progress: Callable[[str], None]) -> None:
+        """Takes up a run that is on the host, from its first event on."""
+        self._run = run
+        self._follow(progress, None)
+
+    def cancel(self, who: str) -> Mapping[str, Any]:
+        """Ends the run over a connection of its own; the events then come to their end by themselves."""
+        assert self._run is not None
+        return cancel(self._host, self._run, who)
+
+    def leave(self) -> None:
+        """Closes the connection; the run goes on."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def facts(self) -> HostFacts:
+        facts = self._facts or {"machine": {"cpu": "unknown", "cores": 1, "system": "unknown"}, "versions": {}}
+        gpu = {"gpu": self._gpu["name"], "driver": self._gpu["driver"]} if self._gpu else {}
+        return HostFacts(
+            self._host.name, self._host.kind, decode(Machine, facts["machine"], "machine"), facts["versions"] | gpu
+        )
+
+    def durations(self) -> Mapping[str, float]:
+        """By the host's own clock: the time from one state to the next."""
+        pairs = zip(self._states, self._states[1:], strict=False)
+        return {name: max(0.0, end - start) for (name, start), (_, end) in pairs}
+
+    def variant_for(self, configuration: Configuration) -> Variant | str:
+        return variant_for(configuration, self._settings.arch)
+
+    def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        results: list[BuildResult] = []
+        for event in self._next_events():
+            if event["kind"] == "build":
+                results.append(decode(BuildResult, event["result"], "event.result"))
+                if len(results) == len(variants):
+                    return results
+        raise self._ended()
+
+    def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
+        self._jobs += 1
+        pending = dict.fromkeys(configuration.id for configuration in job.configurations)
+        for event in self._next_events():
+            if event["kind"] != "event" or event["job"] != self._jobs:
+                continue
+            said = decode(Event, event["event"], "event")
+            if said.event in ("result", "error"):
+                pending.pop(said.config, None)
+            yield said
+            if not pending:
+                return
+        self._short = True
+        status = "not-run" if self._status()["state"] == "cancelled" else "infra-error"
+        for name in pending:
+            yield Event("error", name, status=status, message=self._reason())
+
+    def finish(self) -> None:
+        for _ in self._next_events():
+            pass
+        self.leave()
+        if self._status()["state"] != "done" and not self._short:
+            raise self._ended()
+
+    def _follow(self, progress: Callable[[str], None], job: Mapping[str, Any] | None) -> None:
+        assert self._run is not None
+        self._note = progress
+        self._stream = RunStream(
+            lambda request: dial(self._host, request),
+            self._run,
+            self._settings.reconnect_seconds,
+            progress,
+            job,
+            lambda haves: sync.pack(self._root, str((job or {})["sha"]), haves),
+        )
+        self._events = self._stream.events()
+
+    def _next_events(self) -> Iterator[Mapping[str, Any]]:
+        """What comes, but for what is about the run and not about its configurations: that is taken note of."""
+        assert self._events is not None
+        for event in self._events:
+            match event["kind"]:
+                case "state":
+                    self._states.append((event["state"], event["at"]))
+                    self._gpu = event.get("gpu") or self._gpu
+                    self._note(f"{self._host.name}: {event['state']}")
+                case "waiting":
+                    self._note(f"{self._host.name}: position {event['position']} in the queue: {event['reason']}")
+                case "note":
+                    self._note(event["text"])
+                case "facts":
+                    self._facts = event
+                case _:
+                    yield event
+        if self._states and self._states[-1][0] != "":
+            self._states.append(("", self._status()["finished"]))
+
+    def _status(self) -> Mapping[str, Any]:
+        assert self._stream is not None
+        assert self._stream.status is not None
+        return self._stream.status
+
+    def _reason(self) -> str:
+        status = self._status()
+        return f"{self._host.name}: {status['reason'] or status['state']}"
+
+    def _ended(self) -> InfrastructureError:
+        status = self._status()
+        step = status.get("next_step") or f"fmha logs {self._run} --host {self._host.name}"
+        return InfrastructureError(self._reason(), where=f"run {self._run}", next_step=step)
+
+
+def cancel(host: HostSettings, run: str, who: str) -> Mapping[str, Any]:
+    """Ends a run on the host and everything of it; returns once that is so."""
+    return asked(lambda request: dial(host, request), {"op": "cancel", "run": run, "who": who}, CANCEL_SECONDS)
+
+
+def stored_job(host: HostSettings, run: str) -> Mapping[str, Any]:
+    """The job of a run, as it is kept on the host."""
+    return followed(lambda request: dial(host, request), run)
+
+
+def ask(host: HostSettings, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Mapping[str, Any]:
+    """The one answer of the host's agent to a request."""
+    return asked(lambda message: dial(host, message), request, seconds)
+
+
+def job_of(run: str, order: Order, source: sync.Source, settings: RemoteSettings, host: str) -> dict[str, Any]:
+    """The job file: what the supervisor needs, what the runner needs (`work`), what attaching needs (`order`)."""
+    return {
+        "schema": 1,
+        "run": run,
+        "sha": order.sha,
+        "label": order.label,
+        "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},
+        "protected": list(settings.protected),
+        "approve_protected": order.approve_protected,
+        "environment": {
+            "setup": settings.setup,
+            "files": list(settings.setup_files),
+            "seconds": settings.setup_seconds,
+        },
+        "python": settings.python,
+        "env": dict(settings.env),
+        "nvcc": settings.nvcc,
+        "gpu": dict(settings.gpu),
+        "limits": {
+            "build_seconds": order.limits.build_seconds,
+            "total_seconds": order.limits.total_seconds,
+        },
+        "work": {
+            "host": host,
+            "device": settings.device,
+            "arch": settings.arch,
+            "request": dict(order.request),
+        },
+        "order": {
+            "branch": order.branch,
+            "request": dict(order.request),
+            "matrix": order.matrix,
+            "matrix_sha256": order.matrix_sha256,
+        },
+    }

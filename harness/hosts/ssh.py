@@ -1,0 +1,305 @@
+"""Connections to hosts by the aliases of ~/.ssh/config.
+
+OpenSSH's own client answers what an alias means (`ssh -G`: Include, Match and all), paramiko connects. Host keys come
+from the known_hosts files that OpenSSH would read; a host whose key is not there, or is another one, is refused. No
+passwords: keys and the agent only. The agent is never forwarded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from harness.errors import InfrastructureError, UserError
+from harness.hosts.line import LineError
+from harness.hosts.shipment import COMMAND
+
+if TYPE_CHECKING:
+    import paramiko
+
+# paramiko logs the traceback of a connection that fails, and logging prints it when nobody has said where it should go.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+CONFIG_VARIABLE = "FMHA_SSH_CONFIG"
+CONNECT_SECONDS = 20.0
+CALL_SECONDS = 30.0
+KEEPALIVE_SECONDS = 10
+MOST_JUMPS = 8
+_WORDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What an alias means."""
+
+    alias: str
+    hostname: str
+    port: int
+    user: str
+    key_name: str  # under which known_hosts has the key
+    identities: tuple[str, ...]
+    identities_only: bool
+    agent: str  # a socket, "none", or "" for $SSH_AUTH_SOCK
+    known_hosts: tuple[str, ...]
+    jumps: tuple[str, ...]
+    command: str
+    connect_seconds: float
+
+
+def resolve(alias: str) -> Destination:
+    """Asks OpenSSH what `alias` means. FMHA_SSH_CONFIG names another file than ~/.ssh/config. Raises UserError."""
+    config = os.environ.get(CONFIG_VARIABLE)
+    command = ["ssh", *(["-F", config] if config else []), "-G", "--", alias]
+    try:
+        answer = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CALL_SECONDS, check=False
+        )
+    except FileNotFoundError as error:
+        raise InfrastructureError("ssh is not installed or not on PATH", next_step="install openssh-client") from error
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"ssh -G {shlex.quote(alias)} took longer than {CALL_SECONDS:g} s") from error
+    if answer.returncode != 0:
+        said = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        raise UserError(f"ssh does not accept the alias {alias!r}: {said[-1]}", next_step="correct ~/.ssh/config")
+    options: dict[str, list[str]] = {}
+    for line in answer.stdout.splitlines():
+        name, _, value = line.partition(" ")
+        options.setdefault(name.lower(), []).append(value)
+
+    def one(name: str, default: str = "") -> str:
+        return options.get(name, [default])[0]
+
+    hostname, port, user = one("hostname", alias), int(one("port", "22")), one("user")
+    key_name = one("hostkeyalias") or (hostname if port == 22 else f"[{hostname}]:{port}")
+    files = shlex.split(f"{one('userknownhostsfile')} {one('globalknownhostsfile')}")
+    agent = one("identityagent")
+    seconds = one("connecttimeout", "none")
+    return Destination(
+        alias=alias,
+        hostname=hostname,
+        port=port,
+        user=user,
+        key_name=key_name,
+        identities=tuple(os.path.expanduser(path) for path in options.get("identityfile", [])),
+        identities_only=one("identitiesonly") == "yes",
+        agent="" if agent == "SSH_AUTH_SOCK" else agent,
+        known_hosts=tuple(os.path.expanduser(path) for path in files),
+        jumps=tuple(jump for jump in one("proxyjump").split(",") if jump not in ("", "none")),
+        command="" if one("proxycommand") in ("", "none") else one("proxycommand"),
+        connect_seconds=float(seconds) if seconds.isdigit() and int(seconds) else CONNECT_SECONDS,
+    )
+
+
+class SshCarrier:
+    """An agent on a host, and the connection to it."""
+
+    def __init__(self, alias: str, python: str) -> None:
+        self._alias = alias
+        self._clients: list[paramiko.SSHClient] = []
+        try:
+            client = self._connect(resolve(alias), 0)
+            transport = client.get_transport()
+            assert transport is not None
+            with _answered(alias):
+                self._channel = transport.open_session(timeout=CALL_SECONDS)
+                self._channel.settimeout(CALL_SECONDS)
+                self._channel.exec_command(f"exec {_shell_path(python)} {COMMAND}")
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, data: bytes) -> None:
+        self._channel.settimeout(CALL_SECONDS)
+        with _answered(self._alias):
+            self._channel.sendall(data)
+
+    def read(self, seconds: float) -> bytes:
+        self._channel.settimeout(seconds)
+        try:
+            return self._channel.recv(1 << 16)
+        except TimeoutError as error:
+            raise LineError(f"nothing came for {seconds:.0f} s", where=self._alias) from error
+
+    def epitaph(self) -> str:
+        """The exit code tells an agent that could not be started from a connection that broke."""
+        deadline = time.monotonic() + 1.0
+        while not self._channel.exit_status_ready() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not self._channel.exit_status_ready() or self._channel.recv_exit_status() < 0:
+            return "the connection was lost"
+        said = b""
+        while self._channel.recv_stderr_ready() and (more := self._channel.recv_stderr(1 << 16)):
+            said += more
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        code = self._channel.recv_exit_status()
+        return f"the agent ended with exit code {code}" + (f": {lines[-1][:_WORDS]}" if lines else "")
+
+    def close(self) -> None:
+        for client in reversed(self._clients):
+            client.close()
+
+    def _connect(self, to: Destination, depth: int) -> paramiko.SSHClient:
+        import paramiko
+
+        if depth > MOST_JUMPS:
+            raise UserError(f"more than {MOST_JUMPS} jumps", where=self._alias, next_step="correct ProxyJump")
+        client = paramiko.SSHClient()
+        for path in to.known_hosts:
+            if os.path.exists(path):
+                _load_keys(client, path)
+        client.set_missing_host_key_policy(_refusal(to))
+        stream = self._stream(to, depth)
+        keys = [path for path in to.identities if os.path.exists(path)]
+        try:
+            with _answered(to.alias), _agent(to) as use_agent:
+                client.connect(
+                    # With a stream of our own these two only name the key in known_hosts.
+                    to.key_name if to.key_name != f"[{to.hostname}]:{to.port}" else to.hostname,
+                    22 if to.key_name != f"[{to.hostname}]:{to.port}" else to.port,
+                    username=to.user or None,
+                    sock=stream,
+                    key_filename=keys,  # type: ignore[arg-type] # a list too, says paramiko's documentation
+                    allow_agent=use_agent,
+                    look_for_keys=False,
+                    timeout=to.connect_seconds,
+                    banner_timeout=CALL_SECONDS,
+                    auth_timeout=CALL_SECONDS,
+                    channel_timeout=CALL_SECONDS,
+                )
+        except paramiko.BadHostKeyException as error:
+            _changed(to, error)
+        except paramiko.PasswordRequiredException as error:
+            raise UserError(
+                "the key needs a passphrase, and fmha takes none", where=to.alias, next_step="run ssh-add first"
+            ) from error
+        except paramiko.AuthenticationException as error:
+            raise InfrastructureError(
+                f"{to.user}@{to.hostname} accepts none of the keys",
+                where=to.alias,
+                next_step=f"make `ssh {shlex.quote(to.alias)} true` work without a password",
+            ) from error
+        transport = client.get_transport()
+        assert transport is not None
+        transport.set_keepalive(KEEPALIVE_SECONDS)
+        self._clients.append(client)
+        return client
+
+    def _stream(self, to: Destination, depth: int) -> socket.socket | paramiko.Channel | paramiko.ProxyCommand:
+        """Bytes to the host's sshd: straight, through the jumps, or through a command."""
+        import paramiko
+
+        if to.jumps:
+            client = self._connect(resolve_jump(to.jumps[-1], to.jumps[:-1]), depth + 1)
+            transport = client.get_transport()
+            assert transport is not None
+            with _answered(to.alias):
+                return transport.open_channel(
+                    "direct-tcpip", (to.hostname, to.port), ("127.0.0.1", 0), timeout=to.connect_seconds
+                )
+        if to.command:
+            names = {"%%": "%", "%h": to.hostname, "%p": str(to.port), "%r": to.user, "%n": to.alias}
+            command = to.command
+            for name, value in names.items():
+                command = command.replace(name, value)
+            return paramiko.ProxyCommand(shlex.join(["/bin/sh", "-c", f"exec {command}"]))
+        try:
+            stream = socket.create_connection((to.hostname, to.port), to.connect_seconds)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise LineError(f"cannot reach {to.hostname} port {to.port}: {reason}", where=to.alias) from error
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return stream
+
+
+def resolve_jump(jump: str, before: tuple[str, ...]) -> Destination:
+    """`[user@]host[:port]` of a ProxyJump, reached through the jumps before it."""
+    import dataclasses
+
+    user, _, rest = jump.rpartition("@")
+    host, colon, port = rest.rpartition(":")
+    to = resolve(host if colon and port.isdigit() else rest)
+    if colon and port.isdigit():
+        name = to.hostname if port == "22" else f"[{to.hostname}]:{port}"
+        to = dataclasses.replace(to, port=int(port), key_name=name)
+    if user:
+        to = dataclasses.replace(to, user=user)
+    return dataclasses.replace(to, jumps=before) if before else to
+
+
+def _shell_path(python: str) -> str:
+    """Quoted for the account's shell, but for a leading ~/, which the shell is to expand."""
+    return f"~/{shlex.quote(python[2:])}" if python.startswith("~/") else shlex.quote(python)
+
+
+def _load_keys(client: paramiko.SSHClient, path: str) -> None:
+    try:
+        client.load_system_host_keys(path)
+    except OSError as error:
+        raise InfrastructureError(f"cannot be read: {error.strerror}", where=path) from error
+
+
+def _refusal(to: Destination) -> paramiko.MissingHostKeyPolicy:
+    import paramiko
+
+    class Refuse(paramiko.MissingHostKeyPolicy):
+        def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
+            raise UserError(
+                f"the host key of {to.key_name} is unknown ({key.get_name()} {key.fingerprint})",
+                where=to.alias,
+                next_step=f"compare it with the host's own, then accept it with: ssh {shlex.quote(to.alias)} true",
+            )
+
+    return Refuse()
+
+
+def _changed(to: Destination, error: paramiko.BadHostKeyException) -> NoReturn:
+    files = [path for path in to.known_hosts if os.path.exists(path)]
+    where = f" -f {shlex.quote(files[0])}" if files else ""
+    raise UserError(
+        f"the host key of {to.key_name} has CHANGED ({error.key.get_name()} {error.key.fingerprint}); "
+        "somebody may be in between",
+        where=to.alias,
+        next_step=f"if the change is known to be right: ssh-keygen -R {shlex.quote(to.key_name)}{where}",
+    ) from error
+
+
+@contextlib.contextmanager
+def _agent(to: Destination) -> Iterator[bool]:
+    """Whether to ask an SSH agent; paramiko finds it through the environment alone."""
+    if to.agent == "none":
+        yield False
+        return
+    before = os.environ.get("SSH_AUTH_SOCK")
+    if to.agent:
+        os.environ["SSH_AUTH_SOCK"] = str(Path(os.path.expandvars(to.agent)).expanduser())
+    try:
+        yield not to.identities_only
+    finally:
+        if to.agent:
+            if before is None:
+                del os.environ["SSH_AUTH_SOCK"]
+            else:
+                os.environ["SSH_AUTH_SOCK"] = before
+
+
+@contextlib.contextmanager
+def _answered(alias: str) -> Iterator[None]:
+    """Turns what a broken or silent connection raises into LineError; refusals pass."""
+    import paramiko
+
+    try:
+        yield
+    except (paramiko.AuthenticationException, paramiko.BadHostKeyException):
+        raise
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise LineError(f"the connection failed: {reason}", where=alias) from error

@@ -1,0 +1,205 @@
+"""The exact commit, on this side: what is refused, what is pushed, what is packed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config import RemoteSettings
+from harness.errors import InfrastructureError, UserError
+from harness.hosts.line import LineError
+
+GIT_SECONDS = 60.0
+PUSH_SECONDS = 600.0
+MOST_NAMED = 10
+_PIECE = 1 << 20
+_SNAPSHOT_AUTHOR = (("NAME", "fmha"), ("EMAIL", "fmha@localhost"))
+_CREDENTIAL = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The commit that a run judges. `branch` is None on a detached HEAD and for a snapshot."""
+
+    sha: str
+    branch: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How the host gets a commit: `url` and `ref` to fetch, empty when the client sends it; `direct` if it may."""
+
+    url: str
+    ref: str
+    direct: bool
+
+
+def snapshot(root: Path) -> str:
+    """Commits the working tree as it is, what git ignores left out, and returns the commit.
+
+    It gets a ref below refs/fmha/snapshots; branch, index and files stay as they are.
+    """
+    with tempfile.TemporaryDirectory(prefix="fmha-index-") as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        _git(root, "read-tree", "HEAD", more=index)
+        _git(root, "add", "--all", "--", ":/", more=index)
+        tree = _git(root, "write-tree", more=index).strip()
+    head = _git(root, "rev-parse", "HEAD").strip()
+    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in _SNAPSHOT_AUTHOR}
+    sha = _git(root, "commit-tree", tree, "-p", head, "-m", f"snapshot of the working tree on {head}", more=who).strip()
+    _git(root, "update-ref", f"refs/fmha/snapshots/{sha}", sha)
+    return sha
+
+
+def refuse_dirty(files: Sequence[str]) -> None:
+    """A run elsewhere judges a commit, so files that are in none are refused."""
+    if files:
+        named = ", ".join(map(repr, files[:MOST_NAMED]))
+        more = f" and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
+        raise UserError(f"the tree differs from the commit: {named}{more}", next_step="commit, or run with --snapshot")
+
+
+def check(root: Path, sha: str) -> None:
+    """Refuses commits that a plain worktree of theirs would not hold whole."""
+    listing = _git(root, "ls-tree", "-r", "-z", "--full-tree", sha)
+    entries = [entry.partition("\t") for entry in listing.split("\0") if entry]
+    modules = [name for facts, _, name in entries if facts.startswith("160000 ")]
+    if modules:
+        raise UserError(
+            f"the commit has submodules, which no run gets: {', '.join(map(repr, modules[:MOST_NAMED]))}",
+            next_step="copy what the kernel needs into the project",
+        )
+    for facts, _, name in entries:
+        if name.rpartition("/")[2] == ".gitattributes":
+            text = _git(root, "cat-file", "blob", facts.split()[2])
+            if any("filter=lfs" in line.split("#")[0] for line in text.splitlines()):
+                raise UserError(
+                    f"the commit keeps files in Git LFS ({name!r}), which a run's worktree does not get",
+                    next_step="take them out of LFS",
+                )
+
+
+def publish(root: Path, commit: Commit, settings: RemoteSettings) -> Source:
+    """Pushes the commit to the shared remote where the settings ask for it, and says how the host gets it.
+
+    `auto` goes through the remote when there is one that the host may be told of, and sends the commit itself when
+    there is none, or when the host cannot reach it.
+    """
+    if settings.sync == "direct":
+        return _direct(root)
+    remotes = _git(root, "remote").splitlines()
+    if settings.remote not in remotes:
+        if settings.sync == "auto":
+            return _direct(root)
+        raise UserError(
+            f"git knows no remote {settings.remote!r}; it has {', '.join(remotes) or 'none'}",
+            next_step="set remote, or sync: direct",
+        )
+    url = settings.fetch_url or _git(root, "remote", "get-url", "--", settings.remote).strip()
+    if _CREDENTIAL.match(url):
+        if settings.sync == "auto":
+            return _direct(root)
+        raise UserError(
+            f"the URL of {settings.remote!r} holds a password, which no host is told",
+            next_step="take it out of the URL, set fetch_url, or set sync: direct",
+        )
+    ref = f"refs/heads/{commit.branch}" if commit.branch else f"refs/fmha/commits/{commit.sha}"
+    _push(root, settings.remote, commit.sha, ref)
+    if not settings.fetch_url and os.path.exists(url):
+        url = os.path.abspath(os.path.join(root, url))
+    return Source(url, ref, settings.sync == "auto" and not _shallow(root))
+
+
+def pack(root: Path, sha: str, haves: Sequence[str]) -> Iterator[bytes]:
+    """The pieces of a pack that brings `sha` to a repository with `haves`."""
+    known = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", text="".join(f"{h}\n" for h in haves))
+    mutual = [line.split()[0] for line in known.splitlines() if line.endswith(" commit")]
+    wanted = "".join([f"{sha}\n", *(f"^{have}\n" for have in mutual)])
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
+        stdin.write(wanted.encode())
+        stdin.seek(0)
+        process = subprocess.Popen(
+            ["git", "pack-objects", "--revs", "--thin", "--stdout", "--quiet", "--delta-base-offset"],
+            cwd=root,
+            env=_environment({}),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            try:
+                while piece := process.stdout.read(_PIECE):
+                    yield piece
+            finally:
+                process.terminate()
+        if process.wait() not in (0, -15):
+            raise InfrastructureError("git pack-objects failed", where=str(root), next_step="git fsck may tell why")
+
+
+def _direct(root: Path) -> Source:
+    if _shallow(root):
+        raise UserError("a shallow clone cannot send a commit", next_step="git fetch --unshallow, or set sync: remote")
+    return Source("", "", True)
+
+
+def _shallow(root: Path) -> bool:
+    return _git(root, "rev-parse", "--is-shallow-repository").strip() == "true"
+
+
+def _push(root: Path, remote: str, sha: str, ref: str) -> None:
+    done = _start(root, ["push", "--porcelain", "--no-verify", "--", remote, f"{sha}:{ref}"], {}, None, PUSH_SECONDS)
+    if done.returncode == 0:
+        return
+    rejected = [line for line in done.stdout.splitlines() if line.startswith("!\t")]
+    if rejected:
+        reason = rejected[0].split("\t")[-1]
+        words = [line.removeprefix("remote: ").strip() for line in done.stderr.splitlines() if "remote: " in line]
+        raise UserError(
+            f"the push of {ref} to {remote!r} was rejected: {' '.join([reason, *filter(None, words[:2])])}",
+            next_step="fetch and rebase, push to another branch, or set sync: direct",
+        )
+    raise LineError(f"git push to {remote!r} failed: {_said(done.stderr)}")
+
+
+def _git(root: Path, *arguments: str, more: Mapping[str, str] | None = None, text: str | None = None) -> str:
+    done = _start(root, list(arguments), more or {}, text, GIT_SECONDS)
+    if done.returncode != 0:
+        raise InfrastructureError(f"git {arguments[0]} failed: {_said(done.stderr)}", where=str(root))
+    return done.stdout
+
+
+def _start(
+    root: Path, arguments: list[str], more: Mapping[str, str], text: str | None, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=root,
+            env=_environment(more),
+            input=text or "",
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=seconds,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise InfrastructureError("git is not installed or not on PATH", next_step="install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"git {arguments[0]} took longer than {seconds:g} s", where=str(root)) from error
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    """git never asks for a password: there is nobody to answer."""
+    return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **more}
+
+
+def _said(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith(("fatal:", "error:"))), (lines or ["no reason given"])[-1])

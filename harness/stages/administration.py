@@ -1,0 +1,173 @@
+"""What there is to know and to do about hosts beside running on them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import FmhaError
+from harness.hosts import remote, ssh
+from harness.hosts.machine import distribution_version
+from harness.stages.places import Place
+from harness.worker.nvcc import find_nvcc
+
+EXAMINATION_SECONDS = 300.0
+CLEANING_SECONDS = 1200.0
+MOST_SKEW_SECONDS = 5.0
+MOST_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor. `good` is None for what is only reported; `fix` is what to do when it is False."""
+
+    name: str
+    good: bool | None
+    seen: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a host answered, or why it did not."""
+
+    host: str
+    runs: Sequence[Mapping[str, Any]]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A configured host. `problem` is empty when it answered; `seconds` is how long that took."""
+
+    name: str
+    kind: str
+    means: str
+    problem: str
+    seconds: float
+
+
+def reach(places: Sequence[Place]) -> list[Reach]:
+    """Asks every host at once whether it is there."""
+    return _each(places, _reach)
+
+
+def listing(places: Sequence[Place]) -> list[Listed]:
+    """The runs of every host, all asked at once."""
+    return _each(places, _listed)
+
+
+def logs(place: Place, run: str) -> Iterator[tuple[str, str]]:
+    """Each log of a run: its name below the run directory, and its text."""
+    with remote.dial(place.host, {"op": "logs", "run": run}) as line:
+        while "end" not in (message := line.receive()):
+            yield message["log"], message["text"]
+
+
+def cancel(place: Place, run: str, who: str) -> Mapping[str, Any]:
+    """Ends a run; the answer says whether it was live, and its final status."""
+    return remote.cancel(place.host, run, who)
+
+
+def clean(place: Place, age_seconds: float, size_bytes: int, *, dry: bool) -> Sequence[Mapping[str, Any]]:
+    """Removes what is too old or too much on the host, and says what."""
+    request = {"op": "clean", "age_seconds": age_seconds, "size_bytes": size_bytes, "dry": dry}
+    cleaned: Sequence[Mapping[str, Any]] = remote.ask(place.host, request, CLEANING_SECONDS)["cleaned"]
+    return cleaned
+
+
+def examine_here() -> list[Finding]:
+    """This machine: what fmha needs to build, and to reach others."""
+    return [_tool("git", "install git"), _tool("ssh", "install openssh-client"), _compiler(), _torch()]
+
+
+def examine(place: Place) -> list[Finding]:
+    """A host, from the connection to the locks of its GPUs."""
+    settings = remote.settings_of(place.host)
+    request = {
+        "op": "examine",
+        "settings": {
+            "python": settings.python,
+            "device": settings.device,
+            "env": dict(settings.env),
+            "nvcc": settings.nvcc,
+            "gpu": dict(settings.gpu),
+            "archs": [settings.arch],
+        },
+    }
+    asked = time.time()
+    try:
+        answer = remote.ask(place.host, request, EXAMINATION_SECONDS)
+    except FmhaError as error:
+        return [Finding("connection", False, error.what, error.next_step or _hint(place))]
+    answered = time.time()
+    # The host read its clock at some moment in between.
+    skew = max(answer["time"] - answered, asked - answer["time"], 0.0)
+    return [
+        Finding("connection", True, f"answered in {answered - asked:.1f} s"),
+        Finding(
+            "clock",
+            skew <= MOST_SKEW_SECONDS,
+            f"off by {skew:.0f} s at least" if skew else "agrees with ours",
+            "let the host keep its time by NTP; runs work all the same, their times mislead",
+        ),
+        *(Finding(item["name"], item["good"], item["seen"], item["fix"]) for item in answer["findings"]),
+    ]
+
+
+def _reach(place: Place) -> Reach:
+    kind, start = place.host.kind, time.monotonic()
+    means = ""
+    try:
+        if kind == "ssh":
+            to = ssh.resolve(remote.settings_of(place.host).alias)
+            means = f"{to.user}@{to.hostname}:{to.port}"
+        remote.ask(place.host, {"op": "list"})
+    except FmhaError as error:
+        return Reach(place.host.name, kind, means, str(error), time.monotonic() - start)
+    return Reach(place.host.name, kind, means, "", time.monotonic() - start)
+
+
+def _listed(place: Place) -> Listed:
+    try:
+        return Listed(place.host.name, remote.ask(place.host, {"op": "list"})["runs"])
+    except FmhaError as error:
+        return Listed(place.host.name, (), str(error))
+
+
+def _each(places: Sequence[Place], action: Any) -> list[Any]:
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        return list(pool.map(action, places))
+
+
+def _tool(name: str, fix: str) -> Finding:
+    path = shutil.which(name)
+    if path is None:
+        return Finding(name, False, "not on PATH", fix)
+    flag = "-V" if name == "ssh" else "--version"
+    done = subprocess.run([path, flag], capture_output=True, text=True, timeout=30, check=False)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    return Finding(name, done.returncode == 0, said[0] if said else f"exit code {done.returncode}", fix)
+
+
+def _compiler() -> Finding:
+    try:
+        nvcc = find_nvcc()
+    except FmhaError as error:
+        return Finding("nvcc", False, error.what, error.next_step)
+    return Finding("nvcc", True, f"{nvcc.version}, {nvcc.path}")
+
+
+def _torch() -> Finding:
+    version = distribution_version("torch")
+    return Finding("torch", version is not None, version or "not installed", "make install")
+
+
+def _hint(place: Place) -> str:
+    alias = remote.settings_of(place.host).alias
+    return f"make `ssh {alias} true` work first" if place.host.kind == "ssh" else "correct python in matrix.yaml"

@@ -1,0 +1,142 @@
+"""The runner: `python -m harness.stages.hosted RUN_DIRECTORY`, started on a host by its supervisor, in the worktree.
+
+It carries out the order of `work.json` with the commit's own stages, matrix.yaml and gates, and writes what happens as
+JSON lines to its standard output. Before the first configuration it asks for a GPU with `ready` and waits on its
+standard input for the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.config import HostSettings, Limits, load
+from harness.errors import FmhaError
+from harness.hosts.emulator import EmulatorHost
+from harness.stages.outcome import Outcome
+from harness.stages.pipeline import Progress, Request, carry_out, prepare_for
+from harness.stages.preflight import GitFacts
+from harness.worker.build import build_variants
+from harness.worker.codec import encode
+from harness.worker.process import die_with_parent
+from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from harness.worker.supervise import run_worker
+from harness.worker.variants import variant_for
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 when the order was carried out, whatever its verdict, and 1 when it could not be."""
+    options = _parser().parse_args(arguments)
+    die_with_parent(options.parent)
+    say = _claim_stdout()
+    try:
+        _carry_out(options.directory, say)
+    except FmhaError as error:
+        where = f"{error.where}: " if error.where else ""
+        say({"kind": "failed", "reason": f"{where}{error.what}", "next_step": error.next_step})
+        return 1
+    say({"kind": "end"})
+    return 0
+
+
+class _Here(EmulatorHost):
+    """This machine, with everything that it answers also said to the supervisor."""
+
+    def __init__(self, work: dict[str, Any], directory: Path, root: Path, say: Say) -> None:
+        super().__init__(HostSettings(work["host"], "ssh", "realistic"), root)
+        self.device = work["device"]
+        self._arch = work["arch"]
+        self._tree = root
+        self._cache = directory.parent.parent / "cache"
+        self._folder = directory / "workers"
+        self._say = say
+        self._job = 0
+
+    def variant_for(self, configuration: Configuration) -> Variant | str:
+        return variant_for(configuration, self._arch)
+
+    def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        facts = self.facts()
+        self._say({"kind": "facts", "machine": asdict(facts.machine), "versions": dict(facts.versions)})
+        cores = len(os.sched_getaffinity(0))
+        results = build_variants(self._tree, variants, self._cache, limits.build_seconds, cores, progress)
+        for result in results:
+            self._say({"kind": "build", "result": encode(result)})
+        return results
+
+    def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
+        if self._job == 0:
+            self._wait_for_gpu()
+        self._job += 1
+        folder = self._folder / str(self._job)
+        with closing(run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._tree)) as events:
+            for event in events:
+                self._say({"kind": "event", "job": self._job, "event": encode(event)})
+                yield event
+
+    def _wait_for_gpu(self) -> None:
+        self._say({"kind": "ready"})
+        line = sys.stdin.readline()
+        if not line:
+            raise SystemExit(1)  # the supervisor has gone, and with it whoever would hear us
+        if (gpu := json.loads(line)["gpu"]) is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+
+
+class _Notes:
+    """Progress that is not in the events as it is."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def stage(self, name: str, detail: str) -> None: ...
+
+    def note(self, text: str) -> None:
+        self._say({"kind": "note", "text": text})
+
+    def started(self, configuration: str) -> None: ...
+
+    def finished(self, outcome: Outcome, done: int, total: int) -> None: ...
+
+
+def _carry_out(directory: Path, say: Say) -> None:
+    work = json.loads((directory / "work.json").read_text(encoding="utf-8"))
+    root = Path.cwd()
+    request = Request(root, work["host"], **work["request"])
+    git = GitFacts(root, "", None, ())  # the supervisor has proved the commit; no record is made here
+    prepared = prepare_for(request, git, load(root), _Here(work, directory, root, say))
+    carry_out(prepared, Progress(), _Notes(say))
+
+
+def _claim_stdout() -> Say:
+    """Takes the standard output for events alone, and points descriptor 1 at standard error."""
+    sys.stdout.flush()
+    stream = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+
+    def say(event: dict[str, Any]) -> None:
+        data = memoryview(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n")
+        while data:
+            data = data[stream.write(data) or 0 :]
+
+    return say
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness.stages.hosted", description=__doc__)
+    parser.add_argument("directory", type=Path, help="the run directory, which holds work.json")
+    parser.add_argument("--parent", type=int, metavar="PID", required=True, help="end when this process ends")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

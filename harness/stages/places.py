@@ -1,0 +1,43 @@
+"""The checkout that a command about hosts stands in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.config import HostSettings, Matrix, load
+from harness.errors import UserError
+from harness.hosts import settings_for
+from harness.stages.preflight import git_root
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    root: Path
+    matrix: Matrix
+
+    def on(self, host: HostSettings) -> Place:
+        """A host with a supervisor, seen from this checkout. Raises UserError for other hosts."""
+        if host.remote is None:
+            raise UserError(f"host {host.name!r} keeps no runs", next_step="name a host of kind ssh or local")
+        return Place(self.root, self.matrix, host)
+
+    def named(self, name: str) -> Place:
+        return self.on(settings_for(name, self.matrix))
+
+    def places(self) -> list[Place]:
+        """Every host with a supervisor."""
+        return [self.on(host) for host in self.matrix.hosts.values() if host.remote is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    root: Path
+    matrix: Matrix
+    host: HostSettings
+
+
+def find_checkout(directory: Path) -> Checkout:
+    """Raises UserError outside a checkout, ConfigError for a wrong matrix.yaml."""
+    root = git_root(directory)
+    return Checkout(root, load(root))

@@ -1,0 +1,24 @@
+"""Sync: a host elsewhere judges a commit, so this is where the tree becomes one, or is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from harness.config import MATRIX_FILE
+from harness.hosts import sync
+from harness.stages.preflight import GitFacts
+
+
+def exact_commit(git: GitFacts, *, snapshot: bool) -> GitFacts:
+    """The facts of the commit that is judged. Raises UserError for a dirty tree, unless it is to be snapshot."""
+    if not git.dirty_files:
+        return git
+    if not snapshot:
+        sync.refuse_dirty(git.dirty_files)
+    return dataclasses.replace(git, commit=sync.snapshot(git.root), branch=None, dirty_files=())
+
+
+def matrix_text(root: Path) -> str:
+    """matrix.yaml as it stands in the checkout, which by now is as it stands in the commit."""
+    return (root / MATRIX_FILE).read_text(encoding="utf-8-sig")

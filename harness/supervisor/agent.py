@@ -1,0 +1,175 @@
+"""The agent: what the client talks to over one SSH session. It starts, follows and ends runs, and keeps nothing itself.
+
+One request a session. Answers are JSON lines; `error` ends the session.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.supervisor import examination, housekeeping, keeper, protection
+from harness.supervisor.conversation import Conversation, GoneError
+from harness.supervisor.repository import Repository
+from harness.supervisor.rundir import HostError, RunDirectory
+
+POLL_SECONDS = 0.02
+BEAT_SECONDS = 2.0
+ABSENT_SECONDS = 60.0  # a client that says nothing for so long has gone, even if TCP does not know
+_CHUNK = 1 << 18
+
+
+def main(folder: str) -> int:
+    """Serves the one request of this session."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    conversation = Conversation()
+    try:
+        request = conversation.receive()
+        try:
+            home = Path(folder).expanduser().absolute()
+            OPERATIONS[request["op"]](home, request, conversation)
+        except HostError as error:
+            conversation.send({"error": error.what, "next": error.next_step, "usage": error.usage})
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            conversation.send({"error": f"{where}{error.strerror or error}", "next": "see fmha doctor", "usage": False})
+    except GoneError:
+        return 1
+    return 0
+
+
+def _start(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    """Gets the commit, starts the run unless it has been started before, and follows it.
+
+    The client makes the run's name, so that it can repeat the request after a broken connection.
+    """
+    job = request["job"]
+    directory = RunDirectory(folder, job["run"])
+    if not (directory.live() or directory.status()):
+        repository = Repository(folder)
+        repository.ensure()
+        _bring(repository, job, conversation)
+        protection.check(repository, folder, job["sha"], job["protected"], job["approve_protected"])
+        _launch(directory, job)
+    conversation.send({"started": directory.run})
+    if request["follow"]:
+        _stream(directory, 0, conversation)
+
+
+def _bring(repository: Repository, job: dict[str, Any], conversation: Conversation) -> None:
+    """The commit into the host's repository: fetched by the host, or sent by the client over this session."""
+    sha, sync = job["sha"], job["sync"]
+    if repository.has(sha):
+        return
+    if sync["url"]:
+        try:
+            repository.fetch(sync["url"], sync["ref"], sha)
+            return
+        except HostError:
+            if not sync["direct"]:
+                raise
+    conversation.send({"send": repository.haves()})
+    repository.receive(sha, conversation.frame)
+
+
+def _launch(directory: RunDirectory, job: dict[str, Any]) -> None:
+    directory.path.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = directory.hold()
+    except BlockingIOError:
+        return  # the same request over an earlier connection came first
+    if directory.status():
+        os.close(lock)
+        return
+    directory.create(job)
+    keeper.launch(directory, lock)
+
+
+def _follow(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    directory = _existing(folder, request)
+    if request["job"]:
+        conversation.send({"job": directory.job()})
+    _stream(directory, request["offset"], conversation)
+
+
+def _stream(directory: RunDirectory, offset: int, conversation: Conversation) -> None:
+    """Whole event lines from `offset` on until the final status, which is the last message; a beat when it is quiet."""
+    conversation.listen()
+    said = time.monotonic()
+    while conversation.present(ABSENT_SECONDS):
+        keeper.recover(directory)
+        status = directory.status()  # before the events: what was written before it is then seen
+        data = _lines_from(directory, offset)
+        if data:
+            offset += len(data)
+            conversation.send({"events": data.decode("utf-8"), "offset": offset})
+            said = time.monotonic()
+        elif status is not None:
+            conversation.send({"status": status})
+            return
+        else:
+            if time.monotonic() - said > BEAT_SECONDS:
+                conversation.send({"beat": time.time()})
+                said = time.monotonic()
+            time.sleep(POLL_SECONDS)
+
+
+def _lines_from(directory: RunDirectory, offset: int) -> bytes:
+    """Whole lines from `offset`; a chunk of them."""
+    try:
+        with directory.events.open("rb") as file:
+            file.seek(offset)
+            data = file.read(_CHUNK)
+            while (end := data.rfind(b"\n") + 1) == 0 and (more := file.read(_CHUNK)):
+                data += more
+    except FileNotFoundError:
+        return b""
+    return data[:end]
+
+
+def _list(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    conversation.send({"runs": housekeeping.listing(folder)})
+
+
+def _logs(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    for name, text in housekeeping.logs(_existing(folder, request)):
+        conversation.send({"log": name, "text": text})
+    conversation.send({"end": True})
+
+
+def _cancel(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    directory = _existing(folder, request)
+    was_live = keeper.cancel(directory, request["who"])
+    conversation.send({"cancelled": was_live, "status": directory.status()})
+
+
+def _clean(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    rules = housekeeping.Limits(request["age_seconds"], request["size_bytes"])
+    conversation.send({"cleaned": housekeeping.clean(folder, rules, dry=request["dry"])})
+
+
+def _examine(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    conversation.send({"time": time.time(), "findings": examination.examine(folder, request["settings"])})
+
+
+def _existing(folder: Path, request: dict[str, Any]) -> RunDirectory:
+    directory = RunDirectory(folder, request["run"])
+    if not directory.exists():
+        raise HostError(f"there is no run {request['run']} on this host", "fmha ps lists the runs", usage=True)
+    keeper.recover(directory)
+    return directory
+
+
+OPERATIONS: dict[str, Callable[[Path, dict[str, Any], Conversation], None]] = {
+    "start": _start,
+    "follow": _follow,
+    "list": _list,
+    "logs": _logs,
+    "cancel": _cancel,
+    "clean": _clean,
+    "examine": _examine,
+}

@@ -1,0 +1,127 @@
+"""Environments of the host: one a lock file, built once, used by every run whose commit has the same one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.supervisor.rundir import HostError
+from harness.worker.process import describe_exit, run_group
+
+STAMP = "complete"
+OVERLAY = "tree"
+_SHOWN = 300
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an environment is made: a shell command run in the worktree, and the files that decide what it makes."""
+
+    setup: str
+    files: tuple[str, ...]
+    limit_seconds: float
+
+
+@contextlib.contextmanager
+def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]) -> Iterator[Path]:
+    """The environment for `tree`, built when it is not there yet, and kept from being cleaned away while it is used.
+
+    The setup command finds the directory that it is to fill in FMHA_ENVIRONMENT, `bin/python` in it being what counts.
+    Raises HostError.
+    """
+    home = folder / "environments"
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / _key(recipe, tree)
+    lock = os.open(home / f"{path.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not (path / STAMP).exists():
+            tell("waiting for the environment")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (path / STAMP).exists():
+                tell("building the environment, once for this lock file")
+                _build(path, recipe, tree, log)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(path / STAMP)
+        _overlay(path / OVERLAY, tree)
+        yield path
+    finally:
+        os.close(lock)
+
+
+def _key(recipe: Recipe, tree: Path) -> str:
+    """Everything that decides the content: the command, and names and bytes of the files it reads."""
+    digest = hashlib.sha256(json.dumps([1, recipe.setup, os.environ.get("PATH", "")]).encode())
+    for pattern in recipe.files:
+        for path in sorted(_matching(tree, pattern)):
+            data = path.read_bytes()
+            digest.update(f"{path.relative_to(tree)}\0{len(data)}\0".encode("utf-8", "surrogateescape"))
+            digest.update(data)
+    return digest.hexdigest()[:32]
+
+
+def _matching(tree: Path, pattern: str) -> list[Path]:
+    return [path for path in tree.glob(pattern) if path.is_file() and not path.is_symlink()]
+
+
+def _build(path: Path, recipe: Recipe, tree: Path, log: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        done = run_group(
+            ["/bin/sh", "-c", recipe.setup],
+            cwd=tree,
+            limit_seconds=recipe.limit_seconds,
+            env=os.environ | {"FMHA_ENVIRONMENT": str(path)},
+        )
+        with log.open("a", encoding="utf-8") as file:
+            file.write(done.output)
+        if done.timed_out:
+            raise HostError(f"the environment was not built within {recipe.limit_seconds:g} s", "see fmha logs")
+        if done.returncode != 0:
+            last = ([line for line in done.output.splitlines() if line.strip()] or [""])[-1].strip()[:_SHOWN]
+            how = describe_exit(done.returncode)
+            raise HostError(f"the environment was not built ({how}): {last}", "see fmha logs")
+        if not os.access(path / "bin" / "python", os.X_OK):
+            raise HostError("the setup command made no bin/python in $FMHA_ENVIRONMENT", "correct environment.setup")
+        (path / STAMP).touch()
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _overlay(overlay: Path, tree: Path) -> None:
+    """Links what the environment has for inside a checkout, such as a compiled extension, into the worktree.
+
+    Only what git ignores passes the proof that comes after.
+    """
+    for path in sorted(overlay.rglob("*")):
+        target = tree / path.relative_to(overlay)
+        if path.is_file() and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(path)
+
+
+def names(folder: Path) -> Sequence[Path]:
+    """The environments of a working folder."""
+    return [path for path in sorted((folder / "environments").glob("*")) if path.is_dir()]
+
+
+@contextlib.contextmanager
+def unused(path: Path) -> Iterator[bool]:
+    """Whether nobody uses the environment; nobody will while the context lasts."""
+    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(lock)

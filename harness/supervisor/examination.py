@@ -1,0 +1,141 @@
+"""What `fmha doctor --host` asks of a host: one finding a line, each with what to do when it is red."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.supervisor import gpus
+from harness.supervisor.rundir import HostError
+from harness.worker.process import run_group
+
+COMMAND_SECONDS = 60.0
+LEAST_FREE_BYTES = 5 << 30
+LEAST_GIT = (2, 29)  # `git fetch --no-write-fetch-head`
+LEAST_NVCC = (12, 9)
+_PROBE = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available()]))"
+
+Finding = dict[str, Any]
+
+
+def examine(folder: Path, settings: dict[str, Any]) -> list[Finding]:
+    """One finding a check: its name, whether it is good, what was seen, and what to do. A check never stops another."""
+    findings = []
+    for check in (_python, _git, _folder, _disk, _nvcc, _torch, _gpus, _locks, _linger):
+        try:
+            findings += list(check(folder, settings))
+        except (OSError, HostError, ValueError) as error:
+            findings.append(_finding(check.__name__.strip("_"), False, str(error), getattr(error, "next_step", "")))
+    return findings
+
+
+def _finding(name: str, good: bool | None, seen: str, fix: str = "") -> Finding:
+    """`good` is None for what is only reported."""
+    return {"name": name, "good": good, "seen": seen, "fix": "" if good else fix}
+
+
+def _python(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    yield _finding("python", True, f"{platform.python_version()} on {platform.machine()}")
+
+
+def _git(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    found = re.search(r"(\d+)\.(\d+)", _says(["git", "--version"]))
+    good = found is not None and (int(found[1]), int(found[2])) >= LEAST_GIT
+    need = ".".join(map(str, LEAST_GIT))
+    yield _finding("git", good, found[0] if found else "no git answers", f"install git >= {need} on the host")
+
+
+def _folder(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+    yield _finding("folder", True, str(folder))
+
+
+def _disk(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    free = shutil.disk_usage(folder).free
+    fix = "fmha clean --host removes old runs; or set folder to a larger disk"
+    yield _finding("disk", free >= LEAST_FREE_BYTES, f"{free / (1 << 30):.1f} GiB free", fix)
+
+
+def _nvcc(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    fix = f"install CUDA >= {LEAST_NVCC[0]}.{LEAST_NVCC[1]} or set nvcc to one"
+    path = settings["nvcc"] or shutil.which("nvcc", path=settings["env"].get("PATH"))
+    if not path:
+        yield _finding("nvcc", None, "none on PATH; the environment may bring one", fix)
+        return
+    found = re.search(r"release (\d+)\.(\d+)", _says([path, "--version"]))
+    if found is None:
+        yield _finding("nvcc", False, f"{path} does not answer like an nvcc", fix)
+        return
+    known = (int(found[1]), int(found[2])) >= LEAST_NVCC
+    yield _finding("nvcc", known, f"{found[1]}.{found[2]}, {path}", fix)
+    listed = _says([path, "--list-gpu-arch"]).split()
+    for arch in settings["archs"]:
+        number = arch.removeprefix("sm_").rstrip("af")
+        good = f"compute_{number}" in listed
+        yield _finding(f"nvcc for {arch}", good, "known" if good else "unknown to this nvcc", fix)
+
+
+def _torch(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    said = _says([settings["python"], "-c", _PROBE]).strip().splitlines()
+    try:
+        version, cuda, available = json.loads(said[-1])
+    except (ValueError, IndexError):
+        yield _finding("torch", None, f"not in {settings['python']}; the environment brings it")
+        return
+    good = available or settings["device"] != "cuda"
+    yield _finding("torch", good, f"{version}, CUDA {cuda}", "install a torch that fits the driver")
+
+
+def _gpus(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    if not settings["gpu"]["query"]:
+        yield _finding("gpu", None, f"not needed by device {settings['device']}")
+        return
+    rules = gpus.Rules.of(settings["gpu"])
+    for gpu in gpus.choose(rules):
+        yield _finding(f"gpu {gpu.index}", True, f"{gpu.name}, compute capability {gpu.compute_capability}, {gpu.uuid}")
+        yield _finding("driver", True, gpu.driver)
+        there = gpus.processes_on(rules, gpu.uuid)
+        names = ", ".join(f"{pid} ({name})" for pid, name in there.items())
+        yield _finding(f"gpu {gpu.index} free", not there, names or "no process", "ask their owners, or wait")
+
+
+def _locks(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    states = gpus.lock_state(gpus.Rules.of(settings["gpu"]))
+    if not states:
+        yield _finding("locks", True, "none was ever taken")
+    for state in states:
+        if words := state["quarantine"]:
+            seen = f"quarantined since run {words['run']}: processes {words['pids']}"
+            yield _finding(f"lock {state['name']}", False, seen, "reset the GPU, or wait until they are gone")
+        else:
+            holder = state["holder"]
+            yield _finding(f"lock {state['name']}", True, f"held by run {holder['run']}" if holder else "free")
+
+
+def _linger(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    """systemd-logind may kill what a user leaves behind at log-out, a detached supervisor too."""
+    kills = False
+    for path in (Path("/etc/systemd/logind.conf"), *sorted(Path("/etc/systemd/logind.conf.d").glob("*.conf"))):
+        if path.is_file():
+            for value in re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", path.read_text(), re.MULTILINE):
+                kills = value.lower() in ("yes", "true", "1", "on")
+    lingers = (Path("/var/lib/systemd/linger") / str(os.environ.get("USER", ""))).exists()
+    seen = "killed at log-out" if kills and not lingers else "outlive the connection"
+    yield _finding("detached runs", not kills or lingers, seen, "loginctl enable-linger on the host")
+
+
+def _says(command: list[str]) -> str:
+    try:
+        done = run_group(command, cwd=Path("/"), limit_seconds=COMMAND_SECONDS)
+    except OSError:
+        return ""
+    return "" if done.timed_out else done.output

@@ -1,0 +1,154 @@
+"""Runs of a working folder: what there is, what it said, and the removal of what is old, never of what is live."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.supervisor import environments, keeper
+from harness.supervisor.repository import Repository
+from harness.supervisor.rundir import RunDirectory, read_json, runs
+
+MOST_LOG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may stay: nothing older than `age_seconds`, and no more than `size_bytes` of all, the oldest going first."""
+
+    age_seconds: float
+    size_bytes: int
+
+
+def listing(folder: Path) -> list[dict[str, Any]]:
+    """Every run, newest first, with its state, or its last event's while it lives."""
+    listed = []
+    for directory in runs(folder):
+        try:
+            keeper.recover(directory)
+            job, status = directory.job(), directory.status()
+        except (OSError, ValueError):
+            continue  # being made or being removed
+        state = status["state"] if status else _last_state(directory)
+        listed.append(
+            {
+                "run": directory.run,
+                "sha": job["sha"],
+                "label": job["label"],
+                "state": state,
+                "reason": status["reason"] if status else "",
+                "live": directory.live(),
+                "age_seconds": max(0.0, time.time() - directory.path.stat().st_ctime),
+                "silent_seconds": _silence(directory),
+            }
+        )
+    return listed[::-1]
+
+
+def logs(directory: RunDirectory) -> Iterator[tuple[str, str]]:
+    """The run's own log and the standard error of its workers, each its last MOST_LOG_BYTES."""
+    for path in [directory.log, *sorted((directory.path / "workers").rglob("*.stderr"))]:
+        if path.is_file():
+            with path.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_LOG_BYTES))
+                yield str(path.relative_to(directory.path)), file.read().decode("utf-8", "replace")
+
+
+def clean(folder: Path, limits: Limits, *, dry: bool) -> list[dict[str, Any]]:
+    """Removes finished runs, then environments and build caches, that are too old or too much. Says what went."""
+    repository = Repository(folder)
+    now = time.time()
+    finished = [directory for directory in runs(folder) if not directory.live()]
+    sized = [(directory, _size(directory.path)) for directory in finished]
+    total = sum(size for _, size in sized)
+    removed = []
+    for directory, size in sized:
+        age = now - directory.path.stat().st_ctime
+        if age <= limits.age_seconds and total <= limits.size_bytes:
+            continue
+        if dry or _remove(repository, directory):
+            removed.append({"kind": "run", "name": directory.run, "bytes": size})
+            total -= size
+    if not any(directory.live() for directory in runs(folder)):
+        removed += _clean_caches(folder, limits, total, now, dry=dry)
+    if removed and not dry:
+        repository.prune()
+    return removed
+
+
+def _remove(repository: Repository, directory: RunDirectory) -> bool:
+    try:
+        lock = directory.hold()
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    try:
+        with contextlib.suppress(OSError, ValueError):
+            sha = directory.job()["sha"]
+            others = [other for other in runs(directory.folder) if other.run != directory.run and other.exists()]
+            if all(read_json(other.path / "job.json")["sha"] != sha for other in others):
+                repository.forget(sha)
+        if directory.tree.exists():
+            repository.remove(directory.tree)
+        shutil.rmtree(directory.path, ignore_errors=True)
+    finally:
+        os.close(lock)
+    return True
+
+
+def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: bool) -> list[dict[str, Any]]:
+    """Environments by their last use, entries of the build cache by their making; the oldest first."""
+    found = []
+    for path in environments.names(folder):
+        stamp = path / environments.STAMP
+        found.append((stamp.stat().st_mtime if stamp.exists() else 0.0, "environment", path))
+    found += [(path.stat().st_mtime, "build", path) for path in (folder / "cache").glob("*-*") if path.is_dir()]
+    sized = [(used, kind, path, _size(path)) for used, kind, path in sorted(found)]
+    total += sum(size for *_, size in sized)
+    removed = []
+    for used, kind, path, size in sized:
+        if now - used <= limits.age_seconds and total <= limits.size_bytes:
+            continue
+        with environments.unused(path) if kind == "environment" else contextlib.nullcontext(True) as free:
+            if not free:
+                continue
+            if not dry:
+                shutil.rmtree(path, ignore_errors=True)
+        removed.append({"kind": kind, "name": path.name, "bytes": size})
+        total -= size
+    return removed
+
+
+def _last_state(directory: RunDirectory) -> str:
+    state = "starting"
+    with contextlib.suppress(OSError):
+        for line in directory.events.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if event["kind"] == "state":
+                    state = event["state"]
+                elif event["kind"] == "waiting":
+                    state = f"queued at {event['position']}: {event['reason']}"
+    return state
+
+
+def _silence(directory: RunDirectory) -> float:
+    try:
+        return max(0.0, time.time() - directory.heartbeat.stat().st_mtime)
+    except OSError:
+        return 0.0
+
+
+def _size(path: Path) -> int:
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total

@@ -1,0 +1,227 @@
+"""One run on its host: checkout, environment, build, the wait for a GPU, the configurations, the final status.
+
+The runner (`python -m harness.stages.hosted`, the commit's own code) builds and runs workers; the supervisor starts it,
+copies its lines into the event log, gives it a GPU, and ends everything it started however the run ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from harness.supervisor import gpus, processes
+from harness.supervisor.environments import Recipe, environment
+from harness.supervisor.repository import Repository
+from harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
+from harness.worker.process import describe_exit, has_exited, spawn, terminate_group
+
+HEARTBEAT_SECONDS = 1.0
+TICK_SECONDS = 0.2
+SLACK_SECONDS = 30.0  # the runner enforces the limits itself; this is when it is taken to hang
+LEAVE_SECONDS = 10.0  # for the driver to take a killed process off its GPU
+MAXIMUM_LINE = 64 << 20
+_SHOWN = 300
+
+
+class CancelledError(BaseException):
+    """Somebody asked the run to end. No Exception, so that nobody takes it for a failure of theirs."""
+
+
+def supervise(directory: RunDirectory) -> None:
+    """Carries a run to its final status."""
+    os.environ[processes.MARK] = directory.run
+    log = EventLog(directory)
+    threading.Thread(target=_beat, args=(directory.heartbeat,), daemon=True).start()
+    signal.signal(signal.SIGTERM, _cancel)
+    try:
+        _Run(directory, log).perform()
+        outcome = ("done", "", "")
+    except HostError as error:
+        outcome = ("failed", error.what, error.next_step)
+    except CancelledError:
+        asked = directory.cancel.exists()
+        outcome = ("cancelled", "cancelled", "") if asked else ("lost", "the supervisor was told to end by SIGTERM", "")
+    except Exception as error:
+        where = getattr(error, "filename", None)
+        outcome = ("failed", f"{where}: {error.strerror}" if isinstance(error, OSError) and where else repr(error), "")
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        left = processes.end(directory.run)
+    state, reason, next_step = outcome
+    if left:
+        reason = f"{reason}; processes {', '.join(map(str, left))} survive SIGKILL".lstrip("; ")
+    directory.finish(state, reason, next_step=next_step)
+
+
+class _Run:
+    def __init__(self, directory: RunDirectory, log: EventLog) -> None:
+        self._directory = directory
+        self._log = log
+        self._job = directory.job()
+        self._lease: gpus.Lease | None = None
+        self._waiting = True  # for the GPU; nothing limits that but the queue's own limit
+        self._limit = 0.0
+
+    def perform(self) -> None:
+        directory, job = self._directory, self._job
+        os.environ.update(job["env"])
+        os.environ |= {"FMHA_DEVICE": job["work"]["device"], "FMHA_PYTHON": os.path.expanduser(job["python"])}
+        self._state("checkout")
+        repository = Repository(directory.folder)
+        repository.check_out(job["sha"], directory.tree)
+        self._state("environment")
+        with contextlib.ExitStack() as stack:
+            python = job["python"]
+            if setup := job["environment"]["setup"]:
+                recipe = Recipe(setup, tuple(job["environment"]["files"]), job["environment"]["seconds"])
+                home = environment(directory.folder, recipe, directory.tree, directory.log, self._note)
+                python = str(stack.enter_context(home) / "bin" / "python")
+            repository.prove(job["sha"], directory.tree)
+            self._state("build")
+            try:
+                self._follow(self._start(python))
+            finally:
+                if self._lease:
+                    self._lease.release()
+        repository.prove(job["sha"], directory.tree)
+
+    def _start(self, python: str) -> subprocess.Popen[bytes]:
+        directory, job = self._directory, self._job
+        write_json(directory.path / "work.json", job["work"])
+        command = [python, "-m", "harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
+        settings = {"PYTHONPATH": str(directory.tree), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
+        if job["nvcc"]:
+            settings["FMHA_NVCC"] = job["nvcc"]
+        with directory.log.open("ab") as log:
+            try:
+                return spawn(
+                    command, cwd=directory.tree, env=os.environ | settings, stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=log,
+                )  # fmt: skip
+            except OSError as error:
+                raise HostError(f"{python} cannot be started: {error.strerror}", "correct python") from error
+
+    def _follow(self, runner: subprocess.Popen[bytes]) -> None:
+        """Carries the runner's lines into the log until it has said its last."""
+        ended = False
+        try:
+            for line in self._lines(runner):
+                try:
+                    said = json.loads(line)
+                    kind = said.pop("kind")
+                except (ValueError, KeyError, AttributeError, TypeError):
+                    raise HostError(f"the runner wrote what is no event: {line[:_SHOWN]!r}") from None
+                if kind == "ready":
+                    self._give_gpu(runner)
+                    continue
+                self._log.add(kind, **said)
+                if kind == "failed":
+                    raise HostError(said["reason"], said["next_step"])
+                ended = kind == "end"
+                self._watch_gpu(said)
+        finally:
+            terminate_group(runner)
+            for stream in (runner.stdin, runner.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+        if not ended:
+            raise HostError(f"the runner ended early with {describe_exit(runner.returncode)}: {self._last_words()}")
+
+    def _lines(self, runner: subprocess.Popen[bytes]) -> Iterator[bytes]:
+        assert runner.stdout is not None
+        pending = bytearray()
+        heard = time.monotonic()
+        limits = self._job["limits"]
+        self._limit = limits["build_seconds"] + SLACK_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(runner.stdout, selectors.EVENT_READ)
+            while True:
+                exited = has_exited(runner)
+                if not selector.select(0 if exited else TICK_SECONDS):
+                    if exited:
+                        return
+                    if time.monotonic() - heard > self._limit:
+                        raise HostError(f"the runner said nothing for {self._limit:g} s, killed")
+                    continue
+                data = os.read(runner.stdout.fileno(), 1 << 16)
+                if not data:
+                    return
+                pending += data
+                if len(pending) > MAXIMUM_LINE:
+                    raise HostError(f"the runner wrote a line of more than {MAXIMUM_LINE} bytes")
+                *lines, pending = pending.split(b"\n")
+                for line in lines:
+                    yield bytes(line)
+                heard = time.monotonic()  # after the consumer: it may have waited for a GPU
+
+    def _give_gpu(self, runner: subprocess.Popen[bytes]) -> None:
+        rules, limits = gpus.Rules.of(self._job["gpu"]), self._job["limits"]
+        self._state("queued")
+        candidates = gpus.choose(rules) if self._job["gpu"]["query"] else []
+        self._lease = gpus.acquire(rules, candidates, self._directory.run, self._tell_position)
+        self._limit = limits["total_seconds"] + SLACK_SECONDS
+        gpu = self._lease.gpu
+        self._state("run", gpu=gpus.as_dict(gpu) if gpu else None)
+        assert runner.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its end is noticed when its lines end
+            runner.stdin.write(json.dumps({"gpu": gpu.uuid if gpu else None}).encode() + b"\n")
+            runner.stdin.flush()
+
+    def _watch_gpu(self, said: dict[str, Any]) -> None:
+        """After a worker was killed: whether it has left the GPU. If not, the GPU is good for nobody."""
+        event = said.get("event")
+        if not isinstance(event, dict) or event.get("status") not in ("timeout", "crash"):
+            return
+        if self._lease is None or self._lease.gpu is None:
+            return
+        rules, gpu = gpus.Rules.of(self._job["gpu"]), self._lease.gpu
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while True:
+            stuck = sorted(set(gpus.processes_on(rules, gpu.uuid)) - set(processes.marked(self._directory.run)))
+            if not stuck:
+                return
+            if time.monotonic() > deadline:
+                break
+            time.sleep(TICK_SECONDS)
+        gpus.quarantine(rules, gpu, stuck, self._directory.run)
+        raise HostError(
+            f"{gpu.uuid} is quarantined: process {stuck[0]} was killed but is still on it",
+            "use another GPU, or have this one reset; the quarantine ends when the process is gone",
+        )
+
+    def _tell_position(self, reason: str, position: int) -> None:
+        self._log.add("waiting", reason=reason, position=position)
+
+    def _note(self, text: str) -> None:
+        self._log.add("note", text=text)
+
+    def _state(self, state: str, **more: Any) -> None:
+        self._log.add("state", state=state, **more)
+
+    def _last_words(self) -> str:
+        data = self._directory.log.read_bytes()[-(1 << 16) :].decode("utf-8", "replace")
+        lines = [line.strip() for line in data.splitlines() if line.strip()]
+        return (lines or ["it said nothing"])[-1][:_SHOWN]
+
+
+def _cancel(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise CancelledError
+
+
+def _beat(path: Path) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            path.touch()
+        time.sleep(HEARTBEAT_SECONDS)

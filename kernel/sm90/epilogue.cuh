@@ -1,0 +1,167 @@
+// From the fragments of O to memory, the CTA's own rows, or merged over the cluster's splits, into the result or a
+// partial result.
+#pragma once
+
+#include "combine.cuh"
+#include "consumer.cuh"
+
+namespace fmha::sm90 {
+
+// Completes the row sums: over the threads of a row, and over the column groups, which each summed their own keys.
+template <class T>
+__device__ __forceinline__ void finish_sums(Consumer<T>& consumer) {
+    float sum[2] = {row_sum(consumer.state[0].sum), row_sum(consumer.state[1].sum)};
+    if constexpr (T::kColumnGroups == 2) {
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last maxima were read
+        ptx::store_shared(consumer.shared.maximum(threadIdx.x), sum[0], sum[1]);
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
+        const float2 other = ptx::load_shared_pair(consumer.shared.maximum(threadIdx.x ^ 128));
+        sum[0] += other.x;
+        sum[1] += other.y;
+    }
+    consumer.state[0].sum = sum[0];
+    consumer.state[1].sum = sum[1];
+}
+
+template <class T>
+__device__ __forceinline__ float natural_max(const Consumer<T>& consumer, int half) {
+    return consumer.state[half].max * consumer.params.scale;
+}
+
+// Calls store(column, x, y) for each pair of neighbouring elements that this thread holds of its row `half`.
+template <class T, class Store>
+__device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int half, Store store) {
+    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 2;
+#pragma unroll
+    for (int unit = 0; unit < T::kUnits; ++unit) {
+#pragma unroll
+        for (int i = 0; i < T::kUnitColumns / 2; i += 4) {
+            const float* const pair = &consumer.o[unit][i + 2 * half];
+            store(first + unit * T::kUnitColumns + i * 2, pair[0], pair[1]);
+        }
+    }
+}
+
+// The whole result, or with splits this split's part, straight from the registers.
+template <class T>
+__device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
+    const FmhaParams& params = consumer.params;
+    const Place<T>& place = consumer.place;
+    const bool partial = params.splits > 1;
+    const int64_t rows = int64_t(params.t) * params.heads;
+    const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int own = place.own + consumer.row[half];
+        if (own >= place.own_end) {
+            continue;
+        }
+        const int64_t row = before + own;
+        const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
+        if (consumer.column_group == 0 && consumer.lane % 4 == 0) {
+            if (partial) {
+                params.partial_max[row] = maximum;
+                params.partial_sum[row] = sum;
+            } else {
+                store_statistics(params, row, maximum, sum);
+            }
+        }
+        const float scale = partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum);
+        if (!partial && params.flags & kFmhaOutputBf16) {
+            uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
+            for_each_pair(consumer, half, [&](int column, float x, float y) {
+                o[column / 2] = ptx::pack_bf16x2(x * scale, y * scale);
+            });
+        } else {
+            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
+            for_each_pair(consumer, half, [&](int column, float x, float y) {
+                *reinterpret_cast<float2*>(o + column) = make_float2(x * scale, y * scale);
+            });
+        }
+    }
+}
+
+// O to this CTA's shared memory, statistics to every CTA of the cluster with the same rows.
+template <class T>
+__device__ __forceinline__ void publish_part(const Consumer<T>& consumer) {
+    const Place<T>& place = consumer.place;
+    const SharedMap<T>& shared = consumer.shared;
+    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        for_each_pair(consumer, half, [&](int column, float x, float y) {
+            ptx::store_shared(shared.merge(consumer.row[half], column), x, y);
+        });
+    }
+    if (consumer.column_group == 0) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const uint32_t mine = shared.statistics(place.y, consumer.row[half]);
+            for (int y = consumer.lane % 4; y < place.height; y += 4) {
+                ptx::store_cluster(ptx::map_to_cta(mine, place.x + y * place.width), natural_max(consumer, half),
+                                   consumer.state[half].sum);
+            }
+        }
+    }
+}
+
+// Once every part is published: this CTA's share of the rows, split 0 first.
+template <class T>
+__device__ __forceinline__ void merge_parts(const FmhaParams& params, const SharedMap<T>& shared,
+                                            const Place<T>& place) {
+    constexpr int kVectors = T::kHeadDim / 4;
+    constexpr int kMost = kFmhaSm90MergeSplits;
+    const int rows = place.own_end - place.own;
+    const int begin = rows * place.y / place.height * kVectors;
+    const int end = rows * (place.y + 1) / place.height * kVectors;
+    const bool partial = params.splits > place.height;
+    const int64_t before = partial ? int64_t(place.split / place.height) * params.batch + place.batch : place.batch;
+    uint32_t bases[kMost];
+#pragma unroll
+    for (int y = 0; y < kMost; ++y) {
+        bases[y] = ptx::map_to_cta(shared.base, place.x + min(y, place.height - 1) * place.width) - shared.base;
+    }
+#pragma unroll 1
+    for (int e = begin + threadIdx.x; e < end; e += T::kConsumerThreads) {
+        const int row = e / kVectors, vector = e % kVectors;
+        float4 part[kMost];
+#pragma unroll
+        for (int y = 0; y < kMost; ++y) {
+            if (y < place.height) {
+                part[y] = ptx::load_cluster(bases[y] + shared.merge(row, vector * 4));
+            }
+        }
+        float maximum = -kInfinity, total = 0.0f;
+#pragma unroll 1
+        for (int y = 0; y < place.height; ++y) {
+            maximum = fmaxf(maximum, ptx::load_shared_pair(shared.statistics(y, row)).x);
+        }
+        float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int y = 0; y < kMost; ++y) {
+            if (y < place.height) {
+                const float2 statistics = ptx::load_shared_pair(shared.statistics(y, row));
+                const float weight = split_weight(statistics.x, maximum);
+                total += statistics.y * weight;
+                add_weighted(sum, part[y], weight);
+            }
+        }
+        const int own = place.own + row;
+        const int64_t index = before * params.t * params.heads + own;
+        if (partial) {
+            reinterpret_cast<float4*>(params.partial_o)[index * kVectors + vector] = sum;
+            if (vector == 0) {
+                params.partial_max[index] = maximum;
+                params.partial_sum[index] = total;
+            }
+            continue;
+        }
+        const float scale = output_factor(params, own % params.heads, maximum, total);
+        store_vector(params, (index * kVectors + vector) * 4, scaled(sum, scale));
+        if (vector == 0) {
+            store_statistics(params, index, maximum, total);
+        }
+    }
+}
+
+}  // namespace fmha::sm90

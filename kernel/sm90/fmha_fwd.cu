@@ -1,0 +1,132 @@
+// Fused attention forward for sm_90a: a CTA computes `rows` query rows against its split's key tiles.
+//
+// Warpgroups, each with one role for the whole kernel: consumers (2 or 3), then one producer, of which a single warp
+// works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
+#include <stdint.h>
+
+#include "common/ptx/mbarrier.cuh"
+#include "common/ptx/shared.cuh"
+#include "common/ptx/tma.cuh"
+#include "common/ptx/warp.cuh"
+#include "fmha_params.h"
+#include "ptx/cluster.cuh"
+#include "ptx/control.cuh"
+#include "tiles.cuh"
+#include "traits.cuh"
+
+#include "consumer.cuh"
+#include "epilogue.cuh"
+#include "producer.cuh"
+
+namespace fmha::sm90 {
+
+// By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
+// would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
+// consumer warp of every CTA that shares the loads.
+template <class T>
+__device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
+#pragma unroll
+    for (int i = 0; i < T::kBarriers; ++i) {
+        const bool empty = i >= T::kEmpty && i < T::kTail;
+        ptx::mbarrier_init(shared.barrier(i), empty ? 4 * T::kConsumers * width : 1);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    ptx::fence_proxy_async();
+}
+
+// Loads start as early as they can: Q once its barrier is there, K and V before the consumers have gathered, unless
+// other CTAs take part in them.
+template <class T>
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
+                                        bool alone) {
+    if (ptx::elect_one()) {
+        init_barriers<T>(shared, place.width);
+        load_query<T>(params, shared, place);
+    }
+    __syncwarp();
+    if (!alone) {
+        ptx::cluster_arrive();
+    }
+    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 32);
+    if (place.width > 1) {
+        ptx::cluster_wait();
+    }
+    producer_role<T>(params, shared, place);
+    __syncwarp();
+    if (!alone && place.width == 1) {
+        ptx::cluster_wait();
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
+                                        bool alone) {
+    if (!alone) {
+        ptx::cluster_arrive();
+    }
+    Consumer<T> consumer(params, shared, place);
+    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 32);
+    if (!alone) {
+        ptx::cluster_wait();
+    }
+    consumer.run();
+    finish_sums(consumer);
+    if (place.height > 1) {
+        publish_part(consumer);
+        __syncwarp();
+        ptx::cluster_sync();
+        merge_parts<T>(params, shared, place);
+    } else {
+        store_rows(consumer);
+    }
+    __syncwarp();
+}
+
+template <class T>
+__device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
+    if (int(blockIdx.x) * T::kRows >= params.t * params.heads && ptx::cluster_width() == 1) {
+        return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
+    }
+    const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
+    const Place<T> place(params, ptx::cluster_width(), ptx::cluster_height(), ptx::cluster_rank());
+    const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
+    const bool alone = place.width * place.height == 1;
+    ptx::launch_dependents();
+    if (warp >= 4 * T::kConsumers) {
+        ptx::keep_registers<T::kProducerRegisters>();
+        if (warp == 4 * T::kConsumers) {
+            produce<T>(params, shared, place, alone);
+        } else if (!alone) {
+            ptx::cluster_arrive();
+            ptx::cluster_wait();
+        }
+        if (place.height > 1) {
+            ptx::cluster_sync();
+        }
+    } else {
+        ptx::take_registers<T::kRegisters>();
+        consume<T>(params, shared, place, alone);
+    }
+    // No CTA leaves while another may still reach its shared memory.
+    if (!alone) {
+        ptx::cluster_arrive();
+        ptx::cluster_wait();
+    }
+}
+
+}  // namespace fmha::sm90
+
+#define FMHA_JOIN_(a, b) a##b
+#define FMHA_JOIN(a, b) FMHA_JOIN_(a, b)
+
+extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM),
+                                             fmha_sm90_launch(FMHA_HEAD_DIM).ctas_per_sm)
+    FMHA_JOIN(fmha_fwd_sm90_hd, FMHA_HEAD_DIM)(const __grid_constant__ FmhaParams params) {
+    extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+    fmha::sm90::forward<fmha::sm90::Traits<FMHA_HEAD_DIM>>(params, fmha::ptx::shared_address(dynamic_shared));
+}
+
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
+    fmha_combine_sm90(const __grid_constant__ FmhaParams params) {
+    fmha::sm90::combine<FMHA_HEAD_DIM>(params);
+}

@@ -1,0 +1,159 @@
+// The producer warp: fills Q and the ring of K and V by TMA.
+//
+// The ring's order: K of the first tile; then K of each tile before V of the tile before it; V of the last. With
+// K = V only the K's, and the consumers read each twice.
+#pragma once
+
+#include "common/ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+#include "traits.cuh"
+
+namespace fmha::sm90 {
+
+template <class T>
+struct Producer {
+    static constexpr int kLaneRows = (T::kKeys + 31) / 32;
+
+    const FmhaParams& params;
+    SharedMap<T> shared;
+    const Place<T>& place;
+    int lane;
+    Cursor<T> cursor;
+
+    // A tile and, of a sparse one, the rows that this lane copies.
+    struct Load {
+        Tile tile;
+        int rows[kLaneRows];
+    };
+
+    __device__ bool next(TileStream<T::kKeys>& stream, Load& load) {
+        if (!stream.next(load.tile)) {
+            return false;
+        }
+#pragma unroll
+        for (int i = 0; i < kLaneRows; ++i) {
+            const int row = load.tile.sparse ? stream.row_of(load.tile, lane + 32 * i) : -1;
+            load.rows[i] = row < 0 ? -1 : place.batch * params.s_sparse + row;
+        }
+        return true;
+    }
+
+    __device__ void load_tile(const Load& load, bool value) {
+        // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
+        const bool tail = !load.tile.sparse && load.tile.begin + T::kKeys > place.length && place.length < params.s_k &&
+                          (value || (params.flags & kFmhaSharedKv));
+#pragma unroll 1
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
+            if (load.tile.sparse) {
+                gather_unit(load, value, unit);
+            } else {
+                if (lane == 0) {
+                    load_unit(load.tile, value, unit, tail ? shared.tail(unit) : shared.full(cursor.slot));
+                }
+                if (tail) {
+                    clear_tail(load.tile, unit);
+                }
+            }
+            __syncwarp();
+            cursor.advance();
+        }
+    }
+
+private:
+    // Of a unit that several CTAs need, each loads some boxes for all.
+    __device__ void load_unit(const Tile& tile, bool value, int unit, uint32_t barrier) {
+        const FmhaTensorMap& map = value ? params.v : params.k;
+        ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+#pragma unroll
+        for (int position = 0; position < T::kBoxes; ++position) {
+            const uint32_t destination = shared.slot(cursor.slot) + position * T::kBoxBytes;
+            const int column = T::box(unit, position) * 64;
+            if (place.width == 1) {
+                ptx::tma_tile_3d(destination, map, barrier, column, tile.begin, place.batch);
+            } else if (position % place.width == place.x) {
+                const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
+                ptx::tma_multicast_3d(destination, map, barrier, column, tile.begin, place.batch, mask);
+            }
+        }
+    }
+
+    // The copy completes on a barrier of its own, one a unit: a CTA meets at most one such tile.
+    __device__ void clear_tail(const Tile& tile, int unit) {
+        __syncwarp();
+        ptx::mbarrier_wait(shared.tail(unit), 0);
+        const int first = place.length - tile.begin;
+#pragma unroll 1
+        for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {
+#pragma unroll
+            for (int position = 0; position < T::kBoxes; ++position) {
+                ptx::store_shared(shared.slot(cursor.slot) + position * T::kBoxBytes + vector * 16, 0u, 0u, 0u, 0u);
+            }
+        }
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (lane == 0) {
+            ptx::mbarrier_arrive(shared.full(cursor.slot));
+        }
+    }
+
+    // Row by row, each 128 bytes of it a copy of its own: Hopper has no gather. The swizzle follows the address in
+    // shared memory, so rows land as a box would put them; row -1 is out of bounds and arrives as zeros.
+    __device__ void gather_unit(const Load& load, bool value, int unit) {
+        const FmhaTensorMap& map = value ? params.sparse_v : params.sparse_k;
+        const uint32_t barrier = shared.full(cursor.slot);
+        if (lane == 0) {
+            ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < kLaneRows; ++i) {
+            const int row = lane + 32 * i;
+            if (T::kKeys % 32 == 0 || row < T::kKeys) {
+#pragma unroll
+                for (int position = 0; position < T::kBoxes; ++position) {
+                    ptx::tma_load_2d(shared.slot(cursor.slot) + position * T::kBoxBytes + row * 128, map, barrier,
+                                     T::box(unit, position) * 64, load.rows[i]);
+                }
+            }
+        }
+    }
+};
+
+// By the thread that initialised the barrier, before anyone else needs it.
+template <class T>
+__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
+    ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
+#pragma unroll 1
+    for (int box = 0; box < T::kHeadDim / 64; ++box) {
+        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, place.own, place.batch);
+    }
+}
+
+// One call of load_tile, in a loop: the code is long, and a cold instruction cache slow.
+template <class T>
+__device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
+    Producer<T> producer{params, shared, place, int(threadIdx.x % 32), {}};
+    TileStream<T::kKeys> stream = place.tiles(params);
+    typename Producer<T>::Load keys{}, values{};
+    const bool one_load = params.flags & kFmhaSharedKv;
+    bool more = producer.next(stream, keys);
+    bool value = false, loaded = false;  // loaded: K of `values`
+    while (more || loaded) {
+        if (value ? loaded : more) {
+            typename Producer<T>::Load load = keys;
+            if (value) {
+                load = values;
+            }
+            producer.load_tile(load, value);
+        }
+        if (value || one_load) {
+            loaded = more && !one_load;
+            values = keys;
+            more = more && producer.next(stream, keys);
+        }
+        value = !value && !one_load;
+    }
+}
+
+}  // namespace fmha::sm90

@@ -1,0 +1,40 @@
+// TMA forms that only this kernel needs: without a cache policy (what is read once in decode is shared in prefill),
+// multicast to a cluster, and single rows.
+#pragma once
+
+#include <stdint.h>
+
+#include "fmha_params.h"
+
+namespace fmha::ptx {
+
+// Copies the box at (x, y, z) to `destination` and counts its bytes on `barrier`; what is outside the tensor is zero.
+__device__ __forceinline__ void tma_tile_3d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier, int32_t x,
+                                            int32_t y, int32_t z) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(destination),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
+// As tma_tile_3d, into the same place of every CTA of `mask` (by cluster rank), counted on the barrier of each.
+__device__ __forceinline__ void tma_multicast_3d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier,
+                                                 int32_t x, int32_t y, int32_t z, uint16_t mask) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(destination),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(mask)
+        : "memory");
+}
+
+__device__ __forceinline__ void tma_load_2d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier, int32_t x,
+                                            int32_t y) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4}], [%2];" ::"r"(destination),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y)
+        : "memory");
+}
+
+}  // namespace fmha::ptx

@@ -1,0 +1,135 @@
+// The key tiles that a CTA walks, in order. Every role of a CTA runs its own copy and sees the same tiles.
+//
+// Dense tiles first, then the index list of each query of the CTA. A split takes its share of both. Knows no machine.
+#pragma once
+
+#include <stdint.h>
+
+#include "fmha_params.h"
+
+namespace fmha {
+
+// Keys [low, high) of the dense branch that one query sees.
+struct Visible {
+    int low;
+    int high;
+};
+
+struct Tile {
+    bool sparse;
+    int begin;   // first key, or first entry of the index list
+    int query;   // sparse: whose list
+    int length;  // sparse: entries of that list
+};
+
+__device__ __forceinline__ int dense_length(const FmhaParams& params, int batch) {
+    return params.kv_lens ? params.kv_lens[batch] : params.s_k;
+}
+
+__device__ __forceinline__ bool windowed(const FmhaParams& params) {
+    return params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited;
+}
+
+// Sums in 64 bits: positions and windows may be anything that an int32 holds.
+__device__ __forceinline__ Visible visible_keys(const FmhaParams& params, int length, int offset, int query) {
+    const int64_t position = int64_t(query) + offset;
+    const int64_t low = params.window_left == kFmhaUnlimited ? 0 : position - params.window_left;
+    const int64_t high = params.window_right == kFmhaUnlimited ? length : position + params.window_right + 1;
+    return {int(min(max(low, int64_t(0)), int64_t(length))), int(max(min(high, int64_t(length)), int64_t(0)))};
+}
+
+template <int Keys>
+struct TileStream {
+    const FmhaParams* params;
+    int batch;
+    int dense;  // next dense key
+    int dense_end;
+    int query;    // whose list is next,
+    int entry;    // and from where
+    int entries;  // tiles of the lists still to come
+    bool pad;     // an empty list's tile is due
+
+    // Rows [first, end) are those whose dense keys are loaded, the cluster's if it shares loads; [own, own_end) are the
+    // CTA's. Row = query * heads + head, cut at the last row.
+    __device__ TileStream(const FmhaParams& p, int b, int split, int length, int offset, int first, int end, int own,
+                          int own_end, bool shared_loads)
+        : params(&p), batch(b) {
+        int low = 0, high = length;
+        if (windowed(p)) {
+            low = visible_keys(p, length, offset, first / p.heads).low;
+            high = visible_keys(p, length, offset, (end - 1) / p.heads).high;
+        }
+        const int begin = low / Keys;
+        const Share tiles(high > low ? (high + Keys - 1) / Keys - begin : 0, split, p.splits);
+        dense = (begin + tiles.begin) * Keys;
+        dense_end = (begin + tiles.end) * Keys;
+        query = entry = entries = 0;
+        // CTAs that share loads must agree on whether a tile follows the last dense one, since its K comes before that
+        // one's V.
+        const bool lists_name_rows = p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
+        pad = shared_loads && lists_name_rows;
+        if (lists_name_rows && own_end > own) {
+            const int lists = (p.topk + Keys - 1) / Keys;
+            query = own / p.heads;
+            const Share share(((own_end - 1) / p.heads - query + 1) * lists, split, p.splits);
+            query += share.begin / lists;
+            entry = share.begin % lists * Keys;
+            entries = share.end - share.begin;
+        }
+    }
+
+    // The next tile; false after the last.
+    __device__ bool next(Tile& tile) {
+        if (dense < dense_end) {
+            tile = {false, dense, 0, 0};
+            dense += Keys;
+            return true;
+        }
+        for (; entries > 0; --entries) {
+            if (entry >= params->topk) {
+                entry = 0;
+                ++query;
+            }
+            const int begin = entry;
+            entry += Keys;
+            const int64_t list = int64_t(batch) * params->t + query;
+            const int length = params->sparse_lens ? params->sparse_lens[list] : params->topk;
+            if (begin < length) {
+                pad = false;
+                --entries;
+                tile = {true, begin, query, length};
+                return true;
+            }
+        }
+        tile = {true, 0, query, 0};
+        const bool padded = pad;
+        pad = false;
+        return padded;
+    }
+
+    // The row of sparse_k that entry `e` of the tile's list names, or -1.
+    __device__ int row_of(const Tile& tile, int e) const {
+        if (tile.begin + e >= tile.length) {
+            return -1;
+        }
+        const int64_t list = int64_t(batch) * params->t + tile.query;
+        const int index = params->sparse_indices[list * params->topk + tile.begin + e];
+        return index >= 0 && index < params->s_sparse ? index : -1;
+    }
+
+private:
+    // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
+    struct Share {
+        int begin;
+        int end;
+
+        __device__ Share(int count, int split, int splits) {
+            const int each = splits == 1 ? count : count / splits;
+            const int more = count - each * splits;
+            begin = each * split + min(more, split);
+            end = begin + each + (split < more ? 1 : 0);
+        }
+    };
+};
+
+}  // namespace fmha

@@ -1,0 +1,163 @@
+// What a head_dim decides: warpgroups, tile shapes, the shared-memory map, the barriers, the operands.
+#pragma once
+
+#include <stdint.h>
+
+#include "launch.h"
+
+namespace fmha::sm90 {
+
+template <int HeadDim>
+struct Traits {
+    static constexpr FmhaSm90Launch kLaunch = fmha_sm90_launch(HeadDim);
+    static constexpr int kHeadDim = HeadDim;
+    static constexpr int kRows = kLaunch.rows;
+    static constexpr int kKeys = kLaunch.keys;
+    static constexpr int kColumnGroups = kLaunch.column_groups;
+    static constexpr int kConsumers = kLaunch.row_groups * kColumnGroups;  // warpgroups
+    static constexpr int kConsumerThreads = 128 * kConsumers;
+    static constexpr int kThreads = fmha_sm90_threads(HeadDim);
+    static constexpr int kSlots = kLaunch.slots;
+    static constexpr bool kPingPong = kLaunch.ping_pong;
+    static constexpr bool kPeeled = kLaunch.peeled;
+    static constexpr bool kEarlyRelease = kLaunch.early_release;
+    static constexpr int kRegisters = kLaunch.registers;
+    // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
+    // waits for ever.
+    static constexpr int kLaunchRegisters = 65536 / (kThreads * kLaunch.ctas_per_sm) / 8 * 8;
+    static constexpr int kProducerRegisters = kLaunchRegisters * (kConsumers + 1) - kRegisters * kConsumers;
+    static_assert(kProducerRegisters >= 24 && kProducerRegisters % 8 == 0, "setmaxnreg's range");
+    static_assert(kRows == 64 * kLaunch.row_groups, "a warpgroup multiplies 64 rows");
+
+    // S of one warpgroup: 64 rows, its share of the keys. O: 64 rows, its share of the columns, unit by unit.
+    static constexpr int kScoreKeys = kKeys / kColumnGroups;
+    static constexpr int kBoxes = kLaunch.boxes_per_unit;
+    static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
+    static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
+    static constexpr int kUnitColumns = 64 * kGroupBoxes;
+    static_assert(kUnits <= 4, "the softmax has room for the issue of three");
+    static_assert(kSlots >= 2 * kUnits, "the products of two tiles are in flight");
+
+    // ---- Shared memory, in bytes from the aligned base. ----
+    static constexpr int kBoxBytes = kKeys * 128;
+    static constexpr int kQueryBoxBytes = kRows * 128;
+    static constexpr int kUnitBytes = kBoxes * kBoxBytes;
+    static constexpr int kSmemQuery = 0;
+    static constexpr int kSmemRing = kSmemQuery + kRows * HeadDim * 2;
+    // Column groups exchange P in 16-byte vectors and row maxima, thread by thread.
+    static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
+    static constexpr int kProbabilityVectors = kScoreKeys / 16;
+    static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
+    // {row_max, row_sum} of each split of the cluster.
+    static constexpr int kSmemStatistics = kSmemMaximum + (kColumnGroups == 2 ? 256 * 8 : 0);
+    static constexpr int kSmemBarriers = kSmemStatistics + kRows * kFmhaSm90MergeSplits * 8;
+    // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
+    static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
+    static_assert(kRows * kMergeRowBytes <= kSlots * kUnitBytes, "O does not fit the ring");
+
+    // ---- mbarriers, 8 bytes each. ----
+    static constexpr int kQueryFull = 0;
+    static constexpr int kFull = kQueryFull + 1;
+    static constexpr int kEmpty = kFull + kSlots;
+    static constexpr int kTail = kEmpty + kSlots;
+    static constexpr int kBarriers = kTail + kUnits;
+    static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
+    static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
+    static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
+                  "more than the 227 KB a CTA, or the 228 KB an SM may have");
+    static_assert(kBoxBytes % 1024 == 0, "a box must start where the swizzle pattern starts");
+
+    // Which 64 elements of head_dim lie at `position` of unit `unit`: each column group finds its own columns in
+    // every unit, so that all warpgroups walk the ring alike.
+    static __device__ constexpr int box(int unit, int position) {
+        return position / kGroupBoxes * (HeadDim / 64 / kColumnGroups) + unit * kGroupBoxes + position % kGroupBoxes;
+    }
+};
+
+// Shared-memory matrix descriptor, 128-byte swizzle (PTX ISA, "Matrix Descriptor Format" of wgmma): 8 rows of 128
+// bytes make one pattern, the stride; `leading_bytes` leads to the next 64 elements of an MN-major operand.
+__device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t leading_bytes) {
+    constexpr uint64_t kSwizzle128 = 1;
+    constexpr uint64_t kStride = 1024 >> 4;
+    return uint64_t((address & 0x3ffff) >> 4) | uint64_t(leading_bytes >> 4) << 16 | kStride << 32 | kSwizzle128 << 62;
+}
+
+// Addresses in the shared window, named.
+template <class T>
+struct SharedMap {
+    uint32_t base;
+
+    __device__ uint32_t query(int box) const { return base + T::kSmemQuery + box * T::kQueryBoxBytes; }
+    __device__ uint32_t slot(int index) const { return base + T::kSmemRing + index * T::kUnitBytes; }
+    __device__ uint32_t probability(int vector, int thread) const {
+        return base + T::kSmemProbability + (vector * 256 + thread) * 16;
+    }
+    __device__ uint32_t maximum(int thread) const { return base + T::kSmemMaximum + thread * 8; }
+    __device__ uint32_t statistics(int split, int row) const {
+        return base + T::kSmemStatistics + (split * T::kRows + row) * 8;
+    }
+    __device__ uint32_t merge(int row, int column) const {
+        return base + T::kSmemRing + row * T::kMergeRowBytes + column * 4;
+    }
+
+    __device__ uint32_t query_full() const { return barrier(T::kQueryFull); }
+    __device__ uint32_t full(int slot) const { return barrier(T::kFull + slot); }
+    __device__ uint32_t empty(int slot) const { return barrier(T::kEmpty + slot); }
+    __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
+    __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
+};
+
+// A place in the ring: the slot, and the parity of the phase that its next filling completes.
+template <class T>
+struct Cursor {
+    int slot = 0;
+    uint32_t parity = 0;
+
+    __device__ void advance() {
+        if (++slot == T::kSlots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+// Where a CTA stands in the grid and in its cluster.
+template <class T>
+struct Place {
+    int batch;
+    int split;
+    int length;  // of the dense branch
+    int offset;  // query 0's position
+    int width;   // row tiles that share loads
+    int x;       // this one among them
+    int rank;    // in the cluster
+    int height;  // splits that the cluster merges
+    int y;       // this one among them
+    int own;     // rows [own, own_end)
+    int own_end;
+    int shared;  // rows [shared, shared_end) of all that share loads
+    int shared_end;
+
+    __device__ Place(const FmhaParams& params, int cluster_width, int cluster_height, int cluster_rank) {
+        const int rows = params.t * params.heads;
+        batch = blockIdx.z;
+        split = blockIdx.y;
+        length = dense_length(params, batch);
+        offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
+        width = cluster_width;
+        rank = cluster_rank;
+        x = rank % width;
+        height = cluster_height;
+        y = rank / width;
+        own = blockIdx.x * T::kRows;
+        own_end = min(own + T::kRows, rows);
+        shared = (blockIdx.x - x) * T::kRows;
+        shared_end = min(shared + width * T::kRows, rows);
+    }
+
+    __device__ TileStream<T::kKeys> tiles(const FmhaParams& params) const {
+        return {params, batch, split, length, offset, shared, shared_end, own, own_end, width > 1};
+    }
+};
+
+}  // namespace fmha::sm90

@@ -1,0 +1,84 @@
+"""Runs the sm_90a kernels on the emulator."""
+
+from __future__ import annotations
+
+import functools
+import math
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator import Device, Finding, Module, encode_tiled, load_ptx
+from harness.bench.problem import MAPS, Problem, map_shapes, pack
+from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_grid
+
+ROOT = Path(__file__).parents[2]
+POISON = np.uint32(0x7FEDBEEF)
+
+
+@functools.cache
+def module(head_dim: int) -> Module:
+    with tempfile.TemporaryDirectory() as folder:
+        ptx = Path(folder) / "kernel.ptx"
+        command = ["nvcc", "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(ptx)]
+        command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", f"-DFMHA_HEAD_DIM={head_dim}"]
+        command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
+        subprocess.run(command, check=True)
+        return load_ptx(ptx)
+
+
+def run(
+    p: Problem, x: dict[str, NDArray[Any]], seed: int = 0, schedule: Any = "realistic"
+) -> tuple[dict[str, NDArray[Any]], list[Finding]]:
+    """Outputs and findings; everything is poisoned before the launch."""
+    shape: Shape = SHAPES[p.head_dim]
+    device = Device(seed=seed, schedule=schedule, max_instructions=3_000_000)
+    address = {}
+    for name, data in x.items():
+        address[name] = device.alloc(data.nbytes, name).address
+        device.write(address[name], data)
+    rows = (p.batch, p.t, p.heads)
+    sizes = {"o": (*rows, p.head_dim), "row_max": rows, "row_sum": rows, "lse": rows}
+    if p.partials > 1:
+        sizes |= {"partial_o": (p.partials, *rows, p.head_dim), "partial_max": (p.partials, *rows)}
+        sizes |= {"partial_sum": (p.partials, *rows)}
+    for name, size in sizes.items():
+        words = math.prod(size) // (2 if name == "o" and p.bf16 else 1)
+        address[name] = device.alloc(words * 4, name).address
+        device.write(address[name], np.full(words, POISON))
+    maps = {}
+    for name, (dims, box) in map_shapes(p, shape.rows, shape.keys).items():
+        if name in address:
+            strides = tuple(int(np.prod(dims[: i + 1])) * 2 for i in range(len(dims) - 1))
+            ones = (1,) * len(dims)
+            maps[name] = encode_tiled(
+                dtype="bf16", address=address[name], global_dim=dims, global_strides=strides, box_dim=box,
+                element_strides=ones, swizzle="128B",
+            )  # fmt: skip
+    pointers = {n: a for n, a in address.items() if n not in MAPS}
+    params = pack(p, p.splits, maps, pointers)
+    tiles = -(-p.t * p.heads // shape.rows)
+    width = p.cluster[0]
+    grid = (-(-tiles // width) * width, p.splits, p.batch)
+    kernel = module(p.head_dim)
+    report = device.launch(
+        kernel, f"fmha_fwd_sm90_hd{p.head_dim}", grid,
+        (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
+    )  # fmt: skip
+    findings = list(report.findings)
+    if p.partials > 1:
+        combine = device.launch(
+            kernel, "fmha_combine_sm90", combine_grid(p), (COMBINE_THREADS, 1, 1),
+            [pack(p, p.partials, maps, pointers)],
+        )  # fmt: skip
+        findings += combine.findings
+    out = {}
+    for name in ("o", "row_max", "row_sum", "lse"):
+        dtype = np.uint16 if name == "o" and p.bf16 else np.float32
+        raw = device.read(address[name], math.prod(sizes[name]) * np.dtype(dtype).itemsize)
+        out[name] = raw.view(dtype).reshape(sizes[name])
+    return out, findings

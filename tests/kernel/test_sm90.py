@@ -1,0 +1,95 @@
+"""The sm_90a kernels on the emulator: right numbers and no hazards, for every mask, branch, output and way to split."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.bench.cases import checks
+from harness.bench.check_numbers import verdict
+from harness.bench.problem import Problem, draw, reference
+from harness.bench.shapes import SHAPES, Shape
+from harness.worker.params import sm90_shape
+from tests.kernel.sm90_rig import ROOT, run
+
+PROBLEMS = [p for d, shape in SHAPES.items() for p in checks(d, shape.keys, shape.boxes >= 2) if p.t < 100]
+
+
+def name(p: Problem) -> str:
+    parts = [f"hd{p.head_dim}", f"h{p.heads}", f"t{p.t}", f"s{p.s_k}"]
+    parts += [f"top{p.topk}"] * (p.topk > 0) + [f"split{p.splits}"] * (p.splits > 1)
+    parts += ["x".join(map(str, p.cluster))] * (p.cluster != (1, 1)) + ["kv"] * p.shared_kv
+    return "-".join(parts)
+
+
+@pytest.mark.parametrize("p", PROBLEMS, ids=name)
+def test_agrees_with_float64_and_shows_no_hazard(p: Problem) -> None:
+    inputs = draw(p)
+    out, findings = run(p, inputs)
+    assert not findings, findings[0]
+    passes, error, lse = verdict(p, out, reference(p, inputs))
+    assert passes, (error, lse)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("head_dim", [128, 512])
+def test_the_schedule_does_not_show(head_dim: int, seed: int) -> None:
+    """Row tiles that share loads, splits that the cluster merges, a tail to clear and lists to gather."""
+    p = Problem(
+        head_dim, heads=16, t=9, s_k=2 * SHAPES[head_dim].keys + 1, splits=2, cluster=(2, 2), topk=70, s_sparse=200,
+        kv_lens=True, sparse_lens=True, seed=3,
+    )  # fmt: skip
+    inputs = draw(p)
+    expected, _ = run(p, inputs)
+    out, findings = run(p, inputs, seed=seed, schedule="random")
+    assert not findings, findings[0]
+    assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
+
+
+def test_a_wrong_number_fails() -> None:
+    p = Problem(64, heads=2, t=3, s_k=40)
+    inputs = draw(p)
+    expected = reference(p, inputs)
+    right = {key: value.astype(np.float32) for key, value in expected.items()}
+    assert verdict(p, right, expected)[0]
+    for key in ("o", "lse", "row_max", "row_sum"):
+        wrong = right | {key: right[key] * np.float32(1.02)}
+        assert not verdict(p, wrong, expected)[0], key
+    assert not verdict(p, right | {"o": np.full_like(right["o"], np.nan)}, expected)[0]
+
+
+def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    assert compiler is not None
+    source = tmp_path / "print.cpp"
+    source.write_text("""
+        #include <cstdio>
+        #include <initializer_list>
+        #include "launch.h"
+        int main() {
+            for (int d : {64, 128, 256, 512}) {
+                const FmhaSm90Launch l = fmha_sm90_launch(d);
+                std::printf("%d %d %d %d %d %d %d %d %d %d %d %d %d %d\\n", d, l.rows, l.keys, l.row_groups,
+                            l.column_groups, l.boxes_per_unit, l.slots, l.ping_pong, l.registers, l.ctas_per_sm,
+                            l.peeled, l.early_release, fmha_sm90_threads(d), fmha_sm90_shared_bytes(d));
+            }
+        }
+    """)
+    program = tmp_path / "print"
+    subprocess.run([compiler, "-std=c++17", f"-I{ROOT / 'kernel/sm90'}", "-o", program, source], check=True)
+    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    for line in printed:
+        d, *figures, threads, shared_bytes = map(int, line.split())
+        rows, keys, row_groups, column_groups, boxes, slots, turns, registers, ctas, peeled, early = figures
+        switches = (bool(turns), registers, ctas, bool(peeled), bool(early))
+        header = Shape(rows, keys, row_groups, column_groups, boxes, slots, d, *switches)
+        assert header == SHAPES[d]
+        assert (threads, shared_bytes) == (header.threads, header.shared_bytes)
+        launch = sm90_shape(d)
+        assert dataclasses.astuple(launch) == (rows, keys, slots, threads, shared_bytes)
+    assert len(printed) == len(SHAPES)

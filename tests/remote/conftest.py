@@ -1,0 +1,239 @@
+"""A server, a project to run on it, and the client as users start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.worker.nvcc import find_nvcc
+from tests.harness.support import git
+from tests.integration.fault_devices import HANGS, KILLED, ORPHANS
+from tests.integration.processes import eventually
+from tests.remote.server import Server, client_config, serving, terminate
+
+DEVICE = "tests.remote.devices:HeldDevice"
+LIMITS = {"build_seconds": 120, "configuration_silence_seconds": 60, "configuration_total_seconds": 120}
+GATES = {
+    "default": {
+        "cosine": 0.99999,
+        "relative_l2": 5e-3,
+        "max_error": 6e-3,
+        "lse_error": 1e-4,
+        "row_max_error": 1e-4,
+        "row_sum_error": 1e-4,
+    }
+}
+
+
+@dataclass
+class Client:
+    """`fmha`, in a checkout of the project, with an ssh_config of its own."""
+
+    root: Path
+    config: Path
+    server: Server
+    processes: list[subprocess.Popen[str]]
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=self.root,
+            env=os.environ | {"FMHA_SSH_CONFIG": str(self.config), "PYTHONSAFEPATH": ""} | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, **environment)
+        stdout, stderr = process.communicate(timeout=200)
+        assert "Traceback" not in stderr, stderr
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def detached(self, *arguments: str) -> str:
+        """Starts a run, leaves it, and returns its name."""
+        done = self.run("run-matrix", "--host", "gpu", "--detach", "-q", *arguments)
+        assert done.returncode == 4, done.stderr
+        return done.stdout.strip()
+
+    def records(self) -> list[dict[str, object]]:
+        return [json.loads(path.read_text()) for path in sorted((self.root / "results").glob("*.json"))]
+
+    def statuses(self) -> dict[str, str]:
+        """Of the one record there is."""
+        (record,) = self.records()
+        return {item["id"]: item["status"] for item in record["configurations"]}
+
+    def runs(self) -> list[Path]:
+        """The run directories on the host."""
+        return sorted(path for path in (self.server.home / "fmha" / "runs").glob("*") if (path / "job.json").exists())
+
+    def events(self, run: Path) -> list[dict[str, object]]:
+        try:
+            lines = (run / "events.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def wait_for(self, condition: Callable[[list[dict[str, object]]], object]) -> Path:
+        """The newest run, once its events are such."""
+
+        def found() -> Path | None:
+            return next((run for run in reversed(self.runs()) if condition(self.events(run))), None)
+
+        run = eventually(found)
+        assert run, [self.events(run) for run in self.runs()]
+        return run
+
+    def change_matrix(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Commits another matrix.yaml."""
+        path = self.root / "matrix.yaml"
+        matrix = yaml.safe_load(path.read_text())
+        change(matrix)
+        path.write_text(yaml.safe_dump(matrix, sort_keys=False))
+        git(self.root, "commit", "-q", "-a", "-m", "another matrix")
+
+    def settle(self) -> None:
+        """Nothing of any run is left on the host."""
+        assert not eventually_empty(self.server.left_over), self.server.left_over()
+
+
+def eventually_empty(look: Callable[[], list[str]]) -> list[str]:
+    eventually(lambda: not look())
+    return look()
+
+
+def started(name: str) -> Callable[[list[dict[str, object]]], bool]:
+    """Whether a configuration has been started."""
+    return lambda events: any(
+        event["kind"] == "event" and event["event"]["event"] == "started" and event["event"]["config"] == name
+        for event in events
+    )
+
+
+def in_state(name: str) -> Callable[[list[dict[str, object]]], bool]:
+    return lambda events: any(event["kind"] == "state" and event["state"] == name for event in events)
+
+
+@pytest.fixture(scope="session")
+def public_folder() -> Iterator[Path]:
+    """A folder that any account can enter; pytest's own are private."""
+    folder = Path(tempfile.mkdtemp(prefix="fmha-remote-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server(public_folder: Path) -> Iterator[Server]:
+    with serving(public_folder / "server") as running:
+        yield running
+
+
+def setup_command(server: Server, folder: Path) -> str:
+    """An environment that takes its packages, and the emulator's compiled core, from where these tests run."""
+    script = folder / "environment.sh"
+    packages = next(path for path in map(Path, sys.path) if (path / "numpy").is_dir())
+    core = next(packages.glob("emulator/_core*.so"))
+    script.write_text(
+        f"""set -eu
+{server.python} -m venv --without-pip "$FMHA_ENVIRONMENT"
+echo {packages} >"$FMHA_ENVIRONMENT"/lib/python3.{sys.version_info.minor}/site-packages/here.pth
+mkdir -p "$FMHA_ENVIRONMENT/tree/emulator"
+cp {core} "$FMHA_ENVIRONMENT/tree/emulator/"
+"""
+    )
+    script.chmod(0o755)
+    return f"sh {script}"
+
+
+@pytest.fixture(scope="session")
+def template(public_folder: Path, repository: Path, server: Server) -> Path:
+    return make_template(public_folder, repository, server)
+
+
+def make_template(folder: Path, repository: Path, server: Server) -> Path:
+    """The project as it stands here, as a repository with one commit and a matrix.yaml for these tests."""
+    root = folder / "template"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (repository / name).is_file() and not name.startswith("results/"):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(repository / name, root / name)
+    (root / "tests" / "unit").mkdir(exist_ok=True)
+    (root / "tests" / "unit" / "test_protected.py").write_text("assert True\n")
+    write_matrix(root, server, setup_command(server, folder))
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "start")
+    return root
+
+
+def write_matrix(root: Path, server: Server, setup: str) -> None:
+    """matrix.yaml for `gpu`, a loopback host with a stub device, and `real`, the same with the emulator."""
+    server.wrap("git", shutil.which("git") or "", "index-pack")
+    common = {
+        "kind": "ssh",
+        "alias": "gpu",
+        "python": server.python,
+        "nvcc": str(server.wrap("nvcc", str(find_nvcc().path), "-ptx")),
+        "sync": "direct",
+        "environment": {"setup": setup, "files": ["constraints.txt"]},
+        "gpus": {"locks": str(server.home / "locks")},
+        "reconnect_seconds": 60,
+    }
+    own = yaml.safe_load((root / "matrix.yaml").read_text())["suites"]
+    faults = {"t": [1, KILLED, HANGS, ORPHANS, 32], "s_k": [128]}
+    matrix = {
+        "default_suite": "good",
+        "seed": 7,
+        "suites": {
+            "good": {"axes": {"head_dim": [64], "t": [1, 32], "s_k": [128]}},
+            "faulty": {"axes": {"head_dim": [64], **faults}},
+            **own,
+        },
+        "gates": GATES,
+        "guard": {"head_dim": 64, "fallback": {"t": 32, "s_k": 256}},
+        "limits": LIMITS,
+        "hosts": {
+            "emulator": {"kind": "emulator"},
+            "gpu": {**common, "device": DEVICE},
+            "real": {**common, "device": "emulator"},
+        },
+    }
+    (root / "matrix.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
+
+
+@pytest.fixture
+def client(template: Path, server: Server, tmp_path: Path) -> Iterator[Client]:
+    """A fresh checkout; afterwards every client is gone and nothing runs on the host."""
+    root = tmp_path / "project"
+    shutil.copytree(template, root, symlinks=True)
+    config = client_config(server, tmp_path / "ssh")
+    made = Client(root, config, server, [])
+    yield made
+    for process in made.processes:
+        terminate(process)
+    made.settle()
+    shutil.rmtree(server.home / "fmha" / "runs", ignore_errors=True)

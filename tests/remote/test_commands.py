@@ -1,0 +1,180 @@
+"""hosts, ps, logs, cancel, clean, doctor, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.integration.processes import eventually
+from tests.remote.conftest import Client, started
+from tests.remote.server import free_port
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+
+
+def test_hosts_says_who_answers(client: Client):
+    client.config.write_text(client.config.read_text() + f"Host away\n  HostName 127.0.0.1\n  Port {free_port()}\n")
+    client.change_matrix(lambda matrix: matrix["hosts"].update(away={"kind": "ssh"}))
+    done = client.run("hosts", "--json")
+    assert done.returncode == 3
+    answers = {answer["name"]: answer for answer in json.loads(done.stdout)}
+    assert answers["gpu"]["problem"] == ""
+    assert answers["gpu"]["means"] == f"{client.server.account}@127.0.0.1:{client.server.port}"
+    assert "cannot reach" in answers["away"]["problem"]
+    assert answers["emulator"]["kind"] == "emulator"
+
+
+def test_ps_logs_and_cancel(client: Client):
+    with client.server.hold("t32"):
+        run = client.detached()
+        client.wait_for(started("hd64_t32_sk128"))
+        listed = json.loads(client.run("ps", "--host", "gpu", "--json").stdout)[0]["runs"]
+        assert [(item["run"], item["state"], item["live"]) for item in listed] == [(run, "run", True)]
+        logs = client.run("logs", run)
+        assert logs.returncode == 0
+        assert "==> workers/1/worker-001.stderr <==" in logs.stdout
+        assert "hd64_t32_sk128: launching" in logs.stdout
+        done = client.run("cancel", run)
+        assert done.returncode == 0, done.stderr
+        assert "cancelled" in done.stdout
+        client.settle()
+    again = client.run("cancel", run)
+    assert "had ended before: cancelled" in again.stdout
+    attached = client.run("attach", run)
+    assert attached.returncode == 4
+    assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "not-run"}
+    assert "cancelled" in client.run("ps").stdout
+
+
+def test_a_queued_run_is_cancelled_too(client: Client):
+    with client.server.hold("t1"):
+        first = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        second = client.detached()
+        client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
+        assert client.run("cancel", second).returncode == 0
+        assert "held by run" in str(client.events(client.runs()[-1]))
+    assert client.run("attach", first).returncode == 0
+
+
+def test_clean_takes_what_is_old_and_never_what_is_live(client: Client):
+    assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+    old = client.runs()[0].name
+    with client.server.hold("t1"):
+        live = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        dry = client.run("clean", "--host", "gpu", "--days", "0", "--dry-run")
+        assert f"run {old}" in dry.stdout
+        assert len(client.runs()) == 2
+        done = client.run("clean", "--host", "gpu", "--days", "0")
+        assert done.returncode == 0, done.stderr
+        assert [run.name for run in client.runs()] == [live]
+    assert client.run("attach", live).returncode == 0
+    rest = client.run("clean", "--host", "gpu", "--gigabytes", "0")
+    assert rest.returncode == 0
+    assert "environment " in rest.stdout
+    assert client.runs() == []
+    assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+
+
+def test_doctor_names_what_is_wrong_and_what_to_do(client: Client):
+    good = client.run("doctor", "--host", "gpu", "--json")
+    findings = {finding["name"]: finding for finding in json.loads(good.stdout)}
+    for name in ("connection", "clock", "python", "git", "folder", "disk", "nvcc", "nvcc for sm_100a"):
+        assert findings[name]["good"], findings[name]
+    old = client.server.folder / "bin" / "old-nvcc"
+    old.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.1'\n")
+    old.chmod(0o755)
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(nvcc=str(old), device="cuda"))
+    bad = client.run("doctor", "--host", "gpu")
+    assert bad.returncode == 3
+    lines = bad.stdout.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if " nvcc  " in line]
+    assert lines[at].startswith("RED")
+    assert "install CUDA >= 12.9" in lines[at + 1]
+    assert "nvidia-smi cannot be started" in bad.stdout
+
+
+def test_doctor_here(client: Client):
+    done = client.run("doctor", "--json")
+    assert {finding["name"] for finding in json.loads(done.stdout)} == {"git", "ssh", "nvcc", "torch"}
+
+
+class Terminal:
+    """A client on a terminal of its own."""
+
+    def __init__(self, client: Client, *arguments: str) -> None:
+        self._main, end = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness", *arguments],
+            cwd=client.root,
+            env=os.environ | {"FMHA_SSH_CONFIG": str(client.config), "TERM": "dumb"},
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            start_new_session=True,
+        )
+        client.processes.append(self.process)
+        os.close(end)
+        self.said = ""
+
+    def read_until(self, words: str) -> None:
+        os.set_blocking(self._main, False)
+
+        def heard() -> bool:
+            try:
+                self.said += os.read(self._main, 1 << 16).decode("utf-8", "replace")
+            except (BlockingIOError, OSError):
+                time.sleep(0)
+            return words in self.said
+
+        assert eventually(heard), self.said
+
+    def type(self, words: str) -> None:
+        os.write(self._main, words.encode())
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+
+def test_ctrl_c_asks_and_detaches(client: Client):
+    with client.server.hold("t1"):
+        terminal = Terminal(client, "run-matrix", "--host", "gpu")
+        run = client.wait_for(started("hd64_t1_sk128"))
+        terminal.interrupt()
+        terminal.read_until("[d]etach")
+        terminal.type("d\n")
+        terminal.read_until(f"fmha attach {run.name}")
+        assert terminal.process.wait(60) == 4
+    assert client.run("attach", run.name).returncode == 0
+
+
+def test_ctrl_c_asks_and_stays(client: Client):
+    with client.server.hold("t1"):
+        terminal = Terminal(client, "run-matrix", "--host", "gpu")
+        client.wait_for(started("hd64_t1_sk128"))
+        terminal.interrupt()
+        terminal.read_until("[s]tay")
+        terminal.type("s\n")
+    terminal.read_until("PASS 2 of 2")
+    assert terminal.process.wait(60) == 0
+
+
+def test_ctrl_c_twice_cancels(client: Client):
+    with client.server.hold("t32"):
+        terminal = Terminal(client, "run-matrix", "--host", "gpu")
+        client.wait_for(started("hd64_t32_sk128"))
+        terminal.interrupt()
+        terminal.read_until("[c]ancel")
+        terminal.interrupt()
+        terminal.read_until("INCOMPLETE 1 of 2")
+        assert terminal.process.wait(100) == 4
+        client.settle()
+    assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "not-run"}

@@ -1,0 +1,205 @@
+"""Faults of the connection: nothing is lost, nothing is run twice, and nobody is trusted by accident."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.support import git
+from tests.integration.processes import eventually
+from tests.remote.conftest import Client, in_state, started
+from tests.remote.server import client_config, free_port, key
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
+
+
+def reached(client: Client, name: str) -> bool:
+    path = client.server.folder / "reached" / name
+    if path.exists():
+        path.unlink()
+        return True
+    return False
+
+
+def fresh_commit(client: Client) -> None:
+    """A commit that the host does not have, with a kernel that is in no cache."""
+    path = client.root / "kernel" / "include" / "fmha_params.h"
+    path.write_text(path.read_text() + f"// {client.root}\n")
+    git(client.root, "commit", "-q", "-a", "-m", "fresh")
+
+
+def slow_setup(client: Client) -> None:
+    """An environment of its own, whose making can be held."""
+    marker = client.server.folder / "hold" / "setup"
+
+    def change(matrix: dict) -> None:
+        setup = matrix["hosts"]["gpu"]["environment"]["setup"]
+        hold = f"touch {client.server.folder}/reached/setup; while [ -e {marker} ]; do sleep 0.02; done"
+        matrix["hosts"]["gpu"]["environment"]["setup"] = f"{setup} && {hold} # {client.root}"
+
+    client.change_matrix(change)
+
+
+@pytest.mark.parametrize("stage", ["git", "setup", "nvcc", "t1", "t32"])
+def test_the_connection_is_cut(client: Client, stage: str):
+    """At the transfer of the commit, in the environment's set-up, in the build, and while configurations run."""
+    fresh_commit(client)
+    if stage == "setup":
+        slow_setup(client)
+    reached(client, stage)
+    with client.server.hold(stage) as hold:
+        process = client.start("run-matrix", "--host", "gpu")
+        if stage.startswith("t"):
+            client.wait_for(started(f"hd64_{stage}_sk128"))
+        else:
+            assert eventually(lambda: reached(client, stage))
+        assert client.server.cut()
+        hold.release()
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    assert "trying again" in stderr
+    assert client.statuses() == GOOD
+    assert len(client.runs()) == 1
+
+
+def test_the_connection_is_cut_while_the_run_waits_for_its_gpu(client: Client):
+    with client.server.hold("t1") as hold:
+        first = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        second = client.start("run-matrix", "--host", "gpu")
+        client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
+        assert client.server.cut()
+        hold.release()
+        _, stderr = second.communicate(timeout=200)
+    assert second.returncode == 0, stderr
+    assert "trying again" in stderr
+    assert f"held by run {first}" in stderr
+    assert client.statuses() == GOOD
+
+
+def test_the_server_is_away_for_a_while(client: Client):
+    with client.server.hold("t1") as hold:
+        process = client.start("run-matrix", "--host", "gpu")
+        client.wait_for(started("hd64_t1_sk128"))
+        client.server.down()
+        hold.release()
+        assert process.stderr is not None
+        said = ""
+        while "cannot reach" not in said and (line := process.stderr.readline()):
+            said += line
+        client.server.start()
+        _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, said + stderr
+    assert client.statuses() == GOOD
+
+
+@pytest.mark.parametrize("stage", ["nvcc", "t32"])
+def test_the_client_is_killed_and_attached_again(client: Client, stage: str):
+    fresh_commit(client)
+    reached(client, stage)
+    with client.server.hold(stage):
+        process = client.start("run-matrix", "--host", "gpu")
+        if stage == "nvcc":
+            assert eventually(lambda: reached(client, stage))
+            run = client.wait_for(in_state("build"))
+        else:
+            run = client.wait_for(started("hd64_t32_sk128"))
+        process.kill()
+        process.wait()
+    done = client.run("attach", run.name)
+    assert done.returncode == 0, done.stderr
+    assert client.statuses() == GOOD
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_client_that_is_told_to_end_leaves_the_run_alone(client: Client, number: signal.Signals):
+    with client.server.hold("t1"):
+        process = client.start("run-matrix", "--host", "gpu")
+        run = client.wait_for(started("hd64_t1_sk128"))
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 4
+        assert f"fmha attach {run.name} --host gpu" in stderr
+    assert client.run("attach", run.name).returncode == 0
+    assert client.statuses() == GOOD
+
+
+def test_an_unknown_host_is_refused_with_the_command_that_accepts_it(client: Client, tmp_path: Path):
+    client.config = client_config(client.server, tmp_path / "other")
+    (tmp_path / "other" / "known_hosts").write_text("")
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 2
+    assert "is unknown" in done.stderr
+    assert "ssh gpu true" in done.stderr
+    assert (tmp_path / "other" / "known_hosts").read_text() == ""
+    assert client.runs() == []
+
+
+def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one(client: Client, tmp_path: Path):
+    client.config = client_config(client.server, tmp_path / "other")
+    key(tmp_path / "impostor")
+    kind, data = (tmp_path / "impostor.pub").read_text().split()[:2]
+    known = tmp_path / "other" / "known_hosts"
+    known.write_text(f"[127.0.0.1]:{client.server.port} {kind} {data}\n")
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 2
+    assert "has CHANGED" in done.stderr
+    name = f"[127.0.0.1]:{client.server.port}"
+    assert f"ssh-keygen -R '{name}' -f {known}" in done.stderr
+    subprocess.run(["ssh-keygen", "-R", name, "-f", known], check=True, capture_output=True)
+    assert known.read_text() == ""
+
+
+def test_keys_that_are_not_accepted(client: Client, tmp_path: Path):
+    key(tmp_path / "stranger")
+    client.config = client_config(client.server, tmp_path / "other", extra={"IdentityFile": str(tmp_path / "stranger")})
+    done = client.run("hosts")
+    assert done.returncode == 3
+    assert "accepts none of the keys" in done.stdout
+
+
+def test_nobody_listens(client: Client, tmp_path: Path):
+    client.config = client_config(client.server, tmp_path / "other", extra={"Port": str(free_port())})
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert "cannot reach 127.0.0.1" in done.stderr
+    assert "trying again" not in done.stderr
+
+
+def test_a_jump_host_is_used_and_its_key_checked(client: Client, tmp_path: Path):
+    config = client_config(client.server, tmp_path / "other", extra={"ProxyJump": "jump"})
+    entry = config.read_text().replace("Host gpu", "Host jump").replace("  ProxyJump jump\n", "")
+    config.write_text(config.read_text() + entry)
+    client.config = config
+    before = client.server.log().count("Accepted publickey")
+    assert client.run("ps").returncode == 0
+    assert client.server.log().count("Accepted publickey") - before == 4  # `gpu` and `real`, each through the jump
+
+
+def test_an_agent_holds_the_key_and_is_not_forwarded(client: Client, tmp_path: Path):
+    socket = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    try:
+        assert eventually(socket.exists)
+        environment = os.environ | {"SSH_AUTH_SOCK": str(socket)}
+        user_key = client.server.folder / "user_key"
+        subprocess.run(["ssh-add", "-q", user_key], env=environment, check=True)
+        client.config = client_config(
+            client.server,
+            tmp_path / "other",
+            extra={"IdentityFile": "none", "IdentitiesOnly": "no", "ForwardAgent": "yes"},
+        )
+        with client.server.hold("t1"):
+            process = client.start("run-matrix", "--host", "gpu", SSH_AUTH_SOCK=str(socket))
+            client.wait_for(started("hd64_t1_sk128"))
+            for line in client.server.left_over():
+                assert b"SSH_AUTH_SOCK" not in Path(f"/proc/{line.split()[0]}/environ").read_bytes()
+        assert process.wait(200) == 0
+    finally:
+        agent.terminate()
+        agent.wait()

@@ -1,0 +1,125 @@
+"""GPUs of a host, by a stub nvidia-smi that says what a file says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.integration.fault_devices import HANGS
+from tests.integration.processes import eventually
+from tests.remote.conftest import Client, started
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-1111"
+SMI = """#!/bin/sh
+case "$1" in
+*compute-apps*) cat {apps} ;;
+*) printf '{a}, 0, Stub 1, 570.1, 10.0\\n{b}, 1, Stub 1, 570.1, 10.0\\n' ;;
+esac
+"""
+
+
+@pytest.fixture
+def apps(client: Client) -> Path:
+    """Two GPUs; what is written into the file is on them."""
+    path = client.server.folder / "apps"
+    path.write_text("")
+    path.chmod(0o666)
+    smi = client.server.folder / "bin" / "nvidia-smi"
+    smi.write_text(SMI.format(apps=shlex.quote(str(path)), a=A, b=B))
+    smi.chmod(0o755)
+
+    def change(matrix: dict) -> None:
+        matrix["hosts"]["gpu"]["gpus"].update(nvidia_smi=str(smi), use=["1"])
+
+    client.change_matrix(change)
+    return path
+
+
+def test_the_chosen_gpu_is_locked_and_the_only_one_seen(client: Client, apps: Path):
+    with client.server.hold("t1"):
+        run = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        lock = json.loads((client.server.home / "locks" / f"{B}.lock").read_text())
+        assert lock["run"] == run
+        workers = [line for line in client.server.left_over() if "harness.worker" in line]
+        assert workers
+        for line in workers:
+            environment = Path(f"/proc/{line.split()[0]}/environ").read_bytes().split(b"\0")
+            assert f"CUDA_VISIBLE_DEVICES={B}".encode() in environment
+    assert client.run("attach", run).returncode == 0
+    (record,) = client.records()
+    assert record["host"]["versions"]["gpu"] == "Stub 1"
+
+
+def test_two_gpus_take_two_runs_at_once(client: Client, apps: Path):
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(use=[]))
+    with client.server.hold("t1"):
+        runs = [client.detached(), client.detached()]
+        assert eventually(lambda: sum(started("hd64_t1_sk128")(client.events(run)) for run in client.runs()) == 2)
+    for run in runs:
+        assert client.run("attach", run).returncode == 0
+
+
+def test_a_foreign_process_is_waited_for(client: Client, apps: Path):
+    apps.write_text(f"{A}, 77, elsewhere\n{B}, 4242, python train.py\n")
+    process = client.start("run-matrix", "--host", "gpu")
+    waiting = client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
+    (event,) = [event for event in client.events(waiting) if event["kind"] == "waiting"]
+    assert "4242 (python train.py)" in event["reason"]
+    apps.write_text("")
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 0, stderr
+
+
+def test_a_foreign_process_is_refused_where_that_is_set(client: Client, apps: Path):
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(foreign="refuse"))
+    apps.write_text(f"{B}, 4242, python train.py\n")
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert "4242 (python train.py), which is not ours" in done.stderr
+
+
+def test_a_gpu_that_a_killed_worker_does_not_leave_is_quarantined_until_it_does(client: Client, apps: Path):
+    def change(matrix: dict) -> None:
+        matrix["limits"]["configuration_silence_seconds"] = 6
+        matrix["suites"]["stuck"] = {"axes": {"head_dim": [64], "t": [HANGS, 32], "s_k": [128]}}
+
+    client.change_matrix(change)
+    process = client.start("run-matrix", "--host", "gpu", "--suite", "stuck")
+    client.wait_for(started(f"hd64_t{HANGS}_sk128"))
+    apps.write_text(f"{B}, 999999, worker that was killed\n")
+    stdout, stderr = process.communicate(timeout=150)
+    assert process.returncode == 1, stderr
+    assert client.statuses() == {f"hd64_t{HANGS}_sk128": "timeout", "hd64_t32_sk128": "infra-error"}
+    assert f"{B} is quarantined: process 999999 was killed but is still on it" in stdout
+    doctor = client.run("doctor", "--host", "gpu")
+    assert doctor.returncode == 3
+    assert "quarantined" in doctor.stdout
+    process = client.start("run-matrix", "--host", "gpu")
+    waiting = client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
+    assert "is quarantined" in str(client.events(waiting))
+    apps.write_text("")
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 0, stderr
+    assert not (client.server.home / "locks" / f"{B}.quarantine").exists()
+
+
+def test_an_nvidia_smi_that_hangs_is_given_up(client: Client, apps: Path):
+    smi = client.server.folder / "bin" / "nvidia-smi"
+    smi.write_text("#!/bin/sh\ntrap '' TERM\nsleep 600 & wait\nsleep 600\n")
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(smi_seconds=1))
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert "nvidia-smi does not answer within 1 s" in done.stderr
+
+
+def test_a_gpu_that_is_not_there(client: Client, apps: Path):
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(use=["7"]))
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert f"it has 0 ({A}), 1 ({B})" in done.stdout
+    assert set(client.statuses().values()) == {"infra-error"}
