@@ -67,6 +67,7 @@ report: install
 .PHONY: bench
 bench: install
 	@$(PY) -m emulator.bench $(ARGS)
+	@$(PY) -m tests.emulator.attention_speed $(ARGS)
 
 # Every mutant of our kernels' PTX: half an hour. The tests run a sample.
 .PHONY: mutation

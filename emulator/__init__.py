@@ -9,6 +9,7 @@
 
 from emulator.device import Buffer, Device, Entry, LaunchError, Module, Param, load_ptx
 from emulator.explore import Exploration, Explored, explore
+from emulator.fatbin import FatbinError
 from emulator.ptx import PtxError
 from emulator.report import Finding, Place, Report, Waiver
 from emulator.tensormap import TensorMapError, encode_tiled
@@ -19,6 +20,7 @@ __all__ = [
     "Entry",
     "Exploration",
     "Explored",
+    "FatbinError",
     "Finding",
     "LaunchError",
     "Module",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from emulator import _core
 from emulator.decode import Decoded, decode_entry, parameter_layout
+from emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from emulator.ptx import Function, PtxError, Variable, parse
 from emulator.ptx import Module as ParsedModule
 from emulator.report import Report, Waiver, apply_waivers, findings_of
@@ -109,11 +110,22 @@ def _three(values: Sequence[object]) -> Dim3:
     return (x, y, z)
 
 
-def load_ptx(source: str | Path) -> Module:
-    """Parses PTX text, or the file at a path. Raises PtxError naming the line."""
-    if isinstance(source, Path):
-        return Module(parse(source.read_text(), str(source)))
-    return Module(parse(source))
+def load_ptx(source: str | Path, arch: int | None = None) -> Module:
+    """Parses PTX text, or the file at a path: PTX, or a fat binary, object or executable that holds PTX.
+
+    `arch` chooses among the targets of a binary that holds several: 100 for sm_100a. Raises PtxError naming the line,
+    and FatbinError for a binary without PTX, or with several modules of which none is chosen.
+    """
+    if not isinstance(source, Path):
+        return Module(parse(source))
+    data = source.read_bytes()
+    if not is_binary(data):
+        return Module(parse(data.decode(), str(source)))
+    found = [ptx for ptx in embedded_ptx(data) if arch is None or ptx.arch == arch]
+    if len(found) != 1:
+        inside = ", ".join(f"compute_{ptx.arch}" for ptx in embedded_ptx(data))
+        raise FatbinError(f"{len(found)} PTX modules to choose from (inside: {inside}); pass arch, or link them apart")
+    return Module(parse(found[0].text, str(source)))
 
 
 class Device:

@@ -10,28 +10,25 @@ with this module on all but those of the last two points:
 - It takes every swizzle with interleave 32B; the documentation wants swizzle 32B, and so do we.
 - It does not know the types and swizzles that came with Blackwell: their rules are from the documentation alone.
 
-The encoding is ours, not the hardware's (which is secret). Little-endian, `struct` format `STRUCT`:
+The encoding is ours, not the hardware's (which is secret). Like the hardware's, it says everything in the first 64 of
+its 128 bytes: kernels that make a map from another one (the CuTe DSL's grouped GEMM) copy no more. Little-endian,
+`struct` format `STRUCT`, then zeros:
 
     offset  size  field
-         0     4  magic 0x50414D54, "TMAP"
-         4     1  data type, as in CUtensorMapDataType
-         5     1  rank, 1..5
-         6     1  interleave, as in CUtensorMapInterleave: 0 none, 1 16B, 2 32B
-         7     1  swizzle, as in CUtensorMapSwizzle: 0 none, 1 32B, 2 64B, 3 128B, 4 128B with atoms of 32B, 5 the
-                  same with 8-byte halves flipped in alternate rows, 6 128B with atoms of 64B
-         8     1  L2 promotion, as in CUtensorMapL2promotion: 0 none, 1 64B, 2 128B, 3 256B
-         9     1  out-of-bounds fill, as in CUtensorMapFloatOOBfill: 0 zeros, 1 NaN
-        10     1  bits of an element in global memory: 8, 16, 32, 64, or 4 or 6 for the packed types
-        11     1  flags, 0
-        12     4  reserved, 0
-        16     8  global address
-        24    20  5 x (global dimension - 1); unused dimensions 0
-        44     4  zeros
-        48    32  4 x global stride in bytes, of dimensions 1..4; unused ones 0
-        80    10  5 x u16 box dimension; unused ones 1
-        90     5  5 x u8 element stride; unused ones 1
-        95    29  zeros
-       124     4  CRC-32 (zlib) of the preceding 124 bytes
+         0     2  magic 0x4D54, "TM"
+         2     1  bits 0-3 data type, as in CUtensorMapDataType; bit 4 out-of-bounds fill, as in
+                  CUtensorMapFloatOOBfill: 0 zeros, 1 NaN; bits 5-6 interleave, as in CUtensorMapInterleave: 0 none,
+                  1 16B, 2 32B
+         3     1  bits 0-2 swizzle, as in CUtensorMapSwizzle: 0 none, 1 32B, 2 64B, 3 128B, 4 128B with atoms of 32B,
+                  5 the same with 8-byte halves flipped in alternate rows, 6 128B with atoms of 64B; bits 3-5 rank,
+                  1..5; bits 6-7 L2 promotion, as in CUtensorMapL2promotion: 0 none, 1 64B, 2 128B, 3 256B
+         4     4  CRC-32 (zlib) of bytes 0-3 and 8-63
+         8     8  global address
+        16    20  5 x (global dimension - 1); unused dimensions 0
+        36    20  4 x 40-bit global stride in bytes, of dimensions 1..4; unused ones 0
+        56     5  5 x u8 (box dimension - 1); unused ones 0
+        61     2  5 x 3 bits (element stride - 1); unused ones 0
+        63     1  bit d: the box dimension d is set; tensormap.replace begins with none
 """
 
 from __future__ import annotations
@@ -42,8 +39,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-STRUCT = struct.Struct("<I8BIQ5I4x4Q5H5B29xI")
-MAGIC = 0x50414D54
+STRUCT = struct.Struct("<HBBIQ5I20s5BHB")
+MAGIC = 0x4D54
 NBYTES = 128
 
 # name: (code, bits of an element in global memory)
@@ -241,50 +238,52 @@ def encode_tiled(
 
 
 def _pack(tensor: TensorMap) -> bytes:
-    code, bits = DTYPES[tensor.dtype]
-    unused = 5 - tensor.rank
-    body = STRUCT.pack(
-        MAGIC,
-        code,
-        tensor.rank,
-        INTERLEAVES.index(tensor.interleave),
-        SWIZZLES.index(tensor.swizzle),
-        L2_PROMOTIONS.index(tensor.l2_promotion),
-        OOB_FILLS.index(tensor.oob_fill),
-        bits,
-        0,
-        0,
-        tensor.address,
-        *(size - 1 for size in tensor.global_dim),
-        *[0] * unused,
-        *tensor.global_strides,
-        *[0] * unused,
-        *tensor.box_dim,
-        *[1] * unused,
-        *tensor.element_strides,
-        *[1] * unused,
-        0,
-    )[:-4]
-    return body + struct.pack("<I", zlib.crc32(body))
+    code, _ = DTYPES[tensor.dtype]
+    fill, interleave = OOB_FILLS.index(tensor.oob_fill), INTERLEAVES.index(tensor.interleave)
+    promotion = L2_PROMOTIONS.index(tensor.l2_promotion)
+    unused = [0] * (5 - tensor.rank)
+
+    def packed(checksum: int) -> bytes:
+        return STRUCT.pack(
+            MAGIC,
+            code | fill << 4 | interleave << 5,
+            SWIZZLES.index(tensor.swizzle) | tensor.rank << 3 | promotion << 6,
+            checksum,
+            tensor.address,
+            *(size - 1 for size in tensor.global_dim),
+            *unused,
+            b"".join(stride.to_bytes(5, "little") for stride in (*tensor.global_strides, *unused)),
+            *(size - 1 for size in tensor.box_dim),
+            *unused,
+            sum(stride - 1 << 3 * d for d, stride in enumerate(tensor.element_strides)),
+            (1 << tensor.rank) - 1,
+        )
+
+    return packed(_checksum(packed(0))).ljust(NBYTES, b"\0")
+
+
+def _checksum(data: bytes) -> int:
+    return zlib.crc32(data[:4] + data[8 : STRUCT.size])
 
 
 def decode(data: bytes) -> TensorMap:
     """The fields of 128 bytes that `encode_tiled` made. Raises TensorMapError for any others."""
     _require(len(data) == NBYTES, "length", len(data), f"a tensor map has {NBYTES} bytes")
-    values = STRUCT.unpack(data)
-    _require(values[0] == MAGIC, "magic", hex(values[0]), "these bytes are no tensor map")
-    crc = zlib.crc32(data[:-4])
-    _require(values[-1] == crc, "checksum", hex(values[-1]), f"the bytes of this tensor map were changed ({crc:#x})")
-    code, rank, interleave, swizzle, l2_promotion, oob_fill = values[1:7]
+    magic, kind, layout, checksum, address, *numbers = STRUCT.unpack(data[: STRUCT.size])
+    _require(magic == MAGIC, "magic", hex(magic), "these bytes are no tensor map")
+    crc = _checksum(data)
+    _require(checksum == crc, "checksum", hex(checksum), f"the bytes of this tensor map were changed ({crc:#x})")
+    rank = layout >> 3 & 7
+    strides, element_strides = numbers[5], numbers[11]
     return TensorMap(
-        dtype=list(DTYPES)[code],
-        address=values[10],
-        global_dim=tuple(size + 1 for size in values[11 : 11 + rank]),
-        global_strides=values[16 : 16 + rank - 1],
-        box_dim=values[20 : 20 + rank],
-        element_strides=values[25 : 25 + rank],
-        interleave=INTERLEAVES[interleave],
-        swizzle=SWIZZLES[swizzle],
-        l2_promotion=L2_PROMOTIONS[l2_promotion],
-        oob_fill=OOB_FILLS[oob_fill],
+        dtype=list(DTYPES)[kind & 0xF],
+        address=address,
+        global_dim=tuple(size + 1 for size in numbers[:rank]),
+        global_strides=tuple(int.from_bytes(strides[5 * d : 5 * d + 5], "little") for d in range(rank - 1)),
+        box_dim=tuple(size + 1 for size in numbers[6 : 6 + rank]),
+        element_strides=tuple((element_strides >> 3 * d & 7) + 1 for d in range(rank)),
+        interleave=INTERLEAVES[kind >> 5],
+        swizzle=SWIZZLES[layout & 7],
+        l2_promotion=L2_PROMOTIONS[layout >> 6],
+        oob_fill=OOB_FILLS[kind >> 4 & 1],
     )

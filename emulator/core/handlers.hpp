@@ -6,6 +6,7 @@
 namespace ptxm {
 
 Handler bind_integer(const InstRecord& r);
+Handler bind_bits(const InstRecord& r);
 Handler bind_float(const InstRecord& r);
 Handler bind_convert(const InstRecord& r);
 Handler bind_directed(const InstRecord& r);
@@ -21,6 +22,7 @@ Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);
 Handler bind_tma_store(const InstRecord& r);
 Handler bind_bulk(const InstRecord& r);
+Handler bind_async_store(const InstRecord& r);
 Handler bind_bulk_group(const InstRecord& r);
 Handler bind_cluster(const InstRecord& r);
 Handler bind_named_barrier(const InstRecord& r);

@@ -53,10 +53,7 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
 // An MMA may be issued early, up to the last tcgen05.fence::after_thread_sync: what its issuer learned since, from
 // others, does not order it.
 bool fenced_for_mma(Warp& w, const Access& earlier, const Accessor& who) {
-    const Cluster& cluster = *w.cta->cluster;
-    if (info(cluster, who.agent).kind != AgentKind::tensor || earlier.agent == who.agent ||
-        earlier.agent == w.clocks.self)
-        return true;
+    if (earlier.agent == who.agent || earlier.agent == w.clocks.self) return true;
     return w.clocks.fenced.get(earlier.agent) >= earlier.clock;
 }
 
@@ -213,17 +210,44 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
     return "?";
 }
 
+namespace {
+
+// Remembers its last answers: neighbouring cells were mostly touched by the same accesses.
+template <class Ordered>
+class Remembering {
+public:
+    explicit Remembering(Ordered ordered) : ordered_(ordered) {}
+    bool operator()(const Access& e, bool was_write) {
+        Answer& a = last_[was_write];
+        if (a.known && a.clock == e.clock && a.agent == e.agent && a.cluster == e.cluster && a.strong == e.strong)
+            return a.ordered;
+        a = {true, ordered_(e, was_write), e.strong != 0, e.agent, e.cluster, e.clock};
+        return a.ordered;
+    }
+
+private:
+    struct Answer {
+        bool known = false, ordered = false, strong = false;
+        AgentId agent = 0;
+        u16 cluster = 0;
+        u32 clock = 0;
+    };
+    Ordered ordered_;
+    Answer last_[2];
+};
+
+}  // namespace
+
 void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
-    if (&target != w.cta || info(*target.cluster, who.agent).kind == AgentKind::bulk_load)
-        note_outside_access(target, who.agent, who.clock, who.pc);
-    const bool strict = machine_of(w).profile == Profile::strict;
+    const AgentKind kind = info(*target.cluster, who.agent).kind;
+    if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
+    const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;
     const Proxy proxy = proxy_async ? Proxy::async_shared : Proxy::generic;
     target.shared_shadow->touch(
-        offset, size, who, true,
-        [&](const Access& e, bool was_write) {
-            return linear_ordered(w, e, was_write, who, proxy) && (!strict || fenced_for_mma(w, e, who));
-        },
+        offset, size, who, true, Remembering([&](const Access& e, bool was_write) {
+            return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
+        }),
         [&](const Conflict& c) {
             report_linear(w, c, who, proxy,
                           [&] { return format("shared memory in [0x%x, 0x%x)", offset, offset + size); });
@@ -240,7 +264,7 @@ void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor&
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
     m.global.shadow(a).touch(
         address - a.base, size, who, false,
-        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
+        Remembering([&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); }),
         [&](const Conflict& c) {
             report_linear(w, c, who, proxy, [&] {
                 return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base));
@@ -250,23 +274,21 @@ void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor&
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what) {
-    Machine& m = machine_of(w);
-    if (!m.checks) return;
+    if (!machine_of(w).checks) return;
     const AgentKind mine = info(*target.cluster, who.agent).kind;
-    const auto ordered = [&](const Access& e, bool was_write) {
+    Remembering ordered([&](const Access& e, bool was_write) {
         if (e.agent == who.agent) return true;
         if (w.clocks.tc.get(e.agent) >= e.clock) return true;
         // A warp's own store after its own load is ordered by the registers between them.
         return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
-    };
-    for (u32 group = lane / 16; group < (lane + lanes + 15) / 16; ++group) {
-        for (u32 c = column; c < column + columns; ++c) {
-            touch_cell(target.tmem.shadow.at(group * 16, c), who, true, ordered, [&](const Conflict& conflict) {
-                report_tmem(w, target, conflict, who, what, [&] {
-                    return format("tensor memory lanes %u-%u, column %u", group * 16, group * 16 + 15, c);
-                });
+    });
+    for (u32 from = lane / TmemShadow::kLanes * TmemShadow::kLanes; from < lane + lanes; from += TmemShadow::kLanes) {
+        target.tmem.shadow.touch(from, column, columns, who, ordered, [&](const Conflict& conflict) {
+            report_tmem(w, target, conflict, who, what, [&] {
+                return format("tensor memory lanes %u-%u, columns %u-%u", from, from + TmemShadow::kLanes - 1, column,
+                              column + columns - 1);
             });
-        }
+        });
     }
 }
 

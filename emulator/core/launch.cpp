@@ -87,6 +87,59 @@ void fill_constants(Warp& w, const Program& program, const Launch& launch) {
     }
 }
 
+// The large parts of CTAs that are gone: to clear them is cheaper than to have the system map new ones.
+struct Storage {
+    std::vector<u8> shared;
+    std::unique_ptr<LinearShadow> shared_shadow;
+    Tmem tmem;
+};
+struct RegisterFile {
+    std::unique_ptr<u8[]> bytes;
+    std::size_t size;
+};
+constexpr std::size_t kSpares = 8, kSpareRegisterFiles = 32;
+thread_local std::vector<Storage> spares;
+thread_local std::vector<RegisterFile> spare_register_files;  // all of one size
+
+std::size_t register_file_bytes(const Program& program) { return std::size_t{program.units} * kUnitBytes + 64; }
+
+std::unique_ptr<u8[]> take_register_file(std::size_t size) {
+    if (!spare_register_files.empty() && spare_register_files.back().size != size) spare_register_files.clear();
+    if (spare_register_files.empty()) return std::make_unique<u8[]>(size);
+    std::unique_ptr<u8[]> bytes = std::move(spare_register_files.back().bytes);
+    spare_register_files.pop_back();
+    std::memset(bytes.get(), 0, size);
+    return bytes;
+}
+
+void keep_register_file(Warp& w) {
+    const std::size_t size = register_file_bytes(*w.program);
+    if (!spare_register_files.empty() && spare_register_files.back().size != size) spare_register_files.clear();
+    if (spare_register_files.size() < kSpareRegisterFiles)
+        spare_register_files.push_back({std::move(w.register_file), size});
+}
+
+void take_storage(Cta& cta, u32 shared_bytes) {
+    if (spares.empty()) {
+        cta.shared.resize(shared_bytes);
+        cta.shared_shadow = std::make_unique<LinearShadow>(shared_bytes);
+        return;
+    }
+    Storage s = std::move(spares.back());
+    spares.pop_back();
+    s.shared.assign(shared_bytes, 0);
+    s.shared_shadow->reset(shared_bytes);
+    s.tmem.reset();
+    cta.shared = std::move(s.shared);
+    cta.shared_shadow = std::move(s.shared_shadow);
+    cta.tmem = std::move(s.tmem);
+}
+
+void keep_storage(Cta& cta) {
+    if (spares.size() < kSpares)
+        spares.push_back({std::move(cta.shared), std::move(cta.shared_shadow), std::move(cta.tmem)});
+}
+
 void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& program, const Launch& launch) {
     Cluster& cluster = *cta.cluster;
     w.cta = &cta;
@@ -94,8 +147,7 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     w.index = index;
     const u32 lanes = std::min(kLanes, threads - index * kLanes);
     w.live = lanes == kLanes ? kFullMask : (1u << lanes) - 1;
-    const std::size_t bytes = std::size_t{program.units} * kUnitBytes;
-    w.register_file = std::make_unique<u8[]>(bytes + 64);
+    w.register_file = take_register_file(register_file_bytes(program));
     w.registers =
         reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(w.register_file.get()) + 63) & ~std::uintptr_t{63});
     w.initialised.assign(program.units, 0);
@@ -134,8 +186,7 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
                 cta->id = {first[0] + x, first[1] + y, first[2] + z};
                 cta->linear = (cta->id[2] * launch.grid[1] + cta->id[1]) * launch.grid[0] + cta->id[0];
                 const u32 bytes = kSharedStart + program.shared_static + launch.dynamic_shared;
-                cta->shared.resize(bytes);
-                cta->shared_shadow = std::make_unique<LinearShadow>(bytes);
+                take_storage(*cta, bytes);
                 cta->warps.resize((threads + kLanes - 1) / kLanes);
                 cluster->ctas.push_back(std::move(cta));
             }
@@ -206,6 +257,10 @@ void Machine::retire(Cluster& cluster) {
     if (!cluster.findings.list().empty()) told_.emplace_back(cluster.ordinal, std::move(cluster.findings));
     cluster.findings = {};
     findings = nullptr;
+    for (auto& cta : cluster.ctas) {
+        keep_storage(*cta);
+        for (Warp& w : cta->warps) keep_register_file(w);
+    }
 }
 
 void Machine::absorb(Machine& other) {

@@ -67,6 +67,12 @@ struct BulkLane {
     std::vector<Group> groups;              // the last one is open when there are more than `committed`
 };
 
+// Which tcgen05.ld, by its clock, wrote a register last. `open`: one of them may not be complete.
+struct LoadedRegisters {
+    std::vector<u32> clocks;  // by unit
+    bool open = false;
+};
+
 struct Warp {
     Cta* cta = nullptr;
     const Program* program = nullptr;
@@ -90,6 +96,7 @@ struct Warp {
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
     CopyGroups copies;                            // cp.async
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
+    LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
 
     template <class T>
     T* reg(i32 unit) {
@@ -161,7 +168,9 @@ struct OutsideAccess {
 struct Tmem {
     static constexpr u32 kLanesTotal = 128, kColumns = 512, kGranule = 32;
     static constexpr u32 kMarks = 2 * kColumns;  // lower and upper 16 of every 32 lanes
-    std::vector<u32> words = std::vector<u32>(kLanesTotal * kColumns, 0);
+    // Rows start in different cache sets: a column of 32 lanes fits the cache.
+    static constexpr u32 kPitch = kColumns + 16;
+    std::vector<u32> words = std::vector<u32>(kLanesTotal * kPitch, 0);
     std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
     std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
     TmemShadow shadow;
@@ -170,7 +179,8 @@ struct Tmem {
     u32 last_columns = 0;  // of the last allocation
     PairCall pair_call;
     std::vector<MmaMark> mma_writes = std::vector<MmaMark>(kMarks), mma_reads = std::vector<MmaMark>(kMarks);
-    u32* row(u32 lane) { return words.data() + lane * kColumns; }
+    u32* row(u32 lane) { return words.data() + lane * kPitch; }
+    void reset();
     bool allocated(u32 column, u32 count) const;
 };
 
@@ -305,7 +315,7 @@ struct Machine {
     // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
     // when they are used up, what clusters that are gone did is forgotten.
     u16 next_number(const std::vector<std::unique_ptr<Cluster>>& resident = {});
-    // Takes what a cluster that will not run again has to tell.
+    // Takes what a cluster that will not run again has to tell, and its memory.
     void retire(Cluster& cluster);
     // Takes what a machine beside this one has done in the same launch.
     void absorb(Machine& other);
@@ -347,6 +357,9 @@ bool run_side_by_side(Machine& m);
 
 // wgmma.cpp: an instruction that is not a wgmma uses its registers.
 void use_wgmma_registers(Warp& w, const Inst& i);
+
+// tmem.cpp: an instruction uses registers that a tcgen05.ld may have written.
+void use_loaded_registers(Warp& w, const Inst& i);
 
 // deadlock.cpp
 void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule);

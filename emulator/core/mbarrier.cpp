@@ -105,6 +105,23 @@ u64 lane_address(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
     return base + static_cast<u64>(offset);
 }
 
+// The ISA asks for mbarrier.inval first (9.7.13.15.9). Released kernels initialise a barrier twice before they use it,
+// or anew between two uses; that is harmless while nothing waits for the phase in progress or counts towards it.
+void reinitialise(Warp& w, Cta& cta, u32 offset) {
+    auto it = cta.mbarriers.find(offset);
+    if (it == cta.mbarriers.end()) return;
+    const Mbarrier& old = it->second;
+    if (old.in_flight || old.tx || old.pending != old.expected)
+        throw Fault(
+            "mbarrier-reinitialised-in-use",
+            format("mbarrier.init at shared 0x%x over an mbarrier in the middle of phase %u", offset, old.phase));
+    machine_of(w).report_strict(
+        &w, "mbarrier-reinitialised",
+        format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", offset), w.pc(),
+        old.init_pc);
+    cta.mbarriers.erase(it);
+}
+
 Flow init(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     for (u32 l = 0; l < kLanes; ++l) {
@@ -119,10 +136,7 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         const u32 count = w.reg<u32>(o[1])[l];
         if (count == 0 || count >= 1u << 20)
             throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
-        if (ref.cta->mbarriers.count(ref.offset))
-            throw Fault(
-                "mbarrier-reinitialised",
-                format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", ref.offset));
+        reinitialise(w, *ref.cta, ref.offset);
         Mbarrier bar;
         bar.expected = bar.pending = count;
         bar.init_pc = w.pc();

@@ -70,10 +70,30 @@ namespace {
 
 bool sign_extends(Ty ty) { return ty == Ty::s8 || ty == Ty::s16 || ty == Ty::s32; }
 
+// Lanes that take no part get the address of one that does: the loops over all of them vectorise.
+void fill_inactive(Addresses& a, u32 mask) {
+    if (mask == kFullMask) return;
+    const u64 first = a.at[std::countr_zero(mask)];
+    for (u32 l = 0; l < kLanes; ++l) a.at[l] = mask >> l & 1 ? a.at[l] : first;
+}
+
+// The lowest and the highest address.
+struct Extent {
+    u64 low, high;
+};
+
+Extent extent_of(const Addresses& a) {
+    Extent e{~0ull, 0};
+    for (u32 l = 0; l < kLanes; ++l) {
+        e.low = std::min(e.low, a.at[l]);
+        e.high = std::max(e.high, a.at[l]);
+    }
+    return e;
+}
+
 void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
     u64 low = 0;
-    for (u32 l = 0; l < kLanes; ++l)
-        if (mask >> l & 1) low |= a.at[l];
+    for (u32 l = 0; l < kLanes; ++l) low |= a.at[l];
     if (low & (size - 1)) {
         for (u32 l = 0; l < kLanes; ++l)
             if ((mask >> l & 1) && (a.at[l] & (size - 1)))
@@ -85,6 +105,15 @@ void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
 // Adjacent or equal lane ranges are checked as one: a warp-wide vector access is one run.
 template <class Touch>
 void each_run(const Addresses& a, u32 mask, u32 size, Touch touch) {
+    if (mask == kFullMask) {
+        u64 gaps = 0, differences = 0;
+        for (u32 l = 1; l < kLanes; ++l) {
+            gaps |= a.at[l] - a.at[l - 1] - size;
+            differences |= a.at[l] ^ a.at[0];
+        }
+        if (!gaps) return touch(a.at[0], kLanes * size);
+        if (!differences) return touch(a.at[0], size);
+    }
     u64 start = 0, end = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
@@ -119,6 +148,13 @@ u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, const char* what) {
 
 void point_shared(Warp& w, Space space, const Addresses& a, u32 mask, u32 size, const char* what,
                   u8* (&pointers)[kLanes]) {
+    const Extent e = extent_of(a);
+    const u64 own = u64{w.cta->rank} << kSharedRankShift;
+    if (e.low >= own + kSharedStart && e.high + size <= own + w.cta->shared.size()) {
+        u8* base = w.cta->shared.data() - own;
+        for (u32 l = 0; l < kLanes; ++l) pointers[l] = base + a.at[l];
+        return;
+    }
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
@@ -131,16 +167,14 @@ void point_shared(Warp& w, Space space, const Addresses& a, u32 mask, u32 size, 
 
 // One look-up where all lanes lie in one allocation, one a lane otherwise.
 void point_global(Warp& w, const Addresses& a, u32 mask, u32 size, const char* what, u8* (&pointers)[kLanes]) {
-    u64 low = ~0ull, high = 0;
-    for (u32 l = 0; l < kLanes; ++l) {
-        if (!(mask >> l & 1)) continue;
-        low = std::min(low, a.at[l]);
-        high = std::max(high, a.at[l]);
+    const Extent e = extent_of(a);
+    if (const Allocation* all = machine_of(w).global.find(e.low, e.high - e.low + size)) {
+        for (u32 l = 0; l < kLanes; ++l) pointers[l] = all->data.get() + (a.at[l] - all->base);
+        return;
     }
-    const Allocation* all = machine_of(w).global.find(low, high - low + size);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        const Allocation& one = all ? *all : resolve_global(w, a.at[l], size, what);
+        const Allocation& one = resolve_global(w, a.at[l], size, what);
         pointers[l] = one.data.get() + (a.at[l] - one.base);
     }
 }
@@ -170,17 +204,20 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         for (u32 l = 0; l < kLanes; ++l)
             if ((mask >> l & 1) && window_of(a.at[l]) == space) same |= 1u << l;
         if (same != mask) {
-            resolve_lanes(w, Space::generic, a, mask & ~same, size, write, pointers, strong, store);
+            Addresses others = a;
+            resolve_lanes(w, Space::generic, others, mask & ~same, size, write, pointers, strong, store);
             mask = same;
         }
         if (space != Space::global)
             for (u32 l = 0; l < kLanes; ++l) a.at[l] &= ~kWindowMask;
     }
+    fill_inactive(a, mask);
     check_alignment(a, mask, size, what);
     const auto touch_lanes = [&](auto touch) {
         const bool lenient = machine_of(w).profile == Profile::lenient;
         const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
         each_run(a, mask & ~repeating, size, touch);
+        if (!repeating) return;
         who.repeats = true;
         each_run(a, repeating, size, touch);
     };
@@ -219,6 +256,10 @@ namespace {
 template <class R>
 void load_lanes(Warp& w, i32 unit, u8* const (&pointers)[kLanes], u32 mask, u32 offset, u32 bytes, bool sign) {
     R* d = w.reg<R>(unit);
+    if (mask == kFullMask && bytes == sizeof(R)) {
+        for (u32 l = 0; l < kLanes; ++l) std::memcpy(&d[l], pointers[l] + offset, sizeof(R));
+        return;
+    }
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         R value{};
@@ -251,12 +292,25 @@ void load_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]
     }
 }
 
+namespace {
+
+template <class R>
+void store_lanes_to(u8* const (&pointers)[kLanes], u32 offset, const R* values) {
+    for (u32 l = 0; l < kLanes; ++l) std::memcpy(pointers[l] + offset, &values[l], sizeof(R));
+}
+
+}  // namespace
+
 // Sources: the address, then the values. width_dst is the address width, width_src the values'.
 void store_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
     const i32* o = w.ops(i);
     const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
     for (u32 k = 0; k + 1u < i.n_src; ++k) {
         const u8* values = w.reg<u8>(o[1 + k]);
+        if (mask == kFullMask && bytes == 4 && stride == 4) {
+            store_lanes_to(pointers, k * bytes, w.reg<u32>(o[1 + k]));
+            continue;
+        }
         for (u32 l = 0; l < kLanes; ++l)
             if (mask >> l & 1) std::memcpy(pointers[l] + k * bytes, values + l * stride, bytes);
     }
@@ -267,7 +321,8 @@ namespace {
 Flow ld(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
     u8* pointers[kLanes];
-    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers);
+    const bool strong = (i.mods & kValidated) && machine_of(w).profile == Profile::lenient;
+    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers, strong);
     load_values(w, i, mask, pointers);
     return Flow::next;
 }

@@ -158,6 +158,7 @@ NB_MODULE(_core, module) {
                                                      {"carry_in", kCarryIn},
                                                      {"carry_out", kCarryOut},
                                                      {"acquire", kAcquire},
+                                                     {"validated", kValidated},
                                                      {"release", kRelease},
                                                      {"cta_scope", kCtaScope},
                                                      {"atom_shift", kAtomShift},

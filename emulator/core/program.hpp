@@ -91,7 +91,7 @@ enum class Ty : u8 {
     X(mapa)                                                                                                \
     X(getctarank)                                                                                          \
     X(cluster_arrive)                                                                                      \
-    X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(bulk_store) \
+    X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(store_async) X(bulk_store) \
         X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch) X(tensormap_replace)     \
             X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) X(clc_ctaid)
 // clang-format on
@@ -163,6 +163,7 @@ enum Mods : u32 {
     kAcquire = 1u << 11,  // ld, st, atom, above the state space
     kRelease = 1u << 12,
     kCtaScope = 1u << 13,
+    kValidated = 1u << 14,  // ld: of what a compare-and-swap will compare
     kAtomShift = 16,
     // tcgen05: any; mma; ld and st; cp; commit
     kTcPair = 1u << 10,

@@ -23,7 +23,8 @@ u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 i64 due(Cluster& cluster, u64 now, bool forced) {
     Machine& m = *cluster.machine;
     // Pending operations are in the order of their issue, so the first of a CTA's tensor core is its head.
-    std::vector<u32> heads;
+    static thread_local std::vector<u32> heads;
+    heads.clear();
     u32 tensor_seen = 0;  // by CTA rank; a cluster has at most 16
     for (u32 k = 0; k < cluster.pending.size(); ++k) {
         const AsyncOp& op = cluster.pending[k];
@@ -77,22 +78,45 @@ Warp* next_warp(Cluster& cluster) {
     return best;
 }
 
-void check_sources(Warp& w, const Inst& i, u32 mask) {
+// Instructions that only compute pass an undefined value on: it matters where it reaches memory or control flow.
+bool computes(Op op) { return op <= Op::cvt_pack || (op >= Op::copysign && op <= Op::cvt_int_pack); }
+
+// The lanes in which a computing instruction's result has no value. A pack counts as defined if a part of it is:
+// compilers put a value beside a half that nobody uses.
+u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
+    const auto undefined = [&](u32 k) { return s[k] < 0 ? 0 : mask & ~w.initialised[static_cast<u32>(s[k])]; };
+    const Op op = static_cast<Op>(i.op);
+    if (op == Op::selp) return undefined(2) | (w.pred(s[2]) & undefined(0)) | (~w.pred(s[2]) & undefined(1));
+    u32 any = 0, all = mask;
+    for (u32 k = 0; k < i.n_src; ++k) {
+        any |= undefined(k);
+        all &= undefined(k);
+    }
+    return op == Op::pack ? all : any;
+}
+
+// Reports sources without a value, or returns the lanes in which the result has none.
+u32 check_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
-        machine_of(w).report_strict(
-            &w, "uninitialised-register",
-            format("source operand %u is read in lanes 0x%08x before anything was written to it", k + 1,
-                   mask & ~w.initialised[static_cast<u32>(s[k])]),
-            w.pc());
+        if (computes(static_cast<Op>(i.op))) return undefined_result(w, i, s, mask);
+        machine_of(w).report_strict(&w, "uninitialised-register",
+                                    format("source operand %u has no value in lanes 0x%08x: nothing was written to it, "
+                                           "or it was computed from a register without one",
+                                           k + 1, mask & ~w.initialised[static_cast<u32>(s[k])]),
+                                    w.pc());
     }
+    return 0;
 }
 
-void mark_destinations(Warp& w, const Inst& i, u32 mask) {
+void mark_destinations(Warp& w, const Inst& i, u32 mask, u32 undefined) {
     const i32* d = w.ops(i);
-    for (u32 k = 0; k < i.n_dst; ++k)
-        if (d[k] >= 0) w.initialised[static_cast<u32>(d[k])] |= mask;
+    for (u32 k = 0; k < i.n_dst; ++k) {
+        if (d[k] < 0) continue;
+        u32& lanes = w.initialised[static_cast<u32>(d[k])];
+        lanes = (lanes | mask) & ~undefined;
+    }
 }
 
 // One instruction of the current fragment. False when the fragment cannot go on (it waits, split, joined or exited).
@@ -107,7 +131,9 @@ bool step(Warp& w, bool checks) {
     if (i.guard >= 0) {
         if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)]))
             machine_of(w).report_strict(&w, "uninitialised-register",
-                                        "the guard predicate is read before anything was written to it", f.pc);
+                                        "the guard predicate has no value: nothing was written to it, or it compared a "
+                                        "register without one",
+                                        f.pc);
         const u32 p = w.pred(i.guard);
         mask &= i.guard_negated ? ~p : p;
         if (mask == 0) {
@@ -123,12 +149,13 @@ bool step(Warp& w, bool checks) {
         if (!converge(w, w.live)) return false;
         mask = w.fragment().mask;
     }
-    if (checks) check_sources(w, i, mask);
+    const u32 undefined = checks ? check_sources(w, i, mask) : 0;
     if (w.wgmma) use_wgmma_registers(w, i);
+    if (w.loaded.open) use_loaded_registers(w, i);
     const Flow flow = i.handler(w, i, mask);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
-    if (checks) mark_destinations(w, i, i.aligned ? mask : after.mask & (i.guard >= 0 ? mask : after.mask));
+    if (checks) mark_destinations(w, i, i.aligned ? mask : after.mask & (i.guard >= 0 ? mask : after.mask), undefined);
     after.pc += 1;
     return true;
 }

@@ -1,8 +1,8 @@
 // Shadow state of a memory: who touched what last.
 //
-// Shared and global memory: one cell for 32 bytes until an access covers only part of them, then one a 4-byte word,
-// then one a byte: the halves of a word that two warps store have clocks of their own. A write to all of it makes it
-// one cell again. Tensor memory: a cell is 16 lanes of one column, never divided (no tcgen05 access is finer).
+// Shared and global memory: a sector of 32 bytes is one cell until an access covers only part of it, then two of 16
+// bytes; these divide further into words and bytes. Tensor memory: eight columns of 16 lanes are one cell, and divide
+// into columns (no tcgen05 access is finer).
 #pragma once
 
 #include <array>
@@ -96,80 +96,102 @@ void touch_cell(Cell& cell, const Accessor& who, bool check_uninitialised, Order
         cell.reads[who.pc % Cell::kReaders] = who.access();
 }
 
+// What is never divided: a byte of linear memory, 16 lanes of a column of tensor memory.
+struct Indivisible {
+    static constexpr u32 kSize = 1;
+    Cell cell;
+};
+
+// One cell, or one a part from the first access that covers only some of it to the next write that covers all.
+template <class Part, u32 kParts>
+struct Divisible {
+    using PartType = Part;
+    static constexpr u32 kSize = Part::kSize * kParts;
+    Cell cell;
+    std::unique_ptr<std::array<Part, kParts>> parts;
+    void divide() {
+        parts = std::make_unique<std::array<Part, kParts>>();
+        for (Part& p : *parts) p.cell = cell;
+    }
+};
+
+// Visits the cells of [from, to) of a part.
+template <class Part, class Visit>
+void touch_part(Part& part, u32 from, u32 to, bool write, Visit& visit) {
+    if constexpr (Part::kSize > 1) {
+        const bool whole = to - from == Part::kSize;
+        if (!part.parts && !whole) part.divide();
+        if (part.parts) {
+            constexpr u32 step = Part::PartType::kSize;
+            for (u32 at = from; at < to; at = (at / step + 1) * step)
+                touch_part((*part.parts)[at / step], at % step, std::min(to - at / step * step, step), write, visit);
+            if (!whole || !write) return;
+            // Whoever comes next conflicts with this write or with nothing.
+            part.cell = part.parts->front().cell;
+            part.parts.reset();
+            return;
+        }
+    }
+    visit(part.cell);
+}
+
+template <class Part, class Visit>
+void touch_range(std::vector<Part>& parts, u64 from, u64 to, bool write, Visit& visit) {
+    while (from < to) {
+        const u64 start = from / Part::kSize * Part::kSize, stop = std::min(to, start + Part::kSize);
+        touch_part(parts[from / Part::kSize], static_cast<u32>(from - start), static_cast<u32>(stop - start), write,
+                   visit);
+        from = stop;
+    }
+}
+
 class LinearShadow {
 public:
-    static constexpr u32 kSector = 32;
-    explicit LinearShadow(u64 bytes) : sectors_((bytes + kSector - 1) / kSector) {}
+    explicit LinearShadow(u64 bytes) { reset(bytes); }
+
+    void reset(u64 bytes) {
+        sectors_.clear();
+        sectors_.resize((bytes + Sector::kSize - 1) / Sector::kSize);
+    }
 
     template <class Ordered, class Report>
     void touch(u64 offset, u32 size, const Accessor& who, bool check_uninitialised, Ordered&& ordered,
                Report&& report) {
         const auto visit = [&](Cell& cell) { touch_cell(cell, who, check_uninitialised, ordered, report); };
-        const u64 end = offset + size;
-        while (offset < end) {
-            const u64 start = offset / kSector * kSector, stop = std::min(end, start + kSector);
-            touch_part(sectors_[offset / kSector], static_cast<u32>(offset - start), static_cast<u32>(stop - start),
-                       who.write, visit);
-            offset = stop;
-        }
+        touch_range(sectors_, offset, offset + size, who.write, visit);
     }
 
 private:
-    struct Byte {
-        static constexpr u32 kBytes = 1;
-        Cell cell;
-    };
-    // One cell, or one a part.
-    template <class Part, u32 kParts>
-    struct Divisible {
-        using PartType = Part;
-        static constexpr u32 kBytes = Part::kBytes * kParts;
-        Cell cell;
-        std::unique_ptr<std::array<Part, kParts>> parts;
-        void divide() {
-            parts = std::make_unique<std::array<Part, kParts>>();
-            for (Part& p : *parts) p.cell = cell;
-        }
-    };
-    using Word = Divisible<Byte, 4>;
-    using Sector = Divisible<Word, kSector / 4>;
-
-    // Visits the cells of bytes [from, to) of a sector, word or byte.
-    template <class Part, class Visit>
-    static void touch_part(Part& part, u32 from, u32 to, bool write, Visit& visit) {
-        if constexpr (Part::kBytes > 1) {
-            const bool whole = to - from == Part::kBytes;
-            if (!part.parts && !whole) part.divide();
-            if (part.parts) {
-                constexpr u32 step = Part::PartType::kBytes;
-                for (u32 at = from; at < to; at = (at / step + 1) * step)
-                    touch_part((*part.parts)[at / step], at % step, std::min(to - at / step * step, step), write,
-                               visit);
-                if (!whole || !write) return;
-                // Whoever comes next conflicts with this write or with nothing.
-                part.cell = part.parts->front().cell;
-                part.parts.reset();
-                return;
-            }
-        }
-        visit(part.cell);
-    }
+    using Word = Divisible<Indivisible, 4>;
+    using Chunk = Divisible<Word, 4>;  // what a lane's vector access covers
+    using Sector = Divisible<Chunk, 2>;
 
     std::vector<Sector> sectors_;
 };
 
 class TmemShadow {
 public:
-    static constexpr u32 kLaneGroups = 8, kColumns = 512;
-    TmemShadow() : cells_(kLaneGroups * kColumns) {}
-    Cell& at(u32 lane, u32 column) { return cells_[lane / 16 * kColumns + column]; }
-    void forget(u32 column, u32 count) {
-        for (u32 g = 0; g < kLaneGroups; ++g)
-            for (u32 c = column; c < column + count; ++c) cells_[g * kColumns + c] = Cell{};
+    static constexpr u32 kLanes = 16, kLaneGroups = 8, kColumns = 512;
+    TmemShadow() { forget(0, kColumns); }
+
+    // 16 lanes, from a multiple of 16 on.
+    template <class Ordered, class Report>
+    void touch(u32 lane, u32 column, u32 columns, const Accessor& who, Ordered&& ordered, Report&& report) {
+        const auto visit = [&](Cell& cell) { touch_cell(cell, who, true, ordered, report); };
+        touch_range(groups_[lane / kLanes], column, column + columns, who.write, visit);
+    }
+    // Multiples of 8 columns.
+    void forget(u32 column, u32 columns) {
+        for (std::vector<Block>& group : groups_) {
+            group.resize(kColumns / Block::kSize);
+            for (u32 n = column / Block::kSize; n < (column + columns) / Block::kSize; ++n) group[n] = Block{};
+        }
     }
 
 private:
-    std::vector<Cell> cells_;
+    using Block = Divisible<Indivisible, 8>;  // what an MMA reads of A; it writes multiples
+
+    std::array<std::vector<Block>, kLaneGroups> groups_;
 };
 
 }  // namespace ptxm

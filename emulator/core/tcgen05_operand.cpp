@@ -1,6 +1,5 @@
 // Operands of the tensor core: bounds and conflicts of the bytes they read, and the bytes themselves.
 #include <bit>
-#include <bitset>
 
 #include "tcgen05.hpp"
 
@@ -34,26 +33,62 @@ void unpack_row(Format f, u8* row) {
 
 }  // namespace
 
+namespace {
+
+// The 16-byte chunks of shared memory that an operation reads, a bit each.
+class ChunkSet {
+public:
+    static constexpr u32 kWord = 64, kWords = (1u << 18) / kChunk / kWord;
+    void add(u32 chunk) {
+        words_[chunk / kWord] |= u64{1} << chunk % kWord;
+        low_ = std::min(low_, chunk / kWord);
+        high_ = std::max(high_, chunk / kWord);
+    }
+    // Calls f(first chunk, chunks) for every run of adjacent chunks.
+    template <class F>
+    void each_run(F f) const {
+        u32 start = 0, length = 0;
+        for (u32 n = low_; n <= high_; ++n) {
+            u64 word = words_[n];
+            for (u32 at = n * kWord; word;) {
+                const u32 skip = static_cast<u32>(std::countr_zero(word));
+                word >>= skip;
+                at += skip;
+                const u32 ones = static_cast<u32>(std::countr_one(word));
+                if (at != start + length) {
+                    if (length) f(start, length);
+                    start = at;
+                    length = 0;
+                }
+                length += ones;
+                at += ones;
+                word = ones < kWord ? word >> ones : 0;
+            }
+        }
+        if (length) f(start, length);
+    }
+
+private:
+    std::array<u64, kWords> words_{};
+    u32 low_ = kWords, high_ = 0;
+};
+
+}  // namespace
+
 // Runs of adjacent chunks are checked for conflicts together.
 void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Accessor& who, const char* what) {
-    static thread_local std::bitset<(1u << 18) / kChunk> used;
-    used.reset();
     u32 low = ~0u, high = 0;
     for (u32 at : chunks) {
-        if (at < kSharedStart || at + kChunk > cta.shared.size())
-            throw Fault("shared-out-of-bounds", format("%s at shared 0x%x; the CTA has [0x%x, 0x%zx)", what, at,
-                                                       kSharedStart, cta.shared.size()));
-        used.set(at / kChunk);
-        low = std::min(low, at / kChunk);
-        high = std::max(high, at / kChunk);
+        low = std::min(low, at);
+        high = std::max(high, at);
     }
-    for (u32 c = low; c <= high; ++c) {
-        if (!used[c]) continue;
-        u32 end = c;
-        while (end <= high && used[end]) ++end;
-        touch_shared(cta, w, c * kChunk, (end - c) * kChunk, who, true);
-        c = end;
-    }
+    if (low < kSharedStart || high + kChunk > cta.shared.size())
+        throw Fault("shared-out-of-bounds", format("%s at shared 0x%x; the CTA has [0x%x, 0x%zx)", what,
+                                                   low < kSharedStart ? low : high, kSharedStart, cta.shared.size()));
+    if (!machine_of(w).checks) return;
+    ChunkSet used;
+    for (u32 at : chunks) used.add(at / kChunk);
+    used.each_run([&](u32 first, u32 count) { touch_shared(cta, w, first * kChunk, count * kChunk, who, true); });
 }
 
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {

@@ -43,9 +43,31 @@ struct F16 {
     static u32 store(float x) { return float_to_half(x); }
 };
 
-// One row of D, 16 columns or, at its end, fewer.
+// kRows rows of D, 16 columns of each: every value of B is used kRows times, and that many sums are in flight. Only
+// with all loops over rows unrolled does GCC keep the sums in registers.
+template <class D, u32 K, u32 kRows>
+inline void float_block(const float* const* a, const float* bt, u32* const* d, u32 column, bool accumulate,
+                        float scale) {
+    float sum[kRows][kBlockColumns];
+#pragma GCC unroll 8
+    for (u32 r = 0; r < kRows; ++r)
+        for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = accumulate ? D::load(d[r][column + j]) * scale : 0.0f;
+    for (u32 k = 0; k < K; ++k) {
+        const float* b = bt + k * kMaxN + column;
+#pragma GCC unroll 8
+        for (u32 r = 0; r < kRows; ++r) {
+            const float x = a[r][k];
+            for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = multiply_add(x, b[j], sum[r][j]);
+        }
+    }
+#pragma GCC unroll 8
+    for (u32 r = 0; r < kRows; ++r)
+        for (u32 j = 0; j < kBlockColumns; ++j) d[r][column + j] = D::store(sum[r][j]);
+}
+
+// The last columns of a row, fewer than 16.
 template <class D, u32 K>
-inline void float_block(const float* a, const float* bt, u32* d, u32 width, bool accumulate, float scale) {
+inline void float_end(const float* a, const float* bt, u32* d, u32 width, bool accumulate, float scale) {
     float sum[kBlockColumns] = {};
     if (accumulate)
         for (u32 j = 0; j < width; ++j) sum[j] = D::load(d[j]) * scale;
@@ -55,13 +77,17 @@ inline void float_block(const float* a, const float* bt, u32* d, u32 width, bool
 
 template <class D, u32 K>
 void float_product(const Mma& op, const Rows<float>& rows, const float* bt, u32 n) {
+    constexpr u32 kRows = 4;
     const float scale = 1.0f / static_cast<float>(1u << op.input_scale);
-    const u32 whole = n / kBlockColumns * kBlockColumns;
-    for (u32 r = 0; r < rows.count; ++r) {
+    const u32 whole = n / kBlockColumns * kBlockColumns, fours = rows.count / kRows * kRows;
+    for (u32 r = 0; r < fours; r += kRows)
         for (u32 column = 0; column < whole; column += kBlockColumns)
-            float_block<D, K>(rows.a[r], bt + column, rows.d[r] + column, kBlockColumns, op.accumulate, scale);
-        if (whole < n) float_block<D, K>(rows.a[r], bt + whole, rows.d[r] + whole, n - whole, op.accumulate, scale);
-    }
+            float_block<D, K, kRows>(rows.a + r, bt, rows.d + r, column, op.accumulate, scale);
+    for (u32 r = fours; r < rows.count; ++r)
+        for (u32 column = 0; column < whole; column += kBlockColumns)
+            float_block<D, K, 1>(rows.a + r, bt, rows.d + r, column, op.accumulate, scale);
+    for (u32 r = 0; r < rows.count && whole < n; ++r)
+        float_end<D, K>(rows.a[r], bt + whole, rows.d[r] + whole, n - whole, op.accumulate, scale);
 }
 
 i32 saturated(i64 x) {

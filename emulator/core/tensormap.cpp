@@ -9,24 +9,50 @@ namespace ptxm {
 namespace {
 
 // As emulator/tensormap.py numbers them, which is as the driver does.
-enum Dtype : u8 { du8, du16, du32, ds32, du64, ds64, df16, df32, df64, dbf16, df32_ftz, dtf32, dtf32_ftz };
+enum Dtype : u8 {
+    du8,
+    du16,
+    du32,
+    ds32,
+    du64,
+    ds64,
+    df16,
+    df32,
+    df64,
+    dbf16,
+    df32_ftz,
+    dtf32,
+    dtf32_ftz,
+    d16u4_align8,
+    d16u4_align16,
+    d16u6_align16
+};
+constexpr u8 kBits[] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6};
 
 void refuse_unmodelled(const TensorMap& t) {
-    if (t.element_bits % 8) throw Fault("tensor-map", "packed sub-byte tensor maps are not modelled");
+    if (t.dtype >= d16u4_align16)
+        throw Fault("tensor-map", "tensor maps of .b4x16_p64 and .b6x16_p32 are not modelled");
     if (t.interleave) throw Fault("tensor-map", "interleaved tensor maps are not modelled");
     if (t.swizzle > Swizzle::b128_atom64) throw Fault("tensor-map", format("swizzle code %u", (unsigned)t.swizzle));
     if (t.rank < 1 || t.rank > 5) throw Fault("tensor-map", format("rank %u", t.rank));
 }
 
-// Only tensormap.replace leaves these at zero: the driver's encoder refuses it.
-void refuse_unset(const TensorMap& t) {
-    for (u32 d = 0; d < t.rank; ++d) {
-        if (t.box[d] == 0) throw Fault("tensor-map", format("box_dim %u of the map has not been set", d));
-        if (t.step(d) == 0) throw Fault("tensor-map", format("element_stride %u of the map has not been set", d));
-    }
+// Sixteen packed 4-bit elements take eight bytes in global and in shared memory alike: it is a map of bytes.
+void pack_nibbles(TensorMap& t) {
+    t.element_bits = 8;
+    t.global_dim[0] /= 2;
+    t.box[0] /= 2;
 }
 
-constexpr u32 kMagic = 0x50414D54u;
+constexpr u16 kMagic = 0x4D54u;
+
+// The fields of emulator/tensormap.py.
+template <class T>
+T field(const u8* bytes, u32 offset) {
+    T value{};
+    std::memcpy(&value, bytes + offset, sizeof value);
+    return value;
+}
 
 }  // namespace
 
@@ -36,26 +62,23 @@ void begin_tensor_map(u8* bytes) { std::memcpy(bytes, &kMagic, sizeof kMagic); }
 TensorMap decode_tensor_map(const u8* b) {
     if (!holds_tensor_map(b)) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
     TensorMap t;
-    t.dtype = b[4];
-    t.rank = b[5];
-    t.interleave = b[6];
-    t.swizzle = static_cast<Swizzle>(b[7]);
-    t.oob = b[9];
-    t.element_bits = b[10];
+    t.dtype = b[2] & 0xF;
+    t.oob = b[2] >> 4 & 1;
+    t.interleave = b[2] >> 5;
+    t.swizzle = static_cast<Swizzle>(b[3] & 7);
+    t.rank = b[3] >> 3 & 7;
+    t.element_bits = kBits[t.dtype];
     refuse_unmodelled(t);
-    std::memcpy(&t.address, b + 16, 8);
-    t.stride[0] = t.element_bytes();
+    t.address = field<u64>(b, 8);
     for (u32 d = 0; d < t.rank; ++d) {
-        u32 dim;
-        u16 box;
-        std::memcpy(&dim, b + 24 + 4 * d, 4);
-        std::memcpy(&box, b + 80 + 2 * d, 2);
-        t.global_dim[d] = u64{dim} + 1;
-        t.box[d] = box;
-        t.element_stride[d] = b[90 + d];
-        if (d) std::memcpy(&t.stride[d], b + 48 + 8 * (d - 1), 8);
+        if (!(b[63] >> d & 1)) throw Fault("tensor-map", format("box_dim %u of the map has not been set", d));
+        t.global_dim[d] = u64{field<u32>(b, 16 + 4 * d)} + 1;
+        t.box[d] = b[56 + d] + 1u;
+        t.element_stride[d] = (field<u16>(b, 61) >> 3 * d & 7) + 1u;
+        if (d) t.stride[d] = field<u32>(b, 36 + 5 * (d - 1)) | u64{b[40 + 5 * (d - 1)]} << 32;
     }
-    refuse_unset(t);
+    if (t.dtype == d16u4_align8) pack_nibbles(t);
+    t.stride[0] = t.element_bytes();
     return t;
 }
 
@@ -170,6 +193,13 @@ Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dim
         throw Fault("tensor-map",
                     format("tile::gather4 and scatter4 take boxes of one row, the map's has %u", box.map.box[1]));
     for (u32 d = 0; d < (rows4 ? 5 : dims); ++d) box.start[d] = w.reg<i32>(coordinates[d])[lane];
+    if (box.map.dtype == d16u4_align8) {
+        if (box.start[0] % 32)
+            throw Fault("tensor-coordinate", format("innermost coordinate %d of packed 4-bit elements: it is a "
+                                                    "multiple of 16 bytes",
+                                                    box.start[0]));
+        box.start[0] /= 2;
+    }
     if (i64{box.start[0]} * box.map.element_bytes() % 16)
         throw Fault("tensor-coordinate",
                     format("innermost coordinate %d of elements of %u bytes: it is a multiple of 16 bytes",

@@ -16,7 +16,7 @@ u32 known_clock(const Message& m, u32 cluster, AgentId agent) {
 }
 
 // The fence may be another warp's that this one has synchronised with: it lies on the path between the change and the
-// use (PTX ISA 8.9.6, Proxy-preserved Base Causality Order).
+// use (PTX ISA 8, Proxy-preserved Base Causality Order).
 bool fenced_since(Warp& w, const std::vector<MapFence>& fences, const Access& change) {
     const Message here{w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
     return std::any_of(fences.begin(), fences.end(), [&](const MapFence& f) {
@@ -74,54 +74,72 @@ void check_ordinal(u32 ordinal, u32 limit) {
     if (ordinal >= limit) throw Fault("tensormap-replace", format("ordinal %u of a field of %u", ordinal, limit));
 }
 
+// The encoding is that of emulator/tensormap.py.
+void put_bits(u8* map, u32 byte, u32 shift, u32 width, u64 value) {
+    const u32 mask = (1u << width) - 1;
+    map[byte] = static_cast<u8>((map[byte] & ~(mask << shift)) | (static_cast<u32>(value) & mask) << shift);
+}
+
 void set_type(u8* map, u64 value) {
     // PTX numbers the types differently from the driver (table of tensormap.replace's .elemtype).
-    static constexpr u8 driver[] = {0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12};
-    static constexpr u8 bits[] = {8, 16, 32, 32, 64, 64, 16, 32, 32, 64, 16, 32, 32};
+    static constexpr u8 driver[] = {0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15};
     if (value >= sizeof driver)
-        throw Fault("tensormap-replace", format("element type %llu is not modelled", (unsigned long long)value));
-    map[4] = driver[value];
-    map[10] = bits[value];
+        throw Fault("tensormap-replace", format("element type %llu", (unsigned long long)value));
+    put_bits(map, 2, 0, 4, driver[value]);
 }
 
 // The map keeps one code for mode and atomicity, as the driver's encoder takes it.
 void set_atomicity(u8* map, u64 value) {
     static constexpr u8 codes[] = {3, 4, 5, 6};
     if (value > 3) throw Fault("tensormap-replace", format("swizzle atomicity %llu", (unsigned long long)value));
-    if (map[7] >= 3)
-        map[7] = codes[value];
+    if ((map[3] & 7) >= 3)
+        put_bits(map, 3, 0, 3, codes[value]);
     else if (value)
         throw Fault("tensormap-replace", "a swizzle atomicity other than 16B goes with the 128B swizzle mode");
 }
 
+void set_box(u8* map, u32 ordinal, u64 value) {
+    check_ordinal(ordinal, 5);
+    if (value < 1 || value > 256)
+        throw Fault("tensormap-replace", format("box_dim %llu: 1..256 is allowed", (unsigned long long)value));
+    map[56 + ordinal] = static_cast<u8>(value - 1);
+    map[63] |= static_cast<u8>(1u << ordinal);
+}
+
+void set_element_stride(u8* map, u32 ordinal, u64 value) {
+    check_ordinal(ordinal, 5);
+    if (value < 1 || value > 8)
+        throw Fault("tensormap-replace", format("element_stride %llu: 1..8 is allowed", (unsigned long long)value));
+    u16 strides;
+    std::memcpy(&strides, map + 61, 2);
+    strides = static_cast<u16>((strides & ~(7u << 3 * ordinal)) | static_cast<u32>(value - 1) << 3 * ordinal);
+    put<u16>(map + 61, strides);
+}
+
 void replace(u8* map, u32 field, u32 ordinal, u64 value) {
     switch (field) {
-        case global_address: put<u64>(map + 16, value); break;
-        case rank: map[5] = static_cast<u8>(value + 1); break;
-        case box_dim:
-            check_ordinal(ordinal, 5);
-            put<u16>(map + 80 + 2 * ordinal, static_cast<u16>(value));
-            break;
+        case global_address: put<u64>(map + 8, value); break;
+        case rank: put_bits(map, 3, 3, 3, value + 1); break;
+        case box_dim: set_box(map, ordinal, value); break;
         case global_dim:
             check_ordinal(ordinal, 5);
-            put<u32>(map + 24 + 4 * ordinal, static_cast<u32>(value) - 1);
+            put<u32>(map + 16 + 4 * ordinal, static_cast<u32>(value) - 1);
             break;
         case global_stride:
             check_ordinal(ordinal, 4);
-            put<u64>(map + 48 + 8 * ordinal, value);
+            if (value >> 40) throw Fault("tensormap-replace", format("global_stride %llu", (unsigned long long)value));
+            put<u32>(map + 36 + 5 * ordinal, static_cast<u32>(value));
+            map[40 + 5 * ordinal] = static_cast<u8>(value >> 32);
             break;
-        case element_stride:
-            check_ordinal(ordinal, 5);
-            map[90 + ordinal] = static_cast<u8>(value);
-            break;
+        case element_stride: set_element_stride(map, ordinal, value); break;
         case elemtype: set_type(map, value); break;
-        case interleave: map[6] = static_cast<u8>(value); break;
+        case interleave: put_bits(map, 2, 5, 2, value); break;
         case swizzle_mode:
             if (value > 3) throw Fault("tensormap-replace", format("swizzle mode %llu", (unsigned long long)value));
-            map[7] = static_cast<u8>(value);
+            put_bits(map, 3, 0, 3, value);
             break;
         case swizzle_atomicity: set_atomicity(map, value); break;
-        default: map[9] = static_cast<u8>(value); break;
+        default: put_bits(map, 2, 4, 1, value); break;
     }
 }
 
@@ -145,8 +163,7 @@ void begin_map(u8* map) {
     if (std::any_of(map, map + kMapBytes, [](u8 byte) { return byte != 0; }))
         throw Fault("tensormap-replace", "the 128 bytes at the address are neither a tensor map nor zeros");
     begin_tensor_map(map);
-    map[5] = 1;
-    set_type(map, 0);
+    replace(map, rank, 0, 0);
 }
 
 // Operands: generic address, new value (64 bits). Inst::immediate: ordinal << 8 | field.

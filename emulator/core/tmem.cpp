@@ -1,4 +1,5 @@
 // tcgen05.ld, tcgen05.st and their waits (PTX ISA 9.7.16.8).
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -96,7 +97,7 @@ void load_registers(Warp& w, const Region& r, const i32* destinations, u32 regis
             if (destinations[k] < 0) continue;
             u32* d = w.reg<u32>(destinations[k]);
             const u32* from = t.row(r.lane) + r.column + k;
-            for (u32 l = 0; l < kLanes; ++l) d[l] = from[l * Tmem::kColumns];
+            for (u32 l = 0; l < kLanes; ++l) d[l] = from[l * Tmem::kPitch];
         }
         return;
     }
@@ -104,6 +105,15 @@ void load_registers(Warp& w, const Region& r, const i32* destinations, u32 regis
         if (destinations[k] < 0) return;
         w.reg<u32>(destinations[k])[l] = r.packed ? (word[0] & 0xFFFF) | word[1] << 16 : word[0];
     });
+}
+
+void note_loaded(Warp& w, const i32* destinations, u32 registers) {
+    const Machine& m = machine_of(w);
+    if (!m.checks || m.profile == Profile::strict) return;
+    w.loaded.clocks.resize(w.program->units, 0);
+    w.loaded.open = true;
+    for (u32 k = 0; k < registers; ++k)
+        if (destinations[k] >= 0) w.loaded.clocks[static_cast<u32>(destinations[k])] = w.clocks.ld_issued;
 }
 
 // The extreme of floats ignores NaN, unless `nan` asks for it (PTX ISA 9.7.16.8.3).
@@ -144,6 +154,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
     const Region r = region_of(w, i, mask, o[i.n_dst], registers, "tcgen05.ld");
     touch_region(w, r, Accessor{w.clocks.ld, ++w.clocks.ld_issued, static_cast<u32>(w.pc()), false}, "tcgen05.ld");
     load_registers(w, r, o, registers);
+    note_loaded(w, o, i.n_dst);
     if (!reducing) return Flow::next;
     switch (static_cast<Ty>(i.type)) {
         case Ty::f32: reduce<float>(w, i, o, registers); break;
@@ -163,7 +174,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         for (u32 k = 0; k < registers; ++k) {
             const u32* s = w.reg<u32>(o[1 + k]);
             u32* to = t.row(r.lane) + r.column + k;
-            for (u32 l = 0; l < kLanes; ++l) to[l * Tmem::kColumns] = s[l];
+            for (u32 l = 0; l < kLanes; ++l) to[l * Tmem::kPitch] = s[l];
         }
         return Flow::next;
     }
@@ -177,6 +188,23 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
+// A load is complete once a value that it loaded has been used: the machine waits for the register. Loads of a warp
+// complete in order. Moves only hand the value on, since a compiler may leave them out.
+void use_loaded_registers(Warp& w, const Inst& i) {
+    const i32* o = w.ops(i);
+    u32 newest = 0;
+    for (u32 k = i.n_dst; k < u32{i.n_dst} + i.n_src; ++k)
+        if (o[k] >= 0) newest = std::max(newest, w.loaded.clocks[static_cast<u32>(o[k])]);
+    const Op op = static_cast<Op>(i.op);
+    if (op == Op::mov || op == Op::pack || op == Op::unpack) {
+        for (u32 k = 0; k < i.n_dst; ++k)
+            if (o[k] >= 0) w.loaded.clocks[static_cast<u32>(o[k])] = newest;
+        return;
+    }
+    w.clocks.tc.raise(w.clocks.ld, newest);
+    w.loaded.open = newest < w.clocks.ld_issued;
+}
+
 Handler bind_tmem(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::tmem_ld: return load;
@@ -184,6 +212,7 @@ Handler bind_tmem(const InstRecord& r) {
         case Op::tmem_wait_ld:
             return [](Warp& w, const Inst&, u32) {
                 w.clocks.wait_ld();
+                w.loaded.open = false;
                 return Flow::next;
             };
         case Op::tmem_wait_st:

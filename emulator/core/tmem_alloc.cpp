@@ -1,5 +1,6 @@
 // Tensor memory allocation (PTX ISA 9.7.16.7). With cta_group::2, one warp of each CTA of a pair performs alloc and
 // dealloc together: the first waits for the second, which does the work for both.
+#include <algorithm>
 #include <bit>
 
 #include "handlers.hpp"
@@ -12,6 +13,22 @@ bool Tmem::allocated(u32 column, u32 count) const {
     for (u32 c = column / kGranule; c <= (column + count - 1) / kGranule; ++c)
         if (!owner[c]) return false;
     return true;
+}
+
+// As a new CTA finds it.
+void Tmem::reset() {
+    if (last_columns) {  // otherwise nothing has been allocated, and nothing written
+        std::fill(words.begin(), words.end(), 0);
+        shadow.forget(0, kColumns);
+        std::fill(mma_writes.begin(), mma_writes.end(), MmaMark{});
+        std::fill(mma_reads.begin(), mma_reads.end(), MmaMark{});
+    }
+    owner = {};
+    block = {};
+    relinquished = false;
+    cta_group = 0;
+    last_columns = 0;
+    pair_call = {};
 }
 
 namespace {

@@ -58,10 +58,14 @@ def multiply(b: Builder, m: Modifiers) -> None:
         type_name = m.type(REALS if opcode == "mul" else FLOATS)
         floating.arithmetic(b, m, "mul" if opcode == "mul" else "fma", type_name, 2 if opcode == "mul" else 3)
         return
-    if part == "hi" and opcode == "mad" and m.take("sat"):
-        b.fail("mad.hi.sat is not modelled")
-    type_name = m.type(INTEGERS)
+    saturates = part == "hi" and opcode == "mad" and m.take("sat")
+    type_name = m.type(("s32",) if saturates else INTEGERS)
     m.done()
+    if saturates:
+        _operands(b, 4)
+        d, *s = b.instruction.operands
+        b.emit("mad_hi", "s32", dst=[b.dst(d, "s32")], src=[b.src(x, "s32") for x in s], mods=MODS["sat"])
+        return
     if part != "wide":
         _same_type(b, f"{opcode}_{part}", type_name, 2 if opcode == "mul" else 3)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator._core import MODS
+from emulator.decode import async_store
 from emulator.decode.builder import SPACES, Builder, width_of
 from emulator.decode.modifiers import Modifiers
 from emulator.decode.ordering import SCOPES, drop_policy, take_hints
@@ -34,8 +35,6 @@ _SPACES = {"global": "global", "shared": "shared", "shared::cta": "shared", "sha
 
 def _access(b: Builder, m: Modifiers) -> tuple[str, str, str, int, bool]:
     """Operation, type, space, modifier bits, and whether a cache policy follows."""
-    if m.take("async"):
-        b.fail("asynchronous reductions through an mbarrier are not modelled")
     mods = m.choose(_SEMANTICS, 0) | m.choose(SCOPES, 0)
     space = m.choose(_SPACES, "generic")
     operation = m.choose({name: name for name in _OPERATIONS})
@@ -87,6 +86,9 @@ def atomic(b: Builder, m: Modifiers) -> None:
 
 
 def reduction(b: Builder, m: Modifiers) -> None:
+    if m.take("async"):
+        async_store.reduction(b, m)
+        return
     access = _access(b, m)
     if access[0] in ("exch", "cas"):
         b.fail(f"red has no .{access[0]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emulator._core import MODS
+from emulator.decode import async_store
 from emulator.decode.builder import SPACES, Builder, width_of
 from emulator.decode.modifiers import Modifiers
 from emulator.decode.ordering import drop_policy, take_hints, take_ordering, take_space
@@ -43,8 +44,6 @@ def _two(b: Builder) -> tuple[Operand, Operand]:
 
 def _access_modifiers(b: Builder, m: Modifiers, semantics: dict[str, int]) -> tuple[str, int, str, int, bool]:
     """Space, vector length, element type, ordering bits (-1 for a weak access), and whether a cache policy follows."""
-    if m.take("async"):
-        b.fail("asynchronous stores through an mbarrier are not modelled")
     space = take_space(m)
     strong, mods = take_ordering(b, m, semantics)
     hinted = take_hints(m)
@@ -89,6 +88,9 @@ def load(b: Builder, m: Modifiers) -> None:
 
 
 def store(b: Builder, m: Modifiers) -> None:
+    if m.take("async"):
+        async_store.store(b, m)
+        return
     space, vector, type_name, order, hinted = _access_modifiers(b, m, {"relaxed": 0, "release": MODS["release"]})
     operands = drop_policy(b, b.instruction.operands, hinted)
     if len(operands) != 2:

@@ -26,10 +26,16 @@ BARRIERS: Mapping[str, Rule] = {
     "mbarrier-count": fault(
         "9.7.13.15.9, mbarrier.init", "The count is not in 1..2^20-1.", "Count the arrivals of a phase."
     ),
-    "mbarrier-reinitialised": fault(
+    "mbarrier-reinitialised": Rule(
         "9.7.13.15.9, mbarrier.init",
         "mbarrier.init over a live mbarrier.",
         "mbarrier.inval in between; or two initialisations have the same address by mistake.",
+        lenient=False,
+    ),
+    "mbarrier-reinitialised-in-use": fault(
+        "9.7.13.15.9, mbarrier.init",
+        "mbarrier.init over an mbarrier in the middle of a phase: arrivals or bytes have been counted or are expected.",
+        "Let the phase complete, then mbarrier.inval; or two initialisations have the same address by mistake.",
     ),
     "mbarrier-race": Rule(
         "9.7.13.15.9, mbarrier.init",

@@ -44,7 +44,8 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "uninitialised-register": Rule(
         "5.1.1, Register State Space",
-        "An instruction reads a register or a guard predicate that has no value yet in these lanes.",
+        "A register without a value in these lanes reaches memory, an address, another lane or a guard predicate. "
+        "Arithmetic alone passes it on: compilers compute with halves of registers that nobody uses.",
         "Give it a value on every path; look for a path that skips the definition.",
         lenient=False,
     ),

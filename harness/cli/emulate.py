@@ -30,7 +30,7 @@ Example:
 
 def command(
     context: typer.Context,
-    ptx: Annotated[Path, typer.Argument(metavar="KERNEL.ptx", help="The PTX text.")],
+    ptx: Annotated[Path, typer.Argument(metavar="KERNEL.ptx", help="The PTX text, or a binary that holds it.")],
     launch: Annotated[Path, typer.Option(metavar="LAUNCH", help="The launch, a YAML file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -70,5 +70,8 @@ def _show(result: Emulation) -> None:
     stats = result.report.stats
     print(f"{result.entry}: {stats['warp_instructions']:.0f} warp instructions in {stats['seconds']:.3f} s")
     differing = sum(c.wrong > 0 for c in result.comparisons)
-    counts = f"{len(result.report.findings)} findings, {differing} of {len(result.comparisons)} compared outputs differ"
+    waived = sum(f.waived is not None for f in result.report.findings)
+    accepted = f" ({waived} waived)" if waived else ""
+    findings = f"{len(result.report.findings)} findings{accepted}"
+    counts = f"{findings}, {differing} of {len(result.comparisons)} compared outputs differ"
     print(f"{'PASS' if result.passed else 'FAIL'}: {counts}")

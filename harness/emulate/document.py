@@ -89,6 +89,14 @@ class OutputSection(Section):
     atol: Annotated[float, Field(ge=0)] = 0.0
 
 
+class WaiverSection(Section):
+    """Findings that are accepted: `at` is a regex over the finding's place, as the report writes it."""
+
+    rule: str
+    reason: Annotated[str, Field(min_length=1)]
+    at: str = ""
+
+
 class LaunchFile(Section):
     entry: str | None = None
     grid: Dimensions = [1]
@@ -102,6 +110,7 @@ class LaunchFile(Section):
     tensor_maps: dict[str, TensorMapSection] = {}
     args: list[ArgumentSection] = []
     outputs: dict[str, OutputSection] = {}
+    waivers: list[WaiverSection] = []
 
     @model_validator(mode="after")
     def _check(self) -> Self:

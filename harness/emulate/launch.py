@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ def emulate(ptx: Path, launch: LaunchFile, folder: Path) -> Emulation:
     """Runs one launch. File names in it are relative to `folder`. Raises UserError for what cannot be launched."""
     try:
         module = emulator.load_ptx(ptx)
-    except (OSError, UnicodeDecodeError, emulator.PtxError) as error:
+    except (OSError, UnicodeDecodeError, emulator.PtxError, emulator.FatbinError) as error:
         raise UserError(str(error), where=str(ptx)) from error
     entry = _entry(module, launch, ptx)
     session = _Session(launch, folder)
@@ -87,13 +88,22 @@ def _dim3(extents: list[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
+def _waivers(launch: LaunchFile) -> list[emulator.Waiver]:
+    try:
+        return [emulator.Waiver(w.rule, w.reason, w.at) for w in launch.waivers]
+    except (ValueError, re.error) as error:
+        raise UserError(str(error), where="waivers") from error
+
+
 class _Session:
     """A device with the launch file's buffers and tensor maps in place."""
 
     def __init__(self, launch: LaunchFile, folder: Path) -> None:
         self._launch = launch
         self._folder = folder
-        self.device = emulator.Device(seed=launch.seed, schedule=launch.schedule, profile=launch.profile)
+        self.device = emulator.Device(
+            seed=launch.seed, schedule=launch.schedule, profile=launch.profile, waivers=_waivers(launch)
+        )
         self._buffers: dict[str, emulator.Buffer] = {}
         for name, section in launch.buffers.items():
             size = int(np.prod(section.shape)) * arrays.storage(section.dtype).itemsize

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from emulator import encode_tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, Run, init_barriers, run, wait
 
 ONE = {"out": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}
@@ -108,3 +109,136 @@ def test_a_bulk_store_that_every_lane_issues(schedule: str) -> None:
 def test_another_store_to_the_same_place_is_no_repetition() -> None:
     again = "add.u32 %r30, %r30, 16;\ncp.async.bulk.global.shared::cta.bulk_group [%out], [%r30], 112;"
     assert "bulk-store-in-flight" in run(STORE.format(again=again), ONE, profile="lenient").rules
+
+
+# The CUDA programming guide, atomics made of a compare-and-swap: the loop begins with a plain load.
+SWAP_LOOP = """
+and.b32 %r39, %tid, 31;
+setp.ne.u32 %p1, %r39, 0;
+@%p1 bra DONE;
+ld.global.u32 %r40, [%out];
+AGAIN:
+mov.u32 %r41, %r40;
+add.u32 %r42, %r41, 1;
+atom.global.cas.b32 %r40, [{target}], %r41, %r42;
+setp.ne.u32 %p2, %r40, %r41;
+@%p2 bra AGAIN;
+DONE:
+"""
+
+
+def test_the_plain_load_of_a_compare_and_swap_loop() -> None:
+    done = run(SWAP_LOOP.format(target="%out"), ONE, grid=3, block=64, profile="lenient").clean()
+    assert done.arrays["out"][0] == 6
+    assert run(SWAP_LOOP.format(target="%out"), ONE, grid=3, block=64).rules == {"race"}
+
+
+def test_a_plain_load_of_what_others_add_to_is_a_race() -> None:
+    body = "red.global.add.u32 [%out], 1;\nld.global.u32 %r40, [%out];\n"
+    assert run(body, ONE, grid=2, profile="lenient").rules == {"race"}
+
+
+# CUTLASS's FMHA: no tcgen05.wait::ld where the loaded values are used at once.
+LOAD = """
+setp.lt.u32 %p1, %tid, 32;
+@%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [word], 32;
+bar.sync 0;
+ld.shared.u32 %r31, [word];
+and.b32 %r30, %tid, 32;
+shl.b32 %r30, %r30, 16;
+add.u32 %r30, %r30, %r31;
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%r30], {{%tid}};
+tcgen05.wait::st.sync.aligned;
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r32}}, [%r30];
+tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r33}}, [%r30];
+{use}
+bar.sync 0;
+@%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, 32;
+"""
+
+
+def test_a_loaded_value_that_is_used_has_arrived() -> None:
+    used = LOAD.format(use="add.u32 %r34, %r33, 1;")
+    run(used, ONE, block=64, profile="lenient").clean()
+    assert "tmem-missing-wait-ld" in run(used, ONE, block=64).rules
+    for unused in ("", "mov.u32 %r34, %r33;", "add.u32 %r34, %r32, 1;"):
+        assert run(LOAD.format(use=unused), ONE, block=64, profile="lenient").rules == {"tmem-missing-wait-ld"}
+
+
+# CuTe DSL's FMHA: two pipelines initialise the same barrier before anyone uses it.
+def test_a_barrier_that_is_initialised_twice() -> None:
+    again = 2 * "@%leader mbarrier.init.shared::cta.b64 [bar], 1;\n"
+    run(again, ONE, profile="lenient").clean()
+    assert run(again, ONE).rules == {"mbarrier-reinitialised"}
+
+
+# CuTe DSL, grouped GEMM: a map made from another one, of which the kernel copies the first 64 bytes.
+COPY_MAP = """
+mov.u32 %r30, tile;
+@%leader ld.param.v2.b64 {{%d1, %d2}}, [map];
+@%leader st.shared.v2.b64 [%r30], {{%d1, %d2}};
+@%leader ld.param.v2.b64 {{%d1, %d2}}, [map+16];
+@%leader st.shared.v2.b64 [%r30+16], {{%d1, %d2}};
+@%leader ld.param.v2.b64 {{%d1, %d2}}, [map+32];
+@%leader st.shared.v2.b64 [%r30+32], {{%d1, %d2}};
+@%leader ld.param.v2.b64 {{%d1, %d2}}, [map+48];
+@%leader st.shared.v2.b64 [%r30+48], {{%d1, %d2}};
+@%leader tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r30], %out;
+@%leader tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r30], 0, 16;
+@%leader tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r30], 4, 1;
+@%leader tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%r30], 3, 0;
+bar.warp.sync -1;
+tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%space], [%r30], 128;
+fence.proxy.tensormap::generic.acquire.gpu [%space], 128;
+add.u32 %r32, %r30, 1024;
+@%leader st.shared.v4.u32 [%r32], {{7, 7, 7, 7}};
+@%leader fence.proxy.async.shared::cta;
+@%leader cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%space, {{8}}], [%r32];
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+"""
+
+
+def test_the_first_64_bytes_of_a_map_are_all_that_counts() -> None:
+    maps = {
+        "map": lambda at: encode_tiled(
+            dtype="u32", address=at["space"], global_dim=[4], global_strides=[], box_dim=[4], l2_promotion="128B"
+        )
+    }
+    done = run(COPY_MAP.format(), ONE, maps).clean()
+    np.testing.assert_array_equal(np.flatnonzero(done.arrays["out"]), [8, 9, 10, 11])
+
+
+# NVFP4 GEMMs: sixteen 4-bit elements packed into eight bytes.
+NIBBLES = """
+mov.u32 %r30, tile;
+@%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 64;
+@%leader cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r30], [%map, {{{x}, 1}}], [bar];
+{wait}
+shl.b32 %r31, %tid, 2;
+add.u32 %r31, %r31, %r30;
+setp.lt.u32 %p1, %tid, 16;
+@%p1 ld.shared.u32 %r32, [%r31];
+mul.wide.u32 %d1, %tid, 4;
+add.u64 %d1, %d1, %out;
+@%p1 st.global.u32 [%d1], %r32;
+"""
+
+
+def nibbles(x: int) -> Run:
+    arrays = {"data": np.arange(256, dtype=np.uint8), "out": np.zeros(64, np.uint8)}
+    maps = {
+        "map": lambda at: encode_tiled(
+            dtype="16u4_align8b", address=at["data"], global_dim=[128, 4], global_strides=[64], box_dim=[64, 2]
+        )
+    }
+    return run(init_barriers() + NIBBLES.format(x=x, wait=wait()), arrays, maps)
+
+
+def test_a_tensor_map_of_packed_4_bit_elements() -> None:
+    rows = np.arange(256, dtype=np.uint8).reshape(4, 64)
+    for x in (0, 32, 64):
+        expected = np.zeros((2, 32), np.uint8)
+        expected[:, : 64 - x // 2] = rows[1:3, x // 2 : x // 2 + 32]
+        np.testing.assert_array_equal(nibbles(x).clean().arrays["out"].reshape(2, 32), expected)
+    assert nibbles(8).rules == {"tensor-coordinate"}

@@ -231,7 +231,6 @@ def test_plain_accesses_race_with_atomics() -> None:
         "red.global.cas.b32 [%cell], %r1, %r2;",
         "red.shared.add.v2.f32 [tile], {%r1, %r2};",
         "red.async.relaxed.cluster.global.add.u32 [%cell], %r1;",
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [tile], %r1, [tile];",
     ],
 )
 def test_forms_that_are_not_modelled_are_refused(line: str) -> None:

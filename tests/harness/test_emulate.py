@@ -81,6 +81,23 @@ def test_a_fault_fails_and_names_the_buffer(folder: Path, capsys: pytest.Capture
     assert "'x' of 512 bytes" in report["findings"][0]["message"]
 
 
+def test_a_waived_finding_is_shown_and_does_not_fail(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ptx = folder / "kernel.ptx"
+    ptx.write_text(PTX.replace("st.global.f32 [%d5], %f3;", "st.global.f32 [%d5], %f3; st.global.f32 [%d2], %f3;"))
+    assert emulate(folder, LAUNCH) == 1
+    assert "error: race" in capsys.readouterr().out
+    waivers = "waivers:\n- {rule: race, reason: the last store wins, at: st.global}\n"
+    assert emulate(folder, LAUNCH.replace(", expect: wanted.npy", "") + waivers) == 0
+    shown = capsys.readouterr().out
+    assert "waived: race" in shown
+    assert "waived: the last store wins" in shown
+    assert "PASS: 1 findings (1 waived)" in shown
+    elsewhere = waivers.replace("st.global", "ld.global")
+    assert emulate(folder, LAUNCH.replace(", expect: wanted.npy", "") + elsewhere) == 1
+    assert emulate(folder, LAUNCH + waivers.replace("race", "rice")) == 2
+    assert "'rice', which is no rule" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

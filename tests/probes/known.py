@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-_SUM = "PTX leaves order and rounding of f32 sums open; sums.py says what the H200 does"
+_SUM = "PTX leaves order and rounding of f32 sums open; those of wgmma follow sums.py, mma.sync was not fitted"
 _RNA = "PTX promises a canonical NaN; the H200 rounds a NaN like a number, so that some become infinity"
-_DYNAMIC = (
-    "dynamic shared memory starts at the alignment of the arrays this kernel uses, at least 16; we take the module's"
-)
 
 KNOWN: dict[str, str] = {
     "scalar/cvt_rna*_tf32_f32": _RNA,
-    "matrix/sum_*": _SUM,
-    "address/after_static": _DYNAMIC,
+    "matrix/sum_mma_*": _SUM,
 }  # fmt: skip
 
 

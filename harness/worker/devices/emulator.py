@@ -19,18 +19,22 @@ _MAX_THREADS = 16
 
 
 class EmulatorDevice:
-    """One emulator.Device: memory, seed and schedule of its own. DeviceError for what the driver would refuse."""
+    """One emulator.Device: memory, seed and schedule of its own. DeviceError for what the driver would refuse.
+
+    `threads` of the host run CTAs side by side: as many as this process may use where it is not given.
+    """
 
     name = "emulator"
     artifact: Literal["ptx", "cubin"] = "ptx"
     multiprocessors = 148  # those of a B200
 
-    def __init__(self, seed: int, schedule: str) -> None:
+    def __init__(self, seed: int, schedule: str, checks: bool = True, threads: int | None = None) -> None:
         try:
             self._device = emulator.Device(
                 seed=seed,
                 schedule=cast(Any, schedule),
-                threads=min(_MAX_THREADS, len(os.sched_getaffinity(0))),
+                checks=checks,
+                threads=threads or min(_MAX_THREADS, len(os.sched_getaffinity(0))),
             )
         except ValueError as error:
             raise DeviceError(str(error)) from error

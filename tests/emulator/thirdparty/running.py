@@ -95,8 +95,10 @@ def _dsl_arguments(launch: Mapping[str, Any], run: Case, at: Mapping[str, int]) 
     return args
 
 
-def execute(name: str, device: emulator.Device) -> tuple[emulator.Report, dict[str, Array]]:
-    """Runs a kernel on its case; returns the report and the outputs' bit patterns."""
+def execute(
+    name: str, device: emulator.Device, module: emulator.Module | None = None
+) -> tuple[emulator.Report, dict[str, Array]]:
+    """Runs a kernel, or another module in its place, on its case; returns the report and the outputs' bit patterns."""
     launch, run = launch_of(name), case(name)
     at = {}
     for key, array in run.arrays.items():
@@ -110,7 +112,7 @@ def execute(name: str, device: emulator.Device) -> tuple[emulator.Report, dict[s
         args = _dsl_arguments(launch, run, at)
     ctas = launch["cluster"][0] if triton else 1  # Triton's grid counts programs: a cluster each
     report = device.launch(
-        module_of(name),
+        module or module_of(name),
         launch["entry"],
         grid=(run.grid[0] * ctas, *run.grid[1:]),
         block=tuple(launch["block"]),

@@ -1,0 +1,60 @@
+"""st.async and red.async through an mbarrier (PTX ISA 9.7.9 and 9.7.13)."""
+
+from __future__ import annotations
+
+from emulator._core import MODS
+from emulator.decode.builder import Builder
+from emulator.decode.modifiers import Modifiers
+from emulator.ptx import Vector
+
+_STORED = ("b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64")
+_REDUCTIONS = {
+    "inc": (4, ("u32",)),
+    "dec": (5, ("u32",)),
+    "min": (2, ("u32", "s32")),
+    "max": (3, ("u32", "s32")),
+    "add": (1, ("u32", "s32", "u64")),
+    "and": (6, ("b32",)),
+    "or": (7, ("b32",)),
+    "xor": (8, ("b32",)),
+}
+
+
+def _refuse_global(b: Builder, m: Modifiers) -> None:
+    if m.take("global") or m.take("mmio"):
+        b.fail("asynchronous accesses of global memory, which no mbarrier completes, are not modelled")
+
+
+def store(b: Builder, m: Modifiers) -> None:
+    _refuse_global(b, m)
+    m.take("weak")
+    _emit(b, m, 0, _STORED)
+
+
+def reduction(b: Builder, m: Modifiers) -> None:
+    _refuse_global(b, m)
+    m.take("relaxed")
+    _emit(b, m, None, ())
+
+
+def _emit(b: Builder, m: Modifiers, code: int | None, types: tuple[str, ...]) -> None:
+    m.take("cluster")
+    m.take("shared::cluster")
+    m.need("mbarrier::complete_tx::bytes")
+    if code is None:
+        code, types = m.choose(_REDUCTIONS)
+    vector = m.vector() if code == 0 else 1
+    type_name = m.type(types)
+    m.done()
+    if len(b.instruction.operands) != 3:
+        b.fail(f"3 operands are expected, not {len(b.instruction.operands)}")
+    address, value, barrier = b.instruction.operands
+    values = value.items if isinstance(value, Vector) else (value,)
+    if len(values) != vector:
+        b.fail(f"{vector} registers are expected, not {len(values)}")
+    src = [
+        b.address_value(address, "shared::cluster", 32),
+        b.address_value(barrier, "shared::cluster", 32),
+        *(b.src(x, type_name) for x in values),
+    ]
+    b.emit("store_async", type_name, src=src, mods=code << MODS["reduce_shift"])

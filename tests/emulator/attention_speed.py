@@ -1,0 +1,106 @@
+"""How fast the machine runs our kernels: `python -m tests.emulator.attention_speed`.
+
+A CTA of 128 rows over 512 keys by head_dim, the best of some launches, with the conflict checks on and off; eight such
+CTAs on one thread and on two; the default suite of the matrix, on one core and on two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.bench import describe_host
+from harness.worker.build import build_variants
+from harness.worker.configuration import Configuration
+from harness.worker.devices.emulator import EmulatorDevice
+from harness.worker.inputs import make_inputs
+from harness.worker.protocol import Variant
+from harness.worker.run import run_attention
+from harness.worker.variants import VARIANTS
+
+ROOT = Path(__file__).parents[2]
+ROWS, KEYS, CTAS = 128, 512, 8
+
+
+@dataclass(frozen=True)
+class Cost:
+    seconds: float  # of the kernel's launches
+    warp_instructions: float
+
+    @property
+    def nanoseconds(self) -> float:
+        return 1e9 * self.seconds / self.warp_instructions
+
+
+def cost(ptx: Path, variant: Variant, batch: int, checks: bool, threads: int, repeat: int) -> Cost:
+    """The best of `repeat` runs. RuntimeError when the machine has something to say about the kernel."""
+    configuration = Configuration(variant.head_dim, t=ROWS, s_k=KEYS, batch=batch, p_path=variant.p_path)
+    inputs = make_inputs(0, configuration)
+
+    def runs() -> Iterator[Cost]:
+        for _ in range(repeat):
+            device = EmulatorDevice(0, "realistic", checks, threads)
+            report = run_attention(device, device.load(ptx), variant, configuration, inputs).report
+            if report.findings:
+                raise RuntimeError(f"{variant.name}: {report.findings[0].message}")
+            yield Cost(report.stats["seconds"], report.stats["warp_instructions"])
+
+    return min(runs(), key=lambda c: c.seconds)
+
+
+def print_kernels(repeat: int) -> None:
+    cache = ROOT / ".fmha" / "cache"
+    builds = build_variants(ROOT, VARIANTS, cache, 600, len(os.sched_getaffinity(0)), lambda _: None)
+    print(f"\n{ROWS} rows x {KEYS} keys: ms a CTA, ns a warp instruction; {CTAS} CTAs on one and two threads: ms")
+    print(f"{'kernel':22} {'checks on':>16} {'off':>16} {'1 thread':>10} {'2 threads':>10}")
+    for build in builds:
+        if build.error is not None:
+            raise RuntimeError(f"{build.variant.name}: {build.error}")
+        ptx = Path(build.ptx)
+        on, off = (cost(ptx, build.variant, 1, checks, 1, repeat) for checks in (True, False))
+        one, two = (cost(ptx, build.variant, CTAS, True, threads, repeat) for threads in (1, 2))
+        columns = " ".join(f"{1e3 * c.seconds:9.2f} {c.nanoseconds:6.0f}" for c in (on, off))
+        print(f"{build.variant.name:22} {columns} {1e3 * one.seconds:10.1f} {1e3 * two.seconds:10.1f}", flush=True)
+
+
+def matrix_seconds(cores: Sequence[int]) -> float:
+    """Wall time of the matrix's default suite on these cores, the kernels built."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "harness", "run-matrix", "--results", folder]
+        start = time.monotonic()
+        ended = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores)
+        )
+        seconds = time.monotonic() - start
+    if ended.returncode:
+        raise RuntimeError(f"the matrix ends with exit code {ended.returncode}: {ended.stderr[-500:]}")
+    return seconds
+
+
+def print_matrix() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    print("\nthe matrix's default suite, kernels built: seconds of wall time")
+    for n in (1, 2):
+        if n <= len(cores):
+            print(f"{n} core{'s' if n > 1 else ''}: {matrix_seconds(cores[:n]):.1f}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.emulator.attention_speed", description=__doc__)
+    parser.add_argument("--repeat", type=int, default=20, help="launches, of which the best counts")
+    options = parser.parse_args()
+    print(describe_host())
+    print_kernels(options.repeat)
+    print_matrix()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
