@@ -15,7 +15,8 @@ namespace fmha::sm90 {
 
 constexpr int kStartBarrier = 0;     // named barriers: the consumers and the producer warp,
 constexpr int kConsumerBarrier = 1;  // the consumers,
-constexpr int kTurnBarrier = 2;      // and one more a row group
+constexpr int kTurnBarrier = 2;      // one more a row group,
+constexpr int kVoteBarrier = 4;      // and one a warpgroup
 
 template <class T>
 struct Consumer {
@@ -361,8 +362,9 @@ struct Consumer {
             keys = one_load || first ? keys : values;
             send_probabilities();
             // The branch stands before the wait, and each side waits in words of its own, so that ptxas, which moves a
-            // wait up to the head of its block, cannot move it above the softmax.
-            if (__all_sync(0xffffffffu, factor[0] == 1.0f && factor[1] == 1.0f)) {
+            // wait up to the head of its block, cannot move it above the softmax. The warpgroup votes, not the warp: all its
+            // warps have to execute the same wait.
+            if (ptx::named_barrier_all(kVoteBarrier + group, 128, factor[0] == 1.0f && factor[1] == 1.0f)) {
                 ptx::wgmma_wait<0>();
                 pin_output();
             } else {
