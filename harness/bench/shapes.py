@@ -60,5 +60,5 @@ SHAPES = {
     64: Shape(128, 128, 2, 1, 1, 12, 64, ping_pong=True),
     128: Shape(128, 128, 2, 1, 2, 5, 128, ping_pong=True),
     256: Shape(128, 64, 2, 1, 2, 9, 256),
-    512: Shape(64, 64, 1, 2, 2, 9, 512, early_release=True),
+    512: Shape(64, 64, 1, 2, 2, 9, 512, peeled=True, early_release=True),
 }

@@ -23,7 +23,7 @@ CANDIDATES = {
     "hd256_peel": Shape(128, 64, 2, 1, 2, 9, 256, peeled=True),
     "hd256_pp": Shape(128, 64, 2, 1, 2, 9, 256, ping_pong=True),
     "hd256_early": Shape(128, 64, 2, 1, 2, 9, 256, early_release=True),
-    "hd512": Shape(64, 64, 1, 2, 2, 9, 512, early_release=True),
-    "hd512_peel": Shape(64, 64, 1, 2, 2, 9, 512, peeled=True, early_release=True),
-    "hd512_late": Shape(64, 64, 1, 2, 2, 9, 512),
+    "hd512": Shape(64, 64, 1, 2, 2, 9, 512, peeled=True, early_release=True),
+    "hd512_whole": Shape(64, 64, 1, 2, 2, 9, 512, early_release=True),
+    "hd512_late": Shape(64, 64, 1, 2, 2, 9, 512, peeled=True),
 }

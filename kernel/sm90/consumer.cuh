@@ -16,7 +16,7 @@ namespace fmha::sm90 {
 constexpr int kStartBarrier = 0;     // named barriers: the consumers and the producer warp,
 constexpr int kConsumerBarrier = 1;  // the consumers,
 constexpr int kTurnBarrier = 2;      // one more a row group,
-constexpr int kVoteBarrier = 4;      // and one a warpgroup
+constexpr int kVoteBarrier = 8;      // and one a warpgroup
 
 template <class T>
 struct Consumer {

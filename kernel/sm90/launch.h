@@ -35,7 +35,7 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {
         case 64: return {128, 128, 2, 1, 1, 12, true, 232, 1, false, false};
         case 128: return {128, 128, 2, 1, 2, 5, true, 232, 1, false, false};
         case 256: return {128, 64, 2, 1, 2, 9, false, 232, 1, false, false};
-        default: return {64, 64, 1, 2, 2, 9, false, 232, 1, false, true};
+        default: return {64, 64, 1, 2, 2, 9, false, 232, 1, true, true};
     }
 }
 #else  // tuning: one shape from the command line
