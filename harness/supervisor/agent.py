@@ -24,7 +24,7 @@ _CHUNK = 1 << 18
 
 
 def main(folder: str) -> int:
-    """Serves the one request of this session."""
+    """Serves the one request of this connection."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     conversation = Conversation()
     try:
@@ -61,7 +61,7 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
 
 
 def _bring(repository: Repository, job: dict[str, Any], conversation: Conversation) -> None:
-    """The commit into the host's repository: fetched by the host, or sent by the client over this session."""
+    """The commit into the host's repository: fetched by the host, or sent by the client over this connection."""
     sha, sync = job["sha"], job["sync"]
     if repository.has(sha):
         return
