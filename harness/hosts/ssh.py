@@ -120,7 +120,12 @@ class SshCarrier:
     def write(self, data: bytes) -> None:
         self._channel.settimeout(CALL_SECONDS)
         with _answered(self._alias):
-            self._channel.sendall(data)
+            try:
+                self._channel.sendall(data)
+            except OSError as error:
+                if self._channel.closed:  # by an agent that ended, or never started, before it had read everything
+                    raise LineError(self.epitaph(), where=self._alias) from error
+                raise
 
     def read(self, seconds: float) -> bytes:
         self._channel.settimeout(seconds)

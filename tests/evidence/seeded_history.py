@@ -99,8 +99,8 @@ HISTORY = (
     Planned(
         "Leave a mark in shared memory",
         edit(
-            r"(extern __shared__ __align__\(1024\) uint8_t dynamic_shared\[\];)",
-            r"\1 __shared__ volatile uint32_t mark[64]; if (threadIdx.x == 0) mark[0] = 1;",
+            r"(fmha::forward<fmha::FmhaTraits<FMHA_HEAD_DIM)",
+            r"__shared__ volatile uint32_t mark[64]; if (threadIdx.x == 0) mark[0] = 1; \1",
         ),
         "resources",
         plants=True,

@@ -126,11 +126,12 @@ def test_flags_from_the_environment_do_not_reach_the_compiler(tree, tmp_path, mo
 
 
 def test_nothing_but_the_entry_stays(tree, tmp_path):
+    before = set(psutil.Process().children(recursive=True))  # servers of other tests
     (result,) = build(tree, tmp_path / "cache")
     entry = Path(result.ptx).parent
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock", entry.name}
     assert {path.name for path in entry.iterdir()} == {"manifest.json", f"{VARIANT.name}.ptx", f"{VARIANT.name}.cubin"}
-    assert not psutil.Process().children(recursive=True)
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 @pytest.mark.skipif(not PACKAGED.is_file(), reason="the nvcc of PyPI is not installed here")
