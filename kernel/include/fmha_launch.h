@@ -21,8 +21,8 @@ constexpr int32_t kFmhaSharedControlBytes = 128;  // mbarriers and the TMEM addr
 
 constexpr int32_t kFmhaSm100Threads = 192;  // warps 0-3 softmax and epilogue, 4 MMA, 5 TMA
 
-// A row of head_dim 512 is shared by two threads, which exchange maxima, 2 buffers of a float for each of 128 threads, and
-// for P in TMEM also their 32 keys of P in bf16.
+// A row of head_dim 512 is shared by two threads, which exchange maxima, 2 buffers of a float for each of 128 threads,
+// and for P in TMEM also their 32 keys of P in bf16.
 constexpr int32_t fmha_sm100_exchange_bytes(int32_t head_dim, bool p_in_shared) {
     return head_dim != 512 ? 0 : 2 * 128 * 4 + (p_in_shared ? 0 : 128 * 32 * 2);
 }
@@ -39,8 +39,8 @@ constexpr FmhaLaunchShape fmha_sm100_shape(int32_t head_dim, bool p_in_shared) {
                 kFmhaSharedControlBytes};
 }
 
-// Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong to.
-// With one (topk > 0) every row of a CTA belongs to one query, whose index list it gathers.
+// Without a sparse branch a CTA takes `rows` of the t * heads rows of its batch entry, whichever queries they belong
+// to. With one (topk > 0) every row of a CTA belongs to one query, whose index list it gathers.
 constexpr int32_t fmha_query_blocks(FmhaLaunchShape shape, int32_t t, int32_t heads, int32_t topk) {
     return topk > 0 ? t * ((heads + shape.rows - 1) / shape.rows) : (t * heads + shape.rows - 1) / shape.rows;
 }

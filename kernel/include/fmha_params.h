@@ -15,8 +15,8 @@ constexpr uint32_t kFmhaOutputBf16 = 1u << 1;  // o in bf16, only together with 
 constexpr uint32_t kFmhaSharedKv = 1u << 2;    // V is K: the maps v and sparse_v are not read
 constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
 
-// Tensor maps have 128-byte swizzle and 64-element rows (128 bytes of bf16); out of bounds reads as zero. `rows` and `keys`
-// of the boxes are the variant's rows_per_cta and keys_per_tile (fmha_launch.h).
+// Tensor maps have 128-byte swizzle and 64-element rows (128 bytes of bf16); out of bounds reads as zero. `rows` and
+// `keys` of the boxes are the variant's rows_per_cta and keys_per_tile (fmha_launch.h).
 struct FmhaParams {
     FmhaTensorMap q;         // {head_dim, t * heads, batch}, box {64, rows, 1}
     FmhaTensorMap k;         // {head_dim, s_k, batch}, box {64, keys, 1}

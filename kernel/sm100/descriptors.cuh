@@ -30,11 +30,11 @@ enum class Operand : uint32_t { kF16 = 0, kBf16 = 1 };
 // `address` is in the shared window and aligned to the swizzle pattern, so that the base offset (bits 49-51) is zero.
 FMHA_HOST_DEVICE constexpr uint64_t smem_descriptor(uint32_t address, uint32_t leading_bytes, uint32_t stride_bytes,
                                                     Swizzle swizzle) {
-    constexpr uint64_t kSm100 = 1;  // bits 46-48
-    return uint64_t((address >> 4) & 0x3fff) |               //
-           uint64_t((leading_bytes >> 4) & 0x3fff) << 16 |   //
-           uint64_t((stride_bytes >> 4) & 0x3fff) << 32 |    //
-           kSm100 << 46 |                                    //
+    constexpr uint64_t kSm100 = 1;                          // bits 46-48
+    return uint64_t((address >> 4) & 0x3fff) |              //
+           uint64_t((leading_bytes >> 4) & 0x3fff) << 16 |  //
+           uint64_t((stride_bytes >> 4) & 0x3fff) << 32 |   //
+           kSm100 << 46 |                                   //
            uint64_t(swizzle) << 61;
 }
 

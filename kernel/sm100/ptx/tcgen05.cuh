@@ -98,14 +98,14 @@ __device__ __forceinline__ void mma_commit(uint32_t barrier) {
 
 // ---- Loads and stores, 32x32b: register i of lane l is column i of the warp's lane l. By whole warps. ----
 
-#define FMHA_OPERANDS_32                                                                                            \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                       \
+#define FMHA_OPERANDS_32                                                      \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
-#define FMHA_REGISTERS_8(constraint, r, i)                                                                          \
-    constraint((r)[i]), constraint((r)[i + 1]), constraint((r)[i + 2]), constraint((r)[i + 3]),                     \
+#define FMHA_REGISTERS_8(constraint, r, i)                                                      \
+    constraint((r)[i]), constraint((r)[i + 1]), constraint((r)[i + 2]), constraint((r)[i + 3]), \
         constraint((r)[i + 4]), constraint((r)[i + 5]), constraint((r)[i + 6]), constraint((r)[i + 7])
-#define FMHA_REGISTERS_32(constraint, r)                                                                            \
-    FMHA_REGISTERS_8(constraint, r, 0), FMHA_REGISTERS_8(constraint, r, 8), FMHA_REGISTERS_8(constraint, r, 16),    \
+#define FMHA_REGISTERS_32(constraint, r)                                                                         \
+    FMHA_REGISTERS_8(constraint, r, 0), FMHA_REGISTERS_8(constraint, r, 8), FMHA_REGISTERS_8(constraint, r, 16), \
         FMHA_REGISTERS_8(constraint, r, 24)
 
 // Loads `Columns` columns of this lane; the registers are valid on return.
