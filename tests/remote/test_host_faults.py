@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from harness.worker.nvcc import find_nvcc
 from tests.harness.support import git
 from tests.integration.fault_devices import CHATTERS, HANGS, KILLED, ORPHANS, SEGFAULT, STOPPED
-from tests.integration.processes import eventually
+from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems, which needs root")
 
@@ -66,7 +66,7 @@ def test_a_configuration_that_talks_for_ever_meets_its_total_limit(client: Clien
 
 def test_a_compiler_that_hangs_with_children_ends_with_them(client: Client):
     stubborn = "(trap '' TERM; sleep 600) & (trap '' TERM; setsid sleep 600) & trap '' TERM; sleep 600"
-    slow = client.server.wrap("slow-nvcc", shutil.which("nvcc") or "", "-ptx", stubborn)
+    slow = client.server.wrap("slow-nvcc", str(find_nvcc().path), "-ptx", stubborn)
     path = client.root / "kernel" / "include" / "fmha_params.h"
     path.write_text(path.read_text() + "// built by nobody yet\n")
 
@@ -88,7 +88,7 @@ def test_the_supervisor_is_killed(client: Client):
         process = client.start("run-matrix", "--host", "gpu")
         run = client.wait_for(started("hd64_t32_sk128"))
         os.kill(supervisor(run)["pid"], signal.SIGKILL)
-        _, stderr = process.communicate(timeout=100)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         assert process.returncode == 3, stderr
         client.settle()
     assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "infra-error"}
@@ -104,7 +104,7 @@ def test_the_supervisor_is_killed_in_the_build(client: Client):
         run = client.wait_for(in_state("build"))
         assert eventually(lambda: any("nvcc" in line for line in client.server.left_over()))
         os.kill(supervisor(run)["pid"], signal.SIGKILL)
-        _, stderr = process.communicate(timeout=100)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         client.settle()
     assert process.returncode == 3
     assert "the supervisor ended with SIGKILL" in stderr
@@ -122,7 +122,7 @@ def test_the_host_goes_down_and_comes_back(client: Client):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         client.server.start()
-        _, stderr = process.communicate(timeout=100)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 3, stderr
     assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "infra-error"}
     assert "the host went down" in str(client.records())
@@ -151,7 +151,7 @@ def test_events_that_were_received_and_then_cut_off_count(client: Client):
         run = client.wait_for(started("hd64_t32_sk128"))
         hold.release()
         client.wait_for(lambda events: any(event["kind"] == "end" for event in events))
-        process.wait(100)
+        process.wait(DEADLINE_SECONDS)
     with (run / "events.jsonl").open("r+") as file:
         file.truncate(200)
     again = client.run("attach", run.name)
@@ -205,7 +205,7 @@ def test_two_clients_race_for_one_gpu(client: Client):
         (event,) = [event for event in client.events(waiting) if event["kind"] == "waiting"]
         assert event["position"] == 1
         assert "held by run" in event["reason"]
-    assert [process.wait(200) for process in racers] == [0, 0]
+    assert [process.wait(DEADLINE_SECONDS) for process in racers] == [0, 0]
     times = []
     for run in client.runs():
         began = next(event["at"] for event in client.events(run) if event.get("state") == "run")
@@ -283,7 +283,7 @@ def test_the_disk_of_the_host_is_full_for_a_while(client: Client):
         hold.release()
         assert eventually(lambda: b"hd64_t1" in b"".join(events(client, runs)))
         on_the_host(client, f"rm {small}/fill")
-        _, stderr = process.communicate(timeout=150)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, stderr
     assert client.statuses() == GOOD
 
@@ -309,7 +309,7 @@ def test_the_disk_here_is_full_when_the_record_is_written(client: Client, tmp_pa
                 while True:
                     with (results / "fill").open("ab") as file:
                         file.write(bytes(4096))
-        stdout, stderr = process.communicate(timeout=150)
+        stdout, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         assert process.returncode == 3
         assert "cannot archive: No space left on device" in stderr
         assert "PASS 2 of 2" in stdout
