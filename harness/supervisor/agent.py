@@ -16,8 +16,9 @@ from harness.supervisor import examination, housekeeping, keeper, protection
 from harness.supervisor.conversation import Conversation, GoneError
 from harness.supervisor.repository import Repository
 from harness.supervisor.rundir import HostError, RunDirectory
+from harness.supervisor.watch import Watch
 
-POLL_SECONDS = 0.02
+LOOK_SECONDS = 0.5  # for what changes no file: the client leaves, the supervisor and its keeper are killed
 BEAT_SECONDS = 2.0
 ABSENT_SECONDS = 60.0  # a client that says nothing for so long has gone, even if TCP does not know
 _CHUNK = 1 << 18
@@ -100,22 +101,23 @@ def _stream(directory: RunDirectory, offset: int, conversation: Conversation) ->
     """Whole event lines from `offset` on until the final status, which is the last message; a beat when it is quiet."""
     conversation.listen()
     said = time.monotonic()
-    while conversation.present(ABSENT_SECONDS):
-        keeper.recover(directory)
-        status = directory.status()  # before the events: what was written before it is then seen
-        data = _lines_from(directory, offset)
-        if data:
-            offset += len(data)
-            conversation.send({"events": data.decode("utf-8"), "offset": offset})
-            said = time.monotonic()
-        elif status is not None:
-            conversation.send({"status": status})
-            return
-        else:
-            if time.monotonic() - said > BEAT_SECONDS:
-                conversation.send({"beat": time.time()})
+    with Watch(directory.path) as watch:
+        while conversation.present(ABSENT_SECONDS):
+            keeper.recover(directory)
+            status = directory.status()  # before the events: what was written before it is then seen
+            data = _lines_from(directory, offset)
+            if data:
+                offset += len(data)
+                conversation.send({"events": data.decode("utf-8"), "offset": offset})
                 said = time.monotonic()
-            time.sleep(POLL_SECONDS)
+            elif status is not None:
+                conversation.send({"status": status})
+                return
+            else:
+                if time.monotonic() - said > BEAT_SECONDS:
+                    conversation.send({"beat": time.time()})
+                    said = time.monotonic()
+                watch.wait(LOOK_SECONDS)
 
 
 def _lines_from(directory: RunDirectory, offset: int) -> bytes:

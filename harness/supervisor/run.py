@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.supervisor import gpus, processes
+from harness.supervisor import bytecode, gpus, processes
 from harness.supervisor.environments import Recipe, environment
 from harness.supervisor.repository import Repository
 from harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
@@ -61,6 +61,8 @@ def supervise(directory: RunDirectory) -> None:
     if left:
         reason = f"{reason}; processes {', '.join(map(str, left))} survive SIGKILL".lstrip("; ")
     directory.finish(state, reason, next_step=next_step)
+    if state == "done":
+        bytecode.keep(directory.folder, directory.tree, directory.job()["sha"])
 
 
 class _Run:
@@ -79,6 +81,7 @@ class _Run:
         self._state("checkout")
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)
+        bytecode.provide(directory.folder, directory.tree, job["sha"])
         self._state("environment")
         with contextlib.ExitStack() as stack:
             python = job["python"]

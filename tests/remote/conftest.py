@@ -100,10 +100,13 @@ class Client:
         def count() -> int:
             return sum(len(self.events(run)) for run in self.runs())
 
+        def more_than(seen: int) -> Callable[[], bool]:
+            return lambda: found() is not None or count() > seen
+
         seen = -1
         while not (run := found()) and count() > seen:
             seen = count()
-            eventually(lambda: found() or count() > seen)
+            eventually(more_than(seen))
         assert run, [self.events(run) for run in self.runs()]
         return run
 
