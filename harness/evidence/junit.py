@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from harness import archive
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord
 from harness.status import RED, Status
 
-if TYPE_CHECKING:  # it brings numpy, which no run needs
+if TYPE_CHECKING:  # comparison brings numpy, which no run needs
+    from harness.archive import RunRecord
+    from harness.archive.record import ConfigurationRecord
     from harness.evidence.comparison import Regression
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from harness.hosts.ssh import SshCarrier
+from harness.hosts.ssh import SshCarrier, load_paramiko
 
 COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
 MATRIX_FILE = "matrix.yaml"
@@ -33,8 +33,8 @@ def begin(arguments: Sequence[str], directory: Path) -> None:
     if not (isinstance(alias, str) and alias.isprintable() and isinstance(python, str) and python.isprintable()):
         return
     future = _begun[alias, python] = Future()
+    load_paramiko()  # before the thread, which would only take turns with what is loaded next
     threading.Thread(target=_connect, args=(future, alias, python), name="early", daemon=True).start()
-    import paramiko  # noqa: F401 # first of all that is loaded: the thread waits for it
 
 
 def take(alias: str, python: str) -> SshCarrier | None:

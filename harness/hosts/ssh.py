@@ -13,6 +13,7 @@ import os
 import shlex
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -102,10 +103,22 @@ def resolve(alias: str) -> Destination:
     )
 
 
+def load_paramiko() -> None:
+    """Imports paramiko, without the package that it would run `Match exec` with: `ssh -G` has done that already, and it
+    is a third of what there is to load."""
+    if "paramiko" not in sys.modules and "invoke" not in sys.modules:
+        sys.modules["invoke"] = None  # type: ignore[assignment] # to paramiko it is then not installed
+        try:
+            import paramiko  # noqa: F401
+        finally:
+            del sys.modules["invoke"]
+
+
 class SshCarrier:
     """An agent on a host, and the connection to it."""
 
     def __init__(self, alias: str, python: str) -> None:
+        load_paramiko()
         self._alias = alias
         self._clients: list[paramiko.SSHClient] = []
         try:

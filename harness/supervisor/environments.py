@@ -29,8 +29,18 @@ class Recipe:
     limit_seconds: float
 
 
+@dataclass(frozen=True)
+class Environment:
+    """`python` is its interpreter; `built` says that the setup command was run just now."""
+
+    python: Path
+    built: bool
+
+
 @contextlib.contextmanager
-def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]) -> Iterator[Path]:
+def environment(
+    folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]
+) -> Iterator[Environment]:
     """The environment for `tree`, built when it is not there yet, and kept from being cleaned away while it is used.
 
     The setup command finds the directory that it is to fill in FMHA_ENVIRONMENT, `bin/python` in it being what counts.
@@ -39,6 +49,7 @@ def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Calla
     home = folder / "environments"
     home.mkdir(parents=True, exist_ok=True)
     path = home / _key(recipe, tree)
+    built = False
     lock = os.open(home / f"{path.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -48,10 +59,11 @@ def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Calla
             if not (path / STAMP).exists():
                 tell("building the environment, once for this lock file")
                 _build(path, recipe, tree, log)
+                built = True
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(path / STAMP)
         _overlay(path / OVERLAY, tree)
-        yield path
+        yield Environment(path / "bin" / "python", built)
     finally:
         os.close(lock)
 

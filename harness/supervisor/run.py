@@ -87,9 +87,11 @@ class _Run:
             python = job["python"]
             if setup := job["environment"]["setup"]:
                 recipe = Recipe(setup, tuple(job["environment"]["files"]), job["environment"]["seconds"])
-                home = environment(directory.folder, recipe, directory.tree, directory.log, self._note)
-                python = str(stack.enter_context(home) / "bin" / "python")
-            repository.prove(job["sha"], directory.tree)
+                found = environment(directory.folder, recipe, directory.tree, directory.log, self._note)
+                home = stack.enter_context(found)
+                python = str(home.python)
+                if home.built:
+                    repository.prove(job["sha"], directory.tree)
             self._state("build")
             try:
                 self._follow(self._start(python))

@@ -24,9 +24,9 @@ import psutil
 import pytest
 
 from tests.integration.processes import eventually
+from tests.remote.devices import MARK
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-MARK = "FMHA_TEST_SERVER"  # in the environment of whatever a session has started
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ACCOUNT, UID = "fmha-test", 61234
 CONFIG = """\
