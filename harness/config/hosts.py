@@ -88,6 +88,7 @@ class HostSection(Section):
     fetch_url: Text = ""
     protected: list[Line] = Field(default=["tests/unit/"])
     forbidden: list[Line] = Field(default=list(FORBIDDEN))
+    silence_seconds: Seconds = 20.0
     reconnect_seconds: Seconds = 1800.0
 
     @model_validator(mode="after")
@@ -127,6 +128,7 @@ class HostSection(Section):
                 remote=self.remote,
                 fetch_url=self.fetch_url,
                 protected=tuple(self.protected),
+                silence_seconds=self.silence_seconds,
                 reconnect_seconds=self.reconnect_seconds,
             ),
         )
@@ -151,6 +153,7 @@ class RemoteSettings:
     remote: str
     fetch_url: str
     protected: tuple[str, ...]
+    silence_seconds: float  # after which a connection is taken for lost
     reconnect_seconds: float
 
 

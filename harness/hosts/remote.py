@@ -44,9 +44,10 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
 
 
 def _opened(carrier: Carrier, host: HostSettings, request: Mapping[str, Any]) -> Line:
-    line = Line(carrier, host.name)
+    settings = settings_of(host)
+    line = Line(carrier, host.name, settings.silence_seconds)
     try:
-        line.open(settings_of(host).folder, request)
+        line.open(settings.folder, request)
     except BaseException:
         line.close()
         raise
@@ -159,6 +160,7 @@ class RemoteHost:
             lambda request: dial(self._host, request),
             self._run,
             self._settings.reconnect_seconds,
+            self._settings.silence_seconds,
             progress,
             job,
             lambda haves: sync.pack(self._root, str((job or {})["sha"]), haves),

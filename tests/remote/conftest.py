@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,11 @@ class Client:
     config: Path
     server: Server
     processes: list[subprocess.Popen[str]]
+    network: tuple[str, ...] = ()  # a command prefix that enters the client's network
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness", *arguments],
+            [*self.network, sys.executable, "-m", "harness", *arguments],
             cwd=self.root,
             env=os.environ | {"FMHA_SSH_CONFIG": str(self.config), "PYTHONSAFEPATH": ""} | environment,
             stdin=subprocess.DEVNULL,
@@ -252,11 +253,17 @@ def client(template: Path, server: Server, warm: None, tmp_path: Path) -> Iterat
 
 
 @contextlib.contextmanager
-def fresh_client(template: Path, server: Server, folder: Path) -> Iterator[Client]:
+def fresh_client(
+    template: Path,
+    server: Server,
+    folder: Path,
+    network: tuple[str, ...] = (),
+    options: Mapping[str, str] | None = None,
+) -> Iterator[Client]:
     root = folder / "project"
     shutil.copytree(template, root, symlinks=True)
-    config = client_config(server, folder / "ssh")
-    made = Client(root, config, server, [])
+    config = client_config(server, folder / "ssh", extra=options)
+    made = Client(root, config, server, [], network)
     yield made
     for process in made.processes:
         terminate(process)

@@ -79,9 +79,8 @@ class Server:
         assert eventually(self.listens), (self.folder / "sshd.log").read_text()
 
     def listens(self) -> bool:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex((self.address, self.port)) == 0
+        knock = f"exec 3<>/dev/tcp/{self.address}/{self.port}"
+        return subprocess.run([*self.network, "bash", "-c", knock], capture_output=True, check=False).returncode == 0
 
     def stop(self) -> None:
         """Stops listening; sessions that are open stay."""
