@@ -39,7 +39,14 @@ Device = Annotated[str, AfterValidator(_device)]
 Sync = Literal["auto", "remote", "direct"]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"
-DEFAULT_FILES = ("pyproject.toml", "constraints.txt", "CMakeLists.txt", "emulator/core/*", "scripts/environment.sh")
+DEFAULT_FILES = (
+    "pyproject.toml",
+    "constraints.txt",
+    "CMakeLists.txt",
+    "emulator/core/*",
+    "scripts/environment.sh",
+    "scripts/requirements.py",
+)
 # Words of a setup command that would touch a host's drivers, firmware or system packages, or ask for root.
 FORBIDDEN = (
     "sudo", "su", "doas", "pkexec",

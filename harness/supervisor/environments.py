@@ -7,8 +7,9 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +19,17 @@ from harness.worker.process import describe_exit, run_group
 STAMP = "complete"
 OVERLAY = "tree"
 _SHOWN = 300
+_ERROR = re.compile(r"(fatal )?error:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an environment is made: a shell command run in the worktree, and the files that decide what it makes."""
+    """How an environment is made: a shell command run in the worktree, and the files and variables that decide what it
+    makes."""
 
     setup: str
     files: tuple[str, ...]
+    variables: Mapping[str, str]
     limit_seconds: float
 
 
@@ -69,8 +73,9 @@ def environment(
 
 
 def _key(recipe: Recipe, tree: Path) -> str:
-    """Everything that decides the content: the command, and names and bytes of the files it reads."""
-    digest = hashlib.sha256(json.dumps([1, recipe.setup, os.environ.get("PATH", "")]).encode())
+    """Everything that decides the content: the command, its variables, and names and bytes of the files it reads."""
+    variables = {"PATH": os.environ.get("PATH", ""), **recipe.variables}
+    digest = hashlib.sha256(json.dumps([2, recipe.setup, sorted(variables.items())]).encode())
     for pattern in recipe.files:
         for path in sorted(_matching(tree, pattern)):
             data = path.read_bytes()
@@ -91,16 +96,17 @@ def _build(path: Path, recipe: Recipe, tree: Path, log: Path) -> None:
             ["/bin/sh", "-c", recipe.setup],
             cwd=tree,
             limit_seconds=recipe.limit_seconds,
-            env=os.environ | {"FMHA_ENVIRONMENT": str(path)},
+            env=os.environ | recipe.variables | {"FMHA_ENVIRONMENT": str(path)},
         )
         with log.open("a", encoding="utf-8") as file:
             file.write(done.output)
         if done.timed_out:
             raise HostError(f"the environment was not built within {recipe.limit_seconds:g} s", "see fmha logs")
         if done.returncode != 0:
-            last = ([line for line in done.output.splitlines() if line.strip()] or [""])[-1].strip()[:_SHOWN]
+            lines = [line.strip() for line in done.output.splitlines() if line.strip()] or [""]
+            telling = next((line for line in lines if _ERROR.match(line)), lines[-1])[:_SHOWN]
             how = describe_exit(done.returncode)
-            raise HostError(f"the environment was not built ({how}): {last}", "see fmha logs")
+            raise HostError(f"the environment was not built ({how}): {telling}", "see fmha logs")
         if not os.access(path / "bin" / "python", os.X_OK):
             raise HostError("the setup command made no bin/python in $FMHA_ENVIRONMENT", "correct environment.setup")
         (path / STAMP).touch()

@@ -76,8 +76,13 @@ class _Run:
 
     def perform(self) -> None:
         directory, job = self._directory, self._job
-        os.environ.update(job["env"])
-        os.environ |= {"FMHA_DEVICE": job["work"]["device"], "FMHA_PYTHON": os.path.expanduser(job["python"])}
+        variables = {
+            **job["env"],
+            "FMHA_DEVICE": job["work"]["device"],
+            "FMHA_PYTHON": os.path.expanduser(job["python"]),
+            **({"FMHA_NVCC": job["nvcc"]} if job["nvcc"] else {}),
+        }
+        os.environ |= variables
         self._state("checkout")
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)
@@ -86,7 +91,8 @@ class _Run:
         with contextlib.ExitStack() as stack:
             python = job["python"]
             if setup := job["environment"]["setup"]:
-                recipe = Recipe(setup, tuple(job["environment"]["files"]), job["environment"]["seconds"])
+                wish = job["environment"]
+                recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"])
                 found = environment(directory.folder, recipe, directory.tree, directory.log, self._note)
                 home = stack.enter_context(found)
                 python = str(home.python)
@@ -105,8 +111,6 @@ class _Run:
         write_json(directory.path / "work.json", job["work"])
         command = [python, "-m", "harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
         settings = {"PYTHONPATH": str(directory.tree), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
-        if job["nvcc"]:
-            settings["FMHA_NVCC"] = job["nvcc"]
         with directory.log.open("ab") as log:
             try:
                 return spawn(

@@ -14,7 +14,7 @@ import pytest
 
 from harness.worker.nvcc import find_nvcc
 from tests.harness.support import git
-from tests.integration.fault_devices import CHATTERS, HANGS, KILLED, ORPHANS, SEGFAULT, STOPPED
+from tests.integration.fault_devices import CHATTERS, DEAF, HANGS, KILLED, ORPHANS, SEGFAULT, STOPPED
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 
@@ -36,7 +36,7 @@ def limited(client: Client, **limits: float) -> None:
 
 
 def test_configurations_that_crash_hang_or_leave_orphans_cost_themselves_alone(client: Client):
-    faults = (KILLED, SEGFAULT, HANGS, STOPPED, ORPHANS)
+    faults = (KILLED, SEGFAULT, HANGS, DEAF, STOPPED, ORPHANS)
 
     def change(matrix: dict) -> None:
         matrix["limits"]["configuration_silence_seconds"] = 8
@@ -50,6 +50,7 @@ def test_configurations_that_crash_hang_or_leave_orphans_cost_themselves_alone(c
         f"hd64_t{KILLED}_sk128": crash,
         f"hd64_t{SEGFAULT}_sk128": crash,
         f"hd64_t{HANGS}_sk128": timeout,
+        f"hd64_t{DEAF}_sk128": timeout,
         f"hd64_t{STOPPED}_sk128": timeout,
         f"hd64_t{ORPHANS}_sk128": crash,
     }
