@@ -20,7 +20,7 @@ install $sets
 [ "${FMHA_DEVICE:-}" = emulator ] || exit 0
 # The emulator's core is compiled from the commit's sources, which are part of what this environment is named by.
 "$bin/python" -m pip install -qq --disable-pip-version-check --no-input --no-deps --no-build-isolation \
-  -C build-dir="$FMHA_ENVIRONMENT/build" --target "$FMHA_ENVIRONMENT/package" .
+  --config-settings build-dir="$FMHA_ENVIRONMENT/build" --target "$FMHA_ENVIRONMENT/package" .
 mkdir -p "$FMHA_ENVIRONMENT/tree/emulator"
 mv "$FMHA_ENVIRONMENT"/package/emulator/_core*.so "$FMHA_ENVIRONMENT/tree/emulator/"
 rm -rf "$FMHA_ENVIRONMENT/package" "$FMHA_ENVIRONMENT/build"
