@@ -89,16 +89,17 @@ lint: $(STAMPS)/requirements
 .PHONY: install
 install: $(STAMPS)/core nvcc
 
-# The tests of remote hosts talk to OpenSSH's own server, on loopback. Without one they are skipped.
+# The tests of remote hosts talk to OpenSSH's own server, on loopback and, with ip, over a network that loses packets.
+# Without one of them the tests that need it are skipped.
 .PHONY: sshd
 sshd:
-	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v sshd >/dev/null || { \
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin:/sbin"; { command -v sshd && command -v ip; } >/dev/null || { \
 	  if [[ $$(id -u) = 0 ]] && command -v apt-get >/dev/null; then \
-	    echo 'install: openssh-server'; \
+	    echo 'install: openssh-server, iproute2'; \
 	    { apt-get -qq update && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -qq install -y --no-install-recommends \
-	      openssh-server openssh-client; } >/dev/null 2>&1; \
+	      openssh-server openssh-client iproute2; } >/dev/null 2>&1; \
 	  fi; \
-	} || echo 'no sshd: the tests of remote hosts are skipped; install openssh-server to run them' >&2
+	} || echo 'no sshd or no ip: tests of remote hosts are skipped; install openssh-server and iproute2 to run them' >&2
 
 .PHONY: clean
 clean:

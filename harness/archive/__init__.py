@@ -1,9 +1,18 @@
-"""The archive: one JSON file a run, versioned, checksummed, written atomically; and an index over the files."""
+"""The archive: one JSON file a run, versioned, checksummed, written atomically; and an index over the files.
 
-from harness.archive.files import dumps, prepare, read, replace, schema, write
-from harness.archive.find import BASELINES, Found, find
-from harness.archive.index import Index
-from harness.archive.record import RunRecord
+Its modules are loaded when they are first used: a run starts before it has a record.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from harness.archive.folder import prepare
+
+if TYPE_CHECKING:
+    from harness.archive.files import dumps, read, replace, schema, write
+    from harness.archive.find import BASELINES, Found, find
+    from harness.archive.index import Index
+    from harness.archive.record import RunRecord
 
 __all__ = [
     "BASELINES",
@@ -18,3 +27,18 @@ __all__ = [
     "schema",
     "write",
 ]
+
+_HOMES = {
+    "files": ("dumps", "read", "replace", "schema", "write"),
+    "find": ("BASELINES", "Found", "find"),
+    "index": ("Index",),
+    "record": ("RunRecord",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value

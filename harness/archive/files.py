@@ -17,9 +17,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.archive.folder import writing
 from harness.archive.record import SCHEMA_VERSION, RunRecord
 from harness.archive.upgrade import upgraded
-from harness.errors import InfrastructureError, UserError
+from harness.errors import UserError
 
 LINE_EACH = ("variants", "configurations")  # lists with one line an element: small files, and diffs that say which
 UNCHECKED_VERSION = 1  # the last one without a checksum
@@ -33,22 +34,13 @@ def dumps(record: RunRecord) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def prepare(directory: Path) -> None:
-    """Create the directory and prove that a file can be made in it. Raises InfrastructureError."""
-    with _writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".probe-", dir=directory)
-        os.close(descriptor)
-        os.unlink(name)
-
-
 def write(record: RunRecord, directory: Path, name: str | None = None) -> Path:
     """Archive a record and return its path, `<utc>-<sha>-<host>.json`, with `-2` and so on when that is taken.
 
     The file appears whole, under a name that no other file had, or not at all. A record with a `name` of its own, that
     of its run, is archived once: when the name is taken, that file is it. Raises InfrastructureError.
     """
-    with _writing(directory):
+    with writing(directory):
         with _written(dumps(record).encode(), directory) as temporary:
             path = _publish(temporary, directory, name or _stem(record), once=name is not None)
         _sync(directory)
@@ -57,7 +49,7 @@ def write(record: RunRecord, directory: Path, name: str | None = None) -> Path:
 
 def replace(content: bytes, path: Path) -> None:
     """Put content under a name, over what was there: whole or not at all. Raises InfrastructureError."""
-    with _writing(path.parent):
+    with writing(path.parent):
         with _written(content, path.parent) as temporary:
             os.link(temporary, f"{temporary}.new")
             os.replace(f"{temporary}.new", path)
@@ -170,18 +162,6 @@ def _sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _writing(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InfrastructureError(
-            f"cannot archive: {error.strerror}",
-            where=str(directory),
-            next_step="free space or name another folder with --results",
-        ) from error
 
 
 def _refuse(token: str) -> Any:

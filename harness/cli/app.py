@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
-
-from harness.cli import (
-    attach,
-    baseline,
-    bench,
-    bisect,
-    cancel,
-    clean,
-    compare,
-    doctor,
-    emulate,
-    history,
-    hosts,
-    logs,
-    ps,
-    regress,
-    report,
-    results,
-    run_matrix,
-    watch,
-)
-from harness.hosts.machine import distribution_version
 
 EXIT_CODES = """\b
 Exit codes:
@@ -37,54 +17,66 @@ Exit codes:
   4  incomplete: something was not run, or the run was interrupted
 """
 
-app = typer.Typer(
-    name="fmha",
-    help="Takes a commit of an attention kernel to a verdict.",
-    epilog=EXIT_CODES,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+# Each is the module of that name here, in the order in which the help lists them.
+COMMANDS = (
+    "run-matrix",
+    "bench",
+    "emulate",
+    "regress",
+    "bisect",
+    "baseline",
+    "compare",
+    "history",
+    "report",
+    "watch",
+    "results",
+    "hosts",
+    "attach",
+    "ps",
+    "logs",
+    "cancel",
+    "clean",
+    "doctor",
 )
+
+
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """The application for these arguments. When they begin with a command, the others' modules are not loaded."""
+    app = typer.Typer(
+        name="fmha",
+        help="Takes a commit of an attention kernel to a verdict.",
+        epilog=EXIT_CODES,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(options)
+    named = [name for name in COMMANDS if name in arguments[:1]]
+    for name in named or COMMANDS:
+        module = import_module(f"harness.cli.{name.replace('-', '_')}")
+        texts = {"help": module.HELP, "short_help": module.SHORT_HELP}
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name, **texts)
+        else:
+            app.command(name=name, epilog=EXIT_CODES, **texts)(module.command)
+    return app
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from harness.hosts.machine import distribution_version
+
         typer.echo(f"fmha {distribution_version('fmha') or '(not installed)'}")
         raise typer.Exit
 
 
-@app.callback()
 def options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; so does FMHA_DEBUG=1.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     context.obj.debug = context.obj.debug or debug
-
-
-app.command(name="run-matrix", help=run_matrix.HELP, short_help=run_matrix.SHORT_HELP, epilog=EXIT_CODES)(
-    run_matrix.command
-)
-app.command(name="bench", help=bench.HELP, short_help=bench.SHORT_HELP, epilog=EXIT_CODES)(bench.command)
-app.command(name="emulate", help=emulate.HELP, short_help=emulate.SHORT_HELP, epilog=EXIT_CODES)(emulate.command)
-app.command(name="regress", help=regress.HELP, short_help=regress.SHORT_HELP, epilog=EXIT_CODES)(regress.command)
-app.command(name="bisect", help=bisect.HELP, short_help=bisect.SHORT_HELP, epilog=EXIT_CODES)(bisect.command)
-app.add_typer(baseline.app, name="baseline", help=baseline.HELP, short_help="The runs that regress compares with.")
-app.command(name="compare", help=compare.HELP, short_help=compare.SHORT_HELP, epilog=EXIT_CODES)(compare.command)
-app.command(name="history", help=history.HELP, short_help=history.SHORT_HELP, epilog=EXIT_CODES)(history.command)
-app.command(name="report", help=report.HELP, short_help=report.SHORT_HELP, epilog=EXIT_CODES)(report.command)
-app.command(name="watch", help=watch.HELP, short_help=watch.SHORT_HELP, epilog=EXIT_CODES)(watch.command)
-app.add_typer(results.app, name="results", help=results.HELP, short_help="The archive: ls, show, verify, prune.")
-for name, module in (
-    ("hosts", hosts),
-    ("attach", attach),
-    ("ps", ps),
-    ("logs", logs),
-    ("cancel", cancel),
-    ("clean", clean),
-    ("doctor", doctor),
-):
-    app.command(name=name, help=module.HELP, short_help=module.SHORT_HELP, epilog=EXIT_CODES)(module.command)

@@ -18,6 +18,8 @@ from harness.errors import ExitCode, UserError
 from harness.evidence import baseline
 from harness.stages.preflight import git_root
 
+SHORT_HELP = "The runs that regress compares with."
+
 HELP = """The runs that fmha regress holds others against, one for each kind of host.
 
 A baseline is an archived run in results/baselines/, checked in, with the reason why it was accepted and the noise that

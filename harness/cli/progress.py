@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from harness.stages.outcome import Observer, Outcome
@@ -58,6 +57,9 @@ class Live:
     """A bar that names the stage and the configuration under way; what does not pass stays above it."""
 
     def __init__(self, console: Console) -> None:
+        # Loaded for a terminal only.
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
         self._console = console
         self._progress = Progress(
             TextColumn("{task.fields[stage]}", markup=False),

@@ -6,13 +6,12 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from harness import archive
-from harness.archive import RunRecord
 from harness.cli.interrupts import attended
 from harness.cli.options import Filters, Host, Junit, Quiet, Results, Verbose
 from harness.cli.progress import ProgressDisplay, progress_for
@@ -21,6 +20,9 @@ from harness.evidence import github, junit
 from harness.stages import dry_run, report
 from harness.stages.attach import submit
 from harness.stages.pipeline import Request, Show, execute, prepare
+
+if TYPE_CHECKING:
+    from harness.archive import RunRecord
 
 SHORT_HELP = "Build, run and gate a suite of matrix.yaml."
 

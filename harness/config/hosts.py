@@ -39,7 +39,14 @@ Device = Annotated[str, AfterValidator(_device)]
 Sync = Literal["auto", "remote", "direct"]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"
-DEFAULT_FILES = ("pyproject.toml", "constraints.txt", "CMakeLists.txt", "emulator/core/*", "scripts/environment.sh")
+DEFAULT_FILES = (
+    "pyproject.toml",
+    "constraints.txt",
+    "CMakeLists.txt",
+    "emulator/core/*",
+    "scripts/environment.sh",
+    "scripts/requirements.py",
+)
 # Words of a setup command that would touch a host's drivers, firmware or system packages, or ask for root.
 FORBIDDEN = (
     "sudo", "su", "doas", "pkexec",
@@ -88,6 +95,7 @@ class HostSection(Section):
     fetch_url: Text = ""
     protected: list[Line] = Field(default=["tests/unit/"])
     forbidden: list[Line] = Field(default=list(FORBIDDEN))
+    silence_seconds: Seconds = 20.0
     reconnect_seconds: Seconds = 1800.0
 
     @model_validator(mode="after")
@@ -127,6 +135,7 @@ class HostSection(Section):
                 remote=self.remote,
                 fetch_url=self.fetch_url,
                 protected=tuple(self.protected),
+                silence_seconds=self.silence_seconds,
                 reconnect_seconds=self.reconnect_seconds,
             ),
         )
@@ -151,6 +160,7 @@ class RemoteSettings:
     remote: str
     fetch_url: str
     protected: tuple[str, ...]
+    silence_seconds: float  # after which a connection is taken for lost
     reconnect_seconds: float
 
 

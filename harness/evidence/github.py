@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord
-from harness.evidence.comparison import Regression
 from harness.stages.report import cells, verdict_line
 from harness.status import Status
+
+if TYPE_CHECKING:  # comparison brings numpy, which no run needs
+    from harness.archive import RunRecord
+    from harness.archive.record import ConfigurationRecord
+    from harness.evidence.comparison import Regression
 
 MOST_ANNOTATIONS = 10  # of one kind a step; what is beyond is dropped by GitHub
 MOST_SUMMARY = 1 << 20  # bytes; a larger summary is refused as a whole

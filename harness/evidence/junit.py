@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from harness import archive
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord
-from harness.evidence.comparison import Regression
 from harness.status import RED, Status
+
+if TYPE_CHECKING:  # comparison brings numpy, which no run needs
+    from harness.archive import RunRecord
+    from harness.archive.record import ConfigurationRecord
+    from harness.evidence.comparison import Regression
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
 _ERRORS = frozenset({Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR, Status.INFRA_ERROR})

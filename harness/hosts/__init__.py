@@ -1,13 +1,15 @@
-"""Hosts by name."""
+"""Hosts by name. Importing this loads next to nothing: a connection is begun before the rest of the client is there."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.config import HostSettings, Matrix
 from harness.errors import UserError
 from harness.hosts.base import Host, HostFacts, Machine, Order
-from harness.hosts.emulator import EmulatorHost
+
+if TYPE_CHECKING:
+    from harness.config import HostSettings, Matrix
 
 __all__ = ["Host", "HostFacts", "Machine", "Order", "open_host", "settings_for"]
 
@@ -24,7 +26,9 @@ def open_host(name: str, matrix: Matrix, root: Path) -> Host:
     """The host of that name in matrix.yaml. Raises UserError when there is none."""
     settings = settings_for(name, matrix)
     if settings.remote is not None:
-        from harness.hosts.remote import RemoteHost  # what reaches other machines is loaded when it is needed
+        from harness.hosts.remote import RemoteHost
 
         return RemoteHost(settings, root)
+    from harness.hosts.emulator import EmulatorHost
+
     return EmulatorHost(settings, root)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from harness.config import Limits
-from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+if TYPE_CHECKING:
+    from harness.config import Limits
+    from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,7 @@ class Order:
     sha: str
     branch: str | None
     label: str  # for people
-    request: Mapping[
-        str, object
-    ]  # what chooses the configurations, by the names of the pipeline's Request
+    request: Mapping[str, object]  # what chooses the configurations, by the names of the pipeline's Request
     limits: Limits
     matrix: str  # the text of matrix.yaml
     matrix_sha256: str

@@ -18,7 +18,6 @@ from harness.hosts.shipment import COMMAND, GREETING, preamble
 
 ANSWER_SECONDS = 60.0
 SYNC_SECONDS = 1200.0
-BEAT_SECONDS = 20.0  # the agent speaks every two
 MOST_CHATTER = 200  # lines that the account's start-up files may print before the agent speaks
 _WORDS = 300
 
@@ -42,11 +41,12 @@ class Carrier(Protocol):
 
 
 class Line:
-    """One session with an agent."""
+    """One session with an agent, which is taken for lost when nothing has come for `silence` seconds."""
 
-    def __init__(self, carrier: Carrier, where: str) -> None:
+    def __init__(self, carrier: Carrier, where: str, silence: float) -> None:
         self._carrier = carrier
         self._where = where
+        self._silence = silence
         self._pending = b""
 
     def __enter__(self) -> Line:
@@ -57,7 +57,7 @@ class Line:
 
     def open(self, folder: str, request: Mapping[str, Any]) -> None:
         """Sends everything up to the request in one go, and waits for the agent to greet."""
-        self._carrier.write(preamble(folder) + _encoded(request))
+        self._carrier.write(preamble(folder) + _encoded({**request, "silence": self._silence}))
         chatter = []
         for _ in range(MOST_CHATTER):
             line = self._read_line(ANSWER_SECONDS)
@@ -66,9 +66,18 @@ class Line:
             chatter.append(line)
         raise InfrastructureError(f"no agent answers; the host says {chatter[0][:_WORDS]!r}", where=self._where)
 
-    def receive(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """The agent's next message. Raises LineError, or what the agent reports as its error."""
-        line = self._read_line(seconds)
+    def answer(self, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+        """The agent's next message that is no beat. Raises as `receive` does, and LineError after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while "beat" in (message := self.receive()):
+            if time.monotonic() > deadline:
+                raise LineError(f"no answer within {seconds:.0f} s", where=self._where)
+        return message
+
+    def receive(self) -> dict[str, Any]:
+        """The agent's next message; there is a beat when it has nothing else to say. Raises LineError, or what the
+        agent reports as its error."""
+        line = self._read_line(self._silence)
         try:
             message: dict[str, Any] = json.loads(line)
         except ValueError as error:

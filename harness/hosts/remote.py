@@ -6,6 +6,7 @@ So what the host is asked, part by part, is answered from its events in the orde
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,9 +15,9 @@ from typing import Any
 
 from harness.config import HostSettings, Limits, RemoteSettings
 from harness.errors import InfrastructureError
-from harness.hosts import ledger, sync
+from harness.hosts import early, ledger, sync
 from harness.hosts.base import HostFacts, Machine, Order
-from harness.hosts.line import ANSWER_SECONDS, Line, LocalCarrier
+from harness.hosts.line import ANSWER_SECONDS, Carrier, Line, LineError, LocalCarrier
 from harness.hosts.ssh import SshCarrier
 from harness.hosts.stream import RunStream, asked, followed
 from harness.worker.codec import decode
@@ -34,8 +35,17 @@ def settings_of(host: HostSettings) -> RemoteSettings:
 def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
     """A line to an agent on the host, the request sent. Raises LineError and what the agent refuses."""
     settings = settings_of(host)
-    carrier = LocalCarrier(settings.python) if host.kind == "local" else SshCarrier(settings.alias, settings.python)
-    line = Line(carrier, host.name)
+    if host.kind == "local":
+        return _opened(LocalCarrier(settings.python), host, request)
+    if (carrier := early.take(settings.alias, settings.python)) is not None:
+        with contextlib.suppress(LineError):  # it may have broken while it was not needed yet
+            return _opened(carrier, host, request)
+    return _opened(SshCarrier(settings.alias, settings.python), host, request)
+
+
+def _opened(carrier: Carrier, host: HostSettings, request: Mapping[str, Any]) -> Line:
+    settings = settings_of(host)
+    line = Line(carrier, host.name, settings.silence_seconds)
     try:
         line.open(settings.folder, request)
     except BaseException:
@@ -150,6 +160,7 @@ class RemoteHost:
             lambda request: dial(self._host, request),
             self._run,
             self._settings.reconnect_seconds,
+            self._settings.silence_seconds,
             progress,
             job,
             lambda haves: sync.pack(self._root, str((job or {})["sha"]), haves),

@@ -9,8 +9,9 @@ import zlib
 from pathlib import Path
 
 GREETING = b'{"fmha":1}\n'
-# All that the login shell of the account sees; the rest travels as data.
-COMMAND = "-c 'import sys;exec(eval(sys.stdin.buffer.readline()))'"
+# All that the login shell of the account sees; the rest travels as data. What runs is of the standard library alone, so
+# the interpreter need not look at its environment or for packages.
+COMMAND = "-ISc 'import sys;exec(eval(sys.stdin.buffer.readline()))'"
 
 _UNPACK = """
 import sys, os, json, zlib

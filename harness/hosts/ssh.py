@@ -13,6 +13,8 @@ import os
 import shlex
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ CALL_SECONDS = 30.0
 KEEPALIVE_SECONDS = 10
 MOST_JUMPS = 8
 _WORDS = 300
+_AGENT_VARIABLE = "SSH_AUTH_SOCK"
+_agent_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +103,22 @@ def resolve(alias: str) -> Destination:
     )
 
 
+def load_paramiko() -> None:
+    """Imports paramiko, without the package that it would run `Match exec` with: `ssh -G` has done that already, and it
+    is a third of what there is to load."""
+    if "paramiko" not in sys.modules and "invoke" not in sys.modules:
+        sys.modules["invoke"] = None  # type: ignore[assignment] # to paramiko it is then not installed
+        try:
+            import paramiko  # noqa: F401
+        finally:
+            del sys.modules["invoke"]
+
+
 class SshCarrier:
     """An agent on a host, and the connection to it."""
 
     def __init__(self, alias: str, python: str) -> None:
+        load_paramiko()
         self._alias = alias
         self._clients: list[paramiko.SSHClient] = []
         try:
@@ -165,7 +181,9 @@ class SshCarrier:
         stream = self._stream(to, depth)
         keys = [path for path in to.identities if os.path.exists(path)]
         try:
-            with _answered(to.alias), _agent(to) as use_agent:
+            with _answered(to.alias):
+                if agent := _agent(to):
+                    client._agent = agent  # type: ignore[attr-defined] # it would look for one by itself
                 client.connect(
                     # With a stream of our own these two only name the key in known_hosts.
                     to.key_name if to.key_name != f"[{to.hostname}]:{to.port}" else to.hostname,
@@ -173,7 +191,7 @@ class SshCarrier:
                     username=to.user or None,
                     sock=stream,
                     key_filename=keys,  # type: ignore[arg-type] # a list too, says paramiko's documentation
-                    allow_agent=use_agent,
+                    allow_agent=agent is not None,
                     look_for_keys=False,
                     timeout=to.connect_seconds,
                     banner_timeout=CALL_SECONDS,
@@ -277,23 +295,23 @@ def _changed(to: Destination, error: paramiko.BadHostKeyException) -> NoReturn:
     ) from error
 
 
-@contextlib.contextmanager
-def _agent(to: Destination) -> Iterator[bool]:
-    """Whether to ask an SSH agent; paramiko finds it through the environment alone."""
-    if to.agent == "none":
-        yield False
-        return
-    before = os.environ.get("SSH_AUTH_SOCK")
-    if to.agent:
-        os.environ["SSH_AUTH_SOCK"] = str(Path(os.path.expandvars(to.agent)).expanduser())
-    try:
-        yield not to.identities_only
-    finally:
+def _agent(to: Destination) -> paramiko.Agent | None:
+    """The SSH agent to ask, if any. paramiko finds one through the environment alone, which all connections share."""
+    import paramiko
+
+    if to.agent == "none" or to.identities_only:
+        return None
+    with _agent_lock:
+        before = os.environ.get(_AGENT_VARIABLE)
         if to.agent:
-            if before is None:
-                del os.environ["SSH_AUTH_SOCK"]
-            else:
-                os.environ["SSH_AUTH_SOCK"] = before
+            os.environ[_AGENT_VARIABLE] = str(Path(os.path.expandvars(to.agent)).expanduser())
+        try:
+            return paramiko.Agent()
+        finally:
+            if before is not None:
+                os.environ[_AGENT_VARIABLE] = before
+            elif to.agent:
+                del os.environ[_AGENT_VARIABLE]
 
 
 @contextlib.contextmanager

@@ -10,11 +10,11 @@ from contextlib import closing
 from typing import Any
 
 from harness.errors import InfrastructureError
-from harness.hosts.line import ANSWER_SECONDS, BEAT_SECONDS, SYNC_SECONDS, Line, LineError
+from harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line, LineError
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0
-PING_SECONDS = 5.0
+PINGS = 4  # that fit into the silence after which a connection is lost
 
 Dial = Callable[[Mapping[str, Any]], Line]
 
@@ -27,6 +27,7 @@ class RunStream:
         dial: Dial,
         run: str,
         patience_seconds: float,
+        silence_seconds: float,
         note: Callable[[str], None],
         job: Mapping[str, Any] | None = None,
         pack: Callable[[list[str]], Iterator[bytes]] | None = None,
@@ -34,6 +35,7 @@ class RunStream:
         self._dial = dial
         self._run = run
         self._patience = patience_seconds
+        self._ping_seconds = silence_seconds / PINGS
         self._note = note
         self._job = job  # to start it with; None once it is known to be started
         self._pack = pack
@@ -71,21 +73,21 @@ class RunStream:
 
     def _next(self) -> Mapping[str, Any]:
         line = self._line or self._connect()
-        if time.monotonic() - self._spoke > PING_SECONDS:
+        if time.monotonic() - self._spoke > self._ping_seconds:
             line.send({"here": True})
             self._spoke = time.monotonic()
-        return line.receive(BEAT_SECONDS)
+        return line.receive()
 
     def _connect(self) -> Line:
         job = self._job
         if job is not None:
             self._line = self._dial({"op": "start", "job": job, "follow": True})
             self._reached = True
-            message = self._line.receive(SYNC_SECONDS)
+            message = self._line.answer(SYNC_SECONDS)
             if "send" in message:
                 assert self._pack is not None
                 self._line.send_pack(self._pack(message["send"]))
-                message = self._line.receive(SYNC_SECONDS)
+                message = self._line.answer(SYNC_SECONDS)
             self._job = None
         else:
             self._line = self._dial({"op": "follow", "run": self._run, "offset": self._offset, "job": False})
@@ -124,14 +126,14 @@ class RunStream:
 def followed(dial: Dial, run: str) -> Mapping[str, Any]:
     """The job of a run that is on the host."""
     with dial({"op": "follow", "run": run, "offset": 0, "job": True}) as line:
-        job: Mapping[str, Any] = line.receive(ANSWER_SECONDS)["job"]
+        job: Mapping[str, Any] = line.answer(ANSWER_SECONDS)["job"]
         return job
 
 
 def asked(dial: Dial, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Mapping[str, Any]:
     """The one answer to a request."""
     with closing(dial(request)) as line:
-        return line.receive(seconds)
+        return line.answer(seconds)
 
 
 def _event(line: bytes) -> Mapping[str, Any] | None:

@@ -65,7 +65,7 @@ def listing(places: Sequence[Place]) -> list[Listed]:
 def logs(place: Place, run: str) -> Iterator[tuple[str, str]]:
     """Each log of a run: its name below the run directory, and its text."""
     with remote.dial(place.host, {"op": "logs", "run": run}) as line:
-        while "end" not in (message := line.receive()):
+        while "end" not in (message := line.answer()):
             yield message["log"], message["text"]
 
 

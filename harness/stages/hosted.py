@@ -8,6 +8,7 @@ standard input for the answer.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 when the order was carried out, whatever its verdict, and 1 when it could not be."""
     options = _parser().parse_args(arguments)
     die_with_parent(options.parent)
+    gc.freeze()  # the modules need not be looked through when this process ends, which others wait for
     say = _claim_stdout()
     try:
         _carry_out(options.directory, say)

@@ -8,14 +8,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import archive
-from harness.archive import RunRecord
 from harness.config import Matrix, load, parse_filter
 from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from harness.hosts import Host, Order, open_host
 from harness.stages import guard, matrix, shrink, sync
-from harness.stages.archive import Circumstances, make_record
 from harness.stages.build import Builds, build
 from harness.stages.outcome import Observer, Outcome
 from harness.stages.plan import Plan, Selection, make_plan
@@ -23,10 +22,14 @@ from harness.stages.preflight import GitFacts, git_facts
 from harness.stages.sync import exact_commit
 from harness.worker.schedules import parse_schedule, schedules_of
 
+if TYPE_CHECKING:
+    from harness.archive import RunRecord
+    from harness.stages.archive import Circumstances
+
 CHOICES = ("suite", "filters", "seed", "schedule", "schedules", "one_a_variant", "random_cases", "cases")
 
 HostOpener = Callable[[str, Matrix, Path], Host]
-Show = Callable[[RunRecord, Path | None], None]
+Show = Callable[["RunRecord", Path | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ def choices(request: Request) -> dict[str, object]:
 
 def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progress | None = None) -> ExitCode:
     """Carry what has begun to its verdict; errors are those of `execute`."""
+    from harness.stages.archive import make_record  # a host elsewhere is at work meanwhile
+
     progress = progress or Progress()
     try:
         builds = carry_out(prepared, progress, observer)
@@ -234,6 +239,8 @@ def _count(things: Sequence[object], noun: str) -> str:
 
 
 def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Circumstances:
+    from harness.stages.archive import Circumstances
+
     return Circumstances(
         git=prepared.git,
         host=prepared.host.facts(),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord, Finding
 from harness.status import Status
+
+if TYPE_CHECKING:
+    from harness.archive import RunRecord
+    from harness.archive.record import ConfigurationRecord, Finding
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")

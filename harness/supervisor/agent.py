@@ -16,10 +16,11 @@ from harness.supervisor import examination, housekeeping, keeper, protection
 from harness.supervisor.conversation import Conversation, GoneError
 from harness.supervisor.repository import Repository
 from harness.supervisor.rundir import HostError, RunDirectory
+from harness.supervisor.watch import Watch
 
-POLL_SECONDS = 0.02
-BEAT_SECONDS = 2.0
-ABSENT_SECONDS = 60.0  # a client that says nothing for so long has gone, even if TCP does not know
+LOOK_SECONDS = 0.5  # for what changes no file: the client leaves, the supervisor and its keeper are killed
+BEATS = 10  # that fit into the silence after which the client takes the connection for lost
+ABSENCE = 3  # such silences of the client's, and it has gone, even if TCP does not know
 _CHUNK = 1 << 18
 
 
@@ -31,7 +32,8 @@ def main(folder: str) -> int:
         request = conversation.receive()
         try:
             home = Path(folder).expanduser().absolute()
-            OPERATIONS[request["op"]](home, request, conversation)
+            with conversation.beating(request["silence"] / BEATS):
+                OPERATIONS[request["op"]](home, request, conversation)
         except HostError as error:
             conversation.send({"error": error.what, "next": error.next_step, "usage": error.usage})
         except OSError as error:
@@ -54,10 +56,11 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
         repository.ensure()
         _bring(repository, job, conversation)
         protection.check(repository, folder, job["sha"], job["protected"], job["approve_protected"])
+        conversation.quiet()  # no thread may be there when it forks
         _launch(directory, job)
     conversation.send({"started": directory.run})
     if request["follow"]:
-        _stream(directory, 0, conversation)
+        _stream(directory, 0, request["silence"], conversation)
 
 
 def _bring(repository: Repository, job: dict[str, Any], conversation: Conversation) -> None:
@@ -93,29 +96,26 @@ def _follow(folder: Path, request: dict[str, Any], conversation: Conversation) -
     directory = _existing(folder, request)
     if request["job"]:
         conversation.send({"job": directory.job()})
-    _stream(directory, request["offset"], conversation)
+    _stream(directory, request["offset"], request["silence"], conversation)
 
 
-def _stream(directory: RunDirectory, offset: int, conversation: Conversation) -> None:
-    """Whole event lines from `offset` on until the final status, which is the last message; a beat when it is quiet."""
+def _stream(directory: RunDirectory, offset: int, silence: float, conversation: Conversation) -> None:
+    """Whole event lines from `offset` on until the final status, which is the last message."""
+    conversation.quiet()
     conversation.listen()
-    said = time.monotonic()
-    while conversation.present(ABSENT_SECONDS):
-        keeper.recover(directory)
-        status = directory.status()  # before the events: what was written before it is then seen
-        data = _lines_from(directory, offset)
-        if data:
-            offset += len(data)
-            conversation.send({"events": data.decode("utf-8"), "offset": offset})
-            said = time.monotonic()
-        elif status is not None:
-            conversation.send({"status": status})
-            return
-        else:
-            if time.monotonic() - said > BEAT_SECONDS:
-                conversation.send({"beat": time.time()})
-                said = time.monotonic()
-            time.sleep(POLL_SECONDS)
+    with conversation.beating(silence / BEATS), Watch(directory.path) as watch:
+        while conversation.present(ABSENCE * silence):
+            keeper.recover(directory)
+            status = directory.status()  # before the events: what was written before it is then seen
+            data = _lines_from(directory, offset)
+            if data:
+                offset += len(data)
+                conversation.send({"events": data.decode("utf-8"), "offset": offset})
+            elif status is not None:
+                conversation.send({"status": status})
+                return
+            else:
+                watch.wait(LOOK_SECONDS)
 
 
 def _lines_from(directory: RunDirectory, offset: int) -> bytes:

@@ -7,8 +7,9 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,19 +19,32 @@ from harness.worker.process import describe_exit, run_group
 STAMP = "complete"
 OVERLAY = "tree"
 _SHOWN = 300
+_ERROR = re.compile(r"(fatal )?error:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an environment is made: a shell command run in the worktree, and the files that decide what it makes."""
+    """How an environment is made: a shell command run in the worktree, and the files and variables that decide what it
+    makes."""
 
     setup: str
     files: tuple[str, ...]
+    variables: Mapping[str, str]
     limit_seconds: float
 
 
+@dataclass(frozen=True)
+class Environment:
+    """`python` is its interpreter; `built` says that the setup command was run just now."""
+
+    python: Path
+    built: bool
+
+
 @contextlib.contextmanager
-def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]) -> Iterator[Path]:
+def environment(
+    folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]
+) -> Iterator[Environment]:
     """The environment for `tree`, built when it is not there yet, and kept from being cleaned away while it is used.
 
     The setup command finds the directory that it is to fill in FMHA_ENVIRONMENT, `bin/python` in it being what counts.
@@ -39,6 +53,7 @@ def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Calla
     home = folder / "environments"
     home.mkdir(parents=True, exist_ok=True)
     path = home / _key(recipe, tree)
+    built = False
     lock = os.open(home / f"{path.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -48,17 +63,19 @@ def environment(folder: Path, recipe: Recipe, tree: Path, log: Path, tell: Calla
             if not (path / STAMP).exists():
                 tell("building the environment, once for this lock file")
                 _build(path, recipe, tree, log)
+                built = True
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(path / STAMP)
         _overlay(path / OVERLAY, tree)
-        yield path
+        yield Environment(path / "bin" / "python", built)
     finally:
         os.close(lock)
 
 
 def _key(recipe: Recipe, tree: Path) -> str:
-    """Everything that decides the content: the command, and names and bytes of the files it reads."""
-    digest = hashlib.sha256(json.dumps([1, recipe.setup, os.environ.get("PATH", "")]).encode())
+    """Everything that decides the content: the command, its variables, and names and bytes of the files it reads."""
+    variables = {"PATH": os.environ.get("PATH", ""), **recipe.variables}
+    digest = hashlib.sha256(json.dumps([2, recipe.setup, sorted(variables.items())]).encode())
     for pattern in recipe.files:
         for path in sorted(_matching(tree, pattern)):
             data = path.read_bytes()
@@ -79,16 +96,17 @@ def _build(path: Path, recipe: Recipe, tree: Path, log: Path) -> None:
             ["/bin/sh", "-c", recipe.setup],
             cwd=tree,
             limit_seconds=recipe.limit_seconds,
-            env=os.environ | {"FMHA_ENVIRONMENT": str(path)},
+            env=os.environ | recipe.variables | {"FMHA_ENVIRONMENT": str(path)},
         )
         with log.open("a", encoding="utf-8") as file:
             file.write(done.output)
         if done.timed_out:
             raise HostError(f"the environment was not built within {recipe.limit_seconds:g} s", "see fmha logs")
         if done.returncode != 0:
-            last = ([line for line in done.output.splitlines() if line.strip()] or [""])[-1].strip()[:_SHOWN]
+            lines = [line.strip() for line in done.output.splitlines() if line.strip()] or [""]
+            telling = next((line for line in lines if _ERROR.match(line)), lines[-1])[:_SHOWN]
             how = describe_exit(done.returncode)
-            raise HostError(f"the environment was not built ({how}): {last}", "see fmha logs")
+            raise HostError(f"the environment was not built ({how}): {telling}", "see fmha logs")
         if not os.access(path / "bin" / "python", os.X_OK):
             raise HostError("the setup command made no bin/python in $FMHA_ENVIRONMENT", "correct environment.setup")
         (path / STAMP).touch()

@@ -17,6 +17,7 @@ MOST_HAVES = 256
 MOST_NAMED = 10
 _SSH = "GIT_SSH_COMMAND"
 _SENT = "refs/fmha/commits"
+_HEAD = "# branch.oid "
 # The host's own settings may name hooks, filters or line endings; none of them may touch a tree that is to be exact.
 _EXACT = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false", "-c", "core.fsmonitor=false",
@@ -90,11 +91,12 @@ class Repository:
 
     def prove(self, sha: str, tree: Path) -> None:
         """Raises HostError unless HEAD of the worktree is `sha` and no file differs or has been added."""
-        head = self._git("rev-parse", "HEAD", at=tree).strip()
+        how = ("--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--no-renames")
+        entries = [entry for entry in self._git("status", *how, at=tree).split("\0") if entry]
+        head = next((entry.removeprefix(_HEAD) for entry in entries if entry.startswith(_HEAD)), "at no commit")
         if head != sha:
             raise HostError(f"the worktree is at {head}, not at {sha}")
-        status = self._git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", at=tree)
-        if changed := [entry[3:] for entry in status.split("\0") if entry]:
+        if changed := [_path(entry) for entry in entries if not entry.startswith("# ")]:
             raise HostError(f"the worktree on the host was changed: {_named(changed)}", "nothing on a host is edited")
 
     def remove(self, tree: Path) -> None:
@@ -109,6 +111,12 @@ class Repository:
     def forget(self, sha: str) -> None:
         self._succeeds("update-ref", "-d", f"{_SENT}/{sha}")
         self._succeeds("update-ref", "-d", f"refs/fmha/fetched/{sha}")
+
+    def blobs(self, sha: str, suffix: str) -> list[tuple[str, str]]:
+        """Object id and path of every file of the commit whose name ends so."""
+        listing = self._git("ls-tree", "-r", "-z", "--full-tree", sha)
+        entries = (entry.partition("\t") for entry in listing.split("\0") if entry.endswith(suffix))
+        return [(facts.split()[2], path) for facts, _, path in entries]
 
     def fingerprint(self, sha: str, paths: Sequence[str]) -> str:
         """sha256 over what the commit has at `paths`: modes, object ids and names."""
@@ -140,6 +148,11 @@ def _environment() -> dict[str, str]:
     """Paths are names, not patterns; git never asks for a password; and its words are English."""
     kept = {name: value for name, value in os.environ.items() if name == _SSH or not name.startswith("GIT_")}
     return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+
+
+def _path(entry: str) -> str:
+    """The path in an entry of `git status --porcelain=v2`; how many fields stand before it depends on its kind."""
+    return entry.split(" ", {"1": 8, "u": 10}.get(entry[0], 1))[-1]
 
 
 def _named(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.supervisor import gpus, processes
+from harness.supervisor import bytecode, gpus, processes
 from harness.supervisor.environments import Recipe, environment
 from harness.supervisor.repository import Repository
 from harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
@@ -61,6 +61,8 @@ def supervise(directory: RunDirectory) -> None:
     if left:
         reason = f"{reason}; processes {', '.join(map(str, left))} survive SIGKILL".lstrip("; ")
     directory.finish(state, reason, next_step=next_step)
+    if state == "done":
+        bytecode.keep(directory.folder, directory.tree, directory.job()["sha"])
 
 
 class _Run:
@@ -74,19 +76,28 @@ class _Run:
 
     def perform(self) -> None:
         directory, job = self._directory, self._job
-        os.environ.update(job["env"])
-        os.environ |= {"FMHA_DEVICE": job["work"]["device"], "FMHA_PYTHON": os.path.expanduser(job["python"])}
+        variables = {
+            **job["env"],
+            "FMHA_DEVICE": job["work"]["device"],
+            "FMHA_PYTHON": os.path.expanduser(job["python"]),
+            **({"FMHA_NVCC": job["nvcc"]} if job["nvcc"] else {}),
+        }
+        os.environ |= variables
         self._state("checkout")
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)
+        bytecode.provide(directory.folder, directory.tree, job["sha"])
         self._state("environment")
         with contextlib.ExitStack() as stack:
             python = job["python"]
             if setup := job["environment"]["setup"]:
-                recipe = Recipe(setup, tuple(job["environment"]["files"]), job["environment"]["seconds"])
-                home = environment(directory.folder, recipe, directory.tree, directory.log, self._note)
-                python = str(stack.enter_context(home) / "bin" / "python")
-            repository.prove(job["sha"], directory.tree)
+                wish = job["environment"]
+                recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"])
+                found = environment(directory.folder, recipe, directory.tree, directory.log, self._note)
+                home = stack.enter_context(found)
+                python = str(home.python)
+                if home.built:
+                    repository.prove(job["sha"], directory.tree)
             self._state("build")
             try:
                 self._follow(self._start(python))
@@ -100,8 +111,6 @@ class _Run:
         write_json(directory.path / "work.json", job["work"])
         command = [python, "-m", "harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
         settings = {"PYTHONPATH": str(directory.tree), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
-        if job["nvcc"]:
-            settings["FMHA_NVCC"] = job["nvcc"]
         with directory.log.open("ab") as log:
             try:
                 return spawn(

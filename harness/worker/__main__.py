@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import faulthandler
+import gc
 import os
 import sys
 import time
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kernel took the device down: the configurations that remain need another process."""
     options = _parser().parse_args(arguments)
     faulthandler.enable()
+    gc.freeze()  # the modules need not be looked through when this process ends, which others wait for
     if options.parent is not None:
         die_with_parent(options.parent)
     stream = _claim_stdout()

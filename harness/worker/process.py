@@ -10,17 +10,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 POLL_SECONDS = 0.02
+TICK_SECONDS = 0.1  # how late a limit or a cancellation may be noticed
 GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL
 KILL_SECONDS = 10.0  # for the kernel to carry out a SIGKILL
 _PR_SET_PDEATHSIG = 1
@@ -58,6 +60,19 @@ def has_exited(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
+def wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Waits until `process` has ended, `seconds` at most; whether it has. Does not reap it."""
+    if has_exited(process):
+        return True
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        waiter = select.poll()
+        waiter.register(descriptor, select.POLLIN)
+        return bool(waiter.poll(max(0.0, 1000 * seconds)))
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """A command that ended or was ended. `output` is its standard output and error, in the order they came."""
@@ -88,7 +103,7 @@ def run_group(
         process = spawn(command, cwd=cwd, env=env, stdout=output, stderr=output)
         try:
             timed_out = False
-            while not has_exited(process) and not cancel.wait(POLL_SECONDS) and not timed_out:
+            while not wait_for_exit(process, TICK_SECONDS) and not cancel.is_set() and not timed_out:
                 timed_out = time.monotonic() - start > limit_seconds
         finally:
             terminate_group(process)
@@ -124,19 +139,21 @@ def terminate_group(process: subprocess.Popen[bytes], grace_seconds: float = GRA
     """
     if process.returncode is not None:
         return  # ended here before: the pid may be somebody else's by now
+    members = group_members(process.pid)
     for number, patience in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, KILL_SECONDS)):
         deadline = time.monotonic() + patience
-        _signal_members(process.pid, number)
-        while group_alive(process.pid):
+        _signal(members, number)
+        while members:
             if time.monotonic() >= deadline:
                 break
             time.sleep(POLL_SECONDS)
+            members = group_members(process.pid)
             if number == signal.SIGKILL:
-                _signal_members(process.pid, number)  # whoever was forked meanwhile
+                _signal(members, number)  # whoever was forked meanwhile
         else:
             process.wait()
             return
-    left = ", ".join(str(pid) for pid in group_members(process.pid))
+    left = ", ".join(map(str, members))
     raise ProcessGroupError(f"process group {process.pid} survives SIGKILL: {left}")
 
 
@@ -175,7 +192,7 @@ def _stat(pid: int) -> tuple[str, int, int]:
     return state, int(group), int(session)
 
 
-def _signal_members(pgid: int, number: signal.Signals) -> None:
-    for pid in group_members(pgid):
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -18,7 +18,14 @@ from typing import IO
 
 from harness.errors import InfrastructureError
 from harness.worker.codec import CodecError, event_from_line, write_job
-from harness.worker.process import GRACE_SECONDS, POLL_SECONDS, describe_exit, has_exited, spawn, terminate_group
+from harness.worker.process import (
+    GRACE_SECONDS,
+    describe_exit,
+    has_exited,
+    spawn,
+    terminate_group,
+    wait_for_exit,
+)
 from harness.worker.protocol import Configuration, Event, Job
 
 TICK_SECONDS = 0.1  # how late a limit or a death may be noticed
@@ -207,10 +214,7 @@ class _Worker:
 
     def _wait_for_exit(self) -> bool:
         """Gives a worker that has said its last a moment to end by itself; whether it did."""
-        deadline = time.monotonic() + GRACE_SECONDS
-        while not has_exited(self._process) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-        return has_exited(self._process)
+        return wait_for_exit(self._process, GRACE_SECONDS)
 
     def _ended(self, status: str, reason: str) -> _LostWorkerError:
         said = self._last_words()

@@ -20,7 +20,7 @@ from tests.worker.numpy_device import NumpyDevice
 
 WORKS, HAZARD, KILLED, SEGFAULT, EXITS, RAISES, REFUSES, FULL = range(1, 9)
 HANGS, CHATTERS, STOPPED, TRUNCATES, GARBAGE, ENDLESS_LINE, WRONG_NAME, PRINTS, CLOSES, ORPHANS = range(11, 21)
-LOST = 21
+LOST, DEAF = 21, 22
 T_OFFSET = next(offset for name, offset, _ in LAYOUT if name == "t")
 
 
@@ -84,6 +84,11 @@ def hang(device: FaultyDevice) -> NoReturn:
     log("hanging")
     while True:
         time.sleep(600)
+
+
+def ignore_termination(device: FaultyDevice) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hang(device)
 
 
 def chatter(device: FaultyDevice) -> NoReturn:
@@ -153,6 +158,7 @@ FAULTS = {
     CLOSES: close_the_stream,
     ORPHANS: leave_an_orphan,
     LOST: take_the_device_down,
+    DEAF: ignore_termination,
 }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import yaml
 from harness.worker.nvcc import find_nvcc
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, KILLED, ORPHANS
-from tests.integration.processes import eventually
+from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.server import Server, client_config, serving, terminate
 
 DEVICE = "tests.remote.devices:HeldDevice"
@@ -44,10 +45,11 @@ class Client:
     config: Path
     server: Server
     processes: list[subprocess.Popen[str]]
+    network: tuple[str, ...] = ()  # a command prefix that enters the client's network
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness", *arguments],
+            [*self.network, sys.executable, "-m", "harness", *arguments],
             cwd=self.root,
             env=os.environ | {"FMHA_SSH_CONFIG": str(self.config), "PYTHONSAFEPATH": ""} | environment,
             stdin=subprocess.DEVNULL,
@@ -61,7 +63,7 @@ class Client:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, **environment)
-        stdout, stderr = process.communicate(timeout=200)
+        stdout, stderr = process.communicate(timeout=3 * DEADLINE_SECONDS)
         assert "Traceback" not in stderr, stderr
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
@@ -91,12 +93,21 @@ class Client:
         return [json.loads(line) for line in lines]
 
     def wait_for(self, condition: Callable[[list[dict[str, object]]], object]) -> Path:
-        """The newest run, once its events are such."""
+        """The newest run, once its events are such. As long as events come, it is waited for."""
 
         def found() -> Path | None:
             return next((run for run in reversed(self.runs()) if condition(self.events(run))), None)
 
-        run = eventually(found)
+        def count() -> int:
+            return sum(len(self.events(run)) for run in self.runs())
+
+        def more_than(seen: int) -> Callable[[], bool]:
+            return lambda: found() is not None or count() > seen
+
+        seen = -1
+        while not (run := found()) and count() > seen:
+            seen = count()
+            eventually(more_than(seen))
         assert run, [self.events(run) for run in self.runs()]
         return run
 
@@ -225,13 +236,34 @@ def write_matrix(root: Path, server: Server, setup: str) -> None:
     (root / "matrix.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
 
 
+@pytest.fixture(scope="session")
+def warm(template: Path, server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The host has built the environment and the kernel that most tests run: none of them waits for a compiler."""
+    folder = tmp_path_factory.mktemp("warm")
+    with fresh_client(template, server, folder) as first:
+        done = first.run("run-matrix", "--host", "gpu")
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture
-def client(template: Path, server: Server, tmp_path: Path) -> Iterator[Client]:
+def client(template: Path, server: Server, warm: None, tmp_path: Path) -> Iterator[Client]:
     """A fresh checkout; afterwards every client is gone and nothing runs on the host."""
-    root = tmp_path / "project"
+    with fresh_client(template, server, tmp_path) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def fresh_client(
+    template: Path,
+    server: Server,
+    folder: Path,
+    network: tuple[str, ...] = (),
+    options: Mapping[str, str] | None = None,
+) -> Iterator[Client]:
+    root = folder / "project"
     shutil.copytree(template, root, symlinks=True)
-    config = client_config(server, tmp_path / "ssh")
-    made = Client(root, config, server, [])
+    config = client_config(server, folder / "ssh", extra=options)
+    made = Client(root, config, server, [], network)
     yield made
     for process in made.processes:
         terminate(process)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import shlex
 import shutil
 import signal
@@ -23,9 +24,9 @@ import psutil
 import pytest
 
 from tests.integration.processes import eventually
+from tests.remote.devices import MARK
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-MARK = "FMHA_TEST_SERVER"  # in the environment of whatever a session has started
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ACCOUNT, UID = "fmha-test", 61234
 CONFIG = """\
@@ -78,9 +79,8 @@ class Server:
         assert eventually(self.listens), (self.folder / "sshd.log").read_text()
 
     def listens(self) -> bool:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex((self.address, self.port)) == 0
+        knock = f"exec 3<>/dev/tcp/{self.address}/{self.port}"
+        return subprocess.run([*self.network, "bash", "-c", knock], capture_output=True, check=False).returncode == 0
 
     def stop(self) -> None:
         """Stops listening; sessions that are open stay."""
@@ -166,9 +166,12 @@ class Hold:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below those that the kernel gives to outgoing connections: nobody takes it while a server of ours is down."""
+    for port in random.sample(range(20_000, 32_768), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def key(path: Path) -> None:

@@ -12,11 +12,11 @@ import time
 
 import pytest
 
-from tests.integration.processes import eventually
+from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, started
 from tests.remote.server import free_port
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 
 
 def test_hosts_says_who_answers(client: Client):
@@ -152,7 +152,7 @@ def test_ctrl_c_asks_and_detaches(client: Client):
         terminal.read_until("[d]etach")
         terminal.type("d\n")
         terminal.read_until(f"fmha attach {run.name}")
-        assert terminal.process.wait(60) == 4
+        assert terminal.process.wait(DEADLINE_SECONDS) == 4
     assert client.run("attach", run.name).returncode == 0
 
 
@@ -164,7 +164,7 @@ def test_ctrl_c_asks_and_stays(client: Client):
         terminal.read_until("[s]tay")
         terminal.type("s\n")
     terminal.read_until("PASS 2 of 2")
-    assert terminal.process.wait(60) == 0
+    assert terminal.process.wait(DEADLINE_SECONDS) == 0
 
 
 def test_ctrl_c_twice_cancels(client: Client):
@@ -175,6 +175,6 @@ def test_ctrl_c_twice_cancels(client: Client):
         terminal.read_until("[c]ancel")
         terminal.interrupt()
         terminal.read_until("INCOMPLETE 1 of 2")
-        assert terminal.process.wait(100) == 4
+        assert terminal.process.wait(DEADLINE_SECONDS) == 4
         client.settle()
     assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "not-run"}

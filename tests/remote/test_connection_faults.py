@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness.support import git
-from tests.integration.processes import eventually
+from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 from tests.remote.server import client_config, free_port, key
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 
@@ -26,7 +26,7 @@ def reached(client: Client, name: str) -> bool:
     return False
 
 
-def fresh_commit(client: Client) -> None:
+def fresh_kernel(client: Client) -> None:
     """A commit that the host does not have, with a kernel that is in no cache."""
     path = client.root / "kernel" / "include" / "fmha_params.h"
     path.write_text(path.read_text() + f"// {client.root}\n")
@@ -48,7 +48,10 @@ def slow_setup(client: Client) -> None:
 @pytest.mark.parametrize("stage", ["git", "setup", "nvcc", "t1", "t32"])
 def test_the_connection_is_cut(client: Client, stage: str):
     """At the transfer of the commit, in the environment's set-up, in the build, and while configurations run."""
-    fresh_commit(client)
+    if stage == "nvcc":
+        fresh_kernel(client)
+    else:
+        git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
     if stage == "setup":
         slow_setup(client)
     reached(client, stage)
@@ -60,7 +63,7 @@ def test_the_connection_is_cut(client: Client, stage: str):
             assert eventually(lambda: reached(client, stage))
         assert client.server.cut()
         hold.release()
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, stderr
     assert "trying again" in stderr
     assert client.statuses() == GOOD
@@ -75,7 +78,7 @@ def test_the_connection_is_cut_while_the_run_waits_for_its_gpu(client: Client):
         client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
         assert client.server.cut()
         hold.release()
-        _, stderr = second.communicate(timeout=200)
+        _, stderr = second.communicate(timeout=DEADLINE_SECONDS)
     assert second.returncode == 0, stderr
     assert "trying again" in stderr
     assert f"held by run {first}" in stderr
@@ -93,14 +96,15 @@ def test_the_server_is_away_for_a_while(client: Client):
         while "cannot reach" not in said and (line := process.stderr.readline()):
             said += line
         client.server.start()
-        _, stderr = process.communicate(timeout=200)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, said + stderr
     assert client.statuses() == GOOD
 
 
 @pytest.mark.parametrize("stage", ["nvcc", "t32"])
 def test_the_client_is_killed_and_attached_again(client: Client, stage: str):
-    fresh_commit(client)
+    if stage == "nvcc":
+        fresh_kernel(client)
     reached(client, stage)
     with client.server.hold(stage):
         process = client.start("run-matrix", "--host", "gpu")
@@ -122,7 +126,7 @@ def test_a_client_that_is_told_to_end_leaves_the_run_alone(client: Client, numbe
         process = client.start("run-matrix", "--host", "gpu")
         run = client.wait_for(started("hd64_t1_sk128"))
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         assert process.returncode == 4
         assert f"fmha attach {run.name} --host gpu" in stderr
     assert client.run("attach", run.name).returncode == 0
@@ -199,7 +203,7 @@ def test_an_agent_holds_the_key_and_is_not_forwarded(client: Client, tmp_path: P
             client.wait_for(started("hd64_t1_sk128"))
             for line in client.server.left_over():
                 assert b"SSH_AUTH_SOCK" not in Path(f"/proc/{line.split()[0]}/environ").read_bytes()
-        assert process.wait(200) == 0
+        assert process.wait(DEADLINE_SECONDS) == 0
     finally:
         agent.terminate()
         agent.wait()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.fault_devices import HANGS
-from tests.integration.processes import eventually
+from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-1111"
 SMI = """#!/bin/sh
 case "$1" in
@@ -71,7 +71,7 @@ def test_a_foreign_process_is_waited_for(client: Client, apps: Path):
     (event,) = [event for event in client.events(waiting) if event["kind"] == "waiting"]
     assert "4242 (python train.py)" in event["reason"]
     apps.write_text("")
-    _, stderr = process.communicate(timeout=100)
+    _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, stderr
 
 
@@ -92,7 +92,7 @@ def test_a_gpu_that_a_killed_worker_does_not_leave_is_quarantined_until_it_does(
     process = client.start("run-matrix", "--host", "gpu", "--suite", "stuck")
     client.wait_for(started(f"hd64_t{HANGS}_sk128"))
     apps.write_text(f"{B}, 999999, worker that was killed\n")
-    stdout, stderr = process.communicate(timeout=150)
+    stdout, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1, stderr
     assert client.statuses() == {f"hd64_t{HANGS}_sk128": "timeout", "hd64_t32_sk128": "infra-error"}
     assert f"{B} is quarantined: process 999999 was killed but is still on it" in stdout
@@ -103,7 +103,7 @@ def test_a_gpu_that_a_killed_worker_does_not_leave_is_quarantined_until_it_does(
     waiting = client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
     assert "is quarantined" in str(client.events(waiting))
     apps.write_text("")
-    _, stderr = process.communicate(timeout=100)
+    _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, stderr
     assert not (client.server.home / "locks" / f"{B}.quarantine").exists()
 

@@ -14,11 +14,11 @@ import pytest
 
 from harness.worker.nvcc import find_nvcc
 from tests.harness.support import git
-from tests.integration.fault_devices import CHATTERS, HANGS, KILLED, ORPHANS, SEGFAULT, STOPPED
-from tests.integration.processes import eventually
+from tests.integration.fault_devices import CHATTERS, DEAF, HANGS, KILLED, ORPHANS, SEGFAULT, STOPPED
+from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems, which needs root")
 
@@ -36,7 +36,7 @@ def limited(client: Client, **limits: float) -> None:
 
 
 def test_configurations_that_crash_hang_or_leave_orphans_cost_themselves_alone(client: Client):
-    faults = (KILLED, SEGFAULT, HANGS, STOPPED, ORPHANS)
+    faults = (KILLED, SEGFAULT, HANGS, DEAF, STOPPED, ORPHANS)
 
     def change(matrix: dict) -> None:
         matrix["limits"]["configuration_silence_seconds"] = 8
@@ -50,6 +50,7 @@ def test_configurations_that_crash_hang_or_leave_orphans_cost_themselves_alone(c
         f"hd64_t{KILLED}_sk128": crash,
         f"hd64_t{SEGFAULT}_sk128": crash,
         f"hd64_t{HANGS}_sk128": timeout,
+        f"hd64_t{DEAF}_sk128": timeout,
         f"hd64_t{STOPPED}_sk128": timeout,
         f"hd64_t{ORPHANS}_sk128": crash,
     }
@@ -89,7 +90,7 @@ def test_the_supervisor_is_killed(client: Client):
         process = client.start("run-matrix", "--host", "gpu")
         run = client.wait_for(started("hd64_t32_sk128"))
         os.kill(supervisor(run)["pid"], signal.SIGKILL)
-        _, stderr = process.communicate(timeout=100)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         assert process.returncode == 3, stderr
         client.settle()
     assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "infra-error"}
@@ -105,7 +106,7 @@ def test_the_supervisor_is_killed_in_the_build(client: Client):
         run = client.wait_for(in_state("build"))
         assert eventually(lambda: any("nvcc" in line for line in client.server.left_over()))
         os.kill(supervisor(run)["pid"], signal.SIGKILL)
-        _, stderr = process.communicate(timeout=100)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         client.settle()
     assert process.returncode == 3
     assert "the supervisor ended with SIGKILL" in stderr
@@ -123,7 +124,7 @@ def test_the_host_goes_down_and_comes_back(client: Client):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         client.server.start()
-        _, stderr = process.communicate(timeout=100)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 3, stderr
     assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "infra-error"}
     assert "the host went down" in str(client.records())
@@ -152,7 +153,7 @@ def test_events_that_were_received_and_then_cut_off_count(client: Client):
         run = client.wait_for(started("hd64_t32_sk128"))
         hold.release()
         client.wait_for(lambda events: any(event["kind"] == "end" for event in events))
-        process.wait(100)
+        process.wait(DEADLINE_SECONDS)
     with (run / "events.jsonl").open("r+") as file:
         file.truncate(200)
     again = client.run("attach", run.name)
@@ -206,7 +207,7 @@ def test_two_clients_race_for_one_gpu(client: Client):
         (event,) = [event for event in client.events(waiting) if event["kind"] == "waiting"]
         assert event["position"] == 1
         assert "held by run" in event["reason"]
-    assert [process.wait(200) for process in racers] == [0, 0]
+    assert [process.wait(DEADLINE_SECONDS) for process in racers] == [0, 0]
     times = []
     for run in client.runs():
         began = next(event["at"] for event in client.events(run) if event.get("state") == "run")
@@ -245,9 +246,8 @@ def test_clocks_that_disagree_do_no_harm_and_are_reported(client: Client):
     assert doctor.returncode == 3
     (line,) = [line for line in doctor.stdout.splitlines() if " clock " in line]
     assert line.startswith("RED")
-    off = re.search(r"off by (\d+) s", line)
-    assert off
-    assert abs(int(off[1]) - 3 * 3600) <= 60
+    (seconds,) = re.findall(r"off by (\d+) s at least", line)  # less than the whole by what the answer took
+    assert 10_000 < int(seconds) <= 10_800
 
 
 SKEW = """
@@ -286,7 +286,7 @@ def test_the_disk_of_the_host_is_full_for_a_while(client: Client):
         hold.release()
         assert eventually(lambda: b"hd64_t1" in b"".join(events(client, runs)))
         on_the_host(client, f"rm {small}/fill")
-        _, stderr = process.communicate(timeout=150)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, stderr
     assert client.statuses() == GOOD
 
@@ -312,7 +312,7 @@ def test_the_disk_here_is_full_when_the_record_is_written(client: Client, tmp_pa
                 while True:
                     with (results / "fill").open("ab") as file:
                         file.write(bytes(4096))
-        stdout, stderr = process.communicate(timeout=150)
+        stdout, stderr = process.communicate(timeout=DEADLINE_SECONDS)
         assert process.returncode == 3
         assert "cannot archive: No space left on device" in stderr
         assert "PASS 2 of 2" in stdout

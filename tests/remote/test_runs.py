@@ -12,7 +12,7 @@ import pytest
 from tests.harness.support import git
 from tests.remote.conftest import Client, in_state, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 
@@ -196,3 +196,17 @@ def test_the_environment_is_built_once_and_the_build_cache_shared(client: Client
     assert "building the environment" not in second.stderr
     assert "from the cache" in second.stderr
     assert in_state("run")(client.events(client.runs()[-1]))
+
+
+def test_an_environment_is_for_its_device_and_variables(client: Client):
+    def change(matrix: dict) -> None:
+        for name in ("gpu", "real"):
+            matrix["hosts"][name]["env"] = {"WHERE": str(client.root)}
+
+    client.change_matrix(change)
+    built = "building the environment"
+    assert built in client.run("run-matrix", "--host", "gpu").stderr
+    assert built not in client.run("run-matrix", "--host", "gpu").stderr
+    assert built in client.run("run-matrix", "--host", "real").stderr
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["env"].update(MORE="1"))
+    assert built in client.run("run-matrix", "--host", "gpu").stderr

@@ -11,7 +11,7 @@ from tests.harness.support import git
 from tests.remote.conftest import Client
 from tests.remote.server import client_config
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote")]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 
@@ -153,7 +153,10 @@ def test_a_path_that_nvcc_would_execute_is_refused(client: Client):
     ("arguments", "said"),
     [
         (["--host", "gpu", "--suite", "$(touch pwned)"], "no suite is named"),
+        (["--host", "gpu", "--suite", "-x 'y\"\n;touch pwned"], "no suite is named"),
         (["--host", "gpu;touch pwned"], "no host is named"),
+        (["--host=-oProxyCommand=touch pwned"], "no host is named"),
+        (["--host", "a b'c\"\n$(touch pwned)"], "no host is named"),
         (["--host", "gpu", "--filter", "hd=64;touch pwned"], "hd"),
     ],
 )
@@ -162,6 +165,34 @@ def test_hostile_arguments_are_refused_by_name(client: Client, arguments: list[s
     assert done.returncode == 2
     assert said in done.stderr
     assert not (client.root / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"env": {"X;touch pwned": "1"}}, "is no name of a variable"),
+        ({"env": {"X": "a\ntouch pwned"}}, "characters that do not print"),
+        ({"alias": "a\ntouch pwned"}, "characters that do not print"),
+        ({"folder": "~/a\ntouch pwned"}, "characters that do not print"),
+        ({"python": "python3\ntouch pwned"}, "characters that do not print"),
+    ],
+)
+def test_settings_that_no_shell_may_see_are_refused(client: Client, settings: dict[str, object], said: str):
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(settings))
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 2
+    assert said in done.stderr
+    for place in (client.root, client.server.home):
+        assert not (place / "pwned").exists()
+
+
+def test_an_interpreter_with_a_hostile_name_is_only_a_name(client: Client):
+    python = client.server.folder / "bin" / "-p y'\";touch pwned;$(touch pwned)"
+    python.symlink_to(client.server.python)
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(python=str(python)))
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 0, done.stderr
+    assert not list(client.server.home.rglob("pwned"))
 
 
 @pytest.mark.parametrize("run", ["../../../etc", "$(touch pwned)", "-x", "20261121T101500Z-0123456789ab-89abcdef"])

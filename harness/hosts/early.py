@@ -1,0 +1,71 @@
+"""A connection that is begun before the command that needs it is loaded.
+
+Loading the client takes as long as it takes the other machine to check a key and to start the agent's interpreter, so
+both are done at once. What is guessed here from the command line and matrix.yaml is checked later: a connection to
+anything else than what the validated settings say is never used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.hosts.ssh import SshCarrier, load_paramiko
+
+COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
+MATRIX_FILE = "matrix.yaml"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_begun: dict[tuple[str, str], Future[SshCarrier]] = {}
+
+
+def begin(arguments: Sequence[str], directory: Path) -> None:
+    """Begins to connect to the host that the arguments name, if they name one that is reached by SSH."""
+    name = _host(arguments)
+    section = _section(name, directory) if name is not None else None
+    if section is None or section.get("kind") != "ssh":
+        return
+    alias, python = section.get("alias", name), section.get("python", "python3")
+    if not (isinstance(alias, str) and alias.isprintable() and isinstance(python, str) and python.isprintable()):
+        return
+    future = _begun[alias, python] = Future()
+    load_paramiko()  # before the thread, which would only take turns with what is loaded next
+    threading.Thread(target=_connect, args=(future, alias, python), name="early", daemon=True).start()
+
+
+def take(alias: str, python: str) -> SshCarrier | None:
+    """The connection, if such a one was begun and nobody has taken it; waits for it. Raises what connecting raised."""
+    future = _begun.pop((alias, python), None)
+    return None if future is None else future.result()
+
+
+def _connect(future: Future[SshCarrier], alias: str, python: str) -> None:
+    try:
+        future.set_result(SshCarrier(alias, python))
+    except Exception as error:
+        future.set_exception(error)
+
+
+def _host(arguments: Sequence[str]) -> str | None:
+    if not arguments or arguments[0] not in COMMANDS or (arguments[0] == "run-matrix" and "--dry-run" in arguments):
+        return None
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--host":
+            return following
+        if word.startswith("--host="):
+            return word.removeprefix("--host=")
+    return None
+
+
+def _section(name: str, directory: Path) -> dict[str, Any] | None:
+    """What matrix.yaml has under the host's name. Whoever validates the file says what is wrong with it."""
+    root = next((folder for folder in (directory, *directory.parents) if (folder / ".git").exists()), directory)
+    try:
+        section = yaml.load((root / MATRIX_FILE).read_text(encoding="utf-8-sig"), Loader=_LOADER)["hosts"][name]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, yaml.YAMLError):
+        return None
+    return section if isinstance(section, dict) else None
