@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ CONFIG_VARIABLE = "FMHA_SSH_CONFIG"
 CONNECT_SECONDS = 20.0
 CALL_SECONDS = 30.0
 KEEPALIVE_SECONDS = 10
+EXIT_SECONDS = 1.0  # between the last that a process writes and its exit code
 MOST_JUMPS = 8
 _WORDS = 300
 _AGENT_VARIABLE = "SSH_AUTH_SOCK"
@@ -152,9 +153,7 @@ class SshCarrier:
 
     def epitaph(self) -> str:
         """The exit code tells an agent that could not be started from a connection that broke."""
-        deadline = time.monotonic() + 1.0
-        while not self._channel.exit_status_ready() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        self._channel.status_event.wait(EXIT_SECONDS)
         if not self._channel.exit_status_ready() or self._channel.recv_exit_status() < 0:
             return "the connection was lost"
         said = b""
@@ -230,9 +229,7 @@ class SshCarrier:
                 )
         if to.command:
             names = {"%%": "%", "%h": to.hostname, "%p": str(to.port), "%r": to.user, "%n": to.alias}
-            command = to.command
-            for name, value in names.items():
-                command = command.replace(name, value)
+            command = re.sub("%[%hprn]", lambda found: names[found[0]], to.command)
             return paramiko.ProxyCommand(shlex.join(["/bin/sh", "-c", f"exec {command}"]))
         try:
             stream = socket.create_connection((to.hostname, to.port), to.connect_seconds)
