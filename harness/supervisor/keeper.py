@@ -107,7 +107,7 @@ def _keep(directory: RunDirectory) -> int:
     if child == 0:
         try:
             me = {"pid": os.getpid(), "start": _start_time(os.getpid()), "keeper": os.getppid()}
-            write_json(directory.path / "supervisor.json", me)
+            write_json(directory.path / "supervisor.json", me, durable=False)
             supervise(directory)
         except BaseException:
             traceback.print_exc()
