@@ -1,7 +1,8 @@
 """scripts/environment.sh for real, on a loopback host: `python -m tests.remote.environment`.
 
-Two runs on the emulator there. The first builds the environment, packages and the emulator's core, from pip's index as the
-PIP_ variables here configure it; the second, of another commit with the same lock file, uses it again. It takes minutes.
+Two runs on the emulator there. The first builds the environment, packages and the emulator's core, from pip's index as
+the PIP_ variables here configure it; the second, of another commit with the same lock file, uses it again. It takes
+minutes.
 """
 
 from __future__ import annotations
