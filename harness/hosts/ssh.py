@@ -211,8 +211,9 @@ class SshCarrier:
             ) from error
         transport = client.get_transport()
         assert transport is not None
-        transport.set_keepalive(KEEPALIVE_SECONDS)
         self._clients.append(client)
+        _refuse_revoked(to, transport.get_remote_server_key())
+        transport.set_keepalive(KEEPALIVE_SECONDS)
         return client
 
     def _stream(self, to: Destination, depth: int) -> socket.socket | paramiko.Channel | paramiko.ProxyCommand:
@@ -261,10 +262,36 @@ def _shell_path(python: str) -> str:
 
 
 def _load_keys(client: paramiko.SSHClient, path: str) -> None:
+    """Line by line: for a marker (@cert-authority, @revoked) or a broken key paramiko would give up the whole file."""
+    from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+
+    keys = client.get_host_keys()
+    for line in _lines(path):
+        with contextlib.suppress(InvalidHostKey):
+            entry = None if line.startswith(("#", "@")) else HostKeyEntry.from_line(line)
+            if entry is not None and entry.key is not None:
+                for name in entry.hostnames or ():
+                    keys.add(name, entry.key.get_name(), entry.key)
+
+
+def _lines(path: str) -> list[str]:
     try:
-        client.load_system_host_keys(path)
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise InfrastructureError(f"cannot be read: {error.strerror}", where=path) from error
+
+
+def _refuse_revoked(to: Destination, key: paramiko.PKey) -> None:
+    """known_hosts may say `@revoked HOSTS TYPE KEY`, which paramiko takes no notice of. Whatever HOSTS are, a key that
+    somebody has revoked is not one to trust."""
+    for path in filter(os.path.exists, to.known_hosts):
+        for line in _lines(path):
+            if line.startswith("@revoked") and line.split()[2:4] == [key.get_name(), key.get_base64()]:
+                raise UserError(
+                    f"the host key of {to.key_name} is REVOKED ({key.get_name()} {key.fingerprint})",
+                    where=to.alias,
+                    next_step=f"have the host given another key; {path} says so",
+                )
 
 
 def _refusal(to: Destination) -> paramiko.MissingHostKeyPolicy:
