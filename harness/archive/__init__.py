@@ -10,9 +10,9 @@ from harness.archive.folder import prepare
 
 if TYPE_CHECKING:
     from harness.archive.files import dumps, read, replace, schema, write
-    from harness.archive.find import BASELINES, Found, find
     from harness.archive.index import Index
     from harness.archive.record import RunRecord
+    from harness.archive.search import BASELINES, Found, find
 
 __all__ = [
     "BASELINES",
@@ -30,7 +30,7 @@ __all__ = [
 
 _HOMES = {
     "files": ("dumps", "read", "replace", "schema", "write"),
-    "find": ("BASELINES", "Found", "find"),
+    "search": ("BASELINES", "Found", "find"),
     "index": ("Index",),
     "record": ("RunRecord",),
 }

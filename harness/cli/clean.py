@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -29,15 +30,20 @@ def command(
     days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 30.0,
     gigabytes: Annotated[float, typer.Option(min=0, help="Remove the oldest until no more than this is left.")] = 50.0,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    context.obj.action = partial(_run, host, days, gigabytes, dry)
+    context.obj.action = partial(_run, host, days, gigabytes, dry, as_json)
 
 
-def _run(host: str, days: float, gigabytes: float, dry: bool) -> ExitCode:
+def _run(host: str, days: float, gigabytes: float, dry: bool, as_json: bool) -> ExitCode:
     place = find_checkout(Path.cwd()).named(host)
     removed = clean(place, days * 86400, int(gigabytes * 1e9), dry=dry)
+    if as_json:
+        print(json.dumps(removed, indent=2))
+        return ExitCode.PASS
     for item in removed:
         print(f"{item['kind']} {item['name']}  {item['bytes'] / 1e6:.1f} MB")
     total = sum(item["bytes"] for item in removed) / 1e6
-    print(f"{'would remove' if dry else 'removed'} {len(removed)}, {total:.1f} MB")
+    what = f"{len(removed)}, {total:.1f} MB" if removed else "nothing: all is younger and smaller than that"
+    print(f"{'would remove' if dry else 'removed'} {what}")
     return ExitCode.PASS

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.text import columns, duration, shown
-from harness.errors import ExitCode
+from harness.errors import ExitCode, UserError
 from harness.stages.administration import Listed, listing
 from harness.stages.places import find_checkout
 
@@ -35,7 +35,10 @@ def command(
 
 def _run(host: str | None, as_json: bool) -> ExitCode:
     checkout = find_checkout(Path.cwd())
-    answers = listing([checkout.named(host)] if host else checkout.places())
+    places = [checkout.named(host)] if host else checkout.places()
+    if not places:
+        raise UserError("matrix.yaml has no host that keeps runs", next_step="docs/remote.md says how to add one")
+    answers = listing(places)
     if as_json:
         print(json.dumps([asdict(answer) for answer in answers], indent=2))
     else:
@@ -44,19 +47,21 @@ def _run(host: str | None, as_json: bool) -> ExitCode:
 
 
 def _show(answers: list[Listed]) -> None:
-    rows = [
-        (
-            run["run"],
-            answer.host,
-            run["state"] + (f", silent for {duration(run['silent_seconds'])}" if _silent(run) else ""),
-            duration(run["age_seconds"]),
-            shown(run["label"]),
-            shown(run["reason"]),
-        )
-        for answer in answers
-        for run in answer.runs
-    ]
-    for line in columns([("RUN", "HOST", "STATE", "AGE", "WHAT", ""), *rows]):
+    rows: dict[str, tuple[str, ...]] = {}
+    for answer in answers:
+        for run in answer.runs:
+            if run["run"] in rows and run["host"] != answer.host:
+                continue  # hosts that share a folder show the same runs
+            rows[run["run"]] = (
+                run["run"],
+                answer.host,
+                run["state"] + (f", silent for {duration(run['silent_seconds'])}" if _silent(run) else ""),
+                duration(run["age_seconds"]),
+                shown(run["label"]),
+                shown(run["reason"]),
+            )
+    newest = [rows[name] for name in sorted(rows, reverse=True)]
+    for line in columns([("RUN", "HOST", "STATE", "AGE", "WHAT", ""), *newest]):
         print(line)
     for answer in answers:
         if answer.problem:

@@ -63,8 +63,8 @@ def _host(arguments: Sequence[str]) -> str | None:
 
 def _section(name: str, directory: Path) -> dict[str, Any] | None:
     """What matrix.yaml has under the host's name. Whoever validates the file says what is wrong with it."""
-    root = next((folder for folder in (directory, *directory.parents) if (folder / ".git").exists()), directory)
     try:
+        root = next((folder for folder in (directory, *directory.parents) if (folder / ".git").exists()), directory)
         section = yaml.load((root / MATRIX_FILE).read_text(encoding="utf-8-sig"), Loader=_LOADER)["hosts"][name]
     except (OSError, ValueError, LookupError, TypeError, RecursionError, yaml.YAMLError):
         return None

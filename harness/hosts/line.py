@@ -59,8 +59,9 @@ class Line:
         """Sends everything up to the request in one go, and waits for the agent to greet."""
         self._carrier.write(preamble(folder) + _encoded({**request, "silence": self._silence}))
         chatter = []
+        deadline = time.monotonic() + ANSWER_SECONDS
         for _ in range(MOST_CHATTER):
-            line = self._read_line(ANSWER_SECONDS)
+            line = self._read_line(max(0.0, deadline - time.monotonic()))
             if line == GREETING:
                 return
             chatter.append(line)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shlex
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ CONFIG_VARIABLE = "FMHA_SSH_CONFIG"
 CONNECT_SECONDS = 20.0
 CALL_SECONDS = 30.0
 KEEPALIVE_SECONDS = 10
+EXIT_SECONDS = 1.0  # between the last that a process writes and its exit code
 MOST_JUMPS = 8
 _WORDS = 300
 _AGENT_VARIABLE = "SSH_AUTH_SOCK"
@@ -152,9 +153,7 @@ class SshCarrier:
 
     def epitaph(self) -> str:
         """The exit code tells an agent that could not be started from a connection that broke."""
-        deadline = time.monotonic() + 1.0
-        while not self._channel.exit_status_ready() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        self._channel.status_event.wait(EXIT_SECONDS)
         if not self._channel.exit_status_ready() or self._channel.recv_exit_status() < 0:
             return "the connection was lost"
         said = b""
@@ -212,8 +211,9 @@ class SshCarrier:
             ) from error
         transport = client.get_transport()
         assert transport is not None
-        transport.set_keepalive(KEEPALIVE_SECONDS)
         self._clients.append(client)
+        _refuse_revoked(to, transport.get_remote_server_key())
+        transport.set_keepalive(KEEPALIVE_SECONDS)
         return client
 
     def _stream(self, to: Destination, depth: int) -> socket.socket | paramiko.Channel | paramiko.ProxyCommand:
@@ -230,9 +230,7 @@ class SshCarrier:
                 )
         if to.command:
             names = {"%%": "%", "%h": to.hostname, "%p": str(to.port), "%r": to.user, "%n": to.alias}
-            command = to.command
-            for name, value in names.items():
-                command = command.replace(name, value)
+            command = re.sub("%[%hprn]", lambda found: names[found[0]], to.command)
             return paramiko.ProxyCommand(shlex.join(["/bin/sh", "-c", f"exec {command}"]))
         try:
             stream = socket.create_connection((to.hostname, to.port), to.connect_seconds)
@@ -264,10 +262,36 @@ def _shell_path(python: str) -> str:
 
 
 def _load_keys(client: paramiko.SSHClient, path: str) -> None:
+    """Line by line: for a marker (@cert-authority, @revoked) or a broken key paramiko would give up the whole file."""
+    from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+
+    keys = client.get_host_keys()
+    for line in _lines(path):
+        with contextlib.suppress(InvalidHostKey):
+            entry = None if line.startswith(("#", "@")) else HostKeyEntry.from_line(line)
+            if entry is not None and entry.key is not None:
+                for name in entry.hostnames or ():
+                    keys.add(name, entry.key.get_name(), entry.key)
+
+
+def _lines(path: str) -> list[str]:
     try:
-        client.load_system_host_keys(path)
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise InfrastructureError(f"cannot be read: {error.strerror}", where=path) from error
+
+
+def _refuse_revoked(to: Destination, key: paramiko.PKey) -> None:
+    """known_hosts may say `@revoked HOSTS TYPE KEY`, which paramiko takes no notice of. Whatever HOSTS are, a key that
+    somebody has revoked is not one to trust."""
+    for path in filter(os.path.exists, to.known_hosts):
+        for line in _lines(path):
+            if line.startswith("@revoked") and line.split()[2:4] == [key.get_name(), key.get_base64()]:
+                raise UserError(
+                    f"the host key of {to.key_name} is REVOKED ({key.get_name()} {key.fingerprint})",
+                    where=to.alias,
+                    next_step=f"have the host given another key; {path} says so",
+                )
 
 
 def _refusal(to: Destination) -> paramiko.MissingHostKeyPolicy:

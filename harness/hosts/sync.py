@@ -19,7 +19,9 @@ PUSH_SECONDS = 600.0
 MOST_NAMED = 10
 _PIECE = 1 << 20
 _SNAPSHOT_AUTHOR = (("NAME", "fmha"), ("EMAIL", "fmha@localhost"))
-_CREDENTIAL = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@", re.IGNORECASE)
+# Over HTTP a name alone may be a token; over SSH it is an account.
+_CREDENTIAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@|https?://[^/@]+@)", re.IGNORECASE)
+_USER = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def publish(root: Path, commit: Commit, settings: RemoteSettings) -> Source:
         if settings.sync == "auto":
             return _direct(root)
         raise UserError(
-            f"the URL of {settings.remote!r} holds a password, which no host is told",
+            f"the URL of {settings.remote!r} holds a password or a token, which no host is told",
             next_step="take it out of the URL, set fetch_url, or set sync: direct",
         )
     ref = f"refs/heads/{commit.branch}" if commit.branch else f"refs/fmha/commits/{commit.sha}"
@@ -201,5 +203,6 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def _said(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    """The line that says most; git repeats URLs, and what stands before their host may be secret."""
+    lines = [_USER.sub("", line.strip()) for line in stderr.splitlines() if line.strip()]
     return next((line for line in lines if line.startswith(("fatal:", "error:"))), (lines or ["no reason given"])[-1])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import select
 import struct
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+
+PATIENCE_SECONDS = 1200.0  # the client may have to make a large pack before it can send any of it
 
 
 class GoneError(Exception):
@@ -19,7 +23,9 @@ class GoneError(Exception):
 
 class Conversation:
     def __init__(self) -> None:
-        self._in = sys.stdin.buffer
+        stdin = sys.stdin.buffer
+        assert isinstance(stdin, io.BufferedReader)
+        self._pending = stdin.read1(1 << 16)  # what is in the buffer by now: whoever unpacked us has read from it
         self._out = os.dup(1)
         os.dup2(2, 1)  # whatever else prints does not get into the conversation
         self._heard = time.monotonic()
@@ -29,10 +35,7 @@ class Conversation:
         self._quiet = threading.Event()
 
     def receive(self) -> dict[str, Any]:
-        line = self._in.readline()
-        if not line.endswith(b"\n"):
-            raise GoneError
-        message: dict[str, Any] = json.loads(line)
+        message: dict[str, Any] = json.loads(self._line())
         return message
 
     def frame(self) -> bytes:
@@ -70,6 +73,7 @@ class Conversation:
 
     def listen(self) -> None:
         """From here on the client only says that it is there. Starts a thread; `present` tells what it has heard."""
+        self._heard = time.monotonic()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def present(self, seconds: float) -> bool:
@@ -82,12 +86,28 @@ class Conversation:
                 self.send({"beat": time.time()})
 
     def _listen(self) -> None:
-        while self._in.readline():
-            self._heard = time.monotonic()
+        with contextlib.suppress(GoneError):
+            while self._line():
+                self._heard = time.monotonic()
         self._gone = True
 
+    def _line(self) -> bytes:
+        while b"\n" not in self._pending:
+            self._read()
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line + b"\n"
+
     def _exactly(self, length: int) -> bytes:
-        data = self._in.read(length)
-        if len(data) != length:
+        pieces, missing = [self._pending[:length]], length - len(self._pending)
+        self._pending = self._pending[length:]
+        while missing > 0:
+            self._read()
+            pieces.append(self._pending[:missing])
+            self._pending, missing = self._pending[missing:], missing - len(self._pending)
+        return b"".join(pieces)
+
+    def _read(self) -> None:
+        """More of what the client says. A connection that is lost without a word is given up in the end."""
+        if not select.select([0], [], [], PATIENCE_SECONDS)[0] or not (data := os.read(0, 1 << 16)):
             raise GoneError
-        return data
+        self._pending += data

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from harness.supervisor import processes
 from harness.supervisor.run import supervise
-from harness.supervisor.rundir import RunDirectory, read_json, write_json
+from harness.supervisor.rundir import HostError, RunDirectory, read_json, write_json
+from harness.supervisor.watch import Watch
 from harness.worker.process import describe_exit
 
 CANCEL_SECONDS = 30.0
-_POLL_SECONDS = 0.05
+_LOOK_SECONDS = 0.2  # for what changes no file: the run's processes are killed
 
 
 def launch(directory: RunDirectory, lock: int) -> None:
@@ -54,12 +55,16 @@ def cancel(directory: RunDirectory, who: str) -> bool:
     with contextlib.suppress(OSError):  # a full disk does not keep anybody from cancelling
         directory.cancel.write_text(who, encoding="utf-8")
     _signal(directory, signal.SIGTERM)
-    deadline = time.monotonic() + CANCEL_SECONDS
-    while directory.status() is None and directory.live():
-        if time.monotonic() > deadline:
-            _signal(directory, signal.SIGKILL)
-            deadline += CANCEL_SECONDS
-        time.sleep(_POLL_SECONDS)
+    start = time.monotonic()
+    with Watch(directory.path) as watch:
+        while directory.status() is None and directory.live():
+            if time.monotonic() - start > 2 * CANCEL_SECONDS:
+                raise HostError(
+                    f"run {directory.run} does not end, not even by SIGKILL", "see its processes on the host"
+                )
+            if time.monotonic() - start > CANCEL_SECONDS:
+                _signal(directory, signal.SIGKILL)
+            watch.wait(_LOOK_SECONDS)
     recover(directory)
     return True
 
@@ -102,7 +107,7 @@ def _keep(directory: RunDirectory) -> int:
     if child == 0:
         try:
             me = {"pid": os.getpid(), "start": _start_time(os.getpid()), "keeper": os.getppid()}
-            write_json(directory.path / "supervisor.json", me)
+            write_json(directory.path / "supervisor.json", me, durable=False)
             supervise(directory)
         except BaseException:
             traceback.print_exc()

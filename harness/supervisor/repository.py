@@ -60,7 +60,11 @@ class Repository:
             while feed():
                 pass
         finally:
-            output, _ = process.communicate(timeout=GIT_SECONDS)
+            try:
+                output, _ = process.communicate(timeout=GIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
         if process.returncode != 0:
             raise HostError(f"the pack was not taken: {_last_line(output)}")
         self.keep(sha)

@@ -108,7 +108,7 @@ class _Run:
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         directory, job = self._directory, self._job
-        write_json(directory.path / "work.json", job["work"])
+        write_json(directory.path / "work.json", job["work"], durable=False)
         command = [python, "-m", "harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
         settings = {"PYTHONPATH": str(directory.tree), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
         with directory.log.open("ab") as log:

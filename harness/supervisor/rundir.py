@@ -159,14 +159,15 @@ def runs(folder: Path) -> Iterator[RunDirectory]:
             yield RunDirectory(folder, name)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Writes a file whole or not at all."""
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Writes a file whole or not at all; one that is not `durable` may be neither after a power cut."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(value, file, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):

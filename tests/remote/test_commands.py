@@ -50,7 +50,16 @@ def test_ps_logs_and_cancel(client: Client):
     attached = client.run("attach", run)
     assert attached.returncode == 4
     assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "not-run"}
-    assert "cancelled" in client.run("ps").stdout
+    everywhere = client.run("ps").stdout
+    assert "cancelled" in everywhere
+    assert everywhere.count(run) == 1  # though two hosts share the folder
+
+
+def test_ps_without_a_host_that_keeps_runs_says_so(client: Client):
+    client.change_matrix(lambda matrix: [matrix["hosts"].pop(name) for name in ("gpu", "real")])
+    done = client.run("ps")
+    assert done.returncode == 2
+    assert "no host that keeps runs; docs/remote.md" in done.stderr
 
 
 def test_a_queued_run_is_cancelled_too(client: Client):
@@ -77,9 +86,10 @@ def test_clean_takes_what_is_old_and_never_what_is_live(client: Client):
         assert done.returncode == 0, done.stderr
         assert [run.name for run in client.runs()] == [live]
     assert client.run("attach", live).returncode == 0
-    rest = client.run("clean", "--host", "gpu", "--gigabytes", "0")
+    rest = client.run("clean", "--host", "gpu", "--gigabytes", "0", "--json")
     assert rest.returncode == 0
-    assert "environment " in rest.stdout
+    assert {item["kind"] for item in json.loads(rest.stdout)} == {"run", "environment", "bytecode", "build"}
+    assert "removed nothing" in client.run("clean", "--host", "gpu", "--gigabytes", "0").stdout
     assert client.runs() == []
     assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
 

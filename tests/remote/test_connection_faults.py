@@ -159,6 +159,27 @@ def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one
     assert known.read_text() == ""
 
 
+def test_lines_of_known_hosts_that_are_for_others_do_no_harm(client: Client, tmp_path: Path):
+    client.config = client_config(client.server, tmp_path / "other")
+    known = tmp_path / "other" / "known_hosts"
+    odd = (
+        "# a comment\n\n@cert-authority *.example.com ssh-ed25519 AAAA\nbroken ssh-ed25519 AAA\nx ssh-unheard-of AAAA\n"
+    )
+    known.write_text(odd + known.read_text())
+    assert client.run("ps", "--host", "gpu").returncode == 0
+
+
+def test_a_revoked_host_key_is_refused(client: Client, tmp_path: Path):
+    client.config = client_config(client.server, tmp_path / "other")
+    kind, data = (client.server.folder / "host_key.pub").read_text().split()[:2]
+    with (tmp_path / "other" / "known_hosts").open("a") as file:
+        file.write(f"@revoked * {kind} {data}\n")
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 2
+    assert "is REVOKED" in done.stderr
+    assert client.runs() == []
+
+
 def test_keys_that_are_not_accepted(client: Client, tmp_path: Path):
     key(tmp_path / "stranger")
     client.config = client_config(client.server, tmp_path / "other", extra={"IdentityFile": str(tmp_path / "stranger")})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -104,6 +105,24 @@ def test_packets_are_lost_for_a_while(client: Client, between: Network, stage: s
     assert process.returncode == 0, said + stderr
     assert client.statuses() == GOOD
     assert len(client.runs()) == 1
+
+
+@pytest.mark.parametrize("stage", ["git", "t1"])
+def test_a_host_that_has_nothing_to_say_is_not_lost(client: Client, stage: str):
+    """While it receives the commit, and while a configuration runs, for longer than the silence that it may keep."""
+    git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
+    reached(client, stage)
+    with client.server.hold(stage):
+        process = client.start("run-matrix", "--host", "gpu")
+        if stage == "git":
+            assert eventually(lambda: reached(client, stage))
+        else:
+            client.wait_for(started("hd64_t1_sk128"))
+        start = time.monotonic()
+        eventually(lambda: process.poll() is not None or time.monotonic() - start > 2 * SILENCE_SECONDS)
+    _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0, stderr
+    assert "trying again" not in stderr
 
 
 def test_packets_are_lost_while_the_results_are_fetched(client: Client, between: Network):

@@ -97,12 +97,19 @@ def test_auto_sends_the_commit_when_the_host_cannot_fetch(client: Client, shared
     assert client.statuses() == GOOD
 
 
-def test_a_password_in_the_url_is_told_to_no_host(client: Client, shared: Path):
-    git(client.root, "remote", "set-url", "origin", "https://user:secret@example.invalid/x.git")
+@pytest.mark.parametrize("who", ["user:secret", "secret"])
+def test_a_password_in_the_url_is_told_to_no_host(client: Client, shared: Path, who: str):
+    git(client.root, "remote", "set-url", "origin", f"https://{who}@example.invalid/x.git")
     git(client.root, "commit", "-q", "--allow-empty", "-m", "again")
     done = client.run("run-matrix", "--host", "gpu")
     assert done.returncode == 2
     assert "password" in done.stderr
+    assert "secret" not in done.stderr
+    settings = {"fetch_url": "https://example.invalid/x.git"}
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(settings))
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert "git push to 'origin' failed" in done.stderr
     assert "secret" not in done.stderr
 
 
