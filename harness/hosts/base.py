@@ -20,6 +20,15 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """The GPU of a run, as its driver names it."""
+
+    name: str
+    uuid: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """Provenance of a host. A version is None when the distribution is not installed there."""
 
@@ -27,6 +36,7 @@ class HostFacts:
     kind: str
     machine: Machine
     versions: Mapping[str, str | None]
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +46,12 @@ class Order:
     sha: str
     branch: str | None
     label: str  # for people
-    request: Mapping[
-        str, object
-    ]  # what chooses the configurations, by the names of the pipeline's Request
+    request: Mapping[str, object]  # what chooses the configurations, by the names of the pipeline's Request
     limits: Limits
     matrix: str  # the text of matrix.yaml
     matrix_sha256: str
     approve_protected: bool
+    beside: str | None = None  # a commit whose builds are to be timed beside this one's
 
 
 class Host(Protocol):

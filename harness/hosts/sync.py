@@ -115,11 +115,11 @@ def publish(root: Path, commit: Commit, settings: RemoteSettings) -> Source:
     return Source(url, ref, settings.sync == "auto" and not _shallow(root))
 
 
-def pack(root: Path, sha: str, haves: Sequence[str]) -> Iterator[bytes]:
-    """The pieces of a pack that brings `sha` to a repository with `haves`."""
+def pack(root: Path, commits: Sequence[str], haves: Sequence[str]) -> Iterator[bytes]:
+    """The pieces of a pack that brings `commits` to a repository with `haves`."""
     known = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", text="".join(f"{h}\n" for h in haves))
     mutual = [line.split()[0] for line in known.splitlines() if line.endswith(" commit")]
-    wanted = "".join([f"{sha}\n", *(f"^{have}\n" for have in mutual)])
+    wanted = "".join([*(f"{sha}\n" for sha in commits), *(f"^{have}\n" for have in mutual)])
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
         stdin.write(wanted.encode())
         stdin.seek(0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from harness.status import Status
-from harness.worker.protocol import Configuration, FindingRecord, Measurement, Variant
+from harness.worker.protocol import Configuration, FindingRecord, Measurement, Timed, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Outcome:
     measurement: Measurement | None = None
     findings: tuple[FindingRecord, ...] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
+    timing: Timed | None = None
     seconds: float = 0.0
 
     @property

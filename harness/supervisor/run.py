@@ -79,6 +79,8 @@ class _Run:
         self._state("checkout")
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)
+        if job.get("beside"):
+            repository.check_out(job["beside"], directory.beside)
         self._state("environment")
         with contextlib.ExitStack() as stack:
             python = job["python"]
@@ -94,6 +96,8 @@ class _Run:
                 if self._lease:
                     self._lease.release()
         repository.prove(job["sha"], directory.tree)
+        if job.get("beside"):
+            repository.prove(job["beside"], directory.beside)
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         directory, job = self._directory, self._job
