@@ -1,8 +1,9 @@
 """Regress with a real GPU's clock: a commit against itself but for a comment, and against one slowed on purpose.
 
 `python -m tests.remote.silicon_speed RECORD [--repeats N]` makes a project of this checkout and runs it with
-`--host local`. It needs a GPU, writes what every regress said to RECORD, and ends with 0 when every configuration of the
-comment is SAME, and of the sleep none FASTER and the shortest SLOWER: a microsecond is nothing to the longer ones.
+`--host local`. It needs a GPU, writes what every regress said to RECORD, and ends with 0 when after the comment every
+configuration is SAME, and after the sleep none is FASTER and the shortest is SLOWER: a microsecond is nothing to the
+longer ones.
 """
 
 from __future__ import annotations
