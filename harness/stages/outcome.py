@@ -48,8 +48,8 @@ class Outcome:
     measurement: Measurement | None = None
     findings: tuple[FindingRecord, ...] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
-    timing: Timed | None = None
     seconds: float = 0.0
+    timing: Timed | None = None
 
     @property
     def id(self) -> str:

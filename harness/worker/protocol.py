@@ -144,7 +144,7 @@ class Event:
     measurement: Measurement | None = None
     findings: tuple[FindingRecord, ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
-    timing: Timed | None = None
     seconds: float = 0.0
     status: str = ""
     message: str = ""
+    timing: Timed | None = None

@@ -40,8 +40,10 @@ events = st.builds(
     st.none() | figures,
     st.lists(findings, max_size=2).map(tuple),
     st.dictionaries(st.text(max_size=5), anything, max_size=3),
-    st.none() | timings,
     st.floats(),
+    st.text(max_size=9),
+    st.text(max_size=9),
+    st.none() | timings,
 )
 
 
