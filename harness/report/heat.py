@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from harness.archive.record import ConfigurationRecord
 from harness.evidence.noise import FLOORS, values_of
 from harness.evidence.views import error_of
 from harness.status import Status
-from harness.worker.protocol import Configuration
+from harness.worker.configuration import DEFAULTS
 
 STEPS = 7  # of colour
 NAMES = {
@@ -22,7 +22,6 @@ NAMES = {
     "row_sum_error": "row sum error",
 }
 _AXES = ("head_dim", "t", "s_k")
-_PLAIN = {field.name: field.default for field in fields(Configuration)}
 
 Limit = Callable[[ConfigurationRecord, str], float | None]
 
@@ -85,7 +84,7 @@ def features(item: ConfigurationRecord) -> str:
     """Every axis but head_dim, T and s_k that is not at its plain value, in words."""
     words = []
     for name, value in item.parameters.model_dump().items():
-        if name in _AXES or value in (_PLAIN.get(name), None, "", [], {}) or value is False:
+        if name in _AXES or value in (DEFAULTS.get(name), None, "", [], {}) or value is False:
             continue
         if (name, value) != ("mask", "window"):  # the window's width says it
             words.append(str(value) if name == "mask" else f"{name.replace('_', ' ')} {value}")
