@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 42
+LEFT, RIGHT, TOP, BOTTOM = 64, 24, 12, 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Chart:
     named_ends: bool = False  # the x ticks are words below the first and the last dot
 
     def anchor(self, first: bool, last: bool) -> str:
-        """Of an x tick's text: inwards at the ends, where it would meet the y axis or the edge."""
-        return "end" if last else ("start" if first and self.named_ends else "middle")
+        """Of an x tick's text: inwards at the ends where they are words, which would meet the y axis or the edge."""
+        return ("start" if first else "end" if last else "middle") if self.named_ends else "middle"
 
 
 class LogScale:
