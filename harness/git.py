@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.errors import InfrastructureError
@@ -11,19 +12,33 @@ from harness.errors import InfrastructureError
 GIT_SECONDS = 30
 
 
-def git(directory: Path, *arguments: str, seconds: float = GIT_SECONDS) -> subprocess.CompletedProcess[str]:
-    """Run git and return what came of it, whatever its exit code. Raises InfrastructureError when it cannot run."""
-    # No optional locks: looking at a tree must not get in the way of a commit made beside it.
-    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+def environment() -> dict[str, str]:
+    """No optional locks: looking at a tree must not get in the way of a commit made beside it."""
+    return os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def git(
+    directory: Path,
+    *arguments: str,
+    seconds: float = GIT_SECONDS,
+    text: str = "",
+    more: Mapping[str, str] | None = None,
+    errors: str = "replace",
+) -> subprocess.CompletedProcess[str]:
+    """Run git, `text` on its standard input, and return what came of it, whatever its exit code.
+
+    `more` are variables of its environment, `errors` says what becomes of bytes that are no UTF-8. Raises
+    InfrastructureError when git cannot run.
+    """
     try:
         return subprocess.run(
             ["git", *arguments],
             cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
+            env=environment() | dict(more or {}),
+            input=text,
             capture_output=True,
             encoding="utf-8",
-            errors="replace",
+            errors=errors,
             timeout=seconds,
             check=False,
         )

@@ -88,9 +88,10 @@ class Index:
         self._database = _opened(folder)
         try:
             self._update()
-        except sqlite3.DatabaseError:  # damaged, locked for good or not ours: the files are what counts
+        except sqlite3.DatabaseError as error:  # the files are what counts
             self._database.close()
-            self._database = _fresh(":memory:")
+            damaged = not isinstance(error, sqlite3.OperationalError)  # else locked for good, or a disk that is full
+            self._database = _anew(folder) if damaged else _fresh(":memory:")
             self._update()
 
     def __enter__(self) -> Index:
@@ -161,14 +162,17 @@ class Index:
     def _add(self, name: str, stamp: tuple[int, int]) -> None:
         try:
             record = read(self.folder / name)
-        except FmhaError as error:
-            values = (name, *stamp, error.what)
-            self._database.execute("INSERT INTO runs (name, size, mtime_ns, error) VALUES (?, ?, ?, ?)", values)
+            datetime.fromtimestamp(record.started.timestamp(), UTC)
+            self._database.execute(
+                f"INSERT INTO runs (mtime_ns, {_COLUMNS}) VALUES ({', '.join('?' * 15)})",
+                (stamp[1], name, stamp[0], *_summary(record)),
+            )
+        except (FmhaError, OverflowError, ValueError) as error:
+            what = error.what if isinstance(error, FmhaError) else "has a number that is too large"
+            self._database.execute(
+                "INSERT INTO runs (name, size, mtime_ns, error) VALUES (?, ?, ?, ?)", (name, *stamp, what)
+            )
             return
-        self._database.execute(
-            f"INSERT INTO runs (mtime_ns, {_COLUMNS}) VALUES ({', '.join('?' * 15)})",
-            (stamp[1], name, stamp[0], *_summary(record)),
-        )
         self._database.executemany(
             f"INSERT OR REPLACE INTO numbers VALUES ({', '.join('?' * (5 + len(METRICS)))})",
             self._numbers(name, record),
@@ -222,6 +226,11 @@ def _opened(folder: Path) -> sqlite3.Connection:
         if database.execute("PRAGMA user_version").fetchone() == (_VERSION,):
             return database
         database.close()
+    return _anew(folder)
+
+
+def _anew(folder: Path) -> sqlite3.Connection:
+    path = folder / INDEX_FILE
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         return _fresh(":memory:")
     with contextlib.suppress(OSError, sqlite3.DatabaseError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from harness.archive.files import read, replace
 from harness.archive.index import Index, RunRow
+from harness.errors import InfrastructureError
 
 
 def prunable(index: Index, *, keep: int, older_than: timedelta | None, now: datetime) -> list[RunRow]:
@@ -25,7 +27,8 @@ def prunable(index: Index, *, keep: int, older_than: timedelta | None, now: date
 def remove(folder: Path, rows: Sequence[RunRow]) -> None:
     """Remove the files of runs; one that is gone already is no error."""
     for row in rows:
-        (folder / row.name).unlink(missing_ok=True)
+        with _removing(folder):
+            (folder / row.name).unlink(missing_ok=True)
 
 
 def compress(folder: Path, rows: Sequence[RunRow]) -> int:
@@ -33,11 +36,21 @@ def compress(folder: Path, rows: Sequence[RunRow]) -> int:
     saved = 0
     for row in rows:
         path = folder / row.name
+        record = read(path)
         packed = path.with_name(f"{row.name}.gz")
         content = gzip.compress(path.read_bytes(), 9, mtime=0)
         replace(content, packed)
-        if read(packed) != read(path):
+        if read(packed) != record:
             raise AssertionError(f"{packed} does not hold what {path} does")
         saved += row.size - len(content)
-        path.unlink()
+        with _removing(folder):
+            path.unlink()
     return saved
+
+
+@contextlib.contextmanager
+def _removing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InfrastructureError(f"cannot remove runs: {error.strerror}", where=str(folder)) from error

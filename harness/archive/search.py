@@ -30,7 +30,7 @@ def find(wanted: str, results: Path, root: Path) -> Found:
     """
     if wanted.startswith("baseline:"):
         return _baseline(wanted.removeprefix("baseline:"), results)
-    if "/" in wanted or wanted.endswith((".json", ".json.gz")):
+    if wanted.endswith((".json", ".json.gz")) or ("/" in wanted and Path(wanted).is_file()):
         path = Path(wanted) if Path(wanted).exists() or not (results / wanted).exists() else results / wanted
         return Found(path, read(path))
     with Index(results) as index:

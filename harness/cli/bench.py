@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import sys
 import tempfile
 from functools import partial
+from json import loads
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from harness.cli.options import Json
+from harness.cli.output import print_json
 from harness.errors import ExitCode, InfrastructureError
 from harness.worker.devices.base import DeviceError
 from harness.worker.devices.cuda import architecture
@@ -29,11 +34,12 @@ def command(
     context: typer.Context,
     output: Annotated[Path, typer.Option(help="The JSON to write.")] = Path("bench.json"),
     flex: Annotated[bool, typer.Option(help="FlexAttention too: it compiles for a minute.")] = True,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, output, flex)
+    context.obj.action = partial(_run, output, flex, json)
 
 
-def _run(output: Path, flex: bool) -> ExitCode:
+def _run(output: Path, flex: bool, json: bool) -> ExitCode:
     missing = [name for name in ("torch", "triton", "cuda.bindings") if not _installed(name)]
     if missing:
         what = f"the benchmark needs {', '.join(missing)}"
@@ -53,7 +59,10 @@ def _run(output: Path, flex: bool) -> ExitCode:
 
     with tempfile.TemporaryDirectory() as folder:
         build_candidates(Path(folder))
-        benchmark(Path(folder), output, flex)
+        with contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
+            benchmark(Path(folder), output, flex)
+    if json:
+        print_json("bench", 1, loads(output.read_text(encoding="utf-8")))
     return ExitCode.PASS
 
 

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.options import Json
+from harness.cli.output import print_json
 from harness.cli.text import shown
 from harness.errors import ExitCode
 from harness.stages.administration import cancel
@@ -24,14 +26,17 @@ def command(
     context: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.")],
     host: Annotated[str | None, typer.Option(help="The host that has it.")] = None,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, run, host)
+    context.obj.action = partial(_run, run, host, json)
 
 
-def _run(run: str, host: str | None) -> ExitCode:
+def _run(run: str, host: str | None, json: bool) -> ExitCode:
     answer = cancel(place_of(run, Path.cwd(), host), run, getpass.getuser())
     status = answer["status"]
-    if answer["cancelled"]:
+    if json:
+        print_json("cancel", 1, {"run": run, "cancelled": answer["cancelled"], "status": status})
+    elif answer["cancelled"]:
         print(f"{run}: {shown(status['reason'] or status['state'])}")
     else:
         print(f"{run} had ended before: {shown(status['state'])}")

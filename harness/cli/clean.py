@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.options import Json
+from harness.cli.output import print_json
 from harness.errors import ExitCode
 from harness.stages.administration import clean
 from harness.stages.places import find_checkout
@@ -30,16 +32,16 @@ def command(
     days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 30.0,
     gigabytes: Annotated[float, typer.Option(min=0, help="Remove the oldest until no more than this is left.")] = 50.0,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, host, days, gigabytes, dry, as_json)
+    context.obj.action = partial(_run, host, days, gigabytes, dry, json)
 
 
-def _run(host: str, days: float, gigabytes: float, dry: bool, as_json: bool) -> ExitCode:
+def _run(host: str, days: float, gigabytes: float, dry: bool, json: bool) -> ExitCode:
     place = find_checkout(Path.cwd()).named(host)
     removed = clean(place, days * 86400, int(gigabytes * 1e9), dry=dry)
-    if as_json:
-        print(json.dumps(removed, indent=2))
+    if json:
+        print_json("clean", 1, {"dry_run": dry, "removed": removed})
         return ExitCode.PASS
     for item in removed:
         print(f"{item['kind']} {item['name']}  {item['bytes'] / 1e6:.1f} MB")

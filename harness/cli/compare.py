@@ -15,7 +15,7 @@ from harness.cli.options import Json, Results, archive_folder
 from harness.cli.output import print_json, print_table, say
 from harness.errors import ExitCode
 from harness.evidence.comparison import compare
-from harness.evidence.views import Pair, comparison_fields, pairs
+from harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 
 SHORT_HELP = "Compare two runs: files, commits or hosts."
 
@@ -62,6 +62,8 @@ def _run(a: str, b: str, changed: bool, results: Path | None, json: bool) -> Exi
     shown = [pair for pair in pairs(first, second) if not changed or not _same(pair)]
     if shown:
         print_table(COLUMNS, [_cells(pair) for pair in shown], Console(), left=2)
+    for line in speed_lines(comparison):
+        say(line)
     for item in comparison.regressions:
         say(str(item), "red")
     if comparison.regressions:

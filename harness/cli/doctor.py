@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -13,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from harness.cli.options import Json
+from harness.cli.output import print_json
 from harness.cli.text import shown
 from harness.errors import ExitCode
 from harness.stages.administration import Finding, examine, examine_here
@@ -30,15 +31,15 @@ WORDS = {True: ("ok", "green"), False: ("RED", "bold red"), None: ("-", "")}
 def command(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Look at this host.  [default: this machine]")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, host, as_json)
+    context.obj.action = partial(_run, host, json)
 
 
-def _run(host: str | None, as_json: bool) -> ExitCode:
+def _run(host: str | None, json: bool) -> ExitCode:
     findings = examine(find_checkout(Path.cwd()).named(host)) if host else examine_here()
-    if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    if json:
+        print_json("doctor", 1, {"findings": [asdict(finding) for finding in findings]})
     else:
         _show(findings)
     return ExitCode.INFRASTRUCTURE if any(finding.good is False for finding in findings) else ExitCode.PASS

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from harness.cli.options import Json
+from harness.cli.output import print_json
 from harness.cli.text import columns, shown
 from harness.errors import ExitCode
 from harness.stages.administration import Reach, reach
@@ -22,17 +22,17 @@ HELP = """List the hosts of matrix.yaml and whether they answer. Exits with 3 wh
 
 def command(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, as_json)
+    context.obj.action = partial(_run, json)
 
 
-def _run(as_json: bool) -> ExitCode:
+def _run(json: bool) -> ExitCode:
     checkout = find_checkout(Path.cwd())
     here = [Reach(host.name, host.kind, "", "", 0.0) for host in checkout.matrix.hosts.values() if host.remote is None]
     answers = here + reach(checkout.places())
-    if as_json:
-        print(json.dumps([asdict(answer) for answer in answers], indent=2))
+    if json:
+        print_json("hosts", 1, {"hosts": [asdict(answer) for answer in answers]})
     else:
         rows = [(a.name, a.kind, a.means, shown(a.problem) or _answered(a)) for a in answers]
         for line in columns([("HOST", "KIND", "WHERE", "STATE"), *rows]):

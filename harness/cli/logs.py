@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.options import Json
+from harness.cli.output import print_json
 from harness.errors import ExitCode
 from harness.stages.administration import logs
 from harness.stages.attach import place_of
@@ -22,12 +24,17 @@ def command(
     context: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.")],
     host: Annotated[str | None, typer.Option(help="The host that has it.")] = None,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, run, host)
+    context.obj.action = partial(_run, run, host, json)
 
 
-def _run(run: str, host: str | None) -> ExitCode:
-    for name, text in logs(place_of(run, Path.cwd(), host), run):
+def _run(run: str, host: str | None, json: bool) -> ExitCode:
+    found = logs(place_of(run, Path.cwd(), host), run)
+    if json:
+        print_json("logs", 1, {"run": run, "logs": [{"name": name, "text": text} for name, text in found]})
+        return ExitCode.PASS
+    for name, text in found:
         print(f"==> {name} <==")
         sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
     return ExitCode.PASS

@@ -14,14 +14,17 @@ from rich.text import Text
 from harness.archive.record import encode_numbers
 
 
-def print_json(kind: str, version: int, fields: Mapping[str, Any]) -> None:
+def print_json(kind: str, version: int, fields: Mapping[str, Any], indent: int | None = 1) -> None:
     """One object on standard output, which starts with its format, e.g. `fmha-compare/1`.
 
     A field keeps its name and meaning within a version; fields may be added. Numbers that JSON has no token for are
-    the strings of the archive.
+    the strings of the archive. Without an indent it is one line, and written at once.
     """
     document = {"format": f"fmha-{kind}/{version}"} | encode_numbers(dict(fields))
-    sys.stdout.buffer.write((json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
+    text = json.dumps(document, indent=indent, allow_nan=False, ensure_ascii=False)
+    sys.stdout.buffer.write(f"{text}\n".encode())
+    if indent is None:
+        sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console, left: int = 1) -> None:

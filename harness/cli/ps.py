@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.cli.options import Json
+from harness.cli.output import print_json
 from harness.cli.text import columns, duration, shown
 from harness.errors import ExitCode, UserError
 from harness.stages.administration import Listed, listing
@@ -28,19 +29,19 @@ All hosts of matrix.yaml that keep runs are asked, or the one that is named. Exi
 def command(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Ask this host alone.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, host, as_json)
+    context.obj.action = partial(_run, host, json)
 
 
-def _run(host: str | None, as_json: bool) -> ExitCode:
+def _run(host: str | None, json: bool) -> ExitCode:
     checkout = find_checkout(Path.cwd())
     places = [checkout.named(host)] if host else checkout.places()
     if not places:
         raise UserError("matrix.yaml has no host that keeps runs", next_step="docs/remote.md says how to add one")
     answers = listing(places)
-    if as_json:
-        print(json.dumps([asdict(answer) for answer in answers], indent=2))
+    if json:
+        print_json("ps", 1, {"hosts": [asdict(answer) for answer in answers]})
     else:
         _show(answers)
     return ExitCode.INFRASTRUCTURE if any(answer.problem for answer in answers) else ExitCode.PASS

@@ -21,7 +21,7 @@ from harness.evidence import github, junit
 from harness.evidence import regress as stage
 from harness.evidence.comparison import Kind
 from harness.evidence.regress import Verdict
-from harness.evidence.views import regression_fields
+from harness.evidence.views import regression_fields, speed_fields, speed_lines
 from harness.stages import report
 from harness.stages.pipeline import Request
 
@@ -31,14 +31,16 @@ HELP = """Run what the baseline ran, the guard's head_dim first, and say what go
 
 The baseline is the accepted run of this kind of host, in results/baselines/. Numbers are compared, not only thresholds:
 a lower cosine or a larger error beyond the noise of different seeds, other output bits from the same inputs, a
-configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew. docs/evidence.md
-defines the kinds. The run is archived like any other.
+configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew. On a GPU the
+baseline's commit is built, too, and both are timed beside each other in the same run: SLOWER is a regression.
+docs/evidence.md defines the kinds. The run is archived like any other.
 
 \b
 Examples:
   fmha regress
   fmha regress --filter hd=64,t=1 --seed 7
   fmha regress --allow hash
+  fmha regress --host b200
   fmha regress --json | jq .regressions
 """
 
@@ -88,8 +90,10 @@ def _run(
     if json:
         print_json("regress", 1, _fields(verdict))
     else:
-        for note in verdict.comparison.notes:
+        for note in verdict.notes:
             say(f"note: {note}")
+        for line in speed_lines(verdict.comparison):
+            say(line)
         for item in verdict.comparison.regressions:
             say(f"{item}{' (allowed)' if item.kind in allowed else ''}", "yellow" if item.kind in allowed else "red")
         say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")
@@ -115,6 +119,7 @@ def _fields(verdict: Verdict) -> dict[str, object]:
         "run": str(verdict.path) if verdict.path else None,
         "compared": verdict.comparison.compared,
         "allowed": sorted(verdict.allowed),
+        "speeds": speed_fields(verdict.comparison),
         "regressions": regression_fields(verdict.comparison),
-        "notes": list(verdict.comparison.notes),
+        "notes": list(verdict.notes),
     }

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from harness.archive import RunRecord
 from harness.cli.options import Filters, Verbose
-from harness.cli.output import say
+from harness.cli.output import print_json, say
 from harness.cli.progress import progress_for
 from harness.errors import ExitCode, FmhaError
 from harness.stages import report
@@ -30,6 +30,7 @@ every variant that it changes. The records go to .fmha/watch, not to the archive
 Examples:
   fmha watch
   fmha watch --filter t=1\\|32 --suite seed
+  fmha watch --json | jq --unbuffered .verdict
 """
 
 
@@ -37,25 +38,49 @@ def command(
     context: typer.Context,
     suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
     filters: Filters = None,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print a line of JSON a run instead; docs/evidence.md has its fields."),
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     request = Request(Path.cwd(), "emulator", suite, tuple(filters or ()))
-    context.obj.action = partial(_run, request, verbose)
+    context.obj.action = partial(_run, request, json, verbose)
 
 
-def _run(request: Request, verbose: bool) -> ExitCode:
+def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
     from harness.evidence.watch import Watcher, watch  # here: watchfiles is not for every command's start
 
     root = git_root(request.directory)
     console = Console()
 
     def show(record: RunRecord, path: Path | None) -> None:
-        report.show(record, None, console, table=verbose)
+        if json:
+            print_json("watch", 1, _fields(record, path), indent=None)
+        else:
+            report.show(record, None, console, table=verbose)
 
     def complain(error: FmhaError) -> None:
-        say(str(error), "red", console)
+        if json:
+            print_json("watch", 1, {"error": str(error)}, indent=None)
+        else:
+            say(str(error), "red", console)
 
     with progress_for(sys.stderr, not verbose, verbose) as progress:
-        say(f"watching {root / 'kernel'} and matrix.yaml; Ctrl-C ends", console=console)
+        if not json:
+            say(f"watching {root / 'kernel'} and matrix.yaml; Ctrl-C ends", console=console)
         watch(Watcher(request, root, progress, show), root, complain)
     return ExitCode.PASS
+
+
+def _fields(record: RunRecord, path: Path | None) -> dict[str, object]:
+    return {
+        "verdict": record.verdict.word,
+        "passed": record.verdict.passed,
+        "total": record.verdict.total,
+        "filter": record.selection.filter,
+        "run": str(path) if path else None,
+        "configurations": [
+            {"id": item.id, "status": item.status, "reasons": item.reasons} for item in record.configurations
+        ],
+    }

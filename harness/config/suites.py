@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from itertools import product
 from typing import Annotated, Any, Self
 
@@ -12,6 +11,7 @@ from pydantic import Field, model_validator
 from harness.config.random_cases import Space
 from harness.config.section import Section, wrong
 from harness.worker.configuration import (
+    DEFAULTS,
     UNLIMITED,
     Configuration,
     Data,
@@ -40,7 +40,6 @@ _DEPENDENT: dict[str, Callable[[dict[str, Any]], bool]] = {
     "sparse_indices": lambda item: item["topk"] > 0,
     "sparse_lens": lambda item: item["topk"] > 0,
 }
-_DEFAULTS = {field.name: field.default for field in fields(Configuration)}
 
 
 class AxesSection(Section):
@@ -94,9 +93,9 @@ class AxesSection(Section):
         """Each once, the first axis slowest."""
         seen = set()
         names = list(type(self).model_fields)
-        for values in product(*(getattr(self, name) or [_DEFAULTS[name]] for name in names)):
+        for values in product(*(getattr(self, name) or [DEFAULTS[name]] for name in names)):
             item: dict[str, Any] = dict(zip(names, values, strict=True))
-            item |= {name: _DEFAULTS[name] for name, used in _DEPENDENT.items() if not used(item)}
+            item |= {name: DEFAULTS[name] for name, used in _DEPENDENT.items() if not used(item)}
             configuration = Configuration(**item)
             if configuration not in seen:
                 seen.add(configuration)

@@ -50,6 +50,13 @@ def load(name: str, results: Path) -> RunRecord:
     return archive.read(path)
 
 
+def of_host(host: str, results: Path) -> RunRecord | None:
+    """The one baseline that was run on the host of this name; None when there is none or several."""
+    found = [archive.read(path) for path in sorted((results / BASELINES).glob("*.json"))]
+    mine = [record for record in found if record.host.name == host]
+    return mine[0] if len(mine) == 1 else None
+
+
 def accept(record: RunRecord, why: str, seeds: int, results: Path, root: Path, observer: Observer) -> Accepted:
     """Make an archived run the baseline of its kind of host, with the noise of at least LEAST_SEEDS seeds.
 

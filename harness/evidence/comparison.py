@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from harness.archive import RunRecord
@@ -48,6 +48,7 @@ class Comparison:
     regressions: tuple[Regression, ...]
     notes: tuple[str, ...]
     compared: int
+    speeds: Mapping[str, speed.Judged] = field(default_factory=dict)  # by configuration, where timed beside the earlier
 
 
 def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = None) -> Comparison:
@@ -68,13 +69,13 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
         regressions += _status(a, b)
         regressions += _hazards(a, b)
         regressions += _numbers(a, b, base, new, comparisons)
-        regressions += _speed(b)
         regressions += _hash(a, b, base, new)
+    speeds = {b.id: judged for _, b in pairs if (judged := _speed(b, base))}
+    regressions += _slower(speeds)
     regressions += _resources(base, new)
     order = list(Kind)
-    return Comparison(
-        tuple(sorted(regressions, key=lambda item: order.index(item.kind))), tuple(_notes(base, new)), len(pairs)
-    )
+    gravest = tuple(sorted(regressions, key=lambda item: order.index(item.kind)))
+    return Comparison(gravest, tuple(_notes(base, new)), len(pairs), speeds)
 
 
 def same_inputs(base: RunRecord, new: RunRecord) -> bool:
@@ -122,14 +123,18 @@ def band_for(base: RunRecord, configuration: str, metric: str, value: float, sam
     return plain_band(metric, value, same_inputs=same)
 
 
-def _speed(b: ConfigurationRecord) -> Iterator[Regression]:
-    if b.timing is None or b.timing.beside is None:
-        return
-    judged = speed.judge(
-        b.timing.beside_seconds, b.timing.seconds, b.timing.beside_clock_mhz, b.timing.clock_mhz, seed=0
-    )
-    if judged.verdict is speed.Verdict.SLOWER:
-        yield Regression(Kind.SPEED, b.id, "seconds", judged.base_seconds, judged.new_seconds, str(judged))
+def _speed(b: ConfigurationRecord, base: RunRecord) -> speed.Judged | None:
+    """The verdict on a configuration that was timed beside the commit of `base`."""
+    timing = b.timing
+    if timing is None or timing.beside != base.commit.sha:
+        return None
+    return speed.judge(timing.beside_seconds, timing.seconds, timing.beside_clock_mhz, timing.clock_mhz, seed=0)
+
+
+def _slower(speeds: Mapping[str, speed.Judged]) -> Iterator[Regression]:
+    for name, judged in speeds.items():
+        if judged.verdict is speed.Verdict.SLOWER:
+            yield Regression(Kind.SPEED, name, "seconds", judged.base_seconds, judged.new_seconds, str(judged))
 
 
 def _hash(a: ConfigurationRecord, b: ConfigurationRecord, base: RunRecord, new: RunRecord) -> Iterator[Regression]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from harness.errors import ExitCode
 from harness.evidence import baseline
 from harness.evidence.comparison import Comparison, Kind, Regression, compare
 from harness.evidence.limits import configuration_of
+from harness.git import resolve_commit
 from harness.stages.outcome import Observer
 from harness.stages.pipeline import Request, execute
 from harness.stages.preflight import git_root
@@ -29,6 +30,11 @@ class Verdict:
     path: Path | None
     comparison: Comparison
     allowed: frozenset[Kind]
+    untimed: tuple[str, ...]  # what has no speed to compare, and why
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.comparison.notes, *self.untimed)
 
     @property
     def counted(self) -> tuple[Regression, ...]:
@@ -65,12 +71,13 @@ def regress(
     """Run what the baseline ran, or the part of it that filters name, and compare.
 
     `named` is a baseline; None takes that of the host's kind. Suite, seed and schedule are the baseline's where the
-    request leaves them open. Raises what `execute` does, and UserError when there is no baseline.
+    request leaves them open. On a GPU the baseline's commit is built as well and timed beside this one. Raises what
+    `execute` does, and UserError when there is no baseline.
     """
     root = git_root(request.directory)
     base = _before(request, named, root)
     if base:
-        request = _completed(request, base)
+        request = _completed(request, base, root)
     found: list[tuple[RunRecord, Path | None]] = []
 
     def keep(record: RunRecord, path: Path | None) -> None:
@@ -79,30 +86,47 @@ def regress(
 
     execute(request, observer, keep)
     new, path = found[0]
-    base = base or baseline.load(baseline.name_of(new), root / "results")
+    if base is None or (not named and baseline.name_of(base) != baseline.name_of(new)):
+        base = baseline.load(baseline.name_of(new), root / "results")
     comparison = compare(base, new, _expected(base, request))
-    return Verdict(base, new, path, comparison, frozenset(allowed))
+    return Verdict(base, new, path, comparison, frozenset(allowed), tuple(_untimed(new, request)))
 
 
 def _before(request: Request, named: str | None, root: Path) -> RunRecord | None:
-    """The baseline, where it is known before the run: a GPU's name is known only after it."""
+    """The baseline, where it is known before the run: a GPU's name is known only after it, but the baseline of the host
+    is that of its GPU unless it was given another."""
+    results = root / "results"
     if named:
-        return baseline.load(named, root / "results")
+        return baseline.load(named, results)
     settings = load(root).hosts.get(request.host)
-    if settings is None or settings.kind != "emulator":
-        return None
-    return baseline.load(settings.kind, root / "results")
+    if settings is not None and settings.kind == "emulator":
+        return baseline.load(settings.kind, results)
+    return baseline.of_host(request.host, results)
 
 
-def _completed(request: Request, base: RunRecord) -> Request:
+def _completed(request: Request, base: RunRecord, root: Path) -> Request:
     selection = base.selection
+    settings = load(root).hosts.get(request.host)
+    timed = settings is not None and settings.remote is not None and settings.remote.device != "emulator"
     return dataclasses.replace(
         request,
         suite=request.suite or selection.suite,
         filters=request.filters or ((selection.filter,) if selection.filter else ()),
         seed=selection.seed if request.seed is None else request.seed,
         schedule=request.schedule or selection.schedule,
+        beside=resolve_commit(root, base.commit.sha) if timed else None,
     )
+
+
+def _untimed(new: RunRecord, request: Request) -> Iterator[str]:
+    """One line a reason."""
+    if new.host.gpu is None:
+        return
+    if request.beside is None:
+        yield "speed not compared: when the run began, no baseline of this host was known whose commit is in this clone"
+    reasons = Counter(item.stats["untimed"] for item in new.configurations if "untimed" in item.stats)
+    for reason, count in reasons.items():
+        yield f"speed not compared in {count} configuration(s): {reason}"
 
 
 def _expected(base: RunRecord, request: Request) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from harness.archive.index import NumbersRow, RunRow
 from harness.archive.record import ConfigurationRecord
 from harness.evidence.comparison import Comparison, same_inputs
 from harness.evidence.noise import FLOORS, values_of
+from harness.evidence.speed import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,26 @@ def comparison_fields(a: Found, b: Found, comparison: Comparison) -> dict[str, A
             }
             for pair in pairs(a, b)
         ],
+        "speeds": speed_fields(comparison),
         "regressions": regression_fields(comparison),
         "notes": list(comparison.notes),
     }
+
+
+def speed_fields(comparison: Comparison) -> list[dict[str, Any]]:
+    """One object a configuration that was timed beside the earlier commit; seconds, MHz, shares."""
+    return [{"id": name, **asdict(judged)} for name, judged in comparison.speeds.items()]
+
+
+def speed_lines(comparison: Comparison) -> Iterator[str]:
+    """How many configurations have which verdict, then each that is not SAME."""
+    if not comparison.speeds:
+        return
+    counts = Counter(judged.verdict for judged in comparison.speeds.values())
+    yield "speed: " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+    for name, judged in comparison.speeds.items():
+        if judged.verdict is not Verdict.SAME:
+            yield f"speed {name}: {judged}"
 
 
 def regression_fields(comparison: Comparison) -> list[dict[str, Any]]:

@@ -21,6 +21,15 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """The GPU of a run, as its driver names it."""
+
+    name: str
+    uuid: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """Provenance of a host. A version is None when the distribution is not installed there."""
 
@@ -28,6 +37,7 @@ class HostFacts:
     kind: str
     machine: Machine
     versions: Mapping[str, str | None]
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,7 @@ class Order:
     matrix: str  # the text of matrix.yaml
     matrix_sha256: str
     approve_protected: bool
+    beside: str | None = None  # a commit whose builds are to be timed beside this one's
 
 
 class Host(Protocol):

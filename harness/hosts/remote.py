@@ -16,7 +16,7 @@ from typing import Any
 from harness.config import HostSettings, Limits, RemoteSettings
 from harness.errors import InfrastructureError
 from harness.hosts import early, ledger, sync
-from harness.hosts.base import HostFacts, Machine, Order
+from harness.hosts.base import Gpu, HostFacts, Machine, Order
 from harness.hosts.line import ANSWER_SECONDS, Carrier, Line, LineError, LocalCarrier
 from harness.hosts.ssh import SshCarrier
 from harness.hosts.stream import RunStream, asked, followed
@@ -82,7 +82,8 @@ class RemoteHost:
         return self._run
 
     def begin(self, order: Order, progress: Callable[[str], None]) -> None:
-        sync.check(self._root, order.sha)
+        for sha in commits_of(order.sha, order.beside):
+            sync.check(self._root, sha)
         source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings)
         self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{order.sha[:12]}-{secrets.token_hex(4)}"
         ledger.note(self._root, self._run, self._host.name)
@@ -107,10 +108,9 @@ class RemoteHost:
 
     def facts(self) -> HostFacts:
         facts = self._facts or {"machine": {"cpu": "unknown", "cores": 1, "system": "unknown"}, "versions": {}}
-        gpu = {"gpu": self._gpu["name"], "driver": self._gpu["driver"]} if self._gpu else {}
-        return HostFacts(
-            self._host.name, self._host.kind, decode(Machine, facts["machine"], "machine"), facts["versions"] | gpu
-        )
+        gpu = Gpu(self._gpu["name"], self._gpu["uuid"], self._gpu["driver"]) if self._gpu else None
+        machine = decode(Machine, facts["machine"], "machine")
+        return HostFacts(self._host.name, self._host.kind, machine, facts["versions"], gpu)
 
     def durations(self) -> Mapping[str, float]:
         """By the host's own clock: the time from one state to the next."""
@@ -163,7 +163,7 @@ class RemoteHost:
             self._settings.silence_seconds,
             progress,
             job,
-            lambda haves: sync.pack(self._root, str((job or {})["sha"]), haves),
+            lambda haves: sync.pack(self._root, commits_of((job or {})["sha"], (job or {})["beside"]), haves),
         )
         self._events = self._stream.events()
 
@@ -217,12 +217,18 @@ def ask(host: HostSettings, request: Mapping[str, Any], seconds: float = ANSWER_
     return asked(lambda message: dial(host, message), request, seconds)
 
 
+def commits_of(sha: str, beside: str | None) -> list[str]:
+    """What the host needs for a run."""
+    return [sha] if beside is None else [sha, beside]
+
+
 def job_of(run: str, order: Order, source: sync.Source, settings: RemoteSettings, host: str) -> dict[str, Any]:
     """The job file: what the supervisor needs, what the runner needs (`work`), what attaching needs (`order`)."""
     return {
         "schema": 1,
         "run": run,
         "sha": order.sha,
+        "beside": order.beside,
         "label": order.label,
         "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},
         "protected": list(settings.protected),
@@ -245,6 +251,7 @@ def job_of(run: str, order: Order, source: sync.Source, settings: RemoteSettings
             "device": settings.device,
             "arch": settings.arch,
             "request": dict(order.request),
+            "beside": order.beside,
         },
         "order": {
             "branch": order.branch,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.config import RemoteSettings
 from harness.errors import InfrastructureError, UserError
+from harness.git import environment, git
 from harness.hosts.line import LineError
 
 GIT_SECONDS = 60.0
@@ -117,18 +118,18 @@ def publish(root: Path, commit: Commit, settings: RemoteSettings) -> Source:
     return Source(url, ref, settings.sync == "auto" and not _shallow(root))
 
 
-def pack(root: Path, sha: str, haves: Sequence[str]) -> Iterator[bytes]:
-    """The pieces of a pack that brings `sha` to a repository with `haves`."""
+def pack(root: Path, commits: Sequence[str], haves: Sequence[str]) -> Iterator[bytes]:
+    """The pieces of a pack that brings `commits` to a repository with `haves`."""
     known = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", text="".join(f"{h}\n" for h in haves))
     mutual = [line.split()[0] for line in known.splitlines() if line.endswith(" commit")]
-    wanted = "".join([f"{sha}\n", *(f"^{have}\n" for have in mutual)])
+    wanted = "".join([*(f"{sha}\n" for sha in commits), *(f"^{have}\n" for have in mutual)])
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
         stdin.write(wanted.encode())
         stdin.seek(0)
         process = subprocess.Popen(
             ["git", "pack-objects", "--revs", "--thin", "--stdout", "--quiet", "--delta-base-offset"],
             cwd=root,
-            env=_environment({}),
+            env=environment(),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -155,7 +156,7 @@ def _shallow(root: Path) -> bool:
 
 
 def _push(root: Path, remote: str, sha: str, ref: str) -> None:
-    done = _start(root, ["push", "--porcelain", "--no-verify", "--", remote, f"{sha}:{ref}"], {}, None, PUSH_SECONDS)
+    done = git(root, "push", "--porcelain", "--no-verify", "--", remote, f"{sha}:{ref}", seconds=PUSH_SECONDS)
     if done.returncode == 0:
         return
     rejected = [line for line in done.stdout.splitlines() if line.startswith("!\t")]
@@ -169,37 +170,12 @@ def _push(root: Path, remote: str, sha: str, ref: str) -> None:
     raise LineError(f"git push to {remote!r} failed: {_said(done.stderr)}")
 
 
-def _git(root: Path, *arguments: str, more: Mapping[str, str] | None = None, text: str | None = None) -> str:
-    done = _start(root, list(arguments), more or {}, text, GIT_SECONDS)
+def _git(root: Path, *arguments: str, more: Mapping[str, str] | None = None, text: str = "") -> str:
+    """What git prints; names that are no UTF-8 survive."""
+    done = git(root, *arguments, seconds=GIT_SECONDS, text=text, more=more, errors="surrogateescape")
     if done.returncode != 0:
         raise InfrastructureError(f"git {arguments[0]} failed: {_said(done.stderr)}", where=str(root))
     return done.stdout
-
-
-def _start(
-    root: Path, arguments: list[str], more: Mapping[str, str], text: str | None, seconds: float
-) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            ["git", *arguments],
-            cwd=root,
-            env=_environment(more),
-            input=text or "",
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            timeout=seconds,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise InfrastructureError("git is not installed or not on PATH", next_step="install git") from error
-    except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"git {arguments[0]} took longer than {seconds:g} s", where=str(root)) from error
-
-
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """git never asks for a password: there is nobody to answer."""
-    return {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **more}
 
 
 def _said(stderr: str) -> str:

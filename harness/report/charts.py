@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 64, 24, 12, 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class Chart:
     right: int = WIDTH - RIGHT
     top: int = TOP
     bottom: int = HEIGHT - BOTTOM
+    named_ends: bool = False  # the x ticks are words below the first and the last dot
+
+    def anchor(self, first: bool, last: bool) -> str:
+        """Of an x tick's text: inwards at the ends where they are words, which would meet the y axis or the edge."""
+        return ("start" if first else "end" if last else "middle") if self.named_ends else "middle"
 
 
 class LogScale:
@@ -108,6 +113,7 @@ def history(title: str, points: Sequence[tuple[str, float]], limit: float | None
         tuple(Tick(dots[at].x, text) for at, text in labels.items()),
         scale.ticks(),
         tuple(dots),
+        named_ends=True,
         path=" ".join(f"{'L' if at else 'M'}{dot.x} {dot.y}" for at, dot in enumerate(dots)),
         rule=scale.at(limit) if limit else None,
         rule_text="limit",

@@ -10,6 +10,7 @@ from harness.archive.record import ConfigurationRecord
 from harness.evidence.noise import FLOORS, values_of
 from harness.evidence.views import error_of
 from harness.status import Status
+from harness.worker.configuration import DEFAULTS
 
 STEPS = 7  # of colour
 NAMES = {
@@ -21,7 +22,6 @@ NAMES = {
     "row_sum_error": "row sum error",
 }
 _AXES = ("head_dim", "t", "s_k")
-_PLAIN = {"batch": 1, "mask": "none", "window": 0}
 
 Limit = Callable[[ConfigurationRecord, str], float | None]
 
@@ -39,9 +39,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One head_dim: a row a T, a column an s_k; None where nothing was run."""
+    """A column an s_k; a row a T of one head_dim, or a head_dim where there is one T. None where nothing was run."""
 
-    head_dim: int
+    title: str
+    corner: str
     columns: tuple[int, ...]
     rows: tuple[tuple[int, tuple[Cell | None, ...]], ...]
 
@@ -83,10 +84,10 @@ def features(item: ConfigurationRecord) -> str:
     """Every axis but head_dim, T and s_k that is not at its plain value, in words."""
     words = []
     for name, value in item.parameters.model_dump().items():
-        if name in _AXES or value in (_PLAIN.get(name), None, "", [], {}) or value is False:
+        if name in _AXES or value in (DEFAULTS.get(name), None, "", [], {}) or value is False:
             continue
         if (name, value) != ("mask", "window"):  # the window's width says it
-            words.append(str(value) if name == "mask" else f"{name} {value}")
+            words.append(str(value) if name == "mask" else f"{name.replace('_', ' ')} {value}")
     return ", ".join(words)
 
 
@@ -112,12 +113,24 @@ def _map(metric: str, items: Sequence[ConfigurationRecord], limit: Limit) -> Hea
 
 
 def _grids(items: Sequence[ConfigurationRecord], cells: dict[str, Cell]) -> Iterable[Grid]:
+    ts = {item.parameters.t for item in items}
+    if len(ts) == 1:
+        places = [(item.parameters.head_dim, item.parameters.s_k, cells[item.id]) for item in items]
+        yield _grid(f"T {ts.pop()}: head_dim by s_k", "head_dim \\ s_k", places)
+        return
     for head_dim in sorted({item.parameters.head_dim for item in items}):
         here = [item for item in items if item.parameters.head_dim == head_dim]
-        columns = tuple(sorted({item.parameters.s_k for item in here}))
-        at = {(item.parameters.t, item.parameters.s_k): cells[item.id] for item in here}
-        ts = sorted({item.parameters.t for item in here})
-        yield Grid(head_dim, columns, tuple((t, tuple(at.get((t, s_k)) for s_k in columns)) for t in ts))
+        places = [(item.parameters.t, item.parameters.s_k, cells[item.id]) for item in here]
+        yield _grid(f"head_dim {head_dim}: T by s_k", "T \\ s_k", places)
+
+
+def _grid(title: str, corner: str, places: Sequence[tuple[int, int, Cell]]) -> Grid:
+    columns = tuple(sorted({column for _, column, _ in places}))
+    at = {(row, column): cell for row, column, cell in places}
+    rows = sorted({row for row, _, _ in places})
+    return Grid(
+        title, corner, columns, tuple((row, tuple(at.get((row, column)) for column in columns)) for row in rows)
+    )
 
 
 def _cell(

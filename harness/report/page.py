@@ -124,8 +124,18 @@ def _distributions(items: Sequence[ConfigurationRecord], evidence: Evidence) -> 
             yield charts.distribution(name, named, min(known) if known else None)
 
 
-def _speeds(items: Sequence[ConfigurationRecord]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Configuration, median, share of the roof, SM clock, verdict against the other build."""
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One configuration's time, and how it stands beside the other build's, if that was timed."""
+
+    id: str
+    time: str
+    share: str  # of the roof
+    clock: str
+    judged: speed.Judged | None
+
+
+def _speeds(items: Sequence[ConfigurationRecord]) -> Iterator[Speed]:
     for item in items:
         timing = item.timing
         if timing is None:
@@ -138,12 +148,12 @@ def _speeds(items: Sequence[ConfigurationRecord]) -> Iterator[tuple[str, str, st
             least.append(timing.operations / timing.operations_per_second)
         share = f"{max(least) / seconds:.0%}" if least else "-"
         clock = f"{statistics.median(timing.clock_mhz):.0f} MHz" if timing.clock_mhz else "-"
-        judged = "-"
+        judged = None
         if timing.beside:
-            judged = str(
-                speed.judge(timing.beside_seconds, timing.seconds, timing.beside_clock_mhz, timing.clock_mhz, seed=0)
+            judged = speed.judge(
+                timing.beside_seconds, timing.seconds, timing.beside_clock_mhz, timing.clock_mhz, seed=0
             )
-        yield item.id, f"{seconds * 1e6:.2f} us", share, clock, judged
+        yield Speed(item.id, f"{seconds * 1e6:.2f} us", share, clock, judged)
 
 
 def _rooflines(items: Sequence[ConfigurationRecord]) -> Iterator[Chart]:
@@ -157,7 +167,8 @@ def _rooflines(items: Sequence[ConfigurationRecord]) -> Iterator[Chart]:
             rate = timing.operations / statistics.median(timing.seconds)
             by_roof.setdefault(roof, []).append((item.id, timing.operations / timing.bytes_moved, rate))
     for (bandwidth, rate), points in by_roof.items():
-        title = f"Roof: {bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.0f} TFLOP/s bf16, measured in the same run"
+        measured = f"{bandwidth / 1e12:.2f} TB/s copied, {rate / 1e12:.0f} TFLOP/s bf16, measured in the same run"
+        title = f"Roof: {measured}; FLOP/s over FLOP a byte"
         yield charts.roofline(title, points, bandwidth, rate)
 
 

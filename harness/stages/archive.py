@@ -17,7 +17,7 @@ from harness.stages.outcome import Outcome
 from harness.stages.plan import Plan
 from harness.stages.preflight import GitFacts
 from harness.status import Status, exit_code
-from harness.worker.protocol import BuildResult
+from harness.worker.protocol import BuildResult, Timed
 
 MOST_DIRTY_FILES = 100
 LINES_AROUND = 3  # of a finding's source line, on each side
@@ -60,6 +60,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
             name=run.host.name,
             kind=run.host.kind,
             machine=model.Machine(**asdict(run.host.machine)),
+            gpu=model.Gpu(**asdict(run.host.gpu)) if run.host.gpu else None,
             versions=dict(run.host.versions),
         ),
         selection=model.Selection(
@@ -118,9 +119,7 @@ def _variant(result: BuildResult) -> model.VariantRecord:
         nvcc=result.nvcc,
         flags=list(result.flags),
         resources=model.Resources(**asdict(result.resources)) if result.resources else None,
-        combine_resources=(
-            model.Resources(**asdict(result.combine_resources)) if result.combine_resources else None
-        ),
+        combine_resources=(model.Resources(**asdict(result.combine_resources)) if result.combine_resources else None),
         p_path=variant.p_path,
         shared_dynamic=variant.shape.shared_bytes,
         seconds=result.seconds,
@@ -144,6 +143,13 @@ def _configuration(outcome: Outcome) -> model.ConfigurationRecord:
         findings=[model.Finding(**asdict(finding)) for finding in outcome.findings],
         stats=dict(outcome.stats),
         seconds=outcome.seconds,
+        timing=_timing(outcome.timing) if outcome.timing else None,
+    )
+
+
+def _timing(timed: Timed) -> model.Timing:
+    return model.Timing(
+        **asdict(timed), bytes_moved=None, operations=None, bytes_per_second=None, operations_per_second=None
     )
 
 

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from harness.stages.preflight import GitFacts
 from harness.worker.build import build_variants
 from harness.worker.codec import encode
+from harness.worker.offer import OfferError, offered
 from harness.worker.process import die_with_parent
-from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from harness.worker.protocol import Beside, BuildResult, Configuration, Event, Job, Variant
 from harness.worker.supervise import run_worker
 from harness.worker.variants import variant_for
 
@@ -62,6 +63,8 @@ class _Here(EmulatorHost):
         self._folder = directory / "workers"
         self._say = say
         self._job = 0
+        self._other = (work.get("beside"), directory / "beside")
+        self._beside: Beside | None = None
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
         return variant_for(configuration, self._arch)
@@ -73,12 +76,18 @@ class _Here(EmulatorHost):
         results = build_variants(self._tree, variants, self._cache, limits.build_seconds, cores, progress)
         for result in results:
             self._say({"kind": "build", "result": encode(result)})
+        commit, tree = self._other
+        if commit:
+            self._beside = _beside(commit, tree, variants, self._cache, limits, cores)
+            if self._beside.reason:
+                self._say({"kind": "note", "text": self._beside.reason})
         return results
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
         if self._job == 0:
             self._wait_for_gpu()
         self._job += 1
+        job = replace(job, beside=self._beside)
         folder = self._folder / str(self._job)
         with closing(run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._tree)) as events:
             for event in events:
@@ -92,6 +101,17 @@ class _Here(EmulatorHost):
             raise SystemExit(1)  # the supervisor has gone, and with it whoever would hear us
         if (gpu := json.loads(line)["gpu"]) is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+
+
+def _beside(commit: str, tree: Path, variants: Sequence[Variant], cache: Path, limits: Limits, jobs: int) -> Beside:
+    """The other commit's variants of the same names, as its own harness has them."""
+    wanted = {variant.name for variant in variants}
+    try:
+        chosen = [variant for variant in offered(tree) if variant.name in wanted]
+    except OfferError as error:
+        return Beside(commit, (), f"commit {commit[:12]} cannot be timed beside: {error}")
+    builds = build_variants(tree, chosen, cache, limits.build_seconds, jobs, lambda text: None) if chosen else []
+    return Beside(commit, tuple(builds))
 
 
 class _Notes:

@@ -96,6 +96,7 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         tuple(str(check) for check in judgement.failed_checks),
         judgement.failed_checks,
         event.measurement,
+        timing=event.timing,
         **common,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from harness.status import Status
-from harness.worker.protocol import Configuration, FindingRecord, Measurement, Variant
+from harness.worker.protocol import Configuration, FindingRecord, Measurement, Timed, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Outcome:
     findings: tuple[FindingRecord, ...] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    timing: Timed | None = None
 
     @property
     def id(self) -> str:

@@ -49,6 +49,7 @@ class Request:
     cases: Sequence[str] = ()
     snapshot: bool = False
     approve_protected: bool = False
+    beside: str | None = None  # a commit to time beside, on hosts that run commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
         matrix=matrix_text,
         matrix_sha256=prepared.matrix.sha256,
         approve_protected=request.approve_protected,
+        beside=request.beside,
     )
     host.begin(order, observer.note)
     return replace(prepared, git=git)

@@ -64,19 +64,26 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
 
 
 def _bring(repository: Repository, job: dict[str, Any], conversation: Conversation) -> None:
-    """The commit into the host's repository: fetched by the host, or sent by the client over this connection."""
-    sha, sync = job["sha"], job["sync"]
-    if repository.has(sha):
+    """The commits into the host's repository: fetched by the host, or sent by the client over this connection.
+
+    The one that is timed beside the run's is an ancestor of it as a rule, and comes with it.
+    """
+    sha, beside, sync = job["sha"], job.get("beside"), job["sync"]
+    commits = [sha, beside] if beside else [sha]
+    if repository.has(sha) and (not beside or repository.adopt(beside)):
         return
     if sync["url"]:
         try:
-            repository.fetch(sync["url"], sync["ref"], sha)
+            if not repository.has(sha):
+                repository.fetch(sync["url"], sync["ref"], sha)
+            for commit in commits:
+                repository.keep(commit)
             return
         except HostError:
             if not sync["direct"]:
                 raise
     conversation.send({"send": repository.haves()})
-    repository.receive(sha, conversation.frame)
+    repository.receive(commits, conversation.frame)
 
 
 def _launch(directory: RunDirectory, job: dict[str, Any]) -> None:

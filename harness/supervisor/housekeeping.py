@@ -91,16 +91,22 @@ def _remove(repository: Repository, directory: RunDirectory) -> bool:
         return False
     try:
         with contextlib.suppress(OSError, ValueError):
-            sha = directory.job()["sha"]
             others = [other for other in runs(directory.folder) if other.run != directory.run and other.exists()]
-            if all(read_json(other.path / "job.json")["sha"] != sha for other in others):
+            needed = {sha for other in others for sha in _commits(other)}
+            for sha in _commits(directory) - needed:
                 repository.forget(sha)
-        if directory.tree.exists():
-            repository.remove(directory.tree)
+        for tree in (directory.tree, directory.beside):
+            if tree.exists():
+                repository.remove(tree)
         shutil.rmtree(directory.path, ignore_errors=True)
     finally:
         os.close(lock)
     return True
+
+
+def _commits(directory: RunDirectory) -> set[str]:
+    job = read_json(directory.path / "job.json")
+    return {job["sha"], job.get("beside")} - {None}
 
 
 def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: bool) -> list[dict[str, Any]]:

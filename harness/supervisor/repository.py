@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -40,13 +41,20 @@ class Repository:
         """Whether the commit has been received whole: its ref is made only after its objects have been checked."""
         return self._succeeds("rev-parse", "--verify", "--quiet", f"{_SENT}/{sha}^{{commit}}")
 
+    def adopt(self, sha: str) -> bool:
+        """Whether the commit is here whole; one that came with another that builds on it gets its ref."""
+        if not self.has(sha):
+            with contextlib.suppress(HostError):
+                self.keep(sha)
+        return self.has(sha)
+
     def haves(self) -> list[str]:
         """Commits received before, newest first, that a pack may build on."""
         count = f"--count={MOST_HAVES}"
         return self._git("for-each-ref", count, "--sort=-creatordate", "--format=%(objectname)", _SENT).split()
 
-    def receive(self, sha: str, feed: Callable[[], bytes]) -> None:
-        """Takes a pack, `feed` returning its pieces and nothing at its end, and checks that it brings the commit."""
+    def receive(self, commits: Sequence[str], feed: Callable[[], bytes]) -> None:
+        """Takes a pack, `feed` returning its pieces and nothing at its end, and checks that it brings the commits."""
         command = ["git", *_EXACT, "index-pack", "--stdin", "--fix-thin", "--strict"]
         process = subprocess.Popen(
             command, cwd=self.path, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -67,7 +75,8 @@ class Repository:
                 output, _ = process.communicate()
         if process.returncode != 0:
             raise HostError(f"the pack was not taken: {_last_line(output)}")
-        self.keep(sha)
+        for sha in commits:
+            self.keep(sha)
 
     def fetch(self, url: str, ref: str, sha: str) -> None:
         """Fetches `ref` from the shared remote and checks that it brings the commit."""

@@ -87,6 +87,8 @@ class _Run:
         repository = Repository(directory.folder)
         repository.check_out(job["sha"], directory.tree)
         bytecode.provide(directory.folder, directory.tree, job["sha"])
+        if job.get("beside"):
+            repository.check_out(job["beside"], directory.beside)
         self._state("environment")
         with contextlib.ExitStack() as stack:
             python = job["python"]
@@ -105,6 +107,8 @@ class _Run:
                 if self._lease:
                     self._lease.release()
         repository.prove(job["sha"], directory.tree)
+        if job.get("beside"):
+            repository.prove(job["beside"], directory.beside)
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         directory, job = self._directory, self._job

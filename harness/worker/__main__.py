@@ -18,16 +18,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.reference import reference
+from harness.reference import Reference, reference
 from harness.worker.codec import CodecError, event_to_line, read_job
 from harness.worker.devices.base import DeviceError, DeviceLostError
 from harness.worker.devices.factory import DeviceFactory, device_factory
 from harness.worker.inputs import Inputs, make_inputs
 from harness.worker.measure import measure
 from harness.worker.process import die_with_parent
-from harness.worker.protocol import BuildResult, Configuration, Event, Job
+from harness.worker.protocol import BuildResult, Configuration, Event, Job, Timed
 from harness.worker.run import Outputs, run_attention
 from harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
+from harness.worker.timing import UntimedError, time_beside
 from harness.worker.variants import variant_for
 
 EXIT_BAD_JOB = 2
@@ -106,7 +107,30 @@ def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
         hashes.append((schedule, measured[-1].output_hash))
     findings = merge_findings(reports) + compare_outputs(hashes)
     stats = outputs.report.stats if len(job.schedules) == 1 else {**outputs.report.stats, "schedules": len(reports)}
-    return Event("result", configuration.id, measured[0], findings=findings, stats=stats)
+    event = Event("result", configuration.id, measured[0], findings=findings, stats=stats)
+    try:
+        return dataclasses.replace(event, timing=_timed(job, factory, build, configuration, inputs, expected))
+    except UntimedError as error:
+        return dataclasses.replace(event, stats={**stats, "untimed": str(error)})
+
+
+def _timed(
+    job: Job,
+    factory: DeviceFactory,
+    build: BuildResult,
+    configuration: Configuration,
+    inputs: Inputs,
+    expected: Reference,
+) -> Timed | None:
+    if job.beside is None:
+        return None
+    _log(f"{configuration.id}: timing beside commit {job.beside.commit[:12]}")
+    name, seed = parse_schedule(job.schedules[0], job.seed)
+    device = factory(seed, name)
+    try:
+        return time_beside(device, build, job.beside, configuration, inputs, expected)
+    finally:
+        device.close()
 
 
 def _launch(

@@ -59,7 +59,7 @@ def encode(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kinds = typing.get_type_hints(type(value))
         return {
-            name: _encode_float(item) if kinds[name] is float else encode(item)
+            name: _encode_field(kinds[name], item)
             for name, item in ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
         }
     if isinstance(value, Mapping):
@@ -136,6 +136,14 @@ def _decode_any(data: Any) -> Any:
             return float(data[_TAG])
         return {name: _decode_any(item) for name, item in data.items()}
     return [_decode_any(item) for item in data] if isinstance(data, list) else data
+
+
+def _encode_field(kind: Any, value: Any) -> Any:
+    if kind is float:
+        return _encode_float(value)
+    if kind == tuple[float, ...]:
+        return [_encode_float(item) for item in value]
+    return encode(value)
 
 
 def _encode_float(value: float) -> float | str:

@@ -78,7 +78,7 @@ class Configuration:
                 continue
             if name == "mask":
                 parts += self._mask_parts()
-            elif getattr(self, name) != _DEFAULTS[name]:
+            elif getattr(self, name) != DEFAULTS[name]:
                 parts.append(f"{prefix}{getattr(self, name)}")
         return parts
 
@@ -114,7 +114,7 @@ _PREFIXES: Final = {
     "splits": "splits",
     "p-": "p_path",
 }
-_DEFAULTS: Final[dict[str, Any]] = {field.name: field.default for field in fields(Configuration)}
+DEFAULTS: Final[dict[str, Any]] = {field.name: field.default for field in fields(Configuration)}
 _KINDS: Final = typing.get_type_hints(Configuration)
 _MASK: Final = re.compile(r"(causal)|window(\d+)|band(\d+|all)to(\d+|all)")
 

@@ -40,14 +40,21 @@ def interleave(base: Side, new: Side, rounds: int, clock: Clock, seed: int) -> R
     return found
 
 
-def sm_clock(gpu: int = 0) -> Clock:
-    """Reads the SM clock of a GPU through NVML; one that always answers None where there is no NVML."""
+def sm_clock(gpu: str = "") -> Clock:
+    """Reads the SM clock of a GPU, named by its UUID, else NVML's first; one that always answers None where there is no
+    NVML or no such GPU."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return lambda: None
     handle, value = ctypes.c_void_p(), ctypes.c_uint()
-    if library.nvmlInit_v2() != 0 or library.nvmlDeviceGetHandleByIndex_v2(gpu, ctypes.byref(handle)) != 0:
+    if library.nvmlInit_v2() != 0:
+        return lambda: None
+    if gpu:
+        missing = library.nvmlDeviceGetHandleByUUID(gpu.encode(), ctypes.byref(handle))
+    else:
+        missing = library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
+    if missing:
         return lambda: None
 
     def read() -> float | None:

@@ -71,6 +71,15 @@ class BuildResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Builds of another commit, to be timed beside the job's own; `reason` says why a variant that is missing is."""
+
+    commit: str
+    builds: tuple[BuildResult, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What one worker process is asked to do."""
 
@@ -79,7 +88,19 @@ class Job:
     configurations: tuple[Configuration, ...]
     seed: int
     schedules: tuple[str, ...] = ("realistic",)  # each configuration runs under all; names as in schedules.py
+    beside: Beside | None = None
     schema: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Seconds of a launch in each round, of this build and of the one of commit `beside`; SM clocks in MHz, or none."""
+
+    seconds: tuple[float, ...]
+    clock_mhz: tuple[float, ...]
+    beside: str
+    beside_seconds: tuple[float, ...]
+    beside_clock_mhz: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +147,4 @@ class Event:
     seconds: float = 0.0
     status: str = ""
     message: str = ""
+    timing: Timed | None = None

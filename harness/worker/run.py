@@ -46,12 +46,7 @@ def run_attention(
 def run_call(device: Device, module: LoadedModule, variant: Variant, call: Call, inputs: Inputs) -> Outputs:
     """Runs `variant` over `inputs`; every element of every output holds poison before the launch."""
     rows = (call.batch, call.t, call.heads)
-    addresses = {name: _upload(device, name, array) for name, array in operands(inputs).items()}
-    addresses["o"] = _poisoned(device, "o", (*rows, call.head_dim), bf16=call.output_bf16)
-    for name in ("row_max", "row_sum", "lse"):
-        addresses[name] = _poisoned(device, name, rows)
-    for name, count in call.partial_elements.items():
-        addresses[name] = _poisoned(device, name, (count,))
+    addresses = place(device, call, inputs)
     report = launch_attention(device, module, variant, call, addresses)
     return Outputs(
         _download(device, addresses["o"], (*rows, call.head_dim), np.uint16 if call.output_bf16 else np.float32),
@@ -60,6 +55,18 @@ def run_call(device: Device, module: LoadedModule, variant: Variant, call: Call,
         _download(device, addresses["lse"], rows, np.float32),
         report,
     )
+
+
+def place(device: Device, call: Call, inputs: Inputs) -> dict[str, int]:
+    """Device addresses of `inputs` and of poisoned outputs and partial results, by FmhaParams' names."""
+    rows = (call.batch, call.t, call.heads)
+    addresses = {name: _upload(device, name, array) for name, array in operands(inputs).items()}
+    addresses["o"] = _poisoned(device, "o", (*rows, call.head_dim), bf16=call.output_bf16)
+    for name in ("row_max", "row_sum", "lse"):
+        addresses[name] = _poisoned(device, name, rows)
+    for name, count in call.partial_elements.items():
+        addresses[name] = _poisoned(device, name, (count,))
+    return addresses
 
 
 def call_of(configuration: Configuration, inputs: Inputs) -> Call:

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import os
+import re
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
@@ -94,6 +95,45 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path, damage: bytes) -> None:
         assert database.execute("SELECT count(*) FROM runs").fetchone() == (2,)
 
 
+def test_an_index_that_is_damaged_inside_is_made_anew_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first page is whole, so that it opens."""
+    archived(tmp_path, 3)
+    before = names(tmp_path)
+    path = tmp_path / INDEX_FILE
+    path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"\xff"))
+    assert names(tmp_path) == before
+    opened: list[Path] = []
+    monkeypatch.setattr(index_module, "read", lambda path: opened.append(path) or archive.read(path))
+    assert names(tmp_path) == before
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"seed": 0', '"seed": 1e999', "checksum"),
+        ('"schema_version": 2', '"schema_version": []', "is no run record"),
+        ('"schema_version": 2', '"schema_version": "2"', "is no run record"),
+        ('"seed": 0', f'"seed": {10**30}', "too large"),
+        ('"started": "2026', '"started": "0000', "is no run record"),
+        ('"started": "2026-11-21T03:04:05Z"', '"started": "0001-01-01T00:00:00+14:00"', "too large"),
+    ],
+)
+def test_values_that_no_run_has_stop_nothing(tmp_path: Path, old: str, new: str, words: str) -> None:
+    good, odd = archived(tmp_path, 2, lambda number: record(sha=f"{number:040x}"))
+    text = odd.read_text()
+    assert old in text
+    if "checksum" not in words:  # version 1 had none, so that only the value is wrong
+        text = re.sub(r'"schema_version": 2', '"schema_version": 1', text)
+        text = re.sub(r',\n"checksum": "[0-9a-f]+"', "", text)
+        old = old.replace('"schema_version": 2', '"schema_version": 1')
+    odd.write_text(text.replace(old, new))
+    with Index(tmp_path) as index:
+        assert [row.name for row in index.runs()] == [good.name]
+        (found,) = index.unreadable()
+    assert (found.name, words in found.error) == (odd.name, True), found
+
+
 def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
     archived(tmp_path, 2)
     names(tmp_path)
@@ -169,8 +209,10 @@ def test_runs_are_found_by_what_people_call_them(tmp_path: Path, checkout: Path)
     c = archive.write(record(sha=second, minutes=2, host="b200"), results)
     (results / "baselines").mkdir()
     (results / "baselines" / "emulator.json").write_text(a.read_text())
+    git(checkout, "branch", "topic/first", first)
     for wanted, path in {
         "latest": c,
+        "topic/first": a,
         "HEAD": c,
         "HEAD~1": a,
         "main@emulator": b,
@@ -195,6 +237,7 @@ def test_runs_are_found_by_what_people_call_them(tmp_path: Path, checkout: Path)
         ("20261121T03", "is the start of 2 runs; add to it"),
         ("--help", "no run is known as '--help'"),
         ("./none.json", "cannot be read: No such file"),
+        ("topic/none", "no run is known as 'topic/none'"),
     ],
 )
 def test_what_is_not_found_is_said_in_one_line(checkout: Path, wanted: str, words: str) -> None:

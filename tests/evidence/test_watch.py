@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -43,7 +44,10 @@ def test_line_numbers_are_not_code(tmp_path: Path) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "passed"), [([], "PASS 1 of 1"), (["--json"], '"verdict": "PASS"')], ids=["words", "json"]
+)
+def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path, flags: list[str], passed: str) -> None:
     """The real command: a first round, one after a save that is fine, one after a save that breaks the build."""
     root = tmp_path / "checkout"
     shutil.copytree(repository / "kernel", root / "kernel")
@@ -57,14 +61,14 @@ def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path) -> None:
     said = tmp_path / "said"
     with said.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness", "watch"],
+            [sys.executable, "-m", "harness", "watch", *flags],
             cwd=root,
             env=os.environ | {"PYTHONPATH": str(repository), "PYTHONUNBUFFERED": "1"},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
-        assert eventually(lambda: said.read_text().count("PASS 1 of 1") == 1, BUILD_SECONDS)
+        assert eventually(lambda: said.read_text().count(passed) == 1, BUILD_SECONDS)
         source = root / "kernel" / "sm100" / "fmha_fwd.cu"
 
         def saved(text: str, words: str, times: int) -> bool:
@@ -77,11 +81,16 @@ def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path) -> None:
             return eventually(again, BUILD_SECONDS)
 
         whole = source.read_text()
-        assert saved(f"// A comment.\n{whole}", "PASS 1 of 1", 2)
+        assert saved(f"// A comment.\n{whole}", passed, 2)
         assert saved(f"{whole}\n#error half an edit\n", "half an edit", 1)
         assert not (root / "results").exists()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == ExitCode.PASS
+        if flags:
+            rounds = [json.loads(line) for line in said.read_text().splitlines()]
+            assert {one["format"] for one in rounds} == {"fmha-watch/1"}
+            assert rounds[0]["configurations"] == [{"id": "hd64_t32_sk256", "status": "pass", "reasons": []}]
+            assert (rounds[-1]["verdict"], rounds[-1]["passed"]) == ("FAIL", 0)
     finally:
         process.kill()
         process.wait()

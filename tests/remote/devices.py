@@ -1,13 +1,17 @@
-"""A device that waits where a test wants it to: while `hold/t<T>` is in the server's folder."""
+"""Devices for runs elsewhere: one that waits while `hold/t<T>` is in the server's folder, one that has a clock."""
 
 from __future__ import annotations
 
 import os
+import random
+import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from harness.worker.devices.base import Dim3, LaunchReport
 from tests.integration.fault_devices import T_OFFSET, FaultyDevice
+from tests.worker.numpy_device import NumpyDevice
 
 MARK = "FMHA_TEST_SERVER"  # in the environment of whatever a session has started
 POLL_SECONDS = 0.02
@@ -26,3 +30,34 @@ class HeldDevice(FaultyDevice):
         if (hold / f"dirty-t{t}").exists():
             Path("kernel/README.added").write_text("not in the commit")
         return super().launch(module, entry, grid, block, shared_bytes, params)
+
+
+class TimedDevice(NumpyDevice):
+    """Knows how long a kernel takes: 10 us and what its PTX sleeps, with a noise of 0.1%."""
+
+    def __init__(self, seed: int = 0, schedule: str = "realistic") -> None:
+        super().__init__(seed, schedule)
+        self._kept: list[float] | None = None
+        self._noise = random.Random(seed)
+
+    def load(self, artifact: Path) -> str:
+        super().load(artifact)
+        return str(artifact)
+
+    def launch(
+        self, module: object, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+    ) -> LaunchReport:
+        if self._kept is None:
+            return super().launch(module, entry, grid, block, shared_bytes, params)
+        sleeps = re.findall(r"nanosleep\.u32\s+(\d+);", Path(str(module)).read_text())
+        self._kept.append(10e-6 + 1e-9 * sum(map(int, sleeps)))
+        return LaunchReport()
+
+    def batch(self, work: Callable[[], object]) -> Callable[[], float]:
+        self._kept = kept = []
+        work()
+        self._kept = None
+        return lambda: sum(kept) * self._noise.gauss(1, 1e-3)
+
+    def clock(self) -> float:
+        return 1980.0

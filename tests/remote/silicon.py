@@ -88,10 +88,15 @@ def main() -> int:
         return 0 if statuses == EXPECTED else 1
 
 
-def _project(root: Path, home: Path) -> None:
-    """This checkout as a repository of one commit, with a matrix.yaml for this machine."""
+def copy_checkout(root: Path) -> None:
+    """This checkout's files without its history."""
     here = Path(__file__).resolve().parents[2]
     shutil.copytree(here, root, ignore=shutil.ignore_patterns(".git", ".venv", "build", "results", ".fmha"))
+
+
+def _project(root: Path, home: Path) -> None:
+    """This checkout as a repository of one commit, with a matrix.yaml for this machine."""
+    copy_checkout(root)
     matrix = yaml.safe_load((root / "matrix.yaml").read_text())
     matrix["default_suite"] = "probe"
     matrix["suites"] = {"probe": {"axes": {"head_dim": [64], "t": list(EXPECTED), "s_k": [256]}}}

@@ -24,7 +24,7 @@ def test_hosts_says_who_answers(client: Client):
     client.change_matrix(lambda matrix: matrix["hosts"].update(away={"kind": "ssh"}))
     done = client.run("hosts", "--json")
     assert done.returncode == 3
-    answers = {answer["name"]: answer for answer in json.loads(done.stdout)}
+    answers = {answer["name"]: answer for answer in json.loads(done.stdout)["hosts"]}
     assert answers["gpu"]["problem"] == ""
     assert answers["gpu"]["means"] == f"{client.server.account}@127.0.0.1:{client.server.port}"
     assert "cannot reach" in answers["away"]["problem"]
@@ -35,12 +35,14 @@ def test_ps_logs_and_cancel(client: Client):
     with client.server.hold("t32"):
         run = client.detached()
         client.wait_for(started("hd64_t32_sk128"))
-        listed = json.loads(client.run("ps", "--host", "gpu", "--json").stdout)[0]["runs"]
+        listed = json.loads(client.run("ps", "--host", "gpu", "--json").stdout)["hosts"][0]["runs"]
         assert [(item["run"], item["state"], item["live"]) for item in listed] == [(run, "run", True)]
         logs = client.run("logs", run)
         assert logs.returncode == 0
         assert "==> workers/1/worker-001.stderr <==" in logs.stdout
         assert "hd64_t32_sk128: launching" in logs.stdout
+        written = {log["name"]: log["text"] for log in json.loads(client.run("logs", run, "--json").stdout)["logs"]}
+        assert "hd64_t32_sk128: launching" in written["workers/1/worker-001.stderr"]
         done = client.run("cancel", run)
         assert done.returncode == 0, done.stderr
         assert "cancelled" in done.stdout
@@ -96,7 +98,7 @@ def test_clean_takes_what_is_old_and_never_what_is_live(client: Client):
 
 def test_doctor_names_what_is_wrong_and_what_to_do(client: Client):
     good = client.run("doctor", "--host", "gpu", "--json")
-    findings = {finding["name"]: finding for finding in json.loads(good.stdout)}
+    findings = {finding["name"]: finding for finding in json.loads(good.stdout)["findings"]}
     for name in ("connection", "clock", "python", "git", "folder", "disk", "nvcc", "nvcc for sm_100a"):
         assert findings[name]["good"], findings[name]
     old = client.server.folder / "bin" / "old-nvcc"
@@ -114,7 +116,7 @@ def test_doctor_names_what_is_wrong_and_what_to_do(client: Client):
 
 def test_doctor_here(client: Client):
     done = client.run("doctor", "--json")
-    assert {finding["name"] for finding in json.loads(done.stdout)} == {"git", "ssh", "nvcc", "torch"}
+    assert {finding["name"] for finding in json.loads(done.stdout)["findings"]} == {"git", "ssh", "nvcc", "torch"}
 
 
 class Terminal:

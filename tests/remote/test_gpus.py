@@ -52,7 +52,7 @@ def test_the_chosen_gpu_is_locked_and_the_only_one_seen(client: Client, apps: Pa
             assert f"CUDA_VISIBLE_DEVICES={B}".encode() in environment
     assert client.run("attach", run).returncode == 0
     (record,) = client.records()
-    assert record["host"]["versions"]["gpu"] == "Stub 1"
+    assert record["host"]["gpu"]["name"] == "Stub 1"
 
 
 def test_two_gpus_take_two_runs_at_once(client: Client, apps: Path):

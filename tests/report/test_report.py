@@ -27,6 +27,12 @@ from tests.report.browser import CONTRAST, Browser
 HOSTILE = "<script>document.title = 'owned'</script>\"'&"
 PLACE = "kernel/sm100/fmha_fwd.cu:75"
 WINDOWS = {"desk": (1280, 900), "phone": (360, 740)}
+SMALLEST_TEXT = 8  # CSS pixels, as drawn: charts shrink with the window
+CHART_TEXT = """
+const scale = svg => svg.clientWidth / svg.viewBox.baseVal.width;
+return [...document.querySelectorAll('svg text')].map(
+  text => parseFloat(getComputedStyle(text).fontSize) * scale(text.ownerSVGElement));
+"""
 
 
 def limit(item: ConfigurationRecord, metric: str) -> float:
@@ -107,6 +113,7 @@ def test_it_is_readable(page: Path, browser: Browser, window: str, dark: bool) -
     driver.execute_script("document.querySelectorAll('details').forEach(item => item.open = true)")
     assert driver.get_log("browser") == []
     assert driver.title.startswith("PASS 2 of 2") or "FAIL" in driver.title
+    assert min(driver.execute_script(CHART_TEXT)) >= SMALLEST_TEXT
     contrasts = driver.execute_script(CONTRAST)
     assert len(contrasts) > 200
     assert [item for item in contrasts if item[0] < 4.5] == []
@@ -173,7 +180,8 @@ def test_the_worst_cell_is_named_and_framed() -> None:
     framed = [cell.id for grid in cosine.grids for _, row in grid.rows for cell in row if cell and cell.worst]
     assert framed == ["hd512_t128_sk512"]
     first = cosine.grids[0]
-    assert (first.head_dim, first.columns, [t for t, _ in first.rows]) == (64, (256, 384, 512), [1, 4, 128])
+    assert (first.title, first.columns) == ("head_dim 64: T by s_k", (256, 384, 512))
+    assert [t for t, _ in first.rows] == [1, 4, 128]
 
 
 @pytest.mark.parametrize(("error", "step"), [(0.0, 0), (5e-7, 0), (2e-6, 3), (3.9e-6, 6), (1e-3, 6), (math.nan, 6)])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.worker.codec import CodecError, decode, encode, event_from_line, event_to_line, read_job, write_job
-from harness.worker.protocol import BuildResult, Configuration, Event, FindingRecord, Job, Measurement, Resources
+from harness.worker.protocol import BuildResult, Configuration, Event, FindingRecord, Job, Measurement, Resources, Timed
 from harness.worker.variants import VARIANTS
 
 BUILD = BuildResult(
@@ -31,6 +31,8 @@ findings = st.builds(
     st.text(),
     st.dictionaries(st.text(max_size=5), anything, max_size=3),
 )
+times = st.lists(st.floats(), max_size=3).map(tuple)
+timings = st.builds(Timed, times, times, st.text(max_size=9), times, times)
 events = st.builds(
     Event,
     st.sampled_from(["started", "result", "error", "done"]),
@@ -39,6 +41,9 @@ events = st.builds(
     st.lists(findings, max_size=2).map(tuple),
     st.dictionaries(st.text(max_size=5), anything, max_size=3),
     st.floats(),
+    st.text(max_size=9),
+    st.text(max_size=9),
+    st.none() | timings,
 )
 
 

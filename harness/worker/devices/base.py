@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,3 +68,15 @@ class Device(Protocol):
         params: bytes,
     ) -> LaunchReport: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Stopwatch(Protocol):
+    """What a device is as well when its times mean something."""
+
+    def batch(self, work: Callable[[], object]) -> Callable[[], float]:
+        """Keeps the launches that `work` makes. What is returned makes them again, waits, and says how many seconds of
+        the device's own clock they took."""
+
+    def clock(self) -> float | None:
+        """The clock that kernels run at now, in MHz; None when it cannot be read."""

@@ -7,7 +7,8 @@ CUDA_VISIBLE_DEVICES chooses among several GPUs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+import uuid
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.worker.devices.base import DeviceError, DeviceLostError, Dim3, LaunchReport, LoadedModule, TensorMapSpec
+from harness.worker.interleave import sm_clock
 
 INSTALL = "pip install 'fmha[cuda]'"
 
@@ -34,6 +36,7 @@ class CudaDevice:
         self.stream, self.wait = stream, wait
         self._driver = driver()
         self._allocated: list[int] = []
+        self._graphs: list[_Graph] = []
         self._device = _gpu()
         _check("cuCtxSetCurrent", self._driver.cuCtxSetCurrent(_primary_context()))
         self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
@@ -90,8 +93,26 @@ class CudaDevice:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
         return LaunchReport()
 
+    def batch(self, work: Callable[[], object]) -> Callable[[], float]:
+        """The launches as a graph: what is timed is the GPU, not the host's way to it."""
+        own = self.stream, self.wait
+        graph = _Graph(self._driver)
+        self._graphs.append(graph)
+        try:
+            self.stream, self.wait = graph.stream, False
+            graph.capture(work)
+        finally:
+            self.stream, self.wait = own
+        return graph.replay
+
+    def clock(self) -> float | None:
+        return _clock()()
+
     def close(self) -> None:
         """Frees what was allocated, whatever the driver answers: a context that a kernel took down frees nothing."""
+        for graph in self._graphs:
+            graph.close()
+        self._graphs.clear()
         for address in self._allocated:
             self._driver.cuMemFree(address)
         self._allocated.clear()
@@ -99,6 +120,53 @@ class CudaDevice:
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(_check(name, self._driver.cuDeviceGetAttribute(attribute, self._device)))
+
+
+class _Graph:
+    """Launches captured on a stream of their own, and replayed between two events."""
+
+    def __init__(self, driver: ModuleType) -> None:
+        self._driver = driver
+        self._events = [_check("cuEventCreate", driver.cuEventCreate(0)) for _ in range(2)]
+        kind = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self.stream = int(_check("cuStreamCreate", driver.cuStreamCreate(kind)))
+        self._executable: Any = None
+
+    def capture(self, work: Callable[[], object]) -> None:
+        d = self._driver
+        mode = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        _check("cuStreamBeginCapture", d.cuStreamBeginCapture(self.stream, mode))
+        try:
+            work()
+        finally:
+            ended = d.cuStreamEndCapture(self.stream)
+        graph = _check("cuStreamEndCapture", ended)
+        self._executable = _check("cuGraphInstantiate", d.cuGraphInstantiate(graph, 0))
+        _check("cuGraphDestroy", d.cuGraphDestroy(graph))
+
+    def replay(self) -> float:
+        """Seconds on the GPU."""
+        d, (start, end) = self._driver, self._events
+        _check("cuEventRecord", d.cuEventRecord(start, self.stream))
+        _check("cuGraphLaunch", d.cuGraphLaunch(self._executable, self.stream))
+        _check("cuEventRecord", d.cuEventRecord(end, self.stream))
+        _check("timed launches", d.cuEventSynchronize(end), after_launch=True)
+        return float(_check("cuEventElapsedTime", d.cuEventElapsedTime(start, end))) * 1e-3
+
+    def close(self) -> None:
+        if self._executable is not None:
+            self._driver.cuGraphExecDestroy(self._executable)
+        for event in self._events:
+            self._driver.cuEventDestroy(event)
+        self._driver.cuStreamDestroy(self.stream)
+
+
+@functools.cache
+def _clock() -> Callable[[], float | None]:
+    """NVML counts GPUs otherwise than CUDA does, so the GPU is named by its UUID."""
+    d = driver()
+    bits = bytes(_check("cuDeviceGetUuid", d.cuDeviceGetUuid(_gpu())).bytes)
+    return sm_clock(f"GPU-{uuid.UUID(bytes=bits)}")
 
 
 @functools.cache

@@ -1,0 +1,67 @@
+"""Every command that there is: its help, its `--json`, and the page that says what is in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+
+Help = Callable[..., str]
+OWN_FORMATS = {"run-matrix", "attach", "results show", "emulate"}  # the record or the report itself
+SHARED_FORMATS = {"baseline accept": "baseline", "baseline show": "baseline", "results ls": "results"}
+
+
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Help:
+    """The help of a command."""
+
+    def ask(*words: str) -> str:
+        monkeypatch.setattr("harness.cli.signal.signal", lambda *_: None)
+        monkeypatch.setenv("COLUMNS", "120")
+        capsys.readouterr()
+        assert cli.run([*words, "--help"]) == 0
+        return capsys.readouterr().out
+
+    return ask
+
+
+def commands(helped: Help, *group: str) -> Iterator[tuple[str, ...]]:
+    """The words of every command that is no group, by what the help lists."""
+    listed = re.findall(r"^  ([a-z-]+)  ", helped(*group).partition("Commands:")[2].partition("Exit codes:")[0], re.M)
+    for name in listed:
+        words = (*group, name)
+        if "Commands:" in helped(*words):
+            yield from commands(helped, *words)
+        else:
+            yield words
+
+
+def test_every_command_has_json_and_an_example_or_a_reason(helped: Help) -> None:
+    found = list(commands(helped))
+    assert {("run-matrix",), ("results", "prune"), ("baseline", "accept"), ("watch",), ("doctor",)} <= set(found)
+    for words in found:
+        text = helped(*words)
+        assert re.search(r"^  --json\b", text, re.M), words
+        assert "Usage: fmha " + " ".join(words) in text
+
+
+def test_every_format_is_in_the_page(helped: Help, repository: Path) -> None:
+    page = (repository / "docs" / "evidence.md").read_text()
+    for words in commands(helped):
+        name = " ".join(words)
+        if name in OWN_FORMATS:
+            assert f"`{name}`" in page
+        else:
+            assert f"| `fmha-{SHARED_FORMATS.get(name, words[-1])}/1` |" in page, name
+
+
+def test_formats_that_commands_print_are_those_of_the_page(repository: Path) -> None:
+    """What is printed and not in the page, or in the page and never printed."""
+    sources = "".join(path.read_text() for path in (repository / "harness" / "cli").glob("*.py"))
+    printed = set(re.findall(r'print_json\("([a-z-]+)", 1', sources))
+    page = (repository / "docs" / "evidence.md").read_text()
+    assert printed == set(re.findall(r"^\| `fmha-([a-z-]+)/1` \|", page, re.M))
