@@ -53,6 +53,7 @@ u32 live_lanes(const Cluster& cluster) {
 
 void complete(Cluster& cluster) {
     ClusterBarrier& b = cluster.barrier;
+    const bool lenient = cluster.machine->profile == Profile::lenient;
     b.phase += 1;
     b.arrived = 0;
     b.completed = std::move(b.arriving);
@@ -61,8 +62,13 @@ void complete(Cluster& cluster) {
     for (auto& cta : cluster.ctas) {
         // A CTA may exit after a cluster barrier even if that barrier's arrivals were relaxed: it orders execution.
         if (cluster.ctas.size() > 1) cta->exit_ordered.join(b.reached);
-        for (auto& [offset, bar] : cta->mbarriers)
-            if (bar.init_fenced && !bar.init_published) bar.init_published = b.phase;
+        cta->relaxed_completed = std::move(cta->relaxed_arriving);
+        cta->relaxed_arriving = Message{};
+        for (auto& [offset, bar] : cta->mbarriers) {
+            // CUTLASS's GEMMs initialise the last of their barriers after the fence.
+            const bool reached = lenient && b.reached.get(bar.init.agent) >= bar.init.clock;
+            if ((bar.init_fenced || reached) && !bar.init_published) bar.init_published = b.phase;
+        }
         for (Warp& w : cta->warps) {
             w.cluster_passed |= w.cluster_arrived;
             w.cluster_arrived = 0;
@@ -77,7 +83,8 @@ void settle(Cluster& cluster) {
     if (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
 }
 
-// barrier.cluster.arrive (PTX ISA 9.7.13.4): a relaxed one orders no memory access of its own.
+// barrier.cluster.arrive (PTX ISA 9.7.13.3): a relaxed one orders no memory access of its own. DeepGEMM's kernels rely on
+// it all the same for their own CTA's shared and tensor memory, where all that arrived share an SM.
 Flow arrive(Warp& w, const Inst& i, u32 mask) {
     Cluster& cluster = *w.cta->cluster;
     if (const u32 twice = mask & (w.cluster_arrived | w.cluster_passed))
@@ -85,10 +92,12 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
             "cluster-barrier-arrival",
             format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
     cluster.barrier.reached.join(w.clocks.generic);
-    if (i.mods & kClusterRelaxed)
-        w.clocks.tick();  // what follows is not before the barrier
-    else
+    if (!(i.mods & kClusterRelaxed))
         cluster.barrier.arriving.join(w.clocks.release());
+    else if (cluster.machine->profile == Profile::lenient)
+        w.cta->relaxed_arriving.join(w.clocks.release());
+    else
+        w.clocks.tick();  // what follows is not before the barrier
     w.cluster_arrived |= mask;
     cluster.barrier.arrived += static_cast<u32>(std::popcount(mask));
     cluster.now = std::max(cluster.now, w.time);
@@ -107,6 +116,7 @@ Flow wait(Warp& w, const Inst&, u32 mask) {
     }
     w.cluster_passed &= ~mask;
     w.clocks.acquire(cluster.barrier.completed);
+    w.clocks.acquire(w.cta->relaxed_completed);
     w.cluster_waits = cluster.barrier.phase;
     w.time = std::max(w.time, cluster.now);
     return Flow::next;

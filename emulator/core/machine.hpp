@@ -218,6 +218,7 @@ struct Cta {
     u32 live_warps = 0;
     std::vector<OutsideAccess> outside;
     VectorClock exit_ordered;                      // what a relaxed cluster barrier has ordered before this CTA's exit
+    Message relaxed_arriving, relaxed_completed;   // lenient: what its own relaxed arrivals at that barrier bring
     u32 free_registers = 0;                        // setmaxnreg's pool
     std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup
     std::vector<Warpgroup> warpgroups;             // once a wgmma instruction has been executed

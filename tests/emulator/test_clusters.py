@@ -161,6 +161,26 @@ def test_remote_initialisation_needs_the_cluster_barrier() -> None:
     assert "mbarrier-race" in run(init + relaxed + use, {"out": words(4)}, grid=2, cluster=2).rules
 
 
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+def test_what_released_kernels_expect_of_a_relaxed_cluster_barrier(profile: str) -> None:
+    """DeepGEMM's pairs reuse their own CTA's memory after one, CUTLASS's GEMMs the barriers initialised before it."""
+    relaxed = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n"
+    read = f"{relaxed} ld.shared.u32 %r7, [tile+4]; {CLUSTER_SYNC}"
+    own = "setp.eq.u32 %p1, %tid, 32; @%p1 st.shared.u32 [tile+4], 1;\n"
+    remote = "mov.u32 %r9, {array}; xor.b32 %r1, %rank, 1; mapa.shared::cluster.u32 %r8, %r9, %r1;\n"
+    peer = remote.format(array="tile") + "@%leader st.shared::cluster.u32 [%r8+4], 1;\n"
+    init = "@%leader mbarrier.init.shared::cta.b64 [bar], 1;\n" + relaxed + remote.format(array="bar")
+    init += f"@%leader mbarrier.arrive.shared::cluster.b64 _, [%r8]; {wait()} {CLUSTER_SYNC}"
+
+    def rules(body: str) -> set[str]:
+        return run(body, {"out": words(4)}, grid=2, block=64, cluster=2, profile=profile).rules
+
+    strict = profile == "strict"
+    assert ("race" in rules(own + read)) is strict
+    assert ("mbarrier-race" in rules(init)) is strict
+    assert "race" in rules(CLUSTER_SYNC + peer + read)  # not the data of another CTA
+
+
 def test_remote_forms_that_do_not_exist() -> None:
     for text in (
         "mbarrier.init.shared::cluster.b64 [%r1], 1;",
