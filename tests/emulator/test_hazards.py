@@ -47,7 +47,12 @@ ELSEWHERE = {
     "test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
     "test_warp_mma.py": ("partial-warp",),
     "test_wgmma.py": ("wgmma-divergent", "wgmma-nonuniform"),
-    "test_wgmma_hazards.py": ("wgmma-missing-fence", "wgmma-partial-warpgroup", "wgmma-register-in-flight"),
+    "test_wgmma_hazards.py": (
+        "wgmma-missing-fence",
+        "wgmma-partial-warpgroup",
+        "wgmma-register-in-flight",
+        "wgmma-sync-divergent",
+    ),
 }
 
 
