@@ -57,12 +57,13 @@ void complete(Cluster& cluster) {
     b.phase += 1;
     b.arrived = 0;
     b.completed = std::move(b.arriving);
-    b.arriving = Message{};
+    b.arriving = std::move(b.early);
+    b.early = Message{};
     cluster.note_progress();
     for (auto& cta : cluster.ctas) {
         // A CTA may exit after a cluster barrier even if that barrier's arrivals were relaxed: it orders execution.
         if (cluster.ctas.size() > 1) cta->exit_ordered.join(b.reached);
-        cta->relaxed_completed = std::move(cta->relaxed_arriving);
+        cta->relaxed_completed.join(cta->relaxed_arriving);
         cta->relaxed_arriving = Message{};
         for (auto& [offset, bar] : cta->mbarriers) {
             // CUTLASS's GEMMs initialise the last of their barriers after the fence.
@@ -70,8 +71,11 @@ void complete(Cluster& cluster) {
             if ((bar.init_fenced || reached) && !bar.init_published) bar.init_published = b.phase;
         }
         for (Warp& w : cta->warps) {
+            w.cluster_owed |= w.cluster_passed & w.cluster_arrived;
             w.cluster_passed |= w.cluster_arrived;
-            w.cluster_arrived = 0;
+            w.cluster_arrived = w.cluster_ahead;
+            w.cluster_ahead = 0;
+            b.arrived += static_cast<u32>(std::popcount(w.cluster_arrived));
             for (Fragment& f : w.fragments)
                 if (f.wait == Wait::cluster) f.wait = Wait::none;
         }
@@ -80,26 +84,34 @@ void complete(Cluster& cluster) {
 }
 
 void settle(Cluster& cluster) {
-    if (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
+    while (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
 }
 
 // barrier.cluster.arrive (PTX ISA 9.7.13.3): a relaxed one orders no memory access of its own. DeepGEMM's kernels rely on
 // it all the same for their own CTA's shared and tensor memory, where all that arrived share an SM.
+//
+// The ISA wants a wait between two arrivals. FlashAttention-4's MLA kernels arrive twice and wait twice: leniently, the
+// second arrival is of the next phase.
 Flow arrive(Warp& w, const Inst& i, u32 mask) {
     Cluster& cluster = *w.cta->cluster;
-    if (const u32 twice = mask & (w.cluster_arrived | w.cluster_passed))
+    const bool lenient = cluster.machine->profile == Profile::lenient;
+    const u32 ahead = mask & w.cluster_arrived;
+    const u32 waiting = lenient ? w.cluster_ahead | w.cluster_owed | (w.cluster_passed & w.cluster_arrived)
+                                : w.cluster_arrived | w.cluster_passed;
+    if (const u32 twice = mask & waiting)
         throw Fault(
             "cluster-barrier-arrival",
             format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
     cluster.barrier.reached.join(w.clocks.generic);
     if (!(i.mods & kClusterRelaxed))
-        cluster.barrier.arriving.join(w.clocks.release());
-    else if (cluster.machine->profile == Profile::lenient)
+        (ahead ? cluster.barrier.early : cluster.barrier.arriving).join(w.clocks.release());
+    else if (lenient)
         w.cta->relaxed_arriving.join(w.clocks.release());
     else
         w.clocks.tick();  // what follows is not before the barrier
+    w.cluster_ahead |= ahead;
     w.cluster_arrived |= mask;
-    cluster.barrier.arrived += static_cast<u32>(std::popcount(mask));
+    cluster.barrier.arrived += static_cast<u32>(std::popcount(mask & ~ahead));
     cluster.now = std::max(cluster.now, w.time);
     settle(cluster);
     return Flow::next;
@@ -114,7 +126,8 @@ Flow wait(Warp& w, const Inst&, u32 mask) {
         w.fragment().wait = Wait::cluster;
         return Flow::stay;
     }
-    w.cluster_passed &= ~mask;
+    w.cluster_passed &= ~mask | w.cluster_owed;
+    w.cluster_owed &= ~mask;
     w.clocks.acquire(cluster.barrier.completed);
     w.clocks.acquire(w.cta->relaxed_completed);
     w.cluster_waits = cluster.barrier.phase;
@@ -170,6 +183,7 @@ void leave_cluster_barrier(Warp& w, u32 exited) {
     cluster.barrier.reached.join(w.clocks.generic);
     cluster.barrier.arrived -= static_cast<u32>(std::popcount(w.cluster_arrived & exited));
     w.cluster_arrived &= ~exited;
+    w.cluster_ahead &= ~exited;
     settle(cluster);
 }
 

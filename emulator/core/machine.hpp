@@ -92,6 +92,7 @@ struct Warp {
     u64 unpolled = 0;                             // instructions since the last failed poll
     std::unordered_map<u32, BulkLane> bulk;       // by lane
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
+    u32 cluster_ahead = 0, cluster_owed = 0;      // lanes: have arrived for the phase after it; may pass another wait
     u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
     CopyGroups copies;                            // cp.async
@@ -142,6 +143,7 @@ struct ClusterBarrier {
     u32 arrived = 0;  // threads
     u32 phase = 0;    // phases completed
     Message arriving, completed;
+    Message early;  // of arrivals that are a phase ahead
     VectorClock reached;  // what the threads that have arrived had done, released or not
 };
 

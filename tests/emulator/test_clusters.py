@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emulator import Device, PtxError, load_ptx
-from emulator.device import LaunchError
+from emulator.device import SCHEDULES, LaunchError
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
 
 # The neighbour to the right in a ring of %r2 CTAs: its rank in %r1.
@@ -179,6 +179,25 @@ def test_what_released_kernels_expect_of_a_relaxed_cluster_barrier(profile: str)
     assert ("race" in rules(own + read)) is strict
     assert ("mbarrier-race" in rules(init)) is strict
     assert "race" in rules(CLUSTER_SYNC + peer + read)  # not the data of another CTA
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_an_arrival_ahead_of_the_wait(schedule: str) -> None:
+    """FlashAttention-4's MLA kernels arrive twice, then wait twice: leniently, at two phases."""
+    arrive, pause = "barrier.cluster.arrive.aligned;\n", "barrier.cluster.wait.aligned;\n"
+    read = "ld.shared.u32 %r7, [%r3]; " + OUT + "st.global.u32 [%d1], %r7;" + CLUSTER_SYNC
+
+    def outcome(sync: str, profile: str = "lenient") -> set[str]:
+        body = store_to_peer(CLUSTER_SYNC, sync + read)
+        done = run(body, {"out": words(64)}, grid=2, cluster=2, profile=profile, schedule=schedule, seed=3)
+        if not done.rules:
+            np.testing.assert_array_equal(done.arrays["out"].reshape(2, 32)[:, 0], [1, 0])
+        return done.rules
+
+    assert outcome(2 * arrive + 2 * pause, "strict") == {"cluster-barrier-arrival"}
+    assert outcome(2 * arrive + 2 * pause) == set()
+    assert outcome(2 * arrive + pause + arrive + 2 * pause) == set()
+    assert outcome(3 * arrive + 3 * pause) == {"cluster-barrier-arrival"}
 
 
 def test_remote_forms_that_do_not_exist() -> None:

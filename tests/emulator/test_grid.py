@@ -246,6 +246,15 @@ def test_barrier_misuse(body: str, rules: set[str]) -> None:
     assert run(body, ONE, block=64).rules == rules
 
 
+def test_a_warp_that_arrives_for_another_and_waits() -> None:
+    """FlashAttention-4 counts one warp of two as three; the lenient profile lets it."""
+    body = "setp.lt.u32 %p1, %tid, 32; @%p1 bar.arrive 1, 96; bar.sync 1, 96;"
+    assert run(body, ONE, block=64).rules == {"barrier-over-arrival"}
+    assert run(body, ONE, block=64, profile="lenient").rules == set()
+    ahead = "setp.lt.u32 %p1, %tid, 32; @%p1 bar.arrive 1, 96; @%p1 bar.arrive 1, 96; @!%p1 bar.sync 1, 96;"
+    assert run(ahead, ONE, block=64, profile="lenient").rules == {"barrier-over-arrival"}
+
+
 def test_arrivals_without_a_count_are_refused() -> None:
     with pytest.raises(PtxError, match="thread count"):
         Device().launch(load_ptx(source("bar.arrive 1;", {}, {})), "kernel", (1, 1, 1), (32, 1, 1), [])
