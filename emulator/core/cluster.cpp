@@ -7,21 +7,24 @@ namespace ptxm {
 namespace {
 
 // mapa{.shared::cluster}: the address of the same variable in the CTA of a rank (PTX ISA 9.7.9.23). Without a space the
-// operand and the result are generic.
+// operand and the result are generic. A rank that the cluster does not have gives an address that is no one's: lanes that
+// use it fault.
 Flow mapa(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const Cluster& cluster = *w.cta->cluster;
     const bool generic = static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift) == Space::generic;
     const u32* rank = w.reg<u32>(o[2]);
+    const u32 size = static_cast<u32>(cluster.ctas.size());
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const u64 a = i.width_src == 64 ? w.reg<u64>(o[1])[l] : w.reg<u32>(o[1])[l];
         if (generic && (a & kWindowMask) != kSharedWindow)
             throw Fault("address-space", format("mapa of 0x%llx, which is no shared address", (unsigned long long)a));
-        if (rank[l] >= cluster.ctas.size())
-            throw Fault("cluster-rank",
-                        format("mapa to CTA rank %u of a cluster of %zu", rank[l], cluster.ctas.size()));
-        const u64 mapped = (generic ? kSharedWindow : 0) | rank[l] << kSharedRankShift | (a & kSharedOffsetMask);
+        if (rank[l] >= size)
+            machine_of(w).report_strict(
+                &w, "cluster-rank", format("mapa to CTA rank %u of a cluster of %u", rank[l], size), w.pc());
+        const u32 named = std::min(rank[l], 0xFFu);
+        const u64 mapped = (generic ? kSharedWindow : 0) | named << kSharedRankShift | (a & kSharedOffsetMask);
         if (i.width_dst == 64)
             w.reg<u64>(o[0])[l] = mapped;
         else

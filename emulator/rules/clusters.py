@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from emulator.rules.rule import Rule, fault
 
 CLUSTERS: Mapping[str, Rule] = {
-    "cluster-rank": fault(
-        "9.7.9.23, mapa", "mapa to a rank that the cluster does not have.", "Compare with %cluster_nctarank."
+    "cluster-rank": Rule(
+        "9.7.9.23, mapa",
+        "mapa to a rank that the cluster does not have. Lanes that use the address fault.",
+        "Compare with %cluster_nctarank, in the lanes that do not use the result as well.",
+        lenient=False,
     ),
     "cluster-barrier-arrival": fault(
         "9.7.13.3, barrier.cluster",

@@ -111,6 +111,17 @@ def test_misuse(body: str, rule: str | None) -> None:
     assert run(body, {"out": words(4)}, grid=2, cluster=2).rules == ({rule} if rule else set())
 
 
+def test_an_address_of_a_rank_that_is_not_there() -> None:
+    """FlashAttention-4 maps every lane number to a rank, and uses two of them."""
+    body = "mov.u32 %r2, tile; mapa.shared::cluster.u32 %r3, %r2, %tid; setp.lt.u32 %p1, %tid, USED;"
+    body = CLUSTER_SYNC + body + " @%p1 st.shared::cluster.u32 [%r3], %tid;" + CLUSTER_SYNC
+    for profile, rules in (("lenient", set()), ("strict", {"cluster-rank"})):
+        used = run(body.replace("USED", "2"), {"out": words(4)}, grid=2, cluster=2, profile=profile).rules
+        assert used - {"race"} == rules  # both CTAs store
+        beyond = run(body.replace("USED", "3"), {"out": words(4)}, grid=2, cluster=2, profile=profile).rules
+        assert beyond - {"race"} == rules | {"shared-out-of-bounds"}
+
+
 def test_lanes_of_a_warp_may_arrive_at_different_instructions() -> None:
     body = f"""
     and.b32 %r1, %tid, 1; setp.eq.u32 %p1, %r1, 0;
