@@ -67,5 +67,6 @@ CLUSTERS: Mapping[str, Rule] = {
         "9.7.13.18, clusterlaunchcontrol.query_cancel",
         "get_first_ctaid of a response to a request that was not granted: the value is undefined.",
         "is_canceled first, and only where it is true get_first_ctaid.",
+        lenient=False,
     ),
 }

@@ -147,6 +147,8 @@ def test_a_cancelled_cluster_answers_all_its_ctas() -> None:
 def test_ids_of_refused_requests() -> None:
     body = persistent().replace("@%p1 clusterlaunch", "clusterlaunch").replace("@%p1 bra NEXT;", "")
     assert run(body, ONE, grid=1, block=1).rules == {"cancel-refused"}
+    # FlashAttention-4 asks first and decides later.
+    assert run(body, ONE, grid=1, block=1, profile="lenient").rules == set()
     again = persistent().replace("@%p1 bra NEXT;", "setp.eq.u32 %p3, %r32, 1; @%p3 bra NEXT;").replace(
         "mul.wide.u32 %d1, %r33", "mul.wide.u32 %d1, 0")  # fmt: skip
     assert run(again, ONE, grid=1, block=1).rules == {"cancel-after-refusal"}
