@@ -127,3 +127,13 @@ def test_bulk_stores_that_fault(statement: str, rule: str) -> None:
 def test_bulk_stores_of_something_else_do_not_exist() -> None:
     with pytest.raises(emulator.PtxError, match="constant 0"):
         _run("st.bulk.weak.shared::cta [tile], 8, 1;", np.zeros(2048, np.uint8))
+
+
+def test_the_shared_address_of_a_null_pointer() -> None:
+    """Made by compilers for what is never accessed; an access faults."""
+    make = "mov.b64 %d1, 0; cvta.to.shared.u64 %d2, %d1;"
+    assert not _run(make, np.zeros(2048, np.uint8))[0].findings
+    used, _ = _run(f"{make} ld.shared.b32 %r1, [%d2];", np.zeros(2048, np.uint8))
+    assert [f.rule for f in used.findings] == ["shared-out-of-bounds"]
+    other, _ = _run("cvta.to.shared.u64 %d2, %in;", np.zeros(2048, np.uint8))
+    assert [f.rule for f in other.findings] == ["address-space"]
