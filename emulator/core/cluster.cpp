@@ -7,8 +7,8 @@ namespace ptxm {
 namespace {
 
 // mapa{.shared::cluster}: the address of the same variable in the CTA of a rank (PTX ISA 9.7.9.23). Without a space the
-// operand and the result are generic. A rank that the cluster does not have gives an address that is no one's: lanes that
-// use it fault.
+// operand and the result are generic. A rank that the cluster does not have gives an address that is no one's: lanes
+// that use it fault.
 Flow mapa(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const Cluster& cluster = *w.cta->cluster;
@@ -21,8 +21,8 @@ Flow mapa(Warp& w, const Inst& i, u32 mask) {
         if (generic && (a & kWindowMask) != kSharedWindow)
             throw Fault("address-space", format("mapa of 0x%llx, which is no shared address", (unsigned long long)a));
         if (rank[l] >= size)
-            machine_of(w).report_strict(
-                &w, "cluster-rank", format("mapa to CTA rank %u of a cluster of %u", rank[l], size), w.pc());
+            machine_of(w).report_strict(&w, "cluster-rank",
+                                        format("mapa to CTA rank %u of a cluster of %u", rank[l], size), w.pc());
         const u32 named = std::min(rank[l], 0xFFu);
         const u64 mapped = (generic ? kSharedWindow : 0) | named << kSharedRankShift | (a & kSharedOffsetMask);
         if (i.width_dst == 64)
@@ -90,8 +90,8 @@ void settle(Cluster& cluster) {
     while (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
 }
 
-// barrier.cluster.arrive (PTX ISA 9.7.13.3): a relaxed one orders no memory access of its own. DeepGEMM's kernels rely on
-// it all the same for their own CTA's shared and tensor memory, where all that arrived share an SM.
+// barrier.cluster.arrive (PTX ISA 9.7.13.3): a relaxed one orders no memory access of its own. DeepGEMM's kernels rely
+// on it all the same for their own CTA's shared and tensor memory, where all that arrived share an SM.
 //
 // The ISA wants a wait between two arrivals. FlashAttention-4's MLA kernels arrive twice and wait twice: leniently, the
 // second arrival is of the next phase.

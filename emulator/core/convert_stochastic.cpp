@@ -74,7 +74,7 @@ Flow four(Warp& w, const Inst& i, u32 m) {
 
 }  // namespace
 
-Handler bind_convert_stochastic(const InstRecord& r) {
+Handler bind_stochastic(const InstRecord& r) {
     if (static_cast<Op>(r.op) != Op::cvt_stochastic) return nullptr;
     return r.n_src == 3 ? two : four;
 }

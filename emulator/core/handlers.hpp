@@ -9,7 +9,7 @@ Handler bind_integer(const InstRecord& r);
 Handler bind_bits(const InstRecord& r);
 Handler bind_float(const InstRecord& r);
 Handler bind_convert(const InstRecord& r);
-Handler bind_convert_stochastic(const InstRecord& r);
+Handler bind_stochastic(const InstRecord& r);
 Handler bind_directed(const InstRecord& r);
 Handler bind_half(const InstRecord& r);
 Handler bind_extra_integer(const InstRecord& r);

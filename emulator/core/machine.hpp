@@ -144,7 +144,7 @@ struct ClusterBarrier {
     u32 arrived = 0;  // threads
     u32 phase = 0;    // phases completed
     Message arriving, completed;
-    Message early;  // of arrivals that are a phase ahead
+    Message early;        // of arrivals that are a phase ahead
     VectorClock reached;  // what the threads that have arrived had done, released or not
 };
 

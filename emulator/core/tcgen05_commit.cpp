@@ -16,8 +16,8 @@ Message commit_message(Warp& w) {
     return message;
 }
 
-// Commits arrive in the order of issue (PTX ISA 9.7.16.6.2), so an arrival knows which phases those before it completed.
-// FlashAttention-4's decode kernels wait for the last of several phases on the strength of it.
+// Commits arrive in the order of issue (PTX ISA 9.7.16.6.2), so an arrival knows which phases those before it
+// completed. FlashAttention-4's decode kernels wait for the last of several phases on the strength of it.
 void arrive(const SharedRef& at, Message& message, VectorClock& completed) {
     auto it = at.cta->mbarriers.find(at.offset);
     if (it == at.cta->mbarriers.end())

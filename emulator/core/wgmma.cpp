@@ -45,10 +45,10 @@ void follow(Warp& w, Warpgroup& g) {
     if (ahead == g.followed.size()) g.followed.push_back(w.pc());
     if (g.followed[ahead] != w.pc()) {
         g.diverged = true;
-        machine_of(w).report(&w, "wgmma-sync-divergent",
-                             format("warp %u executes another wgmma instruction than the warps of its warpgroup did",
-                                    w.index),
-                             w.pc(), g.followed[ahead]);
+        machine_of(w).report(
+            &w, "wgmma-sync-divergent",
+            format("warp %u executes another wgmma instruction than the warps of its warpgroup did", w.index), w.pc(),
+            g.followed[ahead]);
     }
     if (ahead || std::ranges::count(g.executed, g.passed)) return;
     g.followed.pop_front();

@@ -15,8 +15,8 @@ CLUSTERS: Mapping[str, Rule] = {
     ),
     "cluster-barrier-arrival": fault(
         "9.7.13.3, barrier.cluster",
-        "Threads arrive at the cluster's barrier again without having waited at it. The lenient profile lets a thread be "
-        "one arrival ahead.",
+        "Threads arrive at the cluster's barrier again without having waited at it. The lenient profile lets a thread "
+        "be one arrival ahead.",
         "One barrier.cluster.wait after each barrier.cluster.arrive.",
     ),
     "cluster-barrier-wait": fault(

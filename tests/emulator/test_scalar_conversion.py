@@ -252,7 +252,8 @@ def test_stochastic_rounding_of_two(to: str, width: int, flags: str) -> None:
         return None if high is None or low is None else high << 16 | low
 
     random = np.random.default_rng(5).integers(0, 1 << 32, 600, dtype=np.uint32)
-    check(f"cvt.rs{flags}.{to}x2.f32 %d0, %a, %b, %c;", [_inputs("f32", 600, 2), _inputs("f32", 600, 3), random], 32, expected)
+    inputs = [_inputs("f32", 600, 2), _inputs("f32", 600, 3), random]
+    check(f"cvt.rs{flags}.{to}x2.f32 %d0, %a, %b, %c;", inputs, 32, expected)
 
 
 @pytest.mark.parametrize("to", ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"])

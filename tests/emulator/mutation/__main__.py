@@ -17,7 +17,7 @@ from harness.worker.variants import VARIANTS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-COUNTS = ("mutants", "killed", "redundant", "survived", "invalid")
+COUNTS = ("mutants", "killed", "redundant", "survived", "unreached", "invalid")
 
 
 def main(options: Sequence[str]) -> int:
@@ -47,7 +47,7 @@ def main(options: Sequence[str]) -> int:
 
 def totals(kernels: Mapping[str, Any]) -> dict[str, Any]:
     total: dict[str, Any] = {name: sum(kernel[name] for kernel in kernels.values()) for name in COUNTS}
-    judged = total["mutants"] - total["invalid"]
+    judged = total["mutants"] - total["invalid"] - total["unreached"]
     total["score"] = (total["killed"] + total["redundant"]) / judged if judged else None
     return total
 
