@@ -1,6 +1,7 @@
 // What a warp and a warpgroup remember of their asynchronous copies (cp.async) and matrix operations (wgmma).
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <vector>
@@ -58,6 +59,10 @@ struct Warpgroup {
     i32 pc = -1;
     u64 free = 0;                             // when the operations issued so far are done
     std::deque<std::function<void()>> queue;  // in the order of issue
+    std::deque<i32> followed;                 // pcs of wgmma instructions that some of the four warps have yet to reach
+    u64 passed = 0;                           // how many all four have executed
+    std::array<u64, 4> executed{};            // how many each has
+    bool diverged = false;                    // reported once: the rest is out of step
 };
 
 }  // namespace ptxm

@@ -7,21 +7,24 @@ namespace ptxm {
 namespace {
 
 // mapa{.shared::cluster}: the address of the same variable in the CTA of a rank (PTX ISA 9.7.9.23). Without a space the
-// operand and the result are generic.
+// operand and the result are generic. A rank that the cluster does not have gives an address that is no one's: lanes
+// that use it fault.
 Flow mapa(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const Cluster& cluster = *w.cta->cluster;
     const bool generic = static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift) == Space::generic;
     const u32* rank = w.reg<u32>(o[2]);
+    const u32 size = static_cast<u32>(cluster.ctas.size());
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const u64 a = i.width_src == 64 ? w.reg<u64>(o[1])[l] : w.reg<u32>(o[1])[l];
         if (generic && (a & kWindowMask) != kSharedWindow)
             throw Fault("address-space", format("mapa of 0x%llx, which is no shared address", (unsigned long long)a));
-        if (rank[l] >= cluster.ctas.size())
-            throw Fault("cluster-rank",
-                        format("mapa to CTA rank %u of a cluster of %zu", rank[l], cluster.ctas.size()));
-        const u64 mapped = (generic ? kSharedWindow : 0) | rank[l] << kSharedRankShift | (a & kSharedOffsetMask);
+        if (rank[l] >= size)
+            machine_of(w).report_strict(&w, "cluster-rank",
+                                        format("mapa to CTA rank %u of a cluster of %u", rank[l], size), w.pc());
+        const u32 named = std::min(rank[l], 0xFFu);
+        const u64 mapped = (generic ? kSharedWindow : 0) | named << kSharedRankShift | (a & kSharedOffsetMask);
         if (i.width_dst == 64)
             w.reg<u64>(o[0])[l] = mapped;
         else
@@ -53,19 +56,29 @@ u32 live_lanes(const Cluster& cluster) {
 
 void complete(Cluster& cluster) {
     ClusterBarrier& b = cluster.barrier;
+    const bool lenient = cluster.machine->profile == Profile::lenient;
     b.phase += 1;
     b.arrived = 0;
     b.completed = std::move(b.arriving);
-    b.arriving = Message{};
+    b.arriving = std::move(b.early);
+    b.early = Message{};
     cluster.note_progress();
     for (auto& cta : cluster.ctas) {
         // A CTA may exit after a cluster barrier even if that barrier's arrivals were relaxed: it orders execution.
         if (cluster.ctas.size() > 1) cta->exit_ordered.join(b.reached);
-        for (auto& [offset, bar] : cta->mbarriers)
-            if (bar.init_fenced && !bar.init_published) bar.init_published = b.phase;
+        cta->relaxed_completed.join(cta->relaxed_arriving);
+        cta->relaxed_arriving = Message{};
+        for (auto& [offset, bar] : cta->mbarriers) {
+            // CUTLASS's GEMMs initialise the last of their barriers after the fence.
+            const bool reached = lenient && b.reached.get(bar.init.agent) >= bar.init.clock;
+            if ((bar.init_fenced || reached) && !bar.init_published) bar.init_published = b.phase;
+        }
         for (Warp& w : cta->warps) {
+            w.cluster_owed |= w.cluster_passed & w.cluster_arrived;
             w.cluster_passed |= w.cluster_arrived;
-            w.cluster_arrived = 0;
+            w.cluster_arrived = w.cluster_ahead;
+            w.cluster_ahead = 0;
+            b.arrived += static_cast<u32>(std::popcount(w.cluster_arrived));
             for (Fragment& f : w.fragments)
                 if (f.wait == Wait::cluster) f.wait = Wait::none;
         }
@@ -74,23 +87,34 @@ void complete(Cluster& cluster) {
 }
 
 void settle(Cluster& cluster) {
-    if (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
+    while (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
 }
 
-// barrier.cluster.arrive (PTX ISA 9.7.13.4): a relaxed one orders no memory access of its own.
+// barrier.cluster.arrive (PTX ISA 9.7.13.3): a relaxed one orders no memory access of its own. DeepGEMM's kernels rely
+// on it all the same for their own CTA's shared and tensor memory, where all that arrived share an SM.
+//
+// The ISA wants a wait between two arrivals. FlashAttention-4's MLA kernels arrive twice and wait twice: leniently, the
+// second arrival is of the next phase.
 Flow arrive(Warp& w, const Inst& i, u32 mask) {
     Cluster& cluster = *w.cta->cluster;
-    if (const u32 twice = mask & (w.cluster_arrived | w.cluster_passed))
+    const bool lenient = cluster.machine->profile == Profile::lenient;
+    const u32 ahead = mask & w.cluster_arrived;
+    const u32 waiting = lenient ? w.cluster_ahead | w.cluster_owed | (w.cluster_passed & w.cluster_arrived)
+                                : w.cluster_arrived | w.cluster_passed;
+    if (const u32 twice = mask & waiting)
         throw Fault(
             "cluster-barrier-arrival",
             format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
     cluster.barrier.reached.join(w.clocks.generic);
-    if (i.mods & kClusterRelaxed)
-        w.clocks.tick();  // what follows is not before the barrier
+    if (!(i.mods & kClusterRelaxed))
+        (ahead ? cluster.barrier.early : cluster.barrier.arriving).join(w.clocks.release());
+    else if (lenient)
+        w.cta->relaxed_arriving.join(w.clocks.release());
     else
-        cluster.barrier.arriving.join(w.clocks.release());
+        w.clocks.tick();  // what follows is not before the barrier
+    w.cluster_ahead |= ahead;
     w.cluster_arrived |= mask;
-    cluster.barrier.arrived += static_cast<u32>(std::popcount(mask));
+    cluster.barrier.arrived += static_cast<u32>(std::popcount(mask & ~ahead));
     cluster.now = std::max(cluster.now, w.time);
     settle(cluster);
     return Flow::next;
@@ -105,8 +129,10 @@ Flow wait(Warp& w, const Inst&, u32 mask) {
         w.fragment().wait = Wait::cluster;
         return Flow::stay;
     }
-    w.cluster_passed &= ~mask;
+    w.cluster_passed &= ~mask | w.cluster_owed;
+    w.cluster_owed &= ~mask;
     w.clocks.acquire(cluster.barrier.completed);
+    w.clocks.acquire(w.cta->relaxed_completed);
     w.cluster_waits = cluster.barrier.phase;
     w.time = std::max(w.time, cluster.now);
     return Flow::next;
@@ -160,6 +186,7 @@ void leave_cluster_barrier(Warp& w, u32 exited) {
     cluster.barrier.reached.join(w.clocks.generic);
     cluster.barrier.arrived -= static_cast<u32>(std::popcount(w.cluster_arrived & exited));
     w.cluster_arrived &= ~exited;
+    w.cluster_ahead &= ~exited;
     settle(cluster);
 }
 

@@ -129,8 +129,9 @@ Flow first_ctaid(Warp& w, const Inst& i, u32 mask) {
         if (!(mask >> l & 1)) continue;
         const Response r = response_of(w, o[3], l);
         if (!r.cancelled)
-            machine_of(w).report(&w, "cancel-refused",
-                                 "get_first_ctaid of a request that was not granted gives no defined value", w.pc());
+            machine_of(w).report_strict(&w, "cancel-refused",
+                                        "get_first_ctaid of a request that was not granted gives no defined value",
+                                        w.pc());
         for (u32 d = 0; d < 3; ++d)
             if (o[d] >= 0) w.reg<u32>(o[d])[l] = r.ctaid[d];
     }

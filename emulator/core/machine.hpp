@@ -92,6 +92,8 @@ struct Warp {
     u64 unpolled = 0;                             // instructions since the last failed poll
     std::unordered_map<u32, BulkLane> bulk;       // by lane
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
+    u32 cluster_ahead = 0, cluster_owed = 0;      // lanes: have arrived for the phase after it; may pass another wait
+    VectorClock commit_phases;                    // that its tcgen05.commits have completed
     u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
     CopyGroups copies;                            // cp.async
@@ -142,6 +144,7 @@ struct ClusterBarrier {
     u32 arrived = 0;  // threads
     u32 phase = 0;    // phases completed
     Message arriving, completed;
+    Message early;        // of arrivals that are a phase ahead
     VectorClock reached;  // what the threads that have arrived had done, released or not
 };
 
@@ -218,6 +221,7 @@ struct Cta {
     u32 live_warps = 0;
     std::vector<OutsideAccess> outside;
     VectorClock exit_ordered;                      // what a relaxed cluster barrier has ordered before this CTA's exit
+    Message relaxed_arriving, relaxed_completed;   // lenient: what its own relaxed arrivals at that barrier bring
     u32 free_registers = 0;                        // setmaxnreg's pool
     std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup
     std::vector<Warpgroup> warpgroups;             // once a wgmma instruction has been executed

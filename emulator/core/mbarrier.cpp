@@ -7,12 +7,15 @@ namespace {
 
 constexpr i64 kMaxTx = (1 << 20) - 1;
 
-// A completed phase was seen. A relaxed wait learns that, and nothing of what came before it.
+// A completed phase was seen. A relaxed wait learns that; what came before it, at its next acquiring fence.
 void observe(Warp& w, const Mbarrier& bar, bool relaxed) {
-    if (relaxed)
+    if (relaxed) {
         w.clocks.generic.raise(bar.phases, bar.phase);
-    else
+        w.fences.collected.join(bar.completed);
+        w.fences.has_collected = true;
+    } else {
         w.clocks.acquire(bar.completed);
+    }
 }
 
 void wake_waiters(Cta& cta, u32 offset) {
@@ -190,7 +193,11 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     const i32* s = o + i.n_dst;
     const bool relaxed = i.mods & kMbarRelaxed;
     const u32 clock = w.clocks.epoch();
-    const Message message = relaxed ? Message{} : w.clocks.release();
+    Message message;  // of a relaxed arrival: what an earlier fence releases
+    if (!relaxed)
+        message = w.clocks.release();
+    else if (w.fences.has_fenced)
+        message = w.fences.fenced;
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     const Mbarrier* first = nullptr;
     u32 first_phase = 0;
@@ -217,7 +224,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
             count = w.reg<u32>(s[1])[l];
         check_arrival(i, t, count);
         if (i.mods & kMbarDrop) t.bar->expected -= std::min(count, t.bar->expected);
-        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, relaxed ? nullptr : &message);
+        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, &message);
     }
     return Flow::next;
 }

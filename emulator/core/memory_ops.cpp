@@ -354,17 +354,19 @@ Flow cvta(Warp& w, const Inst& i, u32 mask) {
     return unary<u64, u64>(w, i, mask, [base](u64 a) { return base + a; });
 }
 
+// A null pointer becomes shared address 0, which faults when it is used: CUTLASS's Hopper FMHA makes one, and does not.
 Flow cvta_to(Warp& w, const Inst& i, u32 mask) {
     const Space space = space_of(i);
     const u64 base = window_base(space);
+    const bool null_too = space == Space::shared || space == Space::shared_cluster;
     if (base) {
         const u64* a = w.reg<u64>(w.ops(i)[1]);
         for (u32 l = 0; l < kLanes; ++l)
-            if ((mask >> l & 1) && (a[l] & kWindowMask) != base)
+            if ((mask >> l & 1) && (a[l] & kWindowMask) != base && (a[l] || !null_too))
                 throw Fault("address-space",
                             format("cvta.to of 0x%llx, which is not in that window", (unsigned long long)a[l]));
     }
-    return unary<u64, u64>(w, i, mask, [base](u64 a) { return a - base; });
+    return unary<u64, u64>(w, i, mask, [base, null_too](u64 a) { return null_too && !a ? 0 : a - base; });
 }
 
 // .shared and .shared::cta hold in the own CTA's window only, .shared::cluster in that of any CTA of the cluster.

@@ -81,7 +81,7 @@ enum class Ty : u8 {
     X(testp)                                                                                                          \
     X(fns)                                                                                                            \
     X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) X(carry_sub) X(carry_mad_lo) \
-        X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos) X(cvt_int_pack) X(ld_sync)      \
+        X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos) X(cvt_int_pack) X(cvt_stochastic) X(ld_sync)      \
             X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux) X(match_any) X(match_all)     \
                 X(isspacep)
 // clang-format on
@@ -91,7 +91,7 @@ enum class Ty : u8 {
     X(mapa)                                                                                                \
     X(getctarank)                                                                                          \
     X(cluster_arrive)                                                                                      \
-    X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(store_async) X(bulk_store) \
+    X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(store_async) X(store_bulk) X(bulk_store) \
         X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch) X(tensormap_replace)     \
             X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) X(clc_ctaid)
 // clang-format on

@@ -16,13 +16,19 @@ Message commit_message(Warp& w) {
     return message;
 }
 
-void arrive(const SharedRef& at, const Message& message) {
+// Commits arrive in the order of issue (PTX ISA 9.7.16.6.2), so an arrival knows which phases those before it
+// completed. FlashAttention-4's decode kernels wait for the last of several phases on the strength of it.
+void arrive(const SharedRef& at, Message& message, VectorClock& completed) {
     auto it = at.cta->mbarriers.find(at.offset);
     if (it == at.cta->mbarriers.end())
         throw Fault("mbarrier-uninitialised",
                     format("tcgen05.commit arrives on shared 0x%x of CTA %u, where the mbarrier has been invalidated",
                            at.offset, at.cta->linear));
-    mbarrier_arrive(nullptr, *at.cta, at.offset, it->second, 1, &message);
+    Mbarrier& bar = it->second;
+    const u32 before = bar.phase;
+    message.generic.join(completed);
+    mbarrier_arrive(nullptr, *at.cta, at.offset, bar, 1, &message);
+    if (bar.phase != before) completed.raise(bar.phases, bar.phase);
 }
 
 // The mbarriers that one lane's commit arrives on: its operand's, or the same offset in every CTA of the mask.
@@ -52,8 +58,8 @@ Flow commit(Warp& w, const Inst& i, u32 mask) {
         const std::vector<SharedRef> at = targets(w, i, l);
         for (const SharedRef& t : at)
             check_mbarrier_visible(w, mbarrier_at(w, t.cta->shared_address(t.offset), "tcgen05.commit"), true);
-        start_async(w, true, 0, [at, message = commit_message(w)] {
-            for (const SharedRef& t : at) arrive(t, message);
+        start_async(w, true, 0, [at, message = commit_message(w), &completed = w.commit_phases]() mutable {
+            for (const SharedRef& t : at) arrive(t, message, completed);
         });
     }
     return Flow::next;

@@ -37,6 +37,24 @@ WgmmaRegisters& registers_of(Warp& w) {
     return *w.wgmma;
 }
 
+// .aligned of wgmma means the warpgroup: its four warps execute the same instructions in the same order.
+void follow(Warp& w, Warpgroup& g) {
+    if (g.diverged || !machine_of(w).checks) return;
+    u64& executed = g.executed[w.index % kWarps];
+    const u64 ahead = executed++ - g.passed;
+    if (ahead == g.followed.size()) g.followed.push_back(w.pc());
+    if (g.followed[ahead] != w.pc()) {
+        g.diverged = true;
+        machine_of(w).report(
+            &w, "wgmma-sync-divergent",
+            format("warp %u executes another wgmma instruction than the warps of its warpgroup did", w.index), w.pc(),
+            g.followed[ahead]);
+    }
+    if (ahead || std::ranges::count(g.executed, g.passed)) return;
+    g.followed.pop_front();
+    g.passed += 1;
+}
+
 void complete(Warpgroup& g, const WgmmaOperation& op) {
     execute_wgmma(op);
     g.completed += 1;
@@ -180,6 +198,7 @@ Flow wgmma(Warp& w, const Inst& i, u32 mask) {
     check_issue(w, g, s, from, a, b, uniform_predicate(w, from.scale));
     mark_registers(w, s, from, g.issued + 1);
     r.issued = g.issued + 1;
+    follow(w, g);
     g.pc = w.pc();
     g.arrived |= 1u << w.index % kWarps;
     if (g.arrived != (1u << kWarps) - 1) {
@@ -202,14 +221,14 @@ Flow wgmma(Warp& w, const Inst& i, u32 mask) {
 
 Flow fence(Warp& w, const Inst&, u32 mask) {
     need_full_warp(mask, "wgmma.fence");
-    warpgroup_of(w);
+    follow(w, warpgroup_of(w));
     registers_of(w).fences += 1;
     return Flow::next;
 }
 
 Flow commit(Warp& w, const Inst&, u32 mask) {
     need_full_warp(mask, "wgmma.commit_group");
-    warpgroup_of(w);
+    follow(w, warpgroup_of(w));
     WgmmaRegisters& r = registers_of(w);
     r.groups.push_back(r.issued);
     return Flow::next;
@@ -220,12 +239,16 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     Warpgroup& g = warpgroup_of(w);
     WgmmaRegisters& r = registers_of(w);
     const std::size_t pending = static_cast<std::size_t>(i.immediate);
-    if (r.groups.size() <= pending) return Flow::next;
+    if (r.groups.size() <= pending) {
+        follow(w, g);
+        return Flow::next;
+    }
     const u32 target = r.groups[r.groups.size() - 1 - pending];
     if (g.completed < target) {
         w.fragment().wait = Wait::async_group;
         return Flow::stay;
     }
+    follow(w, g);
     while (r.groups.size() > pending) r.groups.pop_front();
     for (WgmmaRegisters::Use& use : r.in_flight)
         if (use.clock <= target) use.clock = 0;

@@ -9,7 +9,7 @@ from emulator.decode import floating
 from emulator.decode.builder import Builder, width_of
 from emulator.decode.integers import carrying
 from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Immediate, Negated, Operand, PredicatePair
+from emulator.ptx import Immediate, Negated, Operand, PredicatePair, Sink
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f32", "f64")
@@ -169,13 +169,25 @@ def permute(b: Builder, m: Modifiers) -> None:
 
 
 def lop3(b: Builder, m: Modifiers) -> None:
+    """lop3, and lop3.BoolOp `d|p, a, b, c, table, q`: p = (d != 0) BoolOp q."""
+    combine = m.choose({"and": 0, "or": 1}, -1)
     m.need("b32")
     m.done()
-    _operands(b, 5)
-    d, x, y, z, table = b.instruction.operands
+    _operands(b, 5 if combine < 0 else 6)
+    d, x, y, z, table, *q = b.instruction.operands
     if not isinstance(table, Immediate):
         b.fail("the table of lop3 is a constant")
-    b.emit("lop3", "b32", dst=[b.dst(d, "b32")], src=[b.src(s, "b32") for s in (x, y, z)], immediate=table.bits)
+    src = [b.src(s, "b32") for s in (x, y, z)]
+    if combine < 0:
+        b.emit("lop3", "b32", dst=[b.dst(d, "b32")], src=src, immediate=table.bits)
+        return
+    if not isinstance(d, PredicatePair):
+        b.fail("a result and a predicate are expected")
+    result = b.new_unit(32) if isinstance(d.first, Sink) else b.dst(d.first, "b32")
+    unit, negated = b.pred(q[0])
+    mods = _COMPARE["ne"] << MODS["cmp_shift"] | combine << MODS["bool_shift"] | MODS["bool_negated"] * negated
+    b.emit("lop3", "b32", dst=[result], src=src, immediate=table.bits)
+    b.emit("setp", "b32", dst=[b.dst(d.second, "pred")], src=[result, b.number(0, 32), unit], mods=mods)
 
 
 def count_bits(b: Builder, m: Modifiers) -> None:

@@ -87,15 +87,7 @@ def cluster_barrier(b: Builder, m: Modifiers) -> None:
 
 def fence(b: Builder, m: Modifiers) -> None:
     if m.take("proxy"):
-        if m.take("tensormap::generic"):
-            _tensormap_fence(b, m)
-            return
-        m.need("async")
-        shared, everywhere = MODS["fence_shared"], MODS["fence_shared"] | MODS["fence_global"]
-        spaces = {"global": MODS["fence_global"], "shared::cta": shared, "shared::cluster": shared}
-        mods = m.choose(spaces, everywhere)
-        m.done()
-        b.emit("fence_proxy_async", mods=mods)
+        _proxy_fence(b, m)
         return
     if m.take("mbarrier_init"):
         m.need("release", "cluster")
@@ -104,9 +96,50 @@ def fence(b: Builder, m: Modifiers) -> None:
         return
     both = MODS["acquire"] | MODS["release"]
     mods = m.choose({"sc": both, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
-    m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
+    if any(name in b.instruction.modifiers for name in _SYNC_RESTRICT):
+        _sync_restrict(b, m, mods)
+    else:
+        m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
     m.done()
     b.emit("fence_acq_rel", mods=mods)
+
+
+# The spaces that a fence may be restricted to, and the one semantics it then has (PTX ISA 9.7.13.4).
+_SYNC_RESTRICT = {
+    "sync_restrict::shared::cta": MODS["release"],
+    "sync_restrict::shared::cluster": MODS["acquire"],
+}
+
+
+def _sync_restrict(b: Builder, m: Modifiers, semantics: int) -> None:
+    """The restriction to shared memory is not modelled: the fence orders global memory as well."""
+    if m.choose(_SYNC_RESTRICT) != semantics:
+        b.fail(".release is restricted to .shared::cta, .acquire to .shared::cluster")
+    m.need("cluster")
+
+
+def _proxy_fence(b: Builder, m: Modifiers) -> None:
+    if m.take("tensormap::generic"):
+        _tensormap_fence(b, m)
+        return
+    if m.take("alias"):  # the machine has one address for each byte
+        m.done()
+        b.emit("nop")
+        return
+    if m.take("async::generic"):  # a proxy fence and a fence of one direction
+        semantics = m.choose({"acquire": MODS["acquire"], "release": MODS["release"]})
+        _sync_restrict(b, m, semantics)
+        m.done()
+        fences = [("fence_proxy_async", MODS["fence_shared"]), ("fence_acq_rel", semantics)]
+        for op, mods in fences if semantics == MODS["release"] else reversed(fences):
+            b.emit(op, mods=mods)
+        return
+    m.need("async")
+    shared, everywhere = MODS["fence_shared"], MODS["fence_shared"] | MODS["fence_global"]
+    spaces = {"global": MODS["fence_global"], "shared::cta": shared, "shared::cluster": shared}
+    mods = m.choose(spaces, everywhere)
+    m.done()
+    b.emit("fence_proxy_async", mods=mods)
 
 
 def _tensormap_fence(b: Builder, m: Modifiers) -> None:
@@ -123,6 +156,9 @@ def _tensormap_fence(b: Builder, m: Modifiers) -> None:
 
 
 def membar(b: Builder, m: Modifiers) -> None:
+    if m.take("proxy"):
+        _proxy_fence(b, m)
+        return
     m.choose({"cta": 0, "gl": 1, "sys": 2})
     m.done()
     b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"])

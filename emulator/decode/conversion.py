@@ -7,7 +7,7 @@ from collections.abc import Callable
 from emulator._core import MODS
 from emulator.decode.builder import Builder, width_of
 from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Operand, Register
+from emulator.ptx import Operand, Register, Vector
 
 _INTEGERS = {f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)}
 _FLOATS = {"f16", "bf16", "f32", "f64"}
@@ -25,7 +25,8 @@ def convert(b: Builder, m: Modifiers) -> None:
         _pack_integers(b, m)
         return
     if m.take("rs"):
-        b.fail("stochastic rounding is not modelled: the ISA does not say how its random bits are used")
+        _stochastic(b, m)
+        return
     rounding = m.choose(_ROUNDING, -1)
     mods = max(rounding, 0)
     flags = [name for name in ("ftz", "sat", "relu", "satfinite") if m.take(name)]
@@ -118,6 +119,32 @@ def _check_float_to_float(b: Builder, to: str, of: str, rounding: int, flags: se
         _refuse(b, to, of)
     if flags & {"relu", "satfinite"} and (to not in ("f16", "bf16") or rounding not in (MODS["rn"], MODS["rz"])):
         _refuse(b, to, of)
+
+
+_FOURS = {f"{name.removesuffix('x2')}x4": name for name in _NARROW}
+
+
+def _stochastic(b: Builder, m: Modifiers) -> None:
+    """cvt.rs: `d, a, b, rbits` to pairs of halves, `d, {a, b, e, f}, rbits` to four narrow elements."""
+    mods = MODS["relu"] if m.take("relu") else 0
+    finite = m.take("satfinite")
+    mods |= MODS["satfinite"] if finite else 0
+    pair = m.choose({name: name for name in _HALVES}, "")
+    to = pair or m.choose(_FOURS)
+    m.need("f32")
+    m.done()
+    if not b.module.target.startswith(("sm_100a", "sm_103a")):
+        b.fail(f"cvt.rs needs target sm_100a or sm_103a, the module is for {b.module.target}")
+    if not pair and not finite:
+        b.fail("cvt.rs to four elements needs .satfinite")
+    d, *s = _operands(b, 4 if pair else 3)
+    if not pair:
+        if not isinstance(s[0], Vector) or len(s[0].items) != 4:
+            b.fail("a vector of four sources is expected")
+        s = [*s[0].items, s[1]]
+    result = "b16" if to == "e2m1x2" else "b32"
+    src = [*(b.src(x, "f32") for x in s[:-1]), b.src(s[-1], "b32")]
+    b.emit("cvt_stochastic", to, dst=[b.dst(d, result)], src=src, mods=mods, width_dst=width_of(result), width_src=32)
 
 
 _PACKED_INTEGERS = {f"{sign}{bits}": (bits, sign == "s") for sign in "us" for bits in (2, 4, 8, 16)}

@@ -9,7 +9,7 @@ from emulator.decode import async_store
 from emulator.decode.builder import SPACES, Builder, width_of
 from emulator.decode.modifiers import Modifiers
 from emulator.decode.ordering import drop_policy, take_hints, take_ordering, take_space
-from emulator.ptx import Operand, PredicatePair, Register, Special, Vector
+from emulator.ptx import Immediate, Operand, PredicatePair, Register, Special, Vector
 
 _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
 
@@ -91,6 +91,9 @@ def store(b: Builder, m: Modifiers) -> None:
     if m.take("async"):
         async_store.store(b, m)
         return
+    if m.take("bulk"):
+        _fill(b, m)
+        return
     space, vector, type_name, order, hinted = _access_modifiers(b, m, {"relaxed": 0, "release": MODS["release"]})
     operands = drop_policy(b, b.instruction.operands, hinted)
     if len(operands) != 2:
@@ -111,6 +114,19 @@ def store(b: Builder, m: Modifiers) -> None:
         width_dst=width,
         width_src=value_width,
     )
+
+
+def _fill(b: Builder, m: Modifiers) -> None:
+    """st.bulk [a], size, 0: the only value that it stores."""
+    m.take("weak")
+    m.take("shared::cta")
+    m.done()
+    if len(b.instruction.operands) != 3:
+        b.fail(f"3 operands are expected, not {len(b.instruction.operands)}")
+    address, size, value = b.instruction.operands
+    if not isinstance(value, Immediate) or value.bits != 0:
+        b.fail("st.bulk stores zeros: the constant 0 is expected")
+    b.emit("store_bulk", "b64", src=[b.address_value(address, "shared", 32), b.src(size, "u64")])
 
 
 def convert_address(b: Builder, m: Modifiers) -> None:

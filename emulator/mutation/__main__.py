@@ -19,7 +19,16 @@ from typing import Any
 from emulator.device import load_ptx
 from emulator.mutation.operators import Mutant, mutants_of
 from emulator.mutation.redundant import Redundant, load_redundant
-from emulator.mutation.run import Launch, MutationError, Outcome, Plan, check_original, run_mutant, schedule_plan
+from emulator.mutation.run import (
+    Launch,
+    MutationError,
+    Outcome,
+    Plan,
+    check_original,
+    check_reached,
+    run_mutant,
+    schedule_plan,
+)
 
 
 def load_launch(spec: str) -> Launch:
@@ -63,12 +72,12 @@ def sample(mutants: list[Mutant], every: int, seed: int) -> list[Mutant]:
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     counts = Counter(o.status for o in outcomes)
-    judged = len(outcomes) - counts["invalid"]
+    judged = len(outcomes) - counts["invalid"] - counts["unreached"]
     good = counts["killed"] + counts["redundant"]
     killers = Counter(o.by for o in outcomes if o.status == "killed")
     return {
         "mutants": len(outcomes),
-        **{status: counts[status] for status in ("killed", "redundant", "survived", "invalid")},
+        **{status: counts[status] for status in ("killed", "redundant", "survived", "unreached", "invalid")},
         "score": good / judged if judged else None,
         "killed_by": dict(killers.most_common()),
     }
@@ -109,6 +118,8 @@ def main(arguments: Sequence[str]) -> int:
     state = (options.launch, plan, name, redundant)
     with ProcessPoolExecutor(options.jobs, initializer=_Worker.begin, initargs=state) as pool:
         outcomes = list(pool.map(_Worker.run, mutants, chunksize=4))
+    launch = load_launch(options.launch)
+    outcomes = [check_reached(o, ptx, module.parsed.functions[entry], launch) for o in outcomes]
     for o in outcomes:
         m = o.mutant
         print(f"{m.index:4} {o.status:9} line {m.line:5} {m.what:28} {o.by:28} {m.text[:60]}")

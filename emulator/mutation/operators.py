@@ -74,6 +74,15 @@ def mutants_of(ptx: str, function: Function) -> Iterator[Mutant]:
             index += 1
 
 
+def probe_of(ptx: str, function: Function, mutant: Mutant) -> str:
+    """The module with a trap, under the same guard, in the place of the mutant's instruction: is it executed at all?"""
+    source = Source(ptx)
+    found = next(x for x in function.body if (x.line, x.text) == (mutant.line, mutant.text))
+    span = source.span(found)
+    assert span is not None
+    return source.replaced(span, f"{statement_of(found.text).guard}trap;")
+
+
 def _repeats(instruction: Instruction, previous: Instruction) -> bool:
     """A branch back to the wait just before it, on that wait's predicate."""
     if instruction.opcode != "bra" or instruction.guard is None or not _WAITS.match(previous.mnemonic):

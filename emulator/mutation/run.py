@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from emulator.device import LaunchError, Module, Schedule, load_ptx
-from emulator.mutation.operators import Mutant
+from emulator.mutation.operators import Mutant, probe_of
 from emulator.mutation.redundant import Redundant
-from emulator.ptx import PtxError
+from emulator.ptx import Function, PtxError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Trial:
 # Runs the kernel of a module, on fresh devices of this schedule and seed.
 Launch: TypeAlias = Callable[[Module, Schedule, int], Trial]
 Plan: TypeAlias = tuple[tuple[Schedule, int], ...]
-Status: TypeAlias = Literal["killed", "survived", "redundant", "invalid"]
+Status: TypeAlias = Literal["killed", "survived", "redundant", "unreached", "invalid"]
 
 
 class MutationError(Exception):
@@ -75,6 +75,14 @@ def run_mutant(mutant: Mutant, launch: Launch, plan: Plan, kernel: str, redundan
         if entry.matches(kernel, mutant):
             return Outcome(mutant, "redundant", entry.reason)
     return Outcome(mutant, "survived", "")
+
+
+def check_reached(outcome: Outcome, ptx: str, function: Function, launch: Launch) -> Outcome:
+    """A survivor whose instruction the launch never executes says nothing of the machine: it is "unreached"."""
+    if outcome.status != "survived":
+        return outcome
+    trial = launch(load_ptx(probe_of(ptx, function, outcome.mutant)), "realistic", 0)
+    return outcome if "trap" in trial.rules else replace(outcome, status="unreached", by="never executed")
 
 
 def run_mutants(

@@ -86,7 +86,8 @@ BARRIERS: Mapping[str, Rule] = {
     ),
     "barrier-over-arrival": Rule(
         "9.7.13.1, bar, barrier",
-        "Threads arrive at a barrier a second time before it has completed: bar.arrive twice, or too high a count.",
+        "Threads arrive at a barrier a second time before it has completed: bar.arrive twice, or too high a count. The "
+        "lenient profile accepts a warp that arrives for others and then waits itself.",
         "Wait between two arrivals, or take turns at two barriers.",
     ),
     "barrier-mixed-reduction": Rule(

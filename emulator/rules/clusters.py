@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from emulator.rules.rule import Rule, fault
 
 CLUSTERS: Mapping[str, Rule] = {
-    "cluster-rank": fault(
-        "9.7.9.23, mapa", "mapa to a rank that the cluster does not have.", "Compare with %cluster_nctarank."
+    "cluster-rank": Rule(
+        "9.7.9.23, mapa",
+        "mapa to a rank that the cluster does not have. Lanes that use the address fault.",
+        "Compare with %cluster_nctarank, in the lanes that do not use the result as well.",
+        lenient=False,
     ),
     "cluster-barrier-arrival": fault(
         "9.7.13.3, barrier.cluster",
-        "Threads arrive at the cluster's barrier again without having waited at it.",
+        "Threads arrive at the cluster's barrier again without having waited at it. The lenient profile lets a thread "
+        "be one arrival ahead.",
         "One barrier.cluster.wait after each barrier.cluster.arrive.",
     ),
     "cluster-barrier-wait": fault(
@@ -63,5 +67,6 @@ CLUSTERS: Mapping[str, Rule] = {
         "9.7.13.18, clusterlaunchcontrol.query_cancel",
         "get_first_ctaid of a response to a request that was not granted: the value is undefined.",
         "is_canceled first, and only where it is true get_first_ctaid.",
+        lenient=False,
     ),
 }

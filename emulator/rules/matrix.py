@@ -22,6 +22,12 @@ MATRIX: Mapping[str, Rule] = {
         "The warps of a warpgroup execute different wgmma instructions.",
         "Branch by warpgroup, so that its four warps execute the same ones in the same order.",
     ),
+    "wgmma-sync-divergent": Rule(
+        "9.7.15.7, wgmma.fence, wgmma.commit_group, wgmma.wait_group",
+        "The warps of a warpgroup execute different wgmma.fence, commit_group, wait_group or mma_async instructions: "
+        ".aligned asks for the same one in all four, even where another would do the same.",
+        "Branch on what is the same in the whole warpgroup: a vote of each warp is not.",
+    ),
     "wgmma-nonuniform": fault(
         "9.7.15.5.2, wgmma.mma_async",
         "A descriptor or scale-d differs between the lanes of a warp, or between the warps of a warpgroup.",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emulator import Device, PtxError, load_ptx
-from emulator.device import LaunchError
+from emulator.device import SCHEDULES, LaunchError
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
 
 # The neighbour to the right in a ring of %r2 CTAs: its rank in %r1.
@@ -111,6 +111,17 @@ def test_misuse(body: str, rule: str | None) -> None:
     assert run(body, {"out": words(4)}, grid=2, cluster=2).rules == ({rule} if rule else set())
 
 
+def test_an_address_of_a_rank_that_is_not_there() -> None:
+    """FlashAttention-4 maps every lane number to a rank, and uses two of them."""
+    body = "mov.u32 %r2, tile; mapa.shared::cluster.u32 %r3, %r2, %tid; setp.lt.u32 %p1, %tid, USED;"
+    body = CLUSTER_SYNC + body + " @%p1 st.shared::cluster.u32 [%r3], %tid;" + CLUSTER_SYNC
+    for profile, rules in (("lenient", set()), ("strict", {"cluster-rank"})):
+        used = run(body.replace("USED", "2"), {"out": words(4)}, grid=2, cluster=2, profile=profile).rules
+        assert used - {"race"} == rules  # both CTAs store
+        beyond = run(body.replace("USED", "3"), {"out": words(4)}, grid=2, cluster=2, profile=profile).rules
+        assert beyond - {"race"} == rules | {"shared-out-of-bounds"}
+
+
 def test_lanes_of_a_warp_may_arrive_at_different_instructions() -> None:
     body = f"""
     and.b32 %r1, %tid, 1; setp.eq.u32 %p1, %r1, 0;
@@ -159,6 +170,45 @@ def test_remote_initialisation_needs_the_cluster_barrier() -> None:
     fence = "fence.mbarrier_init.release.cluster;\n"
     assert run(init + fence + relaxed + use, {"out": words(4)}, grid=2, cluster=2).rules == set()
     assert "mbarrier-race" in run(init + relaxed + use, {"out": words(4)}, grid=2, cluster=2).rules
+
+
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+def test_what_released_kernels_expect_of_a_relaxed_cluster_barrier(profile: str) -> None:
+    """DeepGEMM's pairs reuse their own CTA's memory after one, CUTLASS's GEMMs the barriers initialised before it."""
+    relaxed = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n"
+    read = f"{relaxed} ld.shared.u32 %r7, [tile+4]; {CLUSTER_SYNC}"
+    own = "setp.eq.u32 %p1, %tid, 32; @%p1 st.shared.u32 [tile+4], 1;\n"
+    remote = "mov.u32 %r9, {array}; xor.b32 %r1, %rank, 1; mapa.shared::cluster.u32 %r8, %r9, %r1;\n"
+    peer = remote.format(array="tile") + "@%leader st.shared::cluster.u32 [%r8+4], 1;\n"
+    init = "@%leader mbarrier.init.shared::cta.b64 [bar], 1;\n" + relaxed + remote.format(array="bar")
+    init += f"@%leader mbarrier.arrive.shared::cluster.b64 _, [%r8]; {wait()} {CLUSTER_SYNC}"
+
+    def rules(body: str) -> set[str]:
+        return run(body, {"out": words(4)}, grid=2, block=64, cluster=2, profile=profile).rules
+
+    strict = profile == "strict"
+    assert ("race" in rules(own + read)) is strict
+    assert ("mbarrier-race" in rules(init)) is strict
+    assert "race" in rules(CLUSTER_SYNC + peer + read)  # not the data of another CTA
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_an_arrival_ahead_of_the_wait(schedule: str) -> None:
+    """FlashAttention-4's MLA kernels arrive twice, then wait twice: leniently, at two phases."""
+    arrive, pause = "barrier.cluster.arrive.aligned;\n", "barrier.cluster.wait.aligned;\n"
+    read = "ld.shared.u32 %r7, [%r3]; " + OUT + "st.global.u32 [%d1], %r7;" + CLUSTER_SYNC
+
+    def outcome(sync: str, profile: str = "lenient") -> set[str]:
+        body = store_to_peer(CLUSTER_SYNC, sync + read)
+        done = run(body, {"out": words(64)}, grid=2, cluster=2, profile=profile, schedule=schedule, seed=3)
+        if not done.rules:
+            np.testing.assert_array_equal(done.arrays["out"].reshape(2, 32)[:, 0], [1, 0])
+        return done.rules
+
+    assert outcome(2 * arrive + 2 * pause, "strict") == {"cluster-barrier-arrival"}
+    assert outcome(2 * arrive + 2 * pause) == set()
+    assert outcome(2 * arrive + pause + arrive + 2 * pause) == set()
+    assert outcome(3 * arrive + 3 * pause) == {"cluster-barrier-arrival"}
 
 
 def test_remote_forms_that_do_not_exist() -> None:

@@ -147,6 +147,8 @@ def test_a_cancelled_cluster_answers_all_its_ctas() -> None:
 def test_ids_of_refused_requests() -> None:
     body = persistent().replace("@%p1 clusterlaunch", "clusterlaunch").replace("@%p1 bra NEXT;", "")
     assert run(body, ONE, grid=1, block=1).rules == {"cancel-refused"}
+    # FlashAttention-4 asks first and decides later.
+    assert run(body, ONE, grid=1, block=1, profile="lenient").rules == set()
     again = persistent().replace("@%p1 bra NEXT;", "setp.eq.u32 %p3, %r32, 1; @%p3 bra NEXT;").replace(
         "mul.wide.u32 %d1, %r33", "mul.wide.u32 %d1, 0")  # fmt: skip
     assert run(again, ONE, grid=1, block=1).rules == {"cancel-after-refusal"}
@@ -244,6 +246,15 @@ def test_reductions(operation: str, result: int) -> None:
 )  # fmt: skip
 def test_barrier_misuse(body: str, rules: set[str]) -> None:
     assert run(body, ONE, block=64).rules == rules
+
+
+def test_a_warp_that_arrives_for_another_and_waits() -> None:
+    """FlashAttention-4 counts one warp of two as three; the lenient profile lets it."""
+    body = "setp.lt.u32 %p1, %tid, 32; @%p1 bar.arrive 1, 96; bar.sync 1, 96;"
+    assert run(body, ONE, block=64).rules == {"barrier-over-arrival"}
+    assert run(body, ONE, block=64, profile="lenient").rules == set()
+    ahead = "setp.lt.u32 %p1, %tid, 32; @%p1 bar.arrive 1, 96; @%p1 bar.arrive 1, 96; @!%p1 bar.sync 1, 96;"
+    assert run(ahead, ONE, block=64, profile="lenient").rules == {"barrier-over-arrival"}
 
 
 def test_arrivals_without_a_count_are_refused() -> None:

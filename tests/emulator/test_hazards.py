@@ -47,7 +47,12 @@ ELSEWHERE = {
     "test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
     "test_warp_mma.py": ("partial-warp",),
     "test_wgmma.py": ("wgmma-divergent", "wgmma-nonuniform"),
-    "test_wgmma_hazards.py": ("wgmma-missing-fence", "wgmma-partial-warpgroup", "wgmma-register-in-flight"),
+    "test_wgmma_hazards.py": (
+        "wgmma-missing-fence",
+        "wgmma-partial-warpgroup",
+        "wgmma-register-in-flight",
+        "wgmma-sync-divergent",
+    ),
 }
 
 
@@ -212,3 +217,27 @@ def test_a_ring_whose_readers_do_not_answer_is_overtaken() -> None:
 def test_a_waiter_that_learned_of_the_phase_it_skips_is_no_phase_aliasing(schedule: Schedule) -> None:
     for seed in range(8):
         assert run_micro(EVERY_OTHER, "barrier", schedule=schedule, seed=seed)[0].findings == ()
+
+
+# Three phases of one barrier complete by commits, and a fourth commit says so by another barrier.
+COMMITS = """
+@!%first bra READ;
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar+8];
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar+8];
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar+8];
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
+READ:
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra W; }
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar+8], 0; @!%p1 bra W; }
+"""
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+def test_a_commit_knows_the_phases_that_those_before_it_completed(schedule: Schedule) -> None:
+    """FlashAttention-4's decode kernels wait for the last phase of several, which an earlier wait has made the one."""
+    for seed in range(4):
+        assert run_micro(COMMITS, "tensor", schedule=schedule, seed=seed)[0].findings == ()
+    lines = COMMITS.splitlines()
+    swapped = "\n".join([*lines[:2], lines[5], *lines[2:5], *lines[6:]])
+    found = set().union(*(rules(run_micro(swapped, "tensor", schedule="random", seed=seed)[0]) for seed in range(8)))
+    assert found == {"mbarrier-phase-aliasing", "exit-with-work-in-flight"}

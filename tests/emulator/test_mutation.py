@@ -17,7 +17,7 @@ from emulator.mutation import (
     schedule_plan,
 )
 from emulator.mutation.__main__ import load_launch, main, sample, summary
-from emulator.mutation.run import check_original
+from emulator.mutation.run import Outcome, check_original, check_reached
 from emulator.mutation.statements import Source, moved, split_operands, statement_of
 from emulator.ptx import Instruction
 from harness.worker.build import build_variants
@@ -208,6 +208,20 @@ def test_a_mutant_that_is_no_ptx_is_invalid_and_counts_for_nothing() -> None:
     (outcome,) = run_mutants([mutant], handover, schedule_plan(0), "handover")
     assert outcome.status == "invalid"
     assert summary([outcome])["score"] is None
+
+
+def test_a_survivor_that_is_never_executed_says_nothing() -> None:
+    never = "setp.eq.u32 %p3, %thread, 999;\n@%p3 membar.gl;\nmembar.gl;\n"
+    ptx = micro_ptx(never + HANDOVER, "barrier")
+    function = load_ptx(ptx).parsed.functions["kernel"]
+    mutants = [m for m in mutants_of(ptx, function) if "membar" in m.text]
+    outcomes = list(run_mutants(mutants, handover, schedule_plan(0), "handover"))
+    assert [o.status for o in outcomes] == ["survived", "survived"]
+    judged = [check_reached(o, ptx, function, handover) for o in outcomes]
+    assert [o.status for o in judged] == ["unreached", "survived"]
+    assert summary(judged)["score"] == 0
+    killed = Outcome(mutants[0], "killed", "race")
+    assert check_reached(killed, ptx, function, handover) is killed
 
 
 def test_the_redundant_list_excuses_only_what_survives(tmp_path: Path) -> None:

@@ -242,3 +242,22 @@ def test_packing_with_saturation(kind: str, bits: int, signed: bool) -> None:
     third = bits < 16
     instruction = f"cvt.pack.sat.{kind}.s32{'.b32' if third else ''} %d0, %a, %b{', %c' if third else ''};"
     check(instruction, inputs if third else inputs[:2], 32, expected)
+
+
+@pytest.mark.parametrize("operation", ["and", "or"])
+@pytest.mark.parametrize("negated", ["", "!"])
+def test_lop3_with_a_predicate(operation: str, negated: str) -> None:
+    """p = (d != 0) BoolOp q (PTX ISA 9.7.8.6); the table here is (a ^ b) & c, rarely zero but for chosen inputs."""
+    a, b, c = _values(32, 3)
+    a[::3] = b[::3]
+    q = "setp.lt.s32 %q, %a, 0;"
+    declared = ".reg .pred %q; " + q
+    instruction = f"lop3.{operation}.b32 %d0|%p1, %a, %b, %c, 0x28, {negated}%q;"
+    result, predicate, lanes = run_lanes(instruction, [a, b, c], [32, 1], declared)
+    x, y, z = (v[lanes] for v in (a, b, c))
+    value = (x ^ y) & z
+    other = (x >> 31 == 1) != bool(negated)
+    np.testing.assert_array_equal(result, value)
+    np.testing.assert_array_equal(predicate, (value != 0) & other if operation == "and" else (value != 0) | other)
+    (alone, _) = run_lanes(instruction.replace("%d0|%p1", "_|%p0"), [a, b, c], [1], declared)
+    np.testing.assert_array_equal(alone, predicate)

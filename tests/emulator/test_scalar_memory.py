@@ -93,3 +93,47 @@ def test_a_wide_access_is_aligned_to_its_size() -> None:
 def test_ordering_needs_its_scope_and_its_direction(line: str) -> None:
     with pytest.raises(emulator.PtxError, match=line.split(".")[0]):
         _run(line, np.zeros(2048, np.uint8))
+
+
+def test_bulk_stores_of_zeros() -> None:
+    """st.bulk over bytes 8 to 55 of the array that warp 0 has filled (PTX ISA 9.7.9.13)."""
+    fill = "mul.lo.u32 %r1, %i, 4; mov.b32 %r2, tile; add.u32 %r2, %r2, %r1; not.b32 %r3, 0; st.shared.b32 [%r2], %r3;"
+    bulk = "setp.eq.u32 %p1, %i, 0; mov.b64 %d1, 48; @%p1 st.bulk.weak.shared::cta [tile+8], %d1, 0;"
+    generic = "mov.b64 %d2, tile; cvta.shared.u64 %d2, %d2; @%p1 st.bulk [%d2+64], 8, 0;"
+    read = "bar.sync 0; ld.shared.b32 %r4, [%r2]; st.global.b32 [%out], %r4;"
+    body = f"{fill} bar.sync 0; {bulk} {generic} {read}"
+    report, out = _run(body, np.zeros(2048, np.uint8))
+    assert not report.findings
+    words = out.view(np.uint32)[::8]
+    zero = {*range(2, 14), 16, 17}
+    np.testing.assert_array_equal(words, [0 if k in zero else 0xFFFFFFFF for k in range(64)])
+    other = bulk.replace("%i, 0", "%i, 32")  # the other warp, with no barrier before
+    assert {f.rule for f in _run(f"{fill} {other} {read}", np.zeros(2048, np.uint8))[0].findings} == {"race"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "rule"),
+    [
+        ("st.bulk.weak.shared::cta [tile+4], 48, 0;", "misaligned"),
+        ("st.bulk.weak.shared::cta [tile], 44, 0;", "misaligned"),
+        ("st.bulk.weak.shared::cta [tile], 1048576, 0;", "shared-out-of-bounds"),
+    ],
+)
+def test_bulk_stores_that_fault(statement: str, rule: str) -> None:
+    report, _ = _run(statement, np.zeros(2048, np.uint8))
+    assert [f.rule for f in report.findings] == [rule]
+
+
+def test_bulk_stores_of_something_else_do_not_exist() -> None:
+    with pytest.raises(emulator.PtxError, match="constant 0"):
+        _run("st.bulk.weak.shared::cta [tile], 8, 1;", np.zeros(2048, np.uint8))
+
+
+def test_the_shared_address_of_a_null_pointer() -> None:
+    """Made by compilers for what is never accessed; an access faults."""
+    make = "mov.b64 %d1, 0; cvta.to.shared.u64 %d2, %d1;"
+    assert not _run(make, np.zeros(2048, np.uint8))[0].findings
+    used, _ = _run(f"{make} ld.shared.b32 %r1, [%d2];", np.zeros(2048, np.uint8))
+    assert [f.rule for f in used.findings] == ["shared-out-of-bounds"]
+    other, _ = _run("cvta.to.shared.u64 %d2, %in;", np.zeros(2048, np.uint8))
+    assert [f.rule for f in other.findings] == ["address-space"]

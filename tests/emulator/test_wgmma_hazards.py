@@ -140,3 +140,23 @@ def test_an_exit_with_operations_in_flight() -> None:
 
 def test_a_partial_warpgroup() -> None:
     assert _rules("wgmma.fence.sync.aligned;\n", threads=96, head="") == ["wgmma-partial-warpgroup"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("twice", [FENCE, COMMIT, WAIT])
+def test_warps_of_a_warpgroup_at_different_instructions(twice: str, schedule: Schedule) -> None:
+    """Warp 1 takes a copy of an instruction that does the same; two warpgroups may."""
+    branch = "shr.u32 %r1, %tid0, WHICH; setp.eq.u32 %p1, %r1, 1; @%p1 bra OTHER;\n"
+    choice = f"{branch}{twice} bra JOIN;\nOTHER: {twice} JOIN:\n"
+    whole = FENCE + FIRST + COMMIT + WAIT
+    assert _rules(choice.replace("WHICH", "5") + whole, schedule) == ["wgmma-sync-divergent"]
+    assert _rules(choice.replace("WHICH", "7"), schedule, threads=256, head="") == []
+
+
+def test_a_warp_that_waits_once_more_is_out_of_step() -> None:
+    """The same instruction, another number of times."""
+    loop = "mov.b32 %r2, 0;\nshr.u32 %r1, %tid0, 5; min.u32 %r1, %r1, WHICH;\n"
+    loop += f"L: {WAIT} add.u32 %r2, %r2, 1; setp.le.u32 %p1, %r2, %r1; @%p1 bra L;\n"
+    whole = FENCE + FIRST + COMMIT + WAIT
+    assert _rules(loop.replace("WHICH", "1") + whole) == ["wgmma-sync-divergent"]
+    assert _rules(loop.replace("WHICH", "0") + whole) == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from harness.worker.variants import VARIANTS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-COUNTS = ("mutants", "killed", "redundant", "survived", "invalid")
+COUNTS = ("mutants", "killed", "redundant", "survived", "unreached", "invalid")
 
 
 def main(options: Sequence[str]) -> int:
@@ -33,10 +33,9 @@ def main(options: Sequence[str]) -> int:
         arguments = [build.ptx, "--entry", build.variant.entry, "--launch", str(HERE / "sm100.py")]
         arguments += ["--redundant", str(HERE / "redundant.yaml"), "--json", str(record), *options]
         code = max(code, mutate(arguments))
-        kernels[build.variant.name] = _shortened(json.loads(record.read_text()))
+        kernels[build.variant.name] = shortened(json.loads(record.read_text()))
         print(f"{build.variant.name}: score {kernels[build.variant.name]['score']:.4f}")
-    total = {name: sum(kernel[name] for kernel in kernels.values()) for name in COUNTS}
-    total["score"] = (total["killed"] + total["redundant"]) / (total["mutants"] - total["invalid"])
+    total = totals(kernels)
     command = " ".join(["python -m tests.emulator.mutation", *options])
     text = json.dumps(
         {"command": command, "source_hash": build.source_hash, "total": total, "kernels": kernels}, indent=1
@@ -46,7 +45,14 @@ def main(options: Sequence[str]) -> int:
     return code
 
 
-def _shortened(record: dict[str, Any]) -> dict[str, Any]:
+def totals(kernels: Mapping[str, Any]) -> dict[str, Any]:
+    total: dict[str, Any] = {name: sum(kernel[name] for kernel in kernels.values()) for name in COUNTS}
+    judged = total["mutants"] - total["invalid"] - total["unreached"]
+    total["score"] = (total["killed"] + total["redundant"]) / judged if judged else None
+    return total
+
+
+def shortened(record: dict[str, Any]) -> dict[str, Any]:
     survivors = [outcome for outcome in record["outcomes"] if outcome["status"] == "survived"]
     return {name: record[name] for name in (*COUNTS, "score", "plan", "killed_by")} | {"survivors": survivors}
 
