@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,8 +209,11 @@ class Device:
         decoded = self._decode(module, entry)
         _check_launch(info, decoded, grid, block, shared_bytes)
         dims = _cluster_dims(info, grid, cluster)
-        raw = self._machine.run(decoded.program, grid, block, dims, shared_bytes, _pack_args(info, args))
-        return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), dict(self._machine.stats))
+        packed = _pack_args(info, args)
+        before = time.thread_time()
+        raw = self._machine.run(decoded.program, grid, block, dims, shared_bytes, packed)
+        stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
+        return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), stats)
 
     def _decode(self, module: Module, entry: str) -> Decoded:
         if module not in self._symbols:

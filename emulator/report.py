@@ -96,7 +96,9 @@ def apply_waivers(findings: Sequence[Finding], waivers: Sequence[Waiver]) -> tup
 @dataclass(frozen=True, slots=True)
 class Report:
     findings: tuple[Finding, ...]
-    stats: dict[str, float]  # warp_instructions, mma, bulk_loads, bulk_load_bytes, async_operations, seconds, ...
+    # warp_instructions, mma, bulk_loads, bulk_load_bytes, async_operations, seconds, ...; thread_seconds is the
+    # processor time of the thread that launched.
+    stats: dict[str, float]
 
     @property
     def ok(self) -> bool:

@@ -134,12 +134,10 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
     }
     const AgentId agent = agent_of(w);
     const u32 clock = ++w.copies.issued, pc = static_cast<u32>(w.pc());
-    reads.each_run([&](u64 at, u32 n) {
-        touch_global(resolve_global(w, at, n, "cp.async"), w, at, n, Accessor{agent, clock, pc, false}, false);
-    });
-    writes.each_run([&](u64 at, u32 n) {
-        touch_shared(*w.cta, w, static_cast<u32>(at), n, Accessor{agent, clock, pc, true}, false);
-    });
+    for (const Range& r : reads.runs())
+        touch_global(resolve_global(w, r.start, r.bytes, "cp.async"), w, r.start, r.bytes,
+                     Accessor{agent, clock, pc, false}, false);
+    touch_shared(*w.cta, w, writes.runs(), Accessor{agent, clock, pc, true}, false);
     w.copies.copies.push_back({clock, mask, false});
     start_async(w, false, kLatency, [&w, transfer, clock] {
         transfer.run();

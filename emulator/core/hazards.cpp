@@ -238,58 +238,70 @@ private:
 
 }  // namespace
 
-void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
+void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
     const AgentKind kind = info(*target.cluster, who.agent).kind;
     if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
     const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;
     const Proxy proxy = proxy_async ? Proxy::async_shared : Proxy::generic;
-    target.shared_shadow->touch(
-        offset, size, who, true, Remembering([&](const Access& e, bool was_write) {
-            return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
-        }),
-        [&](const Conflict& c) {
-            report_linear(w, c, who, proxy,
-                          [&] { return format("shared memory in [0x%x, 0x%x)", offset, offset + size); });
-        });
+    const Range* at = nullptr;
+    Touch touch(who, true, Remembering([&](const Access& e, bool was_write) {
+                    return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
+                }),
+                [&](const Conflict& c) {
+                    report_linear(w, c, who, proxy, [&] {
+                        return format("shared memory in [0x%llx, 0x%llx)", (unsigned long long)at->start,
+                                      (unsigned long long)(at->start + at->bytes));
+                    });
+                });
+    for (const Range& range : ranges) {
+        at = &range;
+        target.shared_shadow->touch(range.start, range.bytes, touch);
+    }
 }
 
-void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& accessor, bool proxy_async) {
+void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor, bool proxy_async) {
     Machine& m = machine_of(w);
-    m.global.note(a, address, size, accessor.write);
+    for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
     if (!m.checks) return;
     Accessor who = accessor;
     who.cluster = w.cta->cluster->number;
     who.kind = info(*w.cta->cluster, who.agent).kind;
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
-    m.global.shadow(a).touch(
-        address - a.base, size, who, false,
-        Remembering([&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); }),
-        [&](const Conflict& c) {
-            report_linear(w, c, who, proxy, [&] {
-                return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(address - a.base));
-            });
-        });
+    const Range* at = nullptr;
+    Touch touch(who, false, Remembering([&](const Access& e, bool was_write) {
+                    return linear_ordered(w, e, was_write, who, proxy);
+                }),
+                [&](const Conflict& c) {
+                    report_linear(w, c, who, proxy, [&] {
+                        return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
+                    });
+                });
+    LinearShadow& shadow = m.global.shadow(a);
+    for (const Range& range : ranges) {
+        at = &range;
+        shadow.touch(range.start - a.base, range.bytes, touch);
+    }
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what) {
     if (!machine_of(w).checks) return;
     const AgentKind mine = info(*target.cluster, who.agent).kind;
-    Remembering ordered([&](const Access& e, bool was_write) {
-        if (e.agent == who.agent) return true;
-        if (w.clocks.tc.get(e.agent) >= e.clock) return true;
-        // A warp's own store after its own load is ordered by the registers between them.
-        return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
-    });
-    for (u32 from = lane / TmemShadow::kLanes * TmemShadow::kLanes; from < lane + lanes; from += TmemShadow::kLanes) {
-        target.tmem.shadow.touch(from, column, columns, who, ordered, [&](const Conflict& conflict) {
-            report_tmem(w, target, conflict, who, what, [&] {
-                return format("tensor memory lanes %u-%u, columns %u-%u", from, from + TmemShadow::kLanes - 1, column,
-                              column + columns - 1);
-            });
-        });
-    }
+    u32 from = lane / TmemShadow::kLanes * TmemShadow::kLanes;
+    Touch touch(who, true, Remembering([&](const Access& e, bool was_write) {
+                    if (e.agent == who.agent) return true;
+                    if (w.clocks.tc.get(e.agent) >= e.clock) return true;
+                    // A warp's own store after its own load is ordered by the registers between them.
+                    return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
+                }),
+                [&](const Conflict& conflict) {
+                    report_tmem(w, target, conflict, who, what, [&] {
+                        return format("tensor memory lanes %u-%u, columns %u-%u", from, from + TmemShadow::kLanes - 1,
+                                      column, column + columns - 1);
+                    });
+                });
+    for (; from < lane + lanes; from += TmemShadow::kLanes) target.tmem.shadow.touch(from, column, columns, touch);
 }
 
 void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {

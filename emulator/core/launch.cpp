@@ -67,22 +67,26 @@ u32 special_value(Special s, const Launch& launch, const Program& program, const
     return 0;
 }
 
+template <class T>
+void fill(Warp& w, i32 unit, T value) {
+    std::fill_n(w.reg<T>(unit), kLanes, value);
+}
+
 void fill_constants(Warp& w, const Program& program, const Launch& launch) {
     for (const ConstRecord& c : program.consts) {
         const i32 unit = static_cast<i32>(c.unit);
         w.initialised[c.unit] = kFullMask;
-        for (u32 l = 0; l < kLanes; ++l) {
-            switch (static_cast<ConstKind>(c.kind)) {
-                case ConstKind::bits32: w.reg<u32>(unit)[l] = static_cast<u32>(c.bits); break;
-                case ConstKind::bits64: w.reg<u64>(unit)[l] = c.bits; break;
-                case ConstKind::shared32: w.reg<u32>(unit)[l] = w.cta->shared_address(static_cast<u32>(c.bits)); break;
-                case ConstKind::shared64: w.reg<u64>(unit)[l] = w.cta->shared_address(static_cast<u32>(c.bits)); break;
-                case ConstKind::special:
+        switch (static_cast<ConstKind>(c.kind)) {
+            case ConstKind::bits32: fill(w, unit, static_cast<u32>(c.bits)); break;
+            case ConstKind::bits64: fill(w, unit, c.bits); break;
+            case ConstKind::shared32: fill(w, unit, w.cta->shared_address(static_cast<u32>(c.bits))); break;
+            case ConstKind::shared64: fill(w, unit, u64{w.cta->shared_address(static_cast<u32>(c.bits))}); break;
+            case ConstKind::special:
+                for (u32 l = 0; l < kLanes; ++l)
                     w.reg<u32>(unit)[l] =
                         special_value(static_cast<Special>(c.special), launch, program, *w.cta, w.index, l);
-                    break;
-                case ConstKind::pred: w.pred(unit) = c.bits ? kFullMask : 0; break;
-            }
+                break;
+            case ConstKind::pred: w.pred(unit) = c.bits ? kFullMask : 0; break;
         }
     }
 }

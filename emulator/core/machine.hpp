@@ -9,106 +9,14 @@
 #include <span>
 #include <unordered_map>
 
-#include "async_groups.hpp"
-#include "memory.hpp"
 #include "sync_table.hpp"
+#include "tmem.hpp"
+#include "warp.hpp"
 
 namespace ptxm {
 
-struct Cta;
 struct Cluster;
 struct Machine;
-
-// Lanes of a warp that share a pc. A warp starts as one fragment, splits at divergent branches and joins again at the
-// branch's immediate post-dominator, or where an instruction needs its lanes together.
-struct Join {
-    i32 pc;
-    u32 expected;
-    u32 arrived = 0;
-};
-
-enum class Wait : u8 {
-    none,
-    join,
-    converge,
-    mbarrier,
-    barrier,
-    cluster,
-    tmem,
-    bulk,
-    registers,
-    async_group,
-    warpgroup
-};
-
-struct Fragment {
-    i32 pc = 0;
-    u32 mask = 0;
-    std::vector<u32> joins;  // indices into Warp::joins, innermost last
-    i32 join_pc = -1;        // of the innermost join
-    Wait wait = Wait::none;
-    u32 wait_mbar = 0;  // shared::cluster address
-    u32 wait_parity = 0;
-    u32 wait_barrier = 0;
-    bool wait_relaxed = false, wait_over = false;
-    bool passed_barrier = false;  // released: the barrier instruction completes when it is tried again
-    u32 barrier_result = 0;       // of bar.red
-};
-
-// The bulk async-groups of one thread. Group g counts as complete for happens-before at clock g + 1.
-struct BulkLane {
-    struct Group {
-        u32 reads = 0, writes = 0;  // operations whose reads, or writes, are not done
-    };
-    AgentId reads = 0, writes = 0;
-    u32 committed = 0;
-    u32 read_front = 0, written_front = 0;  // groups before these are done
-    i32 last_pc = -1;                       // of the last operation
-    std::vector<Group> groups;              // the last one is open when there are more than `committed`
-};
-
-// Which tcgen05.ld, by its clock, wrote a register last. `open`: one of them may not be complete.
-struct LoadedRegisters {
-    std::vector<u32> clocks;  // by unit
-    bool open = false;
-};
-
-struct Warp {
-    Cta* cta = nullptr;
-    const Program* program = nullptr;
-    u32 index = 0;  // in the CTA
-    u32 live = 0;   // lanes that have not exited
-    u64 time = 0;
-    std::vector<Fragment> fragments;
-    u32 current = 0;  // the fragment that is running
-    std::vector<Join> joins;
-    std::unique_ptr<u8[]> register_file;
-    u8* registers = nullptr;
-    std::vector<u32> initialised;  // lanes written, a unit
-    std::vector<u8> local;         // 32 x local_bytes
-    WarpClocks clocks;
-    WarpFences fences;
-    bool spun = false;                            // the slice ended in a failed poll
-    u64 unpolled = 0;                             // instructions since the last failed poll
-    std::unordered_map<u32, BulkLane> bulk;       // by lane
-    u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
-    u32 cluster_ahead = 0, cluster_owed = 0;      // lanes: have arrived for the phase after it; may pass another wait
-    VectorClock commit_phases;                    // that its tcgen05.commits have completed
-    u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
-    u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
-    CopyGroups copies;                            // cp.async
-    std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
-    LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
-
-    template <class T>
-    T* reg(i32 unit) {
-        return reinterpret_cast<T*>(registers + static_cast<std::size_t>(unit) * kUnitBytes);
-    }
-    u32& pred(i32 unit) { return *reg<u32>(unit); }
-    Fragment& fragment() { return fragments[current]; }
-    i32 pc() { return fragments[current].pc; }
-    const i32* ops(const Inst& inst) const { return program->operands.data() + inst.operands; }
-};
 
 struct Mbarrier {
     u32 expected = 0, pending = 0;
@@ -148,43 +56,11 @@ struct ClusterBarrier {
     VectorClock reached;  // what the threads that have arrived had done, released or not
 };
 
-// The last MMA that touched a column, for the order of MMAs among themselves.
-struct MmaMark {
-    u32 clock = 0, pc = 0, signature = 0;
-    AgentId agent = 0;
-};
-
-// One CTA's half of a collective tcgen05 allocation, waiting for its peer.
-struct PairCall {
-    bool waiting = false, dealloc = false;
-    u32 warp = 0, columns = 0, address = 0;  // address: of the result in shared memory, or in tensor memory
-    i32 pc = -1;
-};
-
 // Accesses to a CTA's shared memory that others started: it must not exit before they are done.
 struct OutsideAccess {
     AgentId agent;
     u32 clock;
     u32 pc;
-};
-
-struct Tmem {
-    static constexpr u32 kLanesTotal = 128, kColumns = 512, kGranule = 32;
-    static constexpr u32 kMarks = 2 * kColumns;  // lower and upper 16 of every 32 lanes
-    // Rows start in different cache sets: a column of 32 lanes fits the cache.
-    static constexpr u32 kPitch = kColumns + 16;
-    std::vector<u32> words = std::vector<u32>(kLanesTotal * kPitch, 0);
-    std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
-    std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
-    TmemShadow shadow;
-    bool relinquished = false;
-    u8 cta_group = 0;      // of the CTA's tcgen05 instructions; 0 before the first
-    u32 last_columns = 0;  // of the last allocation
-    PairCall pair_call;
-    std::vector<MmaMark> mma_writes = std::vector<MmaMark>(kMarks), mma_reads = std::vector<MmaMark>(kMarks);
-    u32* row(u32 lane) { return words.data() + lane * kPitch; }
-    void reset();
-    bool allocated(u32 column, u32 count) const;
 };
 
 // A warp's last acquiring fence of the tensormap proxy on one map, and what the warp knew then.
@@ -237,6 +113,7 @@ struct Cluster {
     std::vector<std::unique_ptr<Cta>> ctas;
     std::vector<AgentInfo> agents;
     std::vector<AsyncOp> pending;
+    u64 earliest = 0;  // nothing pending is due before
     std::unordered_map<u64, AgentId> bulk_agents;
     u32 live_warps = 0;
     u64 now = 0;
@@ -255,6 +132,12 @@ struct Cluster {
         agents.push_back(info);
         return static_cast<AgentId>(agents.size() - 1);
     }
+};
+
+// Memory that an operation accesses: from an offset in shared memory, or an address.
+struct Range {
+    u64 start;
+    u32 bytes;
 };
 
 enum class Schedule : u8 { realistic, early, late, random };
@@ -312,6 +195,7 @@ struct Machine {
     u32 multiprocessors = 148;
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
+    std::vector<Range> ranges;     // scratch of one instruction
 
     // Runs one grid to its end. Hazards and faults become findings; nothing is thrown for what a kernel does.
     void run(const Program& program, const Launch& launch);
@@ -387,9 +271,18 @@ void check_cta_exit(Cta& cta);
 BulkLane& bulk_lane(Warp& w, u32 lane);
 void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read, std::function<void()> write);
 
-// hazards.cpp: conflict checks. `proxy_async` tells which proxy is accessing.
-void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async);
-void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async);
+// hazards.cpp: conflict checks. `proxy_async` tells which proxy is accessing. The ranges are those of one operation,
+// in one CTA's shared memory or in one allocation.
+void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
+inline void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
+    const Range range{offset, size};
+    touch_shared(target, w, {&range, 1}, who, proxy_async);
+}
+void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
+inline void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async) {
+    const Range range{address, size};
+    touch_global(a, w, {&range, 1}, who, proxy_async);
+}
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what);
 std::string describe_agent(const Cluster& cluster, AgentId agent);

@@ -181,27 +181,27 @@ u32 own_shared(Warp& w, u64 address, bool generic, u32 size, const char* what);
 
 // Up to 32 pieces of memory, checked for conflicts as the runs they make up.
 struct Pieces {
-    u64 at[kLanes];
-    u32 size[kLanes];
+    Range ranges[kLanes];
     u32 count = 0;
     void add(u64 address, u32 bytes) {
         // Insertion keeps them in order; addresses mostly ascend.
         u32 k = count++;
-        for (; k > 0 && at[k - 1] > address; --k) {
-            at[k] = at[k - 1];
-            size[k] = size[k - 1];
-        }
-        at[k] = address;
-        size[k] = bytes;
+        for (; k > 0 && ranges[k - 1].start > address; --k) ranges[k] = ranges[k - 1];
+        ranges[k] = {address, bytes};
     }
-    template <class Touch>
-    void each_run(Touch touch) const {
-        for (u32 k = 0; k < count;) {
-            const u64 start = at[k];
-            u64 end = start + size[k];
-            for (++k; k < count && at[k] <= end; ++k) end = std::max(end, at[k] + size[k]);
-            touch(start, static_cast<u32>(end - start));
+    // Merges those that touch or overlap.
+    std::span<const Range> runs() {
+        u32 n = 0;
+        for (u32 k = 1; k < count; ++k) {
+            Range& last = ranges[n];
+            const u64 end = last.start + last.bytes;
+            if (ranges[k].start > end)
+                ranges[++n] = ranges[k];
+            else
+                last.bytes = static_cast<u32>(std::max(end, ranges[k].start + ranges[k].bytes) - last.start);
         }
+        count = count ? n + 1 : 0;
+        return {ranges, count};
     }
 };
 

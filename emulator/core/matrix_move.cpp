@@ -26,7 +26,7 @@ void row_offsets(Warp& w, const Inst& i, u32 rows, i32 unit, u32 width, bool wri
         pieces.add(out[l], kRowBytes);
     }
     const Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
-    pieces.each_run([&](u64 at, u32 n) { touch_shared(*w.cta, w, static_cast<u32>(at), n, who, false); });
+    touch_shared(*w.cta, w, pieces.runs(), who, false);
 }
 
 // The 16 bytes of a row; packed 6- and 4-bit elements become bytes: 6 bits in the low bits of theirs, 4 bits in bits 2

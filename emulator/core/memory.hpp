@@ -78,7 +78,10 @@ public:
         if (!shadows_[a.index]) shadows_[a.index] = std::make_unique<LinearShadow>(a.size);
         return *shadows_[a.index];
     }
-    void forget_shadows() { shadows_.clear(); }
+    void forget_shadows() {
+        for (std::unique_ptr<LinearShadow>& shadow : shadows_)
+            if (shadow) shadow->forget();
+    }
 
     // Before every access.
     void note(const Allocation& a, u64 address, u32 size, bool write) {

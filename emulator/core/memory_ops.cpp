@@ -102,33 +102,50 @@ void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
     }
 }
 
-// Adjacent or equal lane ranges are checked as one: a warp-wide vector access is one run.
-template <class Touch>
-void each_run(const Addresses& a, u32 mask, u32 size, Touch touch) {
-    if (mask == kFullMask) {
-        u64 gaps = 0, differences = 0;
-        for (u32 l = 1; l < kLanes; ++l) {
-            gaps |= a.at[l] - a.at[l - 1] - size;
-            differences |= a.at[l] ^ a.at[0];
+// What the lanes of an instruction access. Adjacent or equal ranges are one: a warp-wide vector access is one.
+class LaneRanges {
+public:
+    LaneRanges(const Addresses& a, u32 mask, u32 size) {
+        if (mask == kFullMask) {
+            u64 gaps = 0, differences = 0;
+            for (u32 l = 1; l < kLanes; ++l) {
+                gaps |= a.at[l] - a.at[l - 1] - size;
+                differences |= a.at[l] ^ a.at[0];
+            }
+            if (!gaps || !differences) {
+                add(a.at[0], gaps ? size : kLanes * size);
+                return;
+            }
         }
-        if (!gaps) return touch(a.at[0], kLanes * size);
-        if (!differences) return touch(a.at[0], size);
-    }
-    u64 start = 0, end = 0;
-    for (u32 l = 0; l < kLanes; ++l) {
-        if (!(mask >> l & 1)) continue;
-        const u64 at = a.at[l];
-        if (end != 0 && at >= start && at + size <= end) continue;
-        if (end != 0 && at == end) {
-            end += size;
-            continue;
+        for (u32 l = 0; l < kLanes; ++l) {
+            if (!(mask >> l & 1)) continue;
+            const u64 at = a.at[l];
+            Range* last = count_ ? &ranges_[count_ - 1] : nullptr;
+            if (last && at >= last->start && at + size <= last->start + last->bytes) continue;
+            if (last && at == last->start + last->bytes)
+                last->bytes += size;
+            else
+                add(at, size);
         }
-        if (end != 0) touch(start, static_cast<u32>(end - start));
-        start = at;
-        end = at + size;
     }
-    if (end != 0) touch(start, static_cast<u32>(end - start));
-}
+    // Calls f(owner, ranges) for every owner; owner_of(range) is that of the whole range.
+    template <class OwnerOf, class F>
+    void each_owner(OwnerOf owner_of, F f) {
+        for (u32 from = 0; from < count_;) {
+            auto& owner = owner_of(ranges_[from]);
+            u32 to = from + 1;
+            while (to < count_ && &owner_of(ranges_[to]) == &owner) ++to;
+            f(owner, std::span<Range>(ranges_ + from, to - from));
+            from = to;
+        }
+    }
+
+private:
+    void add(u64 at, u32 bytes) { ranges_[count_++] = {at, bytes}; }
+
+    Range ranges_[kLanes];
+    u32 count_ = 0;
+};
 
 Space window_of(u64 address) {
     switch (address & kWindowMask) {
@@ -185,6 +202,16 @@ u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLan
     const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
     for (u32 k = 0; k + 1u < i.n_src; ++k) {
         const u8* values = w.reg<u8>(o[1 + k]);
+        if (bytes == 4) {
+            u32 same = 0;
+            for (u32 l = 0; l < kLanes; ++l) {
+                u32 there = 0;
+                if (mask >> l & 1) std::memcpy(&there, pointers[l] + k * bytes, bytes);
+                same |= static_cast<u32>(there == w.reg<u32>(o[1 + k])[l]) << l;
+            }
+            mask &= same;
+            continue;
+        }
         for (u32 l = 0; l < kLanes; ++l)
             if ((mask >> l & 1) && std::memcmp(pointers[l] + k * bytes, values + l * stride, bytes)) mask &= ~(1u << l);
     }
@@ -216,24 +243,32 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
     const auto touch_lanes = [&](auto touch) {
         const bool lenient = machine_of(w).profile == Profile::lenient;
         const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
-        each_run(a, mask & ~repeating, size, touch);
+        touch(LaneRanges(a, mask & ~repeating, size));
         if (!repeating) return;
         who.repeats = true;
-        each_run(a, repeating, size, touch);
+        touch(LaneRanges(a, repeating, size));
     };
     switch (space) {
         case Space::shared:
         case Space::shared_cluster:
             point_shared(w, space, a, mask, size, what, pointers);
-            touch_lanes([&](u64 at, u32 n) {
-                touch_shared(*w.cta->cluster->ctas[at >> kSharedRankShift], w, static_cast<u32>(at) & kSharedOffsetMask,
-                             n, who, false);
+            touch_lanes([&](LaneRanges&& lanes) {
+                lanes.each_owner(
+                    [&](const Range& r) -> Cta& { return *w.cta->cluster->ctas[r.start >> kSharedRankShift]; },
+                    [&](Cta& cta, std::span<Range> ranges) {
+                        for (Range& r : ranges) r.start &= kSharedOffsetMask;
+                        touch_shared(cta, w, ranges, who, false);
+                    });
             });
             break;
         case Space::global:
         case Space::constant:
             point_global(w, a, mask, size, what, pointers);
-            touch_lanes([&](u64 at, u32 n) { touch_global(resolve_global(w, at, n, what), w, at, n, who, false); });
+            touch_lanes([&](LaneRanges&& lanes) {
+                lanes.each_owner(
+                    [&](const Range& r) -> Allocation& { return resolve_global(w, r.start, r.bytes, what); },
+                    [&](Allocation& all, std::span<Range> ranges) { touch_global(all, w, ranges, who, false); });
+            });
             break;
         case Space::param:
             for (u32 l = 0; l < kLanes; ++l)

@@ -22,28 +22,30 @@ u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 // The pending operation to complete now, or -1. `forced`: no warp can run, so something must.
 i64 due(Cluster& cluster, u64 now, bool forced) {
     Machine& m = *cluster.machine;
-    // Pending operations are in the order of their issue, so the first of a CTA's tensor core is its head.
+    if (cluster.pending.empty()) return -1;
+    if (!forced) {
+        if (m.schedule == Schedule::late) return -1;
+        if (m.schedule == Schedule::realistic && cluster.earliest > now) return -1;
+        if (m.schedule == Schedule::random && pick(cluster, 4) != 0) return -1;
+    }
     static thread_local std::vector<u32> heads;
-    heads.clear();
+    const bool draw = m.schedule == Schedule::random;
+    if (draw) heads.clear();
+    // Pending operations are in the order of their issue, so the first of a CTA's tensor core is its head.
     u32 tensor_seen = 0;  // by CTA rank; a cluster has at most 16
+    u32 best = 0;
+    cluster.earliest = ~u64{0};
     for (u32 k = 0; k < cluster.pending.size(); ++k) {
         const AsyncOp& op = cluster.pending[k];
         if (op.tensor && tensor_seen >> op.cta & 1) continue;
         if (op.tensor) tensor_seen |= 1u << op.cta;
-        heads.push_back(k);
+        if (draw) heads.push_back(k);
+        // Of those due at one time, the first that was issued.
+        if (op.time < cluster.earliest) best = k;
+        cluster.earliest = std::min(cluster.earliest, op.time);
     }
-    if (heads.empty()) return -1;
-    if (m.schedule == Schedule::random) {
-        if (!forced && pick(cluster, 4) != 0) return -1;
-        return heads[pick(cluster, heads.size())];
-    }
-    if (m.schedule == Schedule::late && !forced) return -1;
-    u32 best = heads[0];
-    for (u32 k : heads) {
-        const AsyncOp &a = cluster.pending[k], &b = cluster.pending[best];
-        if (a.time < b.time || (a.time == b.time && a.sequence < b.sequence)) best = k;
-    }
-    if (!forced && m.schedule == Schedule::realistic && cluster.pending[best].time > now) return -1;
+    if (draw) return heads[pick(cluster, heads.size())];
+    if (!forced && m.schedule == Schedule::realistic && cluster.earliest > now) return -1;
     return best;
 }
 
@@ -239,10 +241,12 @@ void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> comple
 
 void enqueue_async(Cluster& cluster, AsyncOp op) {
     op.sequence = cluster.sequence++;
-    if (cluster.machine->schedule == Schedule::early)
+    if (cluster.machine->schedule == Schedule::early) {
         op.complete();
-    else
-        cluster.pending.push_back(std::move(op));
+        return;
+    }
+    cluster.earliest = std::min(cluster.earliest, op.time);
+    cluster.pending.push_back(std::move(op));
 }
 
 Progress run_cluster(Cluster& cluster, u64 budget) {
@@ -254,7 +258,7 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         if (cluster.instructions - start > budget) return Progress::yielded;
         Warp* w = next_warp(cluster);
         const bool polling = cluster.instructions - cluster.polled_since > kPolling;
-        const i64 op = cluster.pending.empty() ? -1 : due(cluster, w ? w->time : 0, w == nullptr || polling);
+        const i64 op = due(cluster, w ? w->time : 0, w == nullptr || polling);
         if (op >= 0) {
             complete(cluster, static_cast<u32>(op));
             continue;

@@ -51,10 +51,48 @@ struct MatrixDescriptor {
 };
 MatrixDescriptor decode_matrix(u64 bits, const char* which);
 
+constexpr u32 kAddressMask = 0x3FFFF;  // matrix-descriptor-encode keeps 18 bits: sums wrap there
+
+constexpr u32 swizzle_bytes(Swizzle s) {
+    switch (s) {
+        case Swizzle::none: return kChunk;
+        case Swizzle::b32: return 32;
+        case Swizzle::b64: return 64;
+        default: return 128;
+    }
+}
+
+// The pattern repeats from where it starts, which the base offset tells in units of 128 bytes (PTX ISA 9.7.16.4.1).
+inline u32 swizzle_address(const MatrixDescriptor& d, u32 address) {
+    const u32 row = (address >> 7) - d.base;
+    switch (d.swizzle) {
+        case Swizzle::b32: return address ^ (row & 1) << 4;
+        case Swizzle::b64: return address ^ (row & 3) << 4;
+        case Swizzle::b128: return address ^ (row & 7) << 4;
+        case Swizzle::b128_atom32: return address ^ (row & 3) << 5;
+        default: return address;
+    }
+}
+
 // Shared offset of the 16-byte chunk of element (mn, k) in the canonical layouts (PTX ISA 9.7.16.3.3): K-major chunks
 // hold one row's k, MN-major ones one k's rows.
-u32 k_major_chunk(const MatrixDescriptor& d, u32 mn, u32 chunk);
-u32 mn_major_chunk(const MatrixDescriptor& d, u32 mn, u32 k, u32 element_bytes);
+inline u32 k_major_chunk(const MatrixDescriptor& d, u32 mn, u32 chunk) {
+    const u32 along = d.swizzle == Swizzle::none ? d.leading : kChunk;
+    const u32 a = d.start + mn / 8 * d.stride + mn % 8 * swizzle_bytes(d.swizzle) + chunk * along;
+    return swizzle_address(d, a & kAddressMask);
+}
+
+inline u32 mn_major_chunk(const MatrixDescriptor& d, u32 mn, u32 k, u32 element_bytes) {
+    const u32 span = swizzle_bytes(d.swizzle), byte = mn * element_bytes;
+    u32 a = d.start;
+    if (d.swizzle == Swizzle::none) {
+        a += byte / kChunk * d.stride + k % 8 * kChunk + k / 8 * d.leading;
+    } else {
+        const u32 group = d.swizzle == Swizzle::b128_atom32 ? 4 : 8;  // PTX ISA 9.7.16.10.6: atoms of 8x4 and 8x8
+        a += byte / span * d.leading + byte % span / kChunk * kChunk + k % group * span + k / group * d.stride;
+    }
+    return swizzle_address(d, a & kAddressMask);
+}
 void check_layout(const MatrixDescriptor& d, Format format, Kind kind, bool mn_major, const char* which);
 
 // Columns of B that are taken as zero, and the first column read (PTX ISA 9.7.16.4.3).
@@ -74,6 +112,10 @@ void unpack_b4x16_p64(const u8* source, u8* containers);
 // One row of 32 bytes, as tensor memory holds it (padded formats unpacked), to k numbers.
 void decode_row(Format f, const u8* row, float* out);
 void decode_row(Format f, const u8* row, i32* out);
+// The same of `rows` rows, transposed: element k of row r becomes out[k * pitch + r]. In blocks of 16 rows: `bytes` and
+// `out` have room for whole ones.
+void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch);
+void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch);
 double decode_scale(u8 bits, bool e8m0);
 
 // Exponent moved by 112 through an exact multiplication, which normalises denormals too; the loop vectorises.

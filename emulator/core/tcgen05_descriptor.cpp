@@ -4,8 +4,6 @@
 namespace ptxm::tc {
 namespace {
 
-constexpr u32 kAddressMask = 0x3FFFF;  // matrix-descriptor-encode keeps 18 bits: sums wrap there
-
 constexpr u32 bit(u32 n) { return 1u << n; }
 
 // PTX ISA 9.7.16.4.2 (fields), 9.7.16.10.1 (transpose, negate), 9.7.16.2.1 (shapes).
@@ -177,48 +175,7 @@ MatrixDescriptor decode_matrix(u64 bits, const char* which) {
     return d;
 }
 
-namespace {
-
-u32 swizzle_bytes(Swizzle s) {
-    switch (s) {
-        case Swizzle::none: return kChunk;
-        case Swizzle::b32: return 32;
-        case Swizzle::b64: return 64;
-        default: return 128;
-    }
-}
-
-// The pattern repeats from where it starts, which the base offset tells in units of 128 bytes (PTX ISA 9.7.16.4.1).
-u32 swizzle_address(const MatrixDescriptor& d, u32 address) {
-    const u32 row = (address >> 7) - d.base;
-    switch (d.swizzle) {
-        case Swizzle::b32: return address ^ (row & 1) << 4;
-        case Swizzle::b64: return address ^ (row & 3) << 4;
-        case Swizzle::b128: return address ^ (row & 7) << 4;
-        case Swizzle::b128_atom32: return address ^ (row & 3) << 5;
-        default: return address;
-    }
-}
-
-}  // namespace
-
-u32 k_major_chunk(const MatrixDescriptor& d, u32 mn, u32 chunk) {
-    const u32 along = d.swizzle == Swizzle::none ? d.leading : kChunk;
-    const u32 a = d.start + mn / 8 * d.stride + mn % 8 * swizzle_bytes(d.swizzle) + chunk * along;
-    return swizzle_address(d, a & kAddressMask);
-}
-
-u32 mn_major_chunk(const MatrixDescriptor& d, u32 mn, u32 k, u32 element_bytes) {
-    const u32 span = swizzle_bytes(d.swizzle), byte = mn * element_bytes;
-    u32 a = d.start;
-    if (d.swizzle == Swizzle::none) {
-        a += byte / kChunk * d.stride + k % 8 * kChunk + k / 8 * d.leading;
-    } else {
-        const u32 group = d.swizzle == Swizzle::b128_atom32 ? 4 : 8;  // PTX ISA 9.7.16.10.6: atoms of 8x4 and 8x8
-        a += byte / span * d.leading + byte % span / kChunk * kChunk + k % group * span + k / group * d.stride;
-    }
-    return swizzle_address(d, a & kAddressMask);
-}
+namespace {}  // namespace
 
 // PTX ISA 9.7.16.10.3: type size, major-ness and swizzle.
 void check_layout(const MatrixDescriptor& d, Format f, Kind kind, bool mn_major, const char* which) {

@@ -120,6 +120,59 @@ void decode_row(Format f, const u8* row, i32* out) {
         for (u32 k = 0; k < kRowBytes; ++k) out[k] = row[k];
 }
 
+namespace {
+
+constexpr u32 kBlock = 16;
+
+// decode(word, part): the word's elements, from its low bits on.
+template <u32 parts, class T, class Decode>
+void transpose(const u8* bytes, u32 rows, T* out, u32 pitch, Decode decode) {
+    for (u32 first = 0; first < rows; first += kBlock) {
+        for (u32 i = 0; i < kRowBytes / 4; ++i) {
+            u32 words[kBlock];
+            for (u32 j = 0; j < kBlock; ++j) std::memcpy(&words[j], bytes + (first + j) * kRowBytes + 4 * i, 4);
+            for (u32 p = 0; p < parts; ++p) {
+                T* to = out + (i * parts + p) * pitch + first;
+                for (u32 j = 0; j < kBlock; ++j) to[j] = decode(words[j], p);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch) {
+    switch (f) {
+        case Format::f16:
+            return transpose<2>(bytes, rows, out, pitch,
+                                [](u32 word, u32 p) { return half_to_float(static_cast<u16>(word >> 16 * p)); });
+        case Format::bf16:
+            return transpose<2>(bytes, rows, out, pitch, [](u32 word, u32 p) {
+                return std::bit_cast<float>(p ? word & 0xFFFF0000u : word << 16);
+            });
+        case Format::tf32:
+            return transpose<1>(bytes, rows, out, pitch,
+                                [](u32 word, u32) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case Format::e2m1x2: {
+            const float* t = table_of(Format::e2m1).data();
+            return transpose<8>(bytes, rows, out, pitch,
+                                [t](u32 word, u32 p) { return t[(word >> 4 * p & 0xF) << 2]; });
+        }
+        default: {
+            const float* t = table_of(f).data();
+            return transpose<4>(bytes, rows, out, pitch, [t](u32 word, u32 p) { return t[word >> 8 * p & 0xFF]; });
+        }
+    }
+}
+
+void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch) {
+    if (f == Format::s8)
+        transpose<4>(bytes, rows, out, pitch,
+                     [](u32 word, u32 p) { return i32{static_cast<std::int8_t>(word >> 8 * p)}; });
+    else
+        transpose<4>(bytes, rows, out, pitch, [](u32 word, u32 p) { return static_cast<i32>(word >> 8 * p & 0xFF); });
+}
+
 double decode_scale(u8 bits, bool e8m0) {
     if (!e8m0) return decode_small(bits & 0x7F, kE4m3);
     return bits == 0xFF ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<i32>(bits) - 127);

@@ -1,6 +1,7 @@
 // Operands of the tensor core: bounds and conflicts of the bytes they read, and the bytes themselves.
 #include <bit>
 
+#include "chunk_set.hpp"
 #include "tcgen05.hpp"
 
 namespace ptxm::tc {
@@ -10,8 +11,18 @@ namespace {
 template <class F>
 void each_chunk(const SharedOperand& o, F f) {
     if (!o.mn_major) {
+        const MatrixDescriptor& d = o.descriptor;
+        constexpr u32 kGroup = 8, kChunks = kRowBytes / kChunk;
+        u32 first[kGroup][kChunks];
+        for (u32 r = 0; r < std::min(o.rows, kGroup); ++r)
+            for (u32 c = 0; c < kChunks; ++c) first[r][c] = k_major_chunk(d, o.first + r, c);
+        // A group of eight rows lies like the first where the stride is a multiple of every swizzle's pattern.
+        const u32 groups = (o.rows - 1) / kGroup;
+        const bool alike = d.swizzle != Swizzle::none && d.stride % 1024 == 0 && o.first % kGroup == 0 &&
+                           u64{first[0][0]} + u64{groups + 1} * d.stride + 1024 <= kAddressMask;
         for (u32 r = 0; r < o.rows; ++r)
-            for (u32 c = 0; c < kRowBytes / kChunk; ++c) f(k_major_chunk(o.descriptor, o.first + r, c), r, c);
+            for (u32 c = 0; c < kChunks; ++c)
+                f(alike ? first[r % kGroup][c] + r / kGroup * d.stride : k_major_chunk(d, o.first + r, c), r, c);
         return;
     }
     // A column shift may start inside a chunk; whole chunks are read then.
@@ -33,48 +44,6 @@ void unpack_row(Format f, u8* row) {
 
 }  // namespace
 
-namespace {
-
-// The 16-byte chunks of shared memory that an operation reads, a bit each.
-class ChunkSet {
-public:
-    static constexpr u32 kWord = 64, kWords = (1u << 18) / kChunk / kWord;
-    void add(u32 chunk) {
-        words_[chunk / kWord] |= u64{1} << chunk % kWord;
-        low_ = std::min(low_, chunk / kWord);
-        high_ = std::max(high_, chunk / kWord);
-    }
-    // Calls f(first chunk, chunks) for every run of adjacent chunks.
-    template <class F>
-    void each_run(F f) const {
-        u32 start = 0, length = 0;
-        for (u32 n = low_; n <= high_; ++n) {
-            u64 word = words_[n];
-            for (u32 at = n * kWord; word;) {
-                const u32 skip = static_cast<u32>(std::countr_zero(word));
-                word >>= skip;
-                at += skip;
-                const u32 ones = static_cast<u32>(std::countr_one(word));
-                if (at != start + length) {
-                    if (length) f(start, length);
-                    start = at;
-                    length = 0;
-                }
-                length += ones;
-                at += ones;
-                word = ones < kWord ? word >> ones : 0;
-            }
-        }
-        if (length) f(start, length);
-    }
-
-private:
-    std::array<u64, kWords> words_{};
-    u32 low_ = kWords, high_ = 0;
-};
-
-}  // namespace
-
 // Runs of adjacent chunks are checked for conflicts together.
 void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Accessor& who, const char* what) {
     u32 low = ~0u, high = 0;
@@ -88,7 +57,7 @@ void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Acces
     if (!machine_of(w).checks) return;
     ChunkSet used;
     for (u32 at : chunks) used.add(at / kChunk);
-    used.each_run([&](u32 first, u32 count) { touch_shared(cta, w, first * kChunk, count * kChunk, who, true); });
+    touch_shared(cta, w, used.runs(machine_of(w).ranges), who, true);
 }
 
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {

@@ -3,6 +3,10 @@
 #include <bit>
 #include <limits>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "tcgen05.hpp"
 
 namespace ptxm::tc {
@@ -43,26 +47,82 @@ struct F16 {
     static u32 store(float x) { return float_to_half(x); }
 };
 
-// kRows rows of D, 16 columns of each: every value of B is used kRows times, and that many sums are in flight. Only
-// with all loops over rows unrolled does GCC keep the sums in registers.
-template <class D, u32 K, u32 kRows>
+// 16 sums in a vector register, where the processor has one.
+typedef float Floats __attribute__((vector_size(kBlockColumns * sizeof(float))));
+
+// Written out for AVX-512: a copy in two halves would stall the load of the whole.
+[[gnu::always_inline]] inline Floats load_floats(const float* from) {
+#ifdef __AVX512F__
+    return _mm512_loadu_ps(from);
+#else
+    Floats v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+#endif
+}
+
+[[gnu::always_inline]] inline Floats multiply_add(float x, const Floats& y, const Floats& s) {
+#ifdef __AVX512F__
+    return _mm512_fmadd_ps(_mm512_set1_ps(x), y, s);
+#else
+    Floats sum;
+    for (u32 j = 0; j < kBlockColumns; ++j) sum[j] = __builtin_fmaf(x, y[j], s[j]);
+    return sum;
+#endif
+}
+
+template <class D>
+[[gnu::always_inline]] inline Floats load_sums(const u32* d) {
+    if constexpr (std::is_same_v<D, F32>) return load_floats(reinterpret_cast<const float*>(d));
+    float x[kBlockColumns];
+    for (u32 j = 0; j < kBlockColumns; ++j) x[j] = D::load(d[j]);
+    return load_floats(x);
+}
+
+template <class D>
+[[gnu::always_inline]] inline void store_sums(u32* d, const Floats& sum) {
+    if constexpr (std::is_same_v<D, F32>) {
+        std::memcpy(d, &sum, sizeof sum);
+    } else {
+        for (u32 j = 0; j < kBlockColumns; ++j) d[j] = D::store(sum[j]);
+    }
+}
+
+// kRows rows of D, kBlocks blocks of 16 columns: every value of B is used kRows times, every one of A kBlocks times,
+// and kRows x kBlocks sums are in flight. Only with these loops unrolled does GCC keep the sums in registers.
+template <class D, u32 K, u32 kRows, u32 kBlocks>
 inline void float_block(const float* const* a, const float* bt, u32* const* d, u32 column, bool accumulate,
                         float scale) {
-    float sum[kRows][kBlockColumns];
+    Floats sum[kRows][kBlocks];
 #pragma GCC unroll 8
-    for (u32 r = 0; r < kRows; ++r)
-        for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = accumulate ? D::load(d[r][column + j]) * scale : 0.0f;
+    for (u32 r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (u32 c = 0; c < kBlocks; ++c)
+            sum[r][c] = accumulate ? load_sums<D>(d[r] + column + c * kBlockColumns) * scale : Floats{};
+    }
     for (u32 k = 0; k < K; ++k) {
-        const float* b = bt + k * kMaxN + column;
+        Floats b[kBlocks];
+#pragma GCC unroll 2
+        for (u32 c = 0; c < kBlocks; ++c) b[c] = load_floats(bt + k * kMaxN + column + c * kBlockColumns);
 #pragma GCC unroll 8
         for (u32 r = 0; r < kRows; ++r) {
-            const float x = a[r][k];
-            for (u32 j = 0; j < kBlockColumns; ++j) sum[r][j] = multiply_add(x, b[j], sum[r][j]);
+#pragma GCC unroll 2
+            for (u32 c = 0; c < kBlocks; ++c) sum[r][c] = multiply_add(a[r][k], b[c], sum[r][c]);
         }
     }
 #pragma GCC unroll 8
-    for (u32 r = 0; r < kRows; ++r)
-        for (u32 j = 0; j < kBlockColumns; ++j) d[r][column + j] = D::store(sum[r][j]);
+    for (u32 r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (u32 c = 0; c < kBlocks; ++c) store_sums<D>(d[r] + column + c * kBlockColumns, sum[r][c]);
+    }
+}
+
+template <class D, u32 K, u32 kRows>
+void float_rows(const float* const* a, const float* bt, u32* const* d, u32 whole, bool accumulate, float scale) {
+    u32 column = 0;
+    for (; column + 2 * kBlockColumns <= whole; column += 2 * kBlockColumns)
+        float_block<D, K, kRows, 2>(a, bt, d, column, accumulate, scale);
+    if (column < whole) float_block<D, K, kRows, 1>(a, bt, d, column, accumulate, scale);
 }
 
 // The last columns of a row, fewer than 16.
@@ -77,15 +137,13 @@ inline void float_end(const float* a, const float* bt, u32* d, u32 width, bool a
 
 template <class D, u32 K>
 void float_product(const Mma& op, const Rows<float>& rows, const float* bt, u32 n) {
-    constexpr u32 kRows = 4;
+    constexpr u32 kRows = 8;
     const float scale = 1.0f / static_cast<float>(1u << op.input_scale);
-    const u32 whole = n / kBlockColumns * kBlockColumns, fours = rows.count / kRows * kRows;
-    for (u32 r = 0; r < fours; r += kRows)
-        for (u32 column = 0; column < whole; column += kBlockColumns)
-            float_block<D, K, kRows>(rows.a + r, bt, rows.d + r, column, op.accumulate, scale);
-    for (u32 r = fours; r < rows.count; ++r)
-        for (u32 column = 0; column < whole; column += kBlockColumns)
-            float_block<D, K, 1>(rows.a + r, bt, rows.d + r, column, op.accumulate, scale);
+    const u32 whole = n / kBlockColumns * kBlockColumns, eights = rows.count / kRows * kRows;
+    for (u32 r = 0; r < eights; r += kRows)
+        float_rows<D, K, kRows>(rows.a + r, bt, rows.d + r, whole, op.accumulate, scale);
+    for (u32 r = eights; r < rows.count; ++r)
+        float_rows<D, K, 1>(rows.a + r, bt, rows.d + r, whole, op.accumulate, scale);
     for (u32 r = 0; r < rows.count && whole < n; ++r)
         float_end<D, K>(rows.a[r], bt + whole, rows.d[r] + whole, n - whole, op.accumulate, scale);
 }
@@ -139,14 +197,7 @@ void load_b(const Mma& op, T* bt) {
     static thread_local u8 bytes[kMaxN * kRowBytes];
     const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
     for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, bytes + p * (n / parts) * kRowBytes);
-    alignas(64) T row[8][kMaxK];
-    for (u32 first = 0; first < n; first += 8) {
-        for (u32 j = 0; j < 8; ++j) decode_row(op.shape.b, bytes + (first + j) * kRowBytes, row[j]);
-        for (u32 e = 0; e < k; ++e) {
-            T* out = bt + e * kMaxN + first;
-            for (u32 j = 0; j < 8; ++j) out[j] = row[j][e];
-        }
-    }
+    decode_transposed(op.shape.b, bytes, n, bt, kMaxN);
     if (op.shape.negate_b)
         for (u32 e = 0; e < k; ++e)
             for (u32 j = 0; j < n; ++j) bt[e * kMaxN + j] = -bt[e * kMaxN + j];

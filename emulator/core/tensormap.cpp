@@ -159,8 +159,16 @@ void each_piece(const Box& box, u32 offset, F f) {
     const u32 bytes = box.bytes(), row = box.row_bytes(), pitch = box.pitch();
     if (box.map.swizzle == Swizzle::none) return f(0, offset, bytes);
     const u32 piece = piece_of(box.map.swizzle);
-    for (u32 n = 0; n < bytes; n += piece)
-        f(n, swizzled(box.map.swizzle, offset + n / row * pitch + n % row), std::min(piece, bytes - n));
+    for (u32 n = 0; n < bytes; n += row, offset += pitch)
+        for (u32 x = 0; x < row; x += piece) f(n + x, swizzled(box.map.swizzle, offset + x), std::min(piece, row - x));
+}
+
+// Most pieces are of one size: a constant one is a move.
+void copy_piece(u8* to, const u8* from, u32 bytes) {
+    if (bytes == 16)
+        std::memcpy(to, from, 16);
+    else
+        std::memcpy(to, from, bytes);
 }
 
 // CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA: what an H200 writes, whatever the type.
@@ -209,15 +217,28 @@ Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dim
 
 void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who) {
     if (box.pitch() == box.row_bytes()) return touch_shared(cta, w, offset, box.bytes(), who, true);
-    each_piece(box, offset, [&](u32, u32 at, u32 bytes) { touch_shared(cta, w, at, bytes, who, true); });
+    std::vector<Range>& ranges = machine_of(w).ranges;
+    ranges.clear();
+    each_piece(box, offset, [&](u32, u32 at, u32 bytes) { ranges.push_back({at, bytes}); });
+    touch_shared(cta, w, ranges, who, true);
 }
 
 void touch_box(Warp& w, const Box& box, const Accessor& who) {
     const u32 element = box.map.element_bytes();
+    std::vector<Range>& ranges = machine_of(w).ranges;
+    ranges.clear();
+    Allocation* all = nullptr;
+    const auto touch = [&] {
+        if (all) touch_global(*all, w, ranges, who, true);
+        ranges.clear();
+    };
     each_row(box, who.write, [&](u32, u64 address, u32 elements) {
         Allocation& a = resolve_global(w, address, who.write ? element : u64{elements} * element, "bulk tensor copy");
-        touch_global(a, w, address, stored_bytes(a, address, elements, element), who, true);
+        if (&a != all) touch();
+        all = &a;
+        ranges.push_back({address, stored_bytes(a, address, elements, element)});
     });
+    touch();
     if (!who.write) return;
     // Of a store, too, the tensor's own elements have to be there.
     each_row(box, false, [&](u32, u64 address, u32 elements) {
@@ -254,13 +275,13 @@ void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear
 
 void scatter_box(const Box& box, Cta& cta, u32 offset, const std::vector<u8>& linear) {
     each_piece(box, offset,
-               [&](u32 n, u32 at, u32 bytes) { std::memcpy(cta.shared.data() + at, linear.data() + n, bytes); });
+               [&](u32 n, u32 at, u32 bytes) { copy_piece(cta.shared.data() + at, linear.data() + n, bytes); });
 }
 
 std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset) {
     std::vector<u8> linear(box.bytes());
     each_piece(box, offset,
-               [&](u32 n, u32 at, u32 bytes) { std::memcpy(linear.data() + n, cta.shared.data() + at, bytes); });
+               [&](u32 n, u32 at, u32 bytes) { copy_piece(linear.data() + n, cta.shared.data() + at, bytes); });
     return linear;
 }
 

@@ -37,9 +37,8 @@ void check_tensor_map_fresh(Warp& w, u64 address) {
     const std::vector<MapFence>& fences = m.map_fences[address];
     Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false};
     who.cluster = w.cta->cluster->number;
-    shadow->touch(
-        address - a.base, kMapBytes, who, false,
-        [&](const Access& e, bool was_write) { return !was_write || fenced_since(w, fences, e); },
+    Touch touch(
+        who, false, [&](const Access& e, bool was_write) { return !was_write || fenced_since(w, fences, e); },
         [&](const Conflict& c) {
             m.report(&w, "tensor-map-stale",
                      format("a copy uses the tensor map at 0x%llx ('%s'), changed in this launch, with no "
@@ -47,6 +46,7 @@ void check_tensor_map_fresh(Warp& w, u64 address) {
                             (unsigned long long)address, a.name.c_str()),
                      w.pc(), c.earlier ? static_cast<i32>(c.earlier->pc) : -1);
         });
+    shadow->touch(address - a.base, kMapBytes, touch);
 }
 
 namespace {

@@ -201,6 +201,8 @@ void use_loaded_registers(Warp& w, const Inst& i) {
             if (o[k] >= 0) w.loaded.clocks[static_cast<u32>(o[k])] = newest;
         return;
     }
+    for (u32 k = 0; k < i.n_dst; ++k)
+        if (o[k] >= 0) w.loaded.clocks[static_cast<u32>(o[k])] = 0;
     w.clocks.tc.raise(w.clocks.ld, newest);
     w.loaded.open = newest < w.clocks.ld_issued;
 }

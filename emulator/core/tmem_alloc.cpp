@@ -15,6 +15,12 @@ bool Tmem::allocated(u32 column, u32 count) const {
     return true;
 }
 
+void Tmem::prepare() {
+    words.resize(kLanesTotal * kPitch, 0);
+    mma_writes.resize(kMarks);
+    mma_reads.resize(kMarks);
+}
+
 // As a new CTA finds it.
 void Tmem::reset() {
     if (last_columns) {  // otherwise nothing has been allocated, and nothing written
@@ -48,6 +54,7 @@ u32 find_free(std::initializer_list<const Tmem*> memories, u32 need) {
 
 void take(Warp& w, u32 first, u32 columns, u32 result) {
     Tmem& t = w.cta->tmem;
+    t.prepare();
     for (u32 g = first; g < first + columns / Tmem::kGranule; ++g) {
         t.owner[g] = w.pc() + 1;
         t.block[g] = static_cast<u16>(first);

@@ -1,19 +1,17 @@
 // The product of a wgmma operation, when it completes.
 //
-// Floating-point sums are Hopper's (wgmma exists on sm_90a alone), as tests/probes/sums.py fitted them to an H200: the
-// accumulator and all products of an instruction are aligned to the largest exponent among them, truncated some bits
-// below it, added, and the sum is truncated. With D of f16, which was not measured: fused products in f32 in the order
-// of k, rounded once.
+// Floating-point sums are Hopper's (wgmma exists on sm_90a alone): see wgmma_sums.hpp. With D of f16, which was not
+// measured: fused products in f32 in the order of k, rounded once.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "wgmma_operands.hpp"
+#include "wgmma_sums.hpp"
 
 namespace ptxm {
 namespace {
 
-constexpr u32 kMaxK = 32, kMaxN = 256;
+using wgmma_sums::kMaxK, wgmma_sums::kMaxN;
 
 struct Tiles {
     float a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN], d[kWgmmaRows * kMaxN];
@@ -89,67 +87,11 @@ void multiply(const WgmmaShape& s, const T* a, const T* b, T* d, Fused fused) {
     }
 }
 
-// What the alignment keeps below the largest exponent, and the significand of a sum, in bits.
-struct Precision {
-    int fraction, kept;
-};
-Precision precision_of(MatrixType a) { return element::bits(a) == 8 ? Precision{13, 14} : Precision{25, 24}; }
-
-constexpr int kNothing = -100000;  // the exponent of zero
-
-int exponent_of(float x) {
-    const u32 bits = std::bit_cast<u32>(x);
-    return (bits << 1) == 0 ? kNothing : std::max<int>(bits >> 23 & 0xFF, 1) - 127;
-}
-double power_of_two(int n) { return std::bit_cast<double>(static_cast<u64>(n + 1023) << 52); }
-
-float truncated(double total, int low, int kept) {
-    if (total == 0.0) return 0.0f;
-    const u32 length = static_cast<u32>(std::ilogb(total)) + 1;  // of a whole number
-    const int drop = std::max(0, static_cast<int>(length) - kept);
-    return static_cast<float>(std::ldexp(std::trunc(std::ldexp(total, -drop)), low + drop));
-}
-
 bool all_finite(const float* values, u32 rows, u32 columns, u32 stride) {
     for (u32 r = 0; r < rows; ++r)
         for (u32 c = 0; c < columns; ++c)
             if (!std::isfinite(values[r * stride + c])) return false;
     return true;
-}
-
-struct Exponents {
-    int a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN];
-};
-
-void multiply_aligned(const WgmmaShape& s, const Tiles& t, float* d) {
-    static thread_local Exponents e;
-    for (u32 r = 0; r < kWgmmaRows; ++r)
-        for (u32 k = 0; k < s.k; ++k) e.a[r * kMaxK + k] = exponent_of(t.a[r * kMaxK + k]);
-    for (u32 k = 0; k < s.k; ++k)
-        for (u32 n = 0; n < s.n; ++n) e.b[k * kMaxN + n] = exponent_of(t.b[k * kMaxN + n]);
-    const Precision precision = precision_of(s.a);
-    constexpr u32 kWide = 8;  // N is a multiple of it
-    for (u32 r = 0; r < kWgmmaRows; ++r) {
-        for (u32 first = 0; first < s.n; first += kWide) {
-            float* out = d + r * kMaxN + first;
-            int top[kWide];
-            for (u32 j = 0; j < kWide; ++j) top[j] = exponent_of(out[j]);
-            for (u32 k = 0; k < s.k; ++k)
-                for (u32 j = 0; j < kWide; ++j)
-                    top[j] = std::max(top[j], e.a[r * kMaxK + k] + e.b[k * kMaxN + first + j]);
-            double scale[kWide], total[kWide];
-            for (u32 j = 0; j < kWide; ++j) {
-                top[j] = std::max(top[j], -300);  // all zeros
-                scale[j] = power_of_two(precision.fraction - top[j]);
-                total[j] = std::trunc(out[j] * scale[j]);
-            }
-            for (u32 k = 0; k < s.k; ++k) {
-                const double x = t.a[r * kMaxK + k];
-                for (u32 j = 0; j < kWide; ++j) total[j] += std::trunc(x * t.b[k * kMaxN + first + j] * scale[j]);
-            }
-            for (u32 j = 0; j < kWide; ++j) out[j] = truncated(total[j], top[j] - precision.fraction, precision.kept);
-        }
-    }
 }
 
 void load_d(const WgmmaOperation& op, u32 warp, float* out) {
@@ -173,24 +115,26 @@ void store_d(const WgmmaOperation& op, u32 warp, const float* in) {
 }
 
 void execute_float(const WgmmaOperation& op) {
+    static thread_local wgmma_sums::PackedB packed;
     Tiles t;
     const WgmmaShape& s = op.shape;
     element::with_float(s.b, [&](auto bits, auto decode) {
         gather_b<bits.value>(op, t.b, [&, scale = s.b_scale](u32 raw) { return scale * decode(raw); });
     });
     const bool finite_b = all_finite(t.b, s.k, s.n, kMaxN);
+    if (finite_b) wgmma_sums::pack_b(s, t.b, packed);
     for (u32 warp = 0; warp < kWgmmaWarps; ++warp) {
         element::with_float(s.a, [&](auto bits, auto decode) {
             gather_a<bits.value>(op, warp, t.a, [&, scale = s.a_scale](u32 raw) { return scale * decode(raw); });
         });
+        const bool finite_operands = finite_b && s.d == MatrixType::f32 && all_finite(t.a, kWgmmaRows, s.k, kMaxK);
+        if (finite_operands && wgmma_sums::multiply_in_registers(op, warp, t.a, packed)) continue;
         if (op.accumulate)
             load_d(op, warp, t.d);
         else
             std::fill(std::begin(t.d), std::end(t.d), 0.0f);
-        const bool finite =
-            finite_b && all_finite(t.a, kWgmmaRows, s.k, kMaxK) && all_finite(t.d, kWgmmaRows, s.n, kMaxN);
-        if (finite && s.d == MatrixType::f32)
-            multiply_aligned(s, t, t.d);
+        if (finite_operands && all_finite(t.d, kWgmmaRows, s.n, kMaxN))
+            wgmma_sums::multiply(s, t.a, t.b, t.d);
         else
             multiply(s, t.a, t.b, t.d, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); });
         store_d(op, warp, t.d);

@@ -1,6 +1,6 @@
 #include "wgmma_operands.hpp"
 
-#include <bitset>
+#include "chunk_set.hpp"
 
 namespace ptxm {
 namespace {
@@ -73,11 +73,10 @@ WgmmaSources wgmma_sources(const i32* o, const WgmmaShape& s) {
 
 void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
                          const Accessor& who, const char* which) {
-    std::bitset<(1u << 19) / kWgmmaChunk> used;  // 4 KiB of stack: a thread_local would be looked up at each use
+    ChunkSet used;
     Cta& cta = *w.cta;
     const u32 per = kWgmmaChunk / element_bytes, k_count = kWgmmaKBytes / element_bytes;
     const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;
-    u32 low = ~0u, high = 0;
     for (u32 mn = first; mn < first + rows; mn += mn_step) {
         for (u32 k = 0; k < k_count; k += k_step) {
             const u32 at = d.chunk(mn_major, element_bytes, mn, k);
@@ -85,19 +84,10 @@ void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 e
                 throw Fault("shared-out-of-bounds",
                             format("wgmma reads operand %s at shared 0x%x; the CTA has [0x%x, 0x%zx)", which, at,
                                    kSharedStart, cta.shared.size()));
-            const u32 c = at / kWgmmaChunk;
-            used.set(c);
-            low = std::min(low, c);
-            high = std::max(high, c);
+            used.add(at / kWgmmaChunk);
         }
     }
-    for (u32 c = low; c <= high; ++c) {
-        if (!used[c]) continue;
-        u32 end = c;
-        while (end <= high && used[end]) ++end;
-        touch_shared(cta, w, c * kWgmmaChunk, (end - c) * kWgmmaChunk, who, true);
-        c = end;
-    }
+    if (machine_of(w).checks) touch_shared(cta, w, used.runs(machine_of(w).ranges), who, true);
 }
 
 }  // namespace ptxm

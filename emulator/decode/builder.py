@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -97,6 +98,7 @@ class Builder:
         self.symbols = symbols
         self.emitted: list[Emitted] = []
         self.units = 0
+        self._widths: dict[int, int] = {}
         self._registers: dict[str, int] = {}
         self._consts: dict[tuple[int, int, int], int] = {}
         self._instruction: Instruction | None = None
@@ -120,8 +122,28 @@ class Builder:
 
     def new_unit(self, width: int) -> int:
         unit = self.units
+        self._widths[unit] = width
         self.units += units_of(width)
         return unit
+
+    def width(self, unit: int) -> int:
+        """Bits of the register or constant that begins with this unit."""
+        return self._widths[unit]
+
+    def const_units(self) -> list[int]:
+        return list(self._consts.values())
+
+    def renumber(self, place: Mapping[int, int], units: int) -> None:
+        """Moves registers and constants: `place` says where to, by their first units; there are `units` then."""
+        for e in self.emitted:
+            e.dst = [place[unit] if unit >= 0 else unit for unit in e.dst]
+            e.src = [place[unit] if unit >= 0 else unit for unit in e.src]
+            if e.guard >= 0:
+                e.guard = place[e.guard]
+        self._consts = {key: place[unit] for key, unit in self._consts.items()}
+        self._registers = {name: place[unit] for name, unit in self._registers.items() if unit in place}
+        self._widths = {place[unit]: width for unit, width in self._widths.items() if unit in place}
+        self.units = units
 
     def register(self, register: Register) -> int:
         unit = self._registers.get(register.name)

@@ -23,6 +23,7 @@ from emulator.decode import (
     system,
     tcgen05,
 )
+from emulator.decode.allocation import allocate
 from emulator.decode.atomics import ATOM_CODES
 from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from emulator.decode.calls import inline_calls
@@ -178,6 +179,7 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
         builder.emit("ret")
         sources.append(end)
     _mark_validated_loads(builder.emitted)
+    allocate(builder, start)
     insts, operands = _pack(builder.emitted, start, reconvergence(function))
     program = _core.Program(
         insts,

@@ -1,0 +1,44 @@
+// The 16-byte chunks of shared memory that an operation reads, a bit each.
+#pragma once
+
+#include <bit>
+
+#include "machine.hpp"
+
+namespace ptxm {
+
+class ChunkSet {
+public:
+    static constexpr u32 kBytes = 16, kWord = 64, kWords = (1u << 18) / kBytes / kWord;
+    void add(u32 chunk) {
+        words_[chunk / kWord] |= u64{1} << chunk % kWord;
+        low_ = std::min(low_, chunk / kWord);
+        high_ = std::max(high_, chunk / kWord);
+    }
+    // The runs of adjacent chunks, in `out`.
+    std::span<const Range> runs(std::vector<Range>& out) const {
+        out.clear();
+        for (u32 n = low_; n <= high_; ++n) {
+            u64 word = words_[n];
+            for (u32 at = n * kWord; word;) {
+                const u32 skip = static_cast<u32>(std::countr_zero(word));
+                word >>= skip;
+                at += skip;
+                const u32 ones = static_cast<u32>(std::countr_one(word));
+                if (!out.empty() && u64{at} * kBytes == out.back().start + out.back().bytes)
+                    out.back().bytes += ones * kBytes;
+                else
+                    out.push_back({u64{at} * kBytes, ones * kBytes});
+                at += ones;
+                word = ones < kWord ? word >> ones : 0;
+            }
+        }
+        return out;
+    }
+
+private:
+    std::array<u64, kWords> words_{};
+    u32 low_ = kWords, high_ = 0;
+};
+
+}  // namespace ptxm

@@ -1,0 +1,223 @@
+#include "wgmma_sums.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#ifdef __AVX512BW__
+#include <immintrin.h>
+#endif
+
+#include "matrix.hpp"
+
+namespace ptxm::wgmma_sums {
+namespace {
+
+// What the alignment keeps below the largest exponent, and the significand of a sum, in bits.
+struct Precision {
+    int fraction, kept;
+};
+Precision precision_of(MatrixType a) { return element::bits(a) == 8 ? Precision{13, 14} : Precision{25, 24}; }
+
+constexpr int kNothing = -10000;  // the exponent of zero
+constexpr int kLowest = -300;     // below the sum of any two exponents: all terms are zero
+
+int exponent_of(float x) {
+    const u32 bits = std::bit_cast<u32>(x);
+    const int exponent = std::max<int>(bits >> 23 & 0xFF, 1) - 127;
+    return (bits << 1) == 0 ? kNothing : exponent;
+}
+double power_of_two(int n) { return std::bit_cast<double>(static_cast<u64>(n + 1023) << 52); }
+
+// A whole number's leading `kept` bits, times 2^low.
+float truncated(double total, int low, int kept) {
+    const u64 leading = std::bit_cast<u64>(total) & (~u64{0} << (53 - kept));
+    return static_cast<float>(std::bit_cast<double>(leading) * power_of_two(low));
+}
+
+struct Exponents {
+    int a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN];
+};
+
+}  // namespace
+
+void multiply(const WgmmaShape& s, const float* a, const float* b, float* d) {
+    static thread_local Exponents e;
+    for (u32 r = 0; r < kWgmmaRows; ++r)
+        for (u32 k = 0; k < s.k; ++k) e.a[r * kMaxK + k] = exponent_of(a[r * kMaxK + k]);
+    for (u32 k = 0; k < s.k; ++k)
+        for (u32 n = 0; n < s.n; ++n) e.b[k * kMaxN + n] = exponent_of(b[k * kMaxN + n]);
+    const Precision precision = precision_of(s.a);
+    constexpr u32 kWide = 8;  // N is a multiple of it
+    for (u32 r = 0; r < kWgmmaRows; ++r) {
+        for (u32 first = 0; first < s.n; first += kWide) {
+            float* out = d + r * kMaxN + first;
+            int top[kWide];
+            for (u32 j = 0; j < kWide; ++j) top[j] = exponent_of(out[j]);
+            for (u32 k = 0; k < s.k; ++k)
+                for (u32 j = 0; j < kWide; ++j)
+                    top[j] = std::max(top[j], e.a[r * kMaxK + k] + e.b[k * kMaxN + first + j]);
+            double scale[kWide], total[kWide];
+            for (u32 j = 0; j < kWide; ++j) {
+                top[j] = std::max(top[j], kLowest);
+                scale[j] = power_of_two(precision.fraction - top[j]);
+                total[j] = std::trunc(out[j] * scale[j]);
+            }
+            for (u32 k = 0; k < s.k; ++k) {
+                const double x = a[r * kMaxK + k];
+                for (u32 j = 0; j < kWide; ++j) total[j] += std::trunc(x * b[k * kMaxN + first + j] * scale[j]);
+            }
+            for (u32 j = 0; j < kWide; ++j) out[j] = truncated(total[j], top[j] - precision.fraction, precision.kept);
+        }
+    }
+}
+
+void pack_b(const WgmmaShape& s, const float* b, PackedB& out) {
+    int low = std::numeric_limits<int>::max(), high = kNothing;
+    for (u32 k = 0; k < s.k; ++k) {
+        for (u32 n = 0; n < s.n; n += 8)
+            for (u32 i = 0; i < 8; ++i) out.value[k][n + i] = b[k * kMaxN + n + i % 4 * 2 + i / 4];
+        for (u32 n = 0; n < s.n; ++n) {
+            const int e = exponent_of(out.value[k][n]);
+            out.exponent[k][n] = static_cast<std::int16_t>(e);
+            low = std::min(low, e == kNothing ? low : e);
+            high = std::max(high, e);
+        }
+    }
+    out.low = low;
+    out.high = high;
+}
+
+namespace {
+
+// Exponents of products between these: neither a product nor its scale leaves the normal numbers of f32.
+constexpr int kLow = -100, kHigh = 125;
+
+// A for the lanes of D's registers: [half of the rows][k][lane].
+struct PackedA {
+    PackedA() {}  // leaves the arrays as they are
+    alignas(64) float value[2][kMaxK][kLanes];
+    alignas(64) std::int16_t exponent[2][kMaxK][kLanes];
+    int low = std::numeric_limits<int>::max(), high = kNothing;
+};
+
+void pack_a(u32 depth, const float* a, PackedA& out) {
+    for (u32 h = 0; h < 2; ++h) {
+        for (u32 k = 0; k < depth; ++k) {
+            for (u32 r = 0; r < 8; ++r) {
+                const float x = a[(8 * h + r) * kMaxK + k];
+                const int e = exponent_of(x);
+                for (u32 i = 0; i < 4; ++i) {
+                    out.value[h][k][4 * r + i] = x;
+                    out.exponent[h][k][4 * r + i] = static_cast<std::int16_t>(e);
+                }
+                out.low = std::min(out.low, e == kNothing ? out.low : e);
+                out.high = std::max(out.high, e);
+            }
+        }
+    }
+}
+
+constexpr u32 kWide = 16;
+typedef float Floats __attribute__((vector_size(4 * kWide)));
+typedef i32 Ints __attribute__((vector_size(4 * kWide)));
+typedef std::int16_t Shorts __attribute__((vector_size(2 * kLanes)));
+
+template <class V>
+[[gnu::always_inline]] inline V load_vector(const void* from) {
+    V v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+
+// Four columns, for all rows. Written out for AVX-512: GCC's shuffle goes through memory.
+[[gnu::always_inline]] inline Floats repeat(const float* four) {
+#ifdef __AVX512BW__
+    return _mm512_maskz_broadcast_f32x4(0xFFFF, _mm_loadu_ps(four));
+#else
+    Floats v;
+    for (u32 l = 0; l < kWide; ++l) v[l] = four[l % 4];
+    return v;
+#endif
+}
+[[gnu::always_inline]] inline Shorts repeat(const std::int16_t* four) {
+#ifdef __AVX512BW__
+    long long bits;
+    std::memcpy(&bits, four, sizeof bits);
+    return reinterpret_cast<Shorts>(_mm512_set1_epi64(bits));
+#else
+    Shorts v;
+    for (u32 l = 0; l < kLanes; ++l) v[l] = four[l % 4];
+    return v;
+#endif
+}
+
+// One register of D: `column` is where its columns start in B.
+void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 column, Precision precision,
+                  float (&d)[kLanes]) {
+    std::int16_t top[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l]), kLowest));
+    Shorts largest = load_vector<Shorts>(top);
+    for (u32 k = 0; k < depth; ++k) {
+        const Shorts e = load_vector<Shorts>(a.exponent[half][k]) + repeat(&b.exponent[k][column]);
+        largest = e > largest ? e : largest;
+    }
+    std::memcpy(top, &largest, sizeof top);
+    float scale[kLanes];
+    for (u32 l = 0; l < kLanes; ++l)
+        scale[l] = std::bit_cast<float>((precision.fraction - std::max<int>(top[l], kLow) + 127) << 23);
+    // A term is less than 2^28 in size: sixteen of them could just overflow.
+    constexpr u32 kParts = 2, kVectors = kLanes / kWide;
+    Ints sum[kParts][kVectors] = {};
+    const Floats scales[kVectors] = {load_vector<Floats>(scale), load_vector<Floats>(scale + kWide)};
+    for (u32 k = 0; k < depth; k += kParts) {
+#pragma GCC unroll 2
+        for (u32 p = 0; p < kParts; ++p) {
+            const Floats y = repeat(&b.value[k + p][column]);
+#pragma GCC unroll 2
+            for (u32 v = 0; v < kVectors; ++v) {
+                const Floats x = load_vector<Floats>(&a.value[half][k + p][v * kWide]);
+                sum[p][v] += __builtin_convertvector(x * y * scales[v], Ints);  // truncates
+            }
+        }
+    }
+    i32 parts[kParts][kLanes];
+    std::memcpy(parts, sum, sizeof parts);
+    for (u32 l = 0; l < kLanes; ++l) {
+        const double own = std::trunc(d[l] * power_of_two(precision.fraction - top[l]));
+        const double total = own + static_cast<double>(parts[0][l]) + static_cast<double>(parts[1][l]);
+        d[l] = truncated(total, top[l] - precision.fraction, precision.kept);
+    }
+}
+
+bool finite(const float (&d)[kLanes]) {
+    u32 largest = 0;
+    for (u32 l = 0; l < kLanes; ++l) largest = std::max(largest, std::bit_cast<u32>(d[l]) << 1);
+    return largest < 0xFF000000u;
+}
+
+}  // namespace
+
+bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, const PackedB& b) {
+    const WgmmaShape& s = op.shape;
+    PackedA packed;
+    pack_a(s.k, a, packed);
+    const bool zeros = packed.high == kNothing || b.high == kNothing;
+    if (!zeros && (packed.low + b.low < kLow || packed.high + b.high > kHigh)) return false;
+    Warp& w = *op.warps[warp];
+    const i32* units = op.units[warp];
+    const u32 registers = s.n / 2;
+    if (op.accumulate)
+        for (u32 e = 0; e < registers; ++e)
+            if (!finite(*w.reg<float[kLanes]>(units[e]))) return false;
+    const Precision precision = precision_of(s.a);
+    for (u32 e = 0; e < registers; ++e) {
+        float (&d)[kLanes] = *w.reg<float[kLanes]>(units[e]);
+        if (!op.accumulate) std::fill(std::begin(d), std::end(d), 0.0f);
+        add_products(s.k, packed, e / 2 % 2, b, e / 4 * 8 + e % 2 * 4, precision, d);
+    }
+    return true;
+}
+
+}  // namespace ptxm::wgmma_sums
