@@ -121,12 +121,12 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
 def sm90_shape(head_dim: int) -> LaunchShape:
     """fmha_sm90_launch and the figures beside it of kernel/sm90/launch.h."""
     rows, keys, consumers, boxes, slots = {
-        64: (128, 128, 2, 1, 12),
+        64: (128, 128, 4, 1, 12),
         128: (128, 128, 2, 2, 5),
         256: (128, 64, 2, 2, 9),
         512: (64, 64, 2, 2, 9),
     }[head_dim]
-    exchange = 256 * (keys // 2 + 8) if head_dim == 512 else 0
+    exchange = 128 * keys + 256 * 8 if head_dim == 512 else 0
     ring = slots * boxes * keys * 128
     shared_bytes = SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
     return LaunchShape(rows, keys, slots, 128 * (consumers + 1), shared_bytes)

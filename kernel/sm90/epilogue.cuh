@@ -7,20 +7,74 @@
 
 namespace fmha::sm90 {
 
-// Completes the row sums: over the threads of a row, and over the column groups, which each summed their own keys.
+// Completes the row sums, over the threads of a row and over the column groups, which each summed their own tiles, and
+// takes them from the anchors to the maxima; `correction` is what O is still to be multiplied by.
 template <class T>
-__device__ __forceinline__ void finish_sums(Consumer<T>& consumer) {
-    float sum[2] = {row_sum(consumer.state[0].sum), row_sum(consumer.state[1].sum)};
+__device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[2]) {
+    float sum[2] = {row_sum(c.state[0].sum), row_sum(c.state[1].sum)};
     if constexpr (T::kColumnGroups == 2) {
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last maxima were read
-        ptx::store_shared(consumer.shared.maximum(threadIdx.x), sum[0], sum[1]);
+        ptx::store_shared(c.shared.maximum(threadIdx.x), sum[0], sum[1]);
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
-        const float2 other = ptx::load_shared_pair(consumer.shared.maximum(threadIdx.x ^ 128));
+        const float2 other = ptx::load_shared_pair(c.shared.maximum(threadIdx.x ^ 128));
         sum[0] += other.x;
         sum[1] += other.y;
     }
-    consumer.state[0].sum = sum[0];
-    consumer.state[1].sum = sum[1];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        correction[half] = anchor_to_max(c.state[half], c.scale_log2);
+        c.state[half].sum = sum[half] * correction[half];
+    }
+}
+
+// The second key group hands its part to the first, thread by thread, through the ring; the first merges.
+template <class T>
+__device__ __forceinline__ void merge_key_groups(Consumer<T>& c, float (&correction)[2]) {
+    const int thread = c.row_group * 128 + threadIdx.x % 128;
+    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
+    if (c.key_group == 1) {
+        int word = 0;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            ptx::store_shared_word(c.shared.group_word(word++, thread), c.state[half].max);
+            ptx::store_shared_word(c.shared.group_word(word++, thread), c.state[half].sum);
+        }
+#pragma unroll
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+#pragma unroll
+            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
+                ptx::store_shared_word(c.shared.group_word(word++, thread), c.o[unit][i] * correction[i / 2 % 2]);
+            }
+        }
+    }
+    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
+    if (c.key_group == 1) {
+        return;
+    }
+    float weight[2];
+    int word = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float maximum = ptx::load_shared_word(c.shared.group_word(word++, thread));
+        const float sum = ptx::load_shared_word(c.shared.group_word(word++, thread));
+        RowState& state = c.state[half];
+        const float both = fmaxf(state.max, maximum);
+        weight[half] = split_weight(maximum * c.params.scale, both * c.params.scale);
+        const float own = split_weight(state.max * c.params.scale, both * c.params.scale);
+        correction[half] *= own;
+        state.sum = state.sum * own + sum * weight[half];
+        state.max = both;
+    }
+#pragma unroll
+    for (int unit = 0; unit < T::kUnits; ++unit) {
+#pragma unroll
+        for (int i = 0; i < T::kUnitColumns / 2; ++i) {
+            const float other = ptx::load_shared_word(c.shared.group_word(word++, thread));
+            float& o = c.o[unit][i];
+            o = o * correction[i / 2 % 2] + other * weight[i / 2 % 2];
+        }
+    }
+    correction[0] = correction[1] = 1.0f;
 }
 
 template <class T>
@@ -44,15 +98,18 @@ __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int h
 
 // The whole result, or with splits this split's part, straight from the registers.
 template <class T>
-__device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
+__device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2]) {
     const FmhaParams& params = consumer.params;
     const Place<T>& place = consumer.place;
+    if (consumer.key_group != 0) {
+        return;
+    }
     const bool partial = params.splits > 1;
     const int64_t rows = int64_t(params.t) * params.heads;
     const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int own = place.own + consumer.row[half];
+        const int own = place.own + consumer.rows.index[half];
         if (own >= place.own_end) {
             continue;
         }
@@ -66,7 +123,8 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
                 store_statistics(params, row, maximum, sum);
             }
         }
-        const float scale = partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum);
+        const float scale =
+            correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
         if (!partial && params.flags & kFmhaOutputBf16) {
             uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
             for_each_pair(consumer, half, [&](int column, float x, float y) {
@@ -83,20 +141,24 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
 
 // O to this CTA's shared memory, statistics to every CTA of the cluster with the same rows.
 template <class T>
-__device__ __forceinline__ void publish_part(const Consumer<T>& consumer) {
+__device__ __forceinline__ void publish_part(const Consumer<T>& consumer, const float (&correction)[2]) {
     const Place<T>& place = consumer.place;
     const SharedMap<T>& shared = consumer.shared;
     ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
+    if (consumer.key_group != 0) {
+        return;
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         for_each_pair(consumer, half, [&](int column, float x, float y) {
-            ptx::store_shared(shared.merge(consumer.row[half], column), x, y);
+            ptx::store_shared(shared.merge(consumer.rows.index[half], column), x * correction[half],
+                              y * correction[half]);
         });
     }
     if (consumer.column_group == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const uint32_t mine = shared.statistics(place.y, consumer.row[half]);
+            const uint32_t mine = shared.statistics(place.y, consumer.rows.index[half]);
             for (int y = consumer.lane % 4; y < place.height; y += 4) {
                 ptx::store_cluster(ptx::map_to_cta(mine, place.x + y * place.width), natural_max(consumer, half),
                                    consumer.state[half].sum);

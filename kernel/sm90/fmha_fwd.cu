@@ -14,9 +14,10 @@
 #include "tiles.cuh"
 #include "traits.cuh"
 
-#include "consumer.cuh"
+#include "alternate.cuh"
 #include "epilogue.cuh"
 #include "producer.cuh"
+#include "rounds.cuh"
 
 namespace fmha::sm90 {
 
@@ -60,24 +61,34 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
 
 template <class T>
 __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
-                                        bool alone) {
+                                        int group, bool alone) {
     if (!alone) {
         ptx::cluster_arrive();
     }
-    Consumer<T> consumer(params, shared, place);
+    Consumer<T> consumer(params, shared, place, group);
     ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 32);
     if (!alone) {
         ptx::cluster_wait();
     }
-    consumer.run();
-    finish_sums(consumer);
+    if constexpr (T::kColumnGroups == 2) {
+        run_alternating(consumer);
+    } else if constexpr (T::kOverlap) {
+        run_overlapped(consumer);
+    } else {
+        run_in_turn(consumer);
+    }
+    float correction[2];
+    finish_sums(consumer, correction);
+    if constexpr (T::kKeyGroups == 2) {
+        merge_key_groups(consumer, correction);
+    }
     if (place.height > 1) {
-        publish_part(consumer);
+        publish_part(consumer, correction);
         __syncwarp();
         ptx::cluster_sync();
         merge_parts<T>(params, shared, place);
     } else {
-        store_rows(consumer);
+        store_rows(consumer, correction);
     }
     __syncwarp();
 }
@@ -105,7 +116,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         }
     } else {
         ptx::take_registers<T::kRegisters>();
-        consume<T>(params, shared, place, alone);
+        consume<T>(params, shared, place, warp / 4, alone);
     }
     // No CTA leaves while another may still reach its shared memory.
     if (!alone) {

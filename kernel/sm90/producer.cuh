@@ -1,7 +1,7 @@
 // The producer warp: fills Q and the ring of K and V by TMA.
 //
-// The ring's order: K of the first tile; then K of each tile before V of the tile before it; V of the last. With
-// K = V only the K's, and the consumers read each twice.
+// The ring's order: K and V of each tile, or with kKeysAhead K of each tile before V of the tile before it. With K = V
+// only the K's, and the consumers read each twice.
 #pragma once
 
 #include "common/ptx/mbarrier.cuh"
@@ -138,7 +138,7 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMa
     typename Producer<T>::Load keys{}, values{};
     const bool one_load = params.flags & kFmhaSharedKv;
     bool more = producer.next(stream, keys);
-    bool value = false, loaded = false;  // loaded: K of `values`
+    bool value = false, loaded = false;  // loaded: K of `values`, whose V is due
     while (more || loaded) {
         if (value ? loaded : more) {
             typename Producer<T>::Load load = keys;
@@ -147,7 +147,7 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMa
             }
             producer.load_tile(load, value);
         }
-        if (value || one_load) {
+        if (T::kKeysAhead ? value || one_load : !value) {
             loaded = more && !one_load;
             values = keys;
             more = more && producer.next(stream, keys);

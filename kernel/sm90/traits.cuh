@@ -14,13 +14,13 @@ struct Traits {
     static constexpr int kRows = kLaunch.rows;
     static constexpr int kKeys = kLaunch.keys;
     static constexpr int kColumnGroups = kLaunch.column_groups;
-    static constexpr int kConsumers = kLaunch.row_groups * kColumnGroups;  // warpgroups
+    static constexpr int kKeyGroups = kLaunch.key_groups;
+    static constexpr int kConsumers = kLaunch.row_groups * kColumnGroups * kKeyGroups;  // warpgroups
     static constexpr int kConsumerThreads = 128 * kConsumers;
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
     static constexpr int kSlots = kLaunch.slots;
-    static constexpr bool kPingPong = kLaunch.ping_pong;
-    static constexpr bool kPeeled = kLaunch.peeled;
-    static constexpr bool kEarlyRelease = kLaunch.early_release;
+    static constexpr bool kOverlap = kLaunch.overlap;
+    static constexpr bool kKeysAhead = kOverlap || kColumnGroups == 2;  // K of a tile comes before V of the one before
     static constexpr int kRegisters = kLaunch.registers;
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
@@ -28,14 +28,14 @@ struct Traits {
     static constexpr int kProducerRegisters = kLaunchRegisters * (kConsumers + 1) - kRegisters * kConsumers;
     static_assert(kProducerRegisters >= 24 && kProducerRegisters % 8 == 0, "setmaxnreg's range");
     static_assert(kRows == 64 * kLaunch.row_groups, "a warpgroup multiplies 64 rows");
+    static_assert(kColumnGroups == 1 || (kConsumers == 2 && !kOverlap), "column groups are two, and alone");
 
     // S of one warpgroup: 64 rows, its share of the keys. O: 64 rows, its share of the columns, unit by unit.
-    static constexpr int kScoreKeys = kKeys / kColumnGroups;
+    static constexpr int kScoreKeys = kKeys / kKeyGroups;
     static constexpr int kBoxes = kLaunch.boxes_per_unit;
     static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
     static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
     static constexpr int kUnitColumns = 64 * kGroupBoxes;
-    static_assert(kUnits <= 4, "the softmax has room for the issue of three");
     static_assert(kSlots >= 2 * kUnits, "the products of two tiles are in flight");
 
     // ---- Shared memory, in bytes from the aligned base. ----
@@ -44,16 +44,20 @@ struct Traits {
     static constexpr int kUnitBytes = kBoxes * kBoxBytes;
     static constexpr int kSmemQuery = 0;
     static constexpr int kSmemRing = kSmemQuery + kRows * HeadDim * 2;
-    // Column groups exchange P in 16-byte vectors and row maxima, thread by thread.
+    // Column groups exchange P in 16-byte vectors, and row maxima, thread by thread.
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
     static constexpr int kProbabilityVectors = kScoreKeys / 16;
-    static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
+    static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 128 * kProbabilityVectors * 16 : 0);
     // {row_max, row_sum} of each split of the cluster.
     static constexpr int kSmemStatistics = kSmemMaximum + (kColumnGroups == 2 ? 256 * 8 : 0);
     static constexpr int kSmemBarriers = kSmemStatistics + kRows * kFmhaSm90MergeSplits * 8;
     // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
     static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
     static_assert(kRows * kMergeRowBytes <= kSlots * kUnitBytes, "O does not fit the ring");
+    // O, row_max and row_sum of the second key group over the ring, a word of each thread side by side.
+    static constexpr int kGroupWords = HeadDim / 2 + 4;
+    static_assert(kKeyGroups == 1 || (kKeyGroups == 2 && kRows / 64 * 128 * 4 * kGroupWords <= kSlots * kUnitBytes),
+                  "two key groups, and O of one fits the ring");
 
     // ---- mbarriers, 8 bytes each. ----
     static constexpr int kQueryFull = 0;
@@ -90,7 +94,7 @@ struct SharedMap {
     __device__ uint32_t query(int box) const { return base + T::kSmemQuery + box * T::kQueryBoxBytes; }
     __device__ uint32_t slot(int index) const { return base + T::kSmemRing + index * T::kUnitBytes; }
     __device__ uint32_t probability(int vector, int thread) const {
-        return base + T::kSmemProbability + (vector * 256 + thread) * 16;
+        return base + T::kSmemProbability + (vector * 128 + thread) * 16;
     }
     __device__ uint32_t maximum(int thread) const { return base + T::kSmemMaximum + thread * 8; }
     __device__ uint32_t statistics(int split, int row) const {
@@ -98,6 +102,10 @@ struct SharedMap {
     }
     __device__ uint32_t merge(int row, int column) const {
         return base + T::kSmemRing + row * T::kMergeRowBytes + column * 4;
+    }
+
+    __device__ uint32_t group_word(int word, int thread) const {
+        return base + T::kSmemRing + (word * (T::kRows / 64 * 128) + thread) * 4;
     }
 
     __device__ uint32_t query_full() const { return barrier(T::kQueryFull); }
@@ -142,7 +150,7 @@ struct Place {
         const int rows = params.t * params.heads;
         batch = blockIdx.z;
         split = blockIdx.y;
-        length = dense_length(params, batch);
+        length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
         offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
         width = cluster_width;
         rank = cluster_rank;

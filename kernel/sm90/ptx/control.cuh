@@ -24,20 +24,6 @@ __device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
     asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// Whether `vote` holds for all `threads` that sync on the barrier.
-__device__ __forceinline__ bool named_barrier_all(int barrier, int threads, bool vote) {
-    uint32_t all;
-    asm volatile(
-        "{\n\t.reg .pred p, q;\n\t"
-        "setp.ne.u32 p, %1, 0;\n\t"
-        "barrier.red.and.pred q, %2, %3, p;\n\t"
-        "selp.u32 %0, 1, 0, q;\n\t}"
-        : "=r"(all)
-        : "r"(uint32_t(vote)), "r"(barrier), "r"(threads)
-        : "memory");
-    return all;
-}
-
 // Lets the grid behind this one start launching; it still waits for this one's writes.
 __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
@@ -50,6 +36,16 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint32_t x, uint3
 
 __device__ __forceinline__ void store_shared(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_word(uint32_t address, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ float load_shared_word(uint32_t address) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+    return x;
 }
 
 __device__ __forceinline__ void load_shared(uint32_t address, uint32_t (&v)[4]) {
