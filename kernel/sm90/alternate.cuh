@@ -147,6 +147,12 @@ struct Alternation {
             }
         }
         issue_values(current);
+        if (has_own) {
+            issue_scores();
+        } else {
+            ptx::wgmma_wait<0>();
+            c.pin_output();
+        }
     }
 };
 
@@ -158,31 +164,22 @@ __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
         turns.issue_scores();
         if (c.column_group == 0) {
             turns.template step<false>();
-            if (turns.has_own) {
-                turns.issue_scores();
-            }
         }
-    }
-    while (turns.has_own) {
-        turns.template step<true>();
-        if (!turns.has_own) {
-            break;
+        while (turns.has_own) {
+            turns.template step<true>();
         }
-        turns.issue_scores();
     }
     if (turns.has_other) {
         float factor[2];
         turns.receive(factor);
-        ptx::wgmma_wait<0>();
-        c.pin_output();
         if (turns.multiplying) {
             turns.release_values();
         }
         c.rescale(factor);
         turns.issue_values(turns.other);
+        ptx::wgmma_wait<0>();
+        c.pin_output();
     }
-    ptx::wgmma_wait<0>();
-    c.pin_output();
     // A CTA that shares loads may have tiles of its own still to gather into these slots.
     if (c.place.width > 1 && turns.multiplying) {
         turns.release_values();

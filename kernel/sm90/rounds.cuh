@@ -69,6 +69,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
     float factor[2];
     typename Rows<T>::Entries valid = c.rows.valid_entries(stream, before);
     c.issue_scores(keys);
+    bool more = stream.next(tile);
     ptx::wgmma_wait<0>();
     ptx::pin(c.s);
     if (!one_load) {
@@ -76,7 +77,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
     }
     c.softmax(before, valid, factor);
     c.pack(c.p);
-    while (stream.next(tile)) {
+    while (more) {
         valid = c.rows.valid_entries(stream, tile);
         key = keys;
         c.issue_scores(keys);
@@ -90,12 +91,16 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
             c.template release<T::kUnits>(key, tile.sparse);
         }
         c.softmax(tile, valid, factor);
+        ptx::pin(c.s);
+        // Here, since it has branches: ptxas moves a wait to the head of its block, and the exponentials behind it.
+        const Tile current = tile;
+        more = stream.next(tile);
         ptx::wgmma_wait<0>();
         c.pin_output();
         c.template release<T::kUnits>(value, before.sparse);
         c.rescale(factor);
         c.pack(c.p);
-        before = tile;
+        before = current;
     }
     value = values = one_load ? values : keys;
     c.issue_output(values);
