@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from harness.bench.problem import MAPS, Problem, map_shapes, pack
 from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
 
+OVERLAP = True
 KERNELS = Path(__file__).parents[2] / "kernel"
 
 
@@ -69,7 +70,7 @@ class Kernel:
 
     def most_clusters(self, cluster: tuple[int, int]) -> int:
         """Clusters of this size that the GPU holds at once."""
-        config = _config((*cluster, 1), self.shape.threads, self.shape.shared_bytes, 0, cluster, False)
+        config = _config((*cluster, 1), self.shape.threads, self.shape.shared_bytes, 0, cluster)
         return int(ok(driver.cuOccupancyMaxActiveClusters(self.function, config)))
 
 
@@ -103,8 +104,9 @@ def tensor_map(address: int, dims: Sequence[int], box: Sequence[int]) -> bytes:
 
 
 def _config(
-    grid: tuple[int, int, int], threads: int, shared: int, stream: int, cluster: tuple[int, int], overlap: bool
+    grid: tuple[int, int, int], threads: int, shared: int, stream: int, cluster: tuple[int, int], overlap: bool = True
 ) -> Any:
+    """`overlap`: the grid may start while the one before it ends, as kernel/sm90/launch.h allows."""
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
@@ -150,10 +152,10 @@ class Launch:
         p, shape = self.problem, self.kernel.shape
         tiles = -(-p.t * p.heads // shape.rows)
         grid = (-(-tiles // p.cluster[0]) * p.cluster[0], p.splits, p.batch)
-        forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, False)
+        forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, OVERLAP)
         if p.partials == 1:
             return forward, None
-        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1), True)
+        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1))
 
 
 def _aligned(params: bytes) -> tuple[Any, Any]:

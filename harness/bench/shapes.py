@@ -28,6 +28,11 @@ class Shape:
     ctas_per_sm: int = 1
 
     @property
+    def shares(self) -> bool:
+        """Whether two row tiles in a cluster can share their loads."""
+        return self.boxes % 2 == 0 and self.column_groups == 1
+
+    @property
     def defines(self) -> tuple[str, ...]:
         """What overrides launch.h's own shape, to try another."""
         values = {

@@ -17,31 +17,37 @@ struct Alternation {
     Consumer<T>& c;
     TileStream<T::kKeys> stream;
     const bool one_load;
-    Tile own{}, other{};  // the next tile of S, and the tile of P that is due from the other
-    bool has_own, has_other;
+    Tile own{};         // the next tile of S,
+    bool has_own;       // if there is one; and
+    bool has_other;     // whether P of the tile before it, or of the last one, is due from the other
     typename Rows<T>::Entries valid{};
     Cursor<T> keys, values;  // one and the same where K and V come apart
     Cursor<T> key, value;    // the last unit of K, the last tile of V that products were issued of
-    bool value_sparse = false;
     bool multiplying = false;  // that product's slots are not given back yet
 
     __device__ __forceinline__ explicit Alternation(Consumer<T>& c)
         : c(c), stream(c.place.tiles(c.params)), one_load(c.params.flags & kFmhaSharedKv) {
-        has_other = c.column_group != 0 && stream.next(other);
-        if (has_other) {
-            pass_keys(other);
-        }
+        has_other = c.column_group != 0 && next_of_other();
         has_own = (has_other || c.column_group == 0) && stream.next(own);
+    }
+
+    __device__ __forceinline__ bool next_of_other() {
+        Tile tile;
+        if (!stream.next(tile)) {
+            return false;
+        }
+        pass_keys();
+        return true;
     }
 
     // K of a tile whose S is the other's. A wait for a phase must know that the one before it is over, so a unit goes
     // to both warpgroups, and back from both.
-    __device__ __forceinline__ void pass_keys(const Tile& tile) {
+    __device__ __forceinline__ void pass_keys() {
 #pragma unroll 1
         for (int unit = 0; unit < T::kUnits; ++unit) {
             if (!one_load) {
                 ptx::mbarrier_wait(c.shared.full(keys.slot), keys.parity);
-                c.template release<1>(keys, tile.sparse);
+                c.template release<1>(keys, false);
             }
             keys.advance();
         }
@@ -69,10 +75,9 @@ struct Alternation {
         factor[1] = raise_anchor(c.state[1], maximum.y, c.scale_log2);
     }
 
-    __device__ __forceinline__ void issue_values(const Tile& tile) {
+    __device__ __forceinline__ void issue_values() {
         values = one_load ? values : keys;
         value = values;
-        value_sparse = tile.sparse;
         multiplying = true;
         c.issue_output(values);
         keys = one_load ? keys : values;
@@ -80,7 +85,7 @@ struct Alternation {
 
     // Once the product is done.
     __device__ __forceinline__ void release_values() {
-        c.template release<T::kUnits>(value, value_sparse);
+        c.template release<T::kUnits>(value, false);
         multiplying = false;
     }
 
@@ -103,14 +108,14 @@ struct Alternation {
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
             if (!one_load) {
-                c.template release<1>(before, own.sparse);
+                c.template release<1>(before, false);
             }
         }
         ptx::wgmma_wait<0>();
         ptx::pin(c.s);
         c.pin_output();
         if (!one_load) {
-            c.template release<1>(key, own.sparse);
+            c.template release<1>(key, false);
         }
     }
 
@@ -121,17 +126,13 @@ struct Alternation {
         if constexpr (Follows) {
             receive(factor);
             c.rescale(factor);
-            issue_values(other);
+            issue_values();
         }
         c.softmax(own, valid, factor);
         Packed packed;
         c.pack(packed);
         publish(packed);
-        const Tile current = own;
-        has_other = stream.next(other);
-        if (has_other) {
-            pass_keys(other);
-        }
+        has_other = next_of_other();
         has_own = has_other && stream.next(own);
         if constexpr (Follows) {
             ptx::wgmma_wait<0>();
@@ -146,7 +147,7 @@ struct Alternation {
                 c.p[v][i] = packed[v][i];
             }
         }
-        issue_values(current);
+        issue_values();
         if (has_own) {
             issue_scores();
         } else {
@@ -176,13 +177,9 @@ __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
             turns.release_values();
         }
         c.rescale(factor);
-        turns.issue_values(turns.other);
+        turns.issue_values();
         ptx::wgmma_wait<0>();
         c.pin_output();
-    }
-    // A CTA that shares loads may have tiles of its own still to gather into these slots.
-    if (c.place.width > 1 && turns.multiplying) {
-        turns.release_values();
     }
 }
 

@@ -81,6 +81,7 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     constexpr int kVectors = HeadDim / 4;
     const int rows = params.t * params.heads;
     const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
+    ptx::launch_dependents();
     if (own >= rows) {
         return;
     }

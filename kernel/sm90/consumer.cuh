@@ -28,7 +28,7 @@ struct Consumer {
     int lane;
     Rows<T> rows;
     RowState state[2];
-    float scale_log2;
+    const float scale_log2;
 
     float o[T::kUnits][T::kUnitColumns / 2];
     float s[T::kScoreKeys / 2];
@@ -44,7 +44,7 @@ struct Consumer {
           column_group(group % T::kColumnGroups),
           key_group(group % T::kKeyGroups),
           lane(threadIdx.x % 32),
-          rows(params, place, row_group * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4, key_group * T::kScoreKeys),
+          rows(params, place, row_group),
           scale_log2(params.scale * kLog2E) {
 #pragma unroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
@@ -127,7 +127,7 @@ struct Consumer {
     // S becomes P, still in fp32; `factor` is what O shrinks by.
     __device__ __forceinline__ void softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
                                             float (&factor)[2]) {
-        rows.mask(s, tile, valid);
+        rows.mask(s, tile, valid, key_group);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             factor[half] = raise_anchor(state[half], row_max(fragment_max(s, half)), scale_log2);

@@ -104,13 +104,14 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
     if (consumer.key_group != 0) {
         return;
     }
+    const int end = place.end(params);
     const bool partial = params.splits > 1;
     const int64_t rows = int64_t(params.t) * params.heads;
     const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int own = place.own + consumer.rows.index[half];
-        if (own >= place.own_end) {
+        const int own = place.own + Rows<T>::index(consumer.row_group, half);
+        if (own >= end) {
             continue;
         }
         const int64_t row = before + own;
@@ -151,14 +152,14 @@ __device__ __forceinline__ void publish_part(const Consumer<T>& consumer, const 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         for_each_pair(consumer, half, [&](int column, float x, float y) {
-            ptx::store_shared(shared.merge(consumer.rows.index[half], column), x * correction[half],
+            ptx::store_shared(shared.merge(Rows<T>::index(consumer.row_group, half), column), x * correction[half],
                               y * correction[half]);
         });
     }
     if (consumer.column_group == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const uint32_t mine = shared.statistics(place.y, consumer.rows.index[half]);
+            const uint32_t mine = shared.statistics(place.y(), Rows<T>::index(consumer.row_group, half));
             for (int y = consumer.lane % 4; y < place.height; y += 4) {
                 ptx::store_cluster(ptx::map_to_cta(mine, place.x + y * place.width), natural_max(consumer, half),
                                    consumer.state[half].sum);
@@ -173,9 +174,9 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
                                             const Place<T>& place) {
     constexpr int kVectors = T::kHeadDim / 4;
     constexpr int kMost = kFmhaSm90MergeSplits;
-    const int rows = place.own_end - place.own;
-    const int begin = rows * place.y / place.height * kVectors;
-    const int end = rows * (place.y + 1) / place.height * kVectors;
+    const int rows = place.end(params) - place.own;
+    const int begin = rows * place.y() / place.height * kVectors;
+    const int end = rows * (place.y() + 1) / place.height * kVectors;
     const bool partial = params.splits > place.height;
     const int64_t before = partial ? int64_t(place.split / place.height) * params.batch + place.batch : place.batch;
     uint32_t bases[kMost];

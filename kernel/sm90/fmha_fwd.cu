@@ -35,13 +35,11 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
     ptx::fence_proxy_async();
 }
 
-// Loads start as early as they can: Q once its barrier is there, K and V before the consumers have gathered, unless
-// other CTAs take part in them.
+// Loads start as early as they can: K and V before the consumers have gathered, unless other CTAs take part in them.
 template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
                                         bool alone) {
     if (ptx::elect_one()) {
-        init_barriers<T>(shared, place.width);
         load_query<T>(params, shared, place);
     }
     __syncwarp();
@@ -99,10 +97,19 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
-    const Place<T> place(params, ptx::cluster_width(), ptx::cluster_height(), ptx::cluster_rank());
+    const int width = ptx::cluster_width(), height = ptx::cluster_height();
+    const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
-    const bool alone = place.width * place.height == 1;
+    if (warp == 4 * T::kConsumers && ptx::elect_one()) {
+        init_barriers<T>(shared, width);
+        ptx::prefetch_tensor_map(params.q);
+    }
+    __syncwarp();
+    // Launched to overlap the grid before, this one has come so far while that one ran; from here on it reads what that
+    // one may have written.
+    ptx::wait_for_primary();
     ptx::launch_dependents();
+    const Place<T> place(params, width, height);
     if (warp >= 4 * T::kConsumers) {
         ptx::keep_registers<T::kProducerRegisters>();
         if (warp == 4 * T::kConsumers) {

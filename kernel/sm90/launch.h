@@ -3,12 +3,13 @@
 //   grid     (ceil(t * heads / rows), splits, batch)
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
-//            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the cluster. With
+//            multicast, 1, or 2 where boxes_per_unit is even and column_groups 1; `height` splits are merged within the cluster. With
 //            height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
-// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits, and
-// may be launched to overlap the forward kernel.
+// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits. Both
+// kernels may be launched to overlap the grid before them (programmatic stream serialization): they wait for it
+// themselves before they touch memory, and let the grid behind them start early, which must do the same.
 #pragma once
 
 #include <stdint.h>

@@ -27,7 +27,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
         if (one_load) {
             at = key;
         } else {
-            c.template release<T::kUnits>(key, tile.sparse);
+            c.template release<T::kUnits>(key, tile.sparse());
         }
         float factor[2];
         c.softmax(tile, valid, factor);
@@ -45,13 +45,13 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
         ptx::wgmma_wait<0>();
         ptx::pin(c.s);
         c.pin_output();
-        c.template release<T::kUnits>(value, before.sparse);
+        c.template release<T::kUnits>(value, before.sparse());
     }
     ptx::wgmma_wait<0>();
     c.pin_output();
     // A CTA that shares loads may have tiles of its own still to gather into these slots.
     if (c.place.width > 1) {
-        c.template release<T::kUnits>(value, before.sparse);
+        c.template release<T::kUnits>(value, before.sparse());
     }
 }
 
@@ -73,7 +73,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
     ptx::wgmma_wait<0>();
     ptx::pin(c.s);
     if (!one_load) {
-        c.template release<T::kUnits>(key, before.sparse);
+        c.template release<T::kUnits>(key, before.sparse());
     }
     c.softmax(before, valid, factor);
     c.pack(c.p);
@@ -88,7 +88,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
         if (!one_load) {
-            c.template release<T::kUnits>(key, tile.sparse);
+            c.template release<T::kUnits>(key, tile.sparse());
         }
         c.softmax(tile, valid, factor);
         ptx::pin(c.s);
@@ -97,7 +97,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
         more = stream.next(tile);
         ptx::wgmma_wait<0>();
         c.pin_output();
-        c.template release<T::kUnits>(value, before.sparse);
+        c.template release<T::kUnits>(value, before.sparse());
         c.rescale(factor);
         c.pack(c.p);
         before = current;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
     ptx::wgmma_wait<0>();
     c.pin_output();
     if (c.place.width > 1) {  // as above
-        c.template release<T::kUnits>(value, before.sparse);
+        c.template release<T::kUnits>(value, before.sparse());
     }
 }
 

@@ -10,33 +10,29 @@ namespace fmha::sm90 {
 
 template <class T>
 struct Rows {
-    int index[2];  // in the CTA
     int query[2];
     KeyRange visible[2];
     KeyRange all;  // seen by every row of the CTA
-    int first;     // this thread's first key of S, in the tile
-    int words;     // of the tile's valid entries, those before S
 
-    // `index` is row 0's; row 1 is 8 further down. `first`: of the warpgroup's keys.
-    __device__ Rows(const FmhaParams& params, const Place<T>& place, int index, int first_key) {
-        const int lane = threadIdx.x % 32;
+    __device__ Rows(const FmhaParams& params, const Place<T>& place, int row_group) {
         const int last = place.shared_end - 1;
-        this->index[0] = index;
-        this->index[1] = index + 8;
-        first = first_key + lane % 4 * 2;
-        words = first_key / 32;
         query[0] = query[1] = 0;
         all = visible[0] = visible[1] = {0, place.length};
         if (windowed(params) || params.topk > 0) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                query[half] = min(place.own + this->index[half], last) / params.heads;
+                query[half] = min(place.own + index(row_group, half), last) / params.heads;
                 visible[half] = visible_keys(params, place.length, place.offset, query[half]);
             }
             all.first =
                 visible_keys(params, place.length, place.offset, max(place.own_end - 1, 0) / params.heads).first;
             all.end = visible_keys(params, place.length, place.offset, min(place.own, last) / params.heads).end;
         }
+    }
+
+    // This thread's row `half` in the CTA.
+    static __device__ __forceinline__ int index(int row_group, int half) {
+        return row_group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * half;
     }
 
     // Bit e % 32 of word e / 32: whether entry e of the tile is valid; the warp reads the list together. Called before
@@ -47,7 +43,7 @@ struct Rows {
 
     __device__ __forceinline__ Entries valid_entries(const TileStream<T::kKeys>& stream, const Tile& tile) const {
         Entries valid{};
-        if (tile.sparse) {
+        if (tile.sparse()) {
 #pragma unroll
             for (int w = 0; w < (T::kKeys + 31) / 32; ++w) {
                 valid.words[w] = ptx::ballot(stream.row_of(tile, 32 * w + int(threadIdx.x % 32)) >= 0);
@@ -57,26 +53,28 @@ struct Rows {
     }
 
     // Scores that these rows do not see become -inf.
-    __device__ __forceinline__ void mask(float (&s)[T::kScoreKeys / 2], const Tile& tile, const Entries& valid) const {
-        if (tile.sparse) {
-            mask_sparse(s, tile, valid);
+    __device__ __forceinline__ void mask(float (&s)[T::kScoreKeys / 2], const Tile& tile, const Entries& valid,
+                                         int key_group) const {
+        if (tile.sparse()) {
+            mask_sparse(s, tile, valid, key_group);
         } else if (tile.begin < all.first || tile.begin + T::kKeys > all.end) {
-            mask_dense(s, tile);
+            mask_dense(s, tile.begin + key_group * T::kScoreKeys);
         }
     }
 
 private:
-    __device__ __forceinline__ void mask_dense(float (&s)[T::kScoreKeys / 2], const Tile& tile) const {
+    __device__ __forceinline__ void mask_dense(float (&s)[T::kScoreKeys / 2], int begin) const {
+        const int first = begin + int(threadIdx.x % 4) * 2;
 #pragma unroll
         for (int i = 0; i < T::kScoreKeys / 2; ++i) {
-            const int key = tile.begin + first + i / 4 * 8 + i % 2;
+            const int key = first + i / 4 * 8 + i % 2;
             const KeyRange& range = visible[i / 2 % 2];
             s[i] = key >= range.first && key < range.end ? s[i] : -kInfinity;
         }
     }
 
     __device__ __forceinline__ void mask_sparse(float (&s)[T::kScoreKeys / 2], const Tile& tile,
-                                                const Entries& valid) const {
+                                                const Entries& valid, int key_group) const {
         static_assert(T::kScoreKeys % 32 == 0 || T::kKeyGroups == 1, "a key group starts with a word");
         constexpr int kWords = T::kScoreKeys / 32;
 #pragma unroll
@@ -85,15 +83,13 @@ private:
 #pragma unroll
             for (int i = 2 * half; i < T::kScoreKeys / 2; i += 4) {
                 const int w = i / 16;
-                const uint32_t word = words == 0 ? valid.words[w] : valid.words[(T::kKeyGroups - 1) * kWords + w];
-                const uint32_t bits = own ? word >> lane_shift() : 0;
+                const uint32_t word = key_group == 0 ? valid.words[w] : valid.words[(T::kKeyGroups - 1) * kWords + w];
+                const uint32_t bits = own ? word >> threadIdx.x % 4 * 2 : 0;
                 s[i] = bits >> i / 4 % 4 * 8 & 1 ? s[i] : -kInfinity;
                 s[i + 1] = bits >> (i / 4 % 4 * 8 + 1) & 1 ? s[i + 1] : -kInfinity;
             }
         }
     }
-
-    __device__ __forceinline__ int lane_shift() const { return int(threadIdx.x % 4) * 2; }
 };
 
 }  // namespace fmha::sm90

@@ -10,10 +10,11 @@
 namespace fmha::sm90 {
 
 struct Tile {
-    bool sparse;
     int begin;   // first key, or first entry of the index list
     int query;   // sparse: whose list
-    int length;  // sparse: entries of that list
+    int length;  // sparse: entries of that list; dense: -1
+
+    __device__ bool sparse() const { return length >= 0; }
 };
 
 __device__ __forceinline__ bool windowed(const FmhaParams& params) {
@@ -63,7 +64,7 @@ struct TileStream {
     // The next tile; false after the last.
     __device__ bool next(Tile& tile) {
         if (dense < dense_end) {
-            tile = {false, dense, 0, 0};
+            tile = {dense, 0, -1};
             dense += Keys;
             return true;
         }
@@ -79,11 +80,11 @@ struct TileStream {
             if (begin < length) {
                 pad = false;
                 --entries;
-                tile = {true, begin, query, length};
+                tile = {begin, query, length};
                 return true;
             }
         }
-        tile = {true, 0, query, 0};
+        tile = {0, query, 0};
         const bool padded = pad;
         pad = false;
         return padded;

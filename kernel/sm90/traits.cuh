@@ -4,6 +4,8 @@
 #include <stdint.h>
 
 #include "launch.h"
+#include "ptx/cluster.cuh"
+#include "tiles.cuh"
 
 namespace fmha::sm90 {
 
@@ -35,6 +37,7 @@ struct Traits {
     static constexpr int kBoxes = kLaunch.boxes_per_unit;
     static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
     static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
+    static constexpr bool kShares = kBoxes % 2 == 0 && kColumnGroups == 1;  // loads, with the other CTA of a cluster
     static constexpr int kUnitColumns = 64 * kGroupBoxes;
     static_assert(kSlots >= 2 * kUnits, "the products of two tiles are in flight");
 
@@ -140,23 +143,27 @@ struct Place {
     int x;       // this one among them
     int rank;    // in the cluster
     int height;  // splits that the cluster merges
-    int y;       // this one among them
     int own;     // rows [own, own_end)
     int own_end;
     int shared;  // rows [shared, shared_end) of all that share loads
     int shared_end;
 
-    __device__ Place(const FmhaParams& params, int cluster_width, int cluster_height, int cluster_rank) {
+    // Computed again where they are needed, which is at the end: no register holds them over the loop.
+    __device__ int y() const { return ptx::cluster_y(); }  // this one among them
+    __device__ int end(const FmhaParams& params) const {  // as own_end
+        return min((ptx::block_x() + 1) * T::kRows, params.t * params.heads);
+    }
+
+    __device__ Place(const FmhaParams& params, int cluster_width, int cluster_height) {
         const int rows = params.t * params.heads;
         batch = blockIdx.z;
         split = blockIdx.y;
         length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
         offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
-        width = cluster_width;
-        rank = cluster_rank;
-        x = rank % width;
+        width = T::kShares ? cluster_width : 1;
+        rank = ptx::cluster_rank();
+        x = T::kShares ? ptx::cluster_x() : 0;
         height = cluster_height;
-        y = rank / width;
         own = blockIdx.x * T::kRows;
         own_end = min(own + T::kRows, rows);
         shared = (blockIdx.x - x) * T::kRows;

@@ -17,7 +17,7 @@ from harness.bench.shapes import SHAPES, Shape
 from harness.worker.params import sm90_shape
 from tests.kernel.sm90_rig import ROOT, run
 
-PROBLEMS = [p for d, shape in SHAPES.items() for p in checks(d, shape.keys, shape.boxes >= 2) if p.t < 100]
+PROBLEMS = [p for d, shape in SHAPES.items() for p in checks(d, shape.keys, shape.shares) if p.t < 100]
 
 
 def name(p: Problem) -> str:
