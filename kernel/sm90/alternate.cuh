@@ -17,12 +17,12 @@ struct Alternation {
     Consumer<T>& c;
     TileStream<T::kKeys> stream;
     const bool one_load;
-    Tile own{};         // the next tile of S,
-    bool has_own;       // if there is one; and
-    bool has_other;     // whether P of the tile before it, or of the last one, is due from the other
+    Tile own{};      // the next tile of S,
+    bool has_own;    // if there is one; and
+    bool has_other;  // whether P of the tile before it, or of the last one, is due from the other
     typename Rows<T>::Entries valid{};
-    Cursor<T> keys, values;  // one and the same where K and V come apart
-    Cursor<T> key, value;    // the last unit of K, the last tile of V that products were issued of
+    Cursor<T> keys, values;    // one and the same where K and V come apart
+    Cursor<T> key, value;      // the last unit of K, the last tile of V that products were issued of
     bool multiplying = false;  // that product's slots are not given back yet
 
     __device__ __forceinline__ explicit Alternation(Consumer<T>& c)

@@ -58,8 +58,8 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
 }
 
 template <class T>
-__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
-                                        int group, bool alone) {
+__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int group,
+                                        bool alone) {
     if (!alone) {
         ptx::cluster_arrive();
     }

@@ -40,8 +40,8 @@ struct Producer {
 
     __device__ void load_tile(const Load& load, bool value) {
         // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
-        const bool tail = !load.tile.sparse() && load.tile.begin + T::kKeys > place.length && place.length < params.s_k &&
-                          (value || (params.flags & kFmhaSharedKv));
+        const bool tail = !load.tile.sparse() && load.tile.begin + T::kKeys > place.length &&
+                          place.length < params.s_k && (value || (params.flags & kFmhaSharedKv));
 #pragma unroll 1
         for (int unit = 0; unit < T::kUnits; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);

@@ -73,8 +73,8 @@ private:
         }
     }
 
-    __device__ __forceinline__ void mask_sparse(float (&s)[T::kScoreKeys / 2], const Tile& tile,
-                                                const Entries& valid, int key_group) const {
+    __device__ __forceinline__ void mask_sparse(float (&s)[T::kScoreKeys / 2], const Tile& tile, const Entries& valid,
+                                                int key_group) const {
         static_assert(T::kScoreKeys % 32 == 0 || T::kKeyGroups == 1, "a key group starts with a word");
         constexpr int kWords = T::kScoreKeys / 32;
 #pragma unroll

@@ -36,7 +36,7 @@ struct Traits {
     static constexpr int kScoreKeys = kKeys / kKeyGroups;
     static constexpr int kBoxes = kLaunch.boxes_per_unit;
     static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
-    static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
+    static constexpr int kUnits = HeadDim / 64 / kBoxes;                    // of a K or V tile
     static constexpr bool kShares = kBoxes % 2 == 0 && kColumnGroups == 1;  // loads, with the other CTA of a cluster
     static constexpr int kUnitColumns = 64 * kGroupBoxes;
     static_assert(kSlots >= 2 * kUnits, "the products of two tiles are in flight");
@@ -150,7 +150,7 @@ struct Place {
 
     // Computed again where they are needed, which is at the end: no register holds them over the loop.
     __device__ int y() const { return ptx::cluster_y(); }  // this one among them
-    __device__ int end(const FmhaParams& params) const {  // as own_end
+    __device__ int end(const FmhaParams& params) const {   // as own_end
         return min((ptx::block_x() + 1) * T::kRows, params.t * params.heads);
     }
 
