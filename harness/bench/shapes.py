@@ -60,7 +60,7 @@ class Shape:
 
 
 SHAPES = {
-    64: Shape(128, 128, 2, 1, 2, 1, 12, 64, registers=112),
+    64: Shape(128, 128, 2, 1, 1, 1, 12, 64, overlap=True),
     128: Shape(128, 128, 2, 1, 1, 2, 5, 128, overlap=True),
     256: Shape(128, 64, 2, 1, 1, 2, 9, 256, overlap=True),
     512: Shape(64, 64, 1, 2, 1, 2, 9, 512),

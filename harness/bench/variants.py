@@ -7,7 +7,7 @@ from harness.bench.shapes import SHAPES, Shape
 #                     rows keys row column key boxes slots head_dim
 #                               groups
 CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
-    "hd64_whole": Shape(128, 128, 2, 1, 1, 1, 12, 64, overlap=True),
+    "hd64_keys": Shape(128, 128, 2, 1, 2, 1, 12, 64, registers=112),
     "hd64_3": Shape(192, 128, 3, 1, 1, 1, 11, 64, overlap=True, registers=160),
     "hd64_3turn": Shape(192, 128, 3, 1, 1, 1, 11, 64, registers=160),
     "hd64_4": Shape(256, 64, 4, 1, 1, 1, 20, 64, registers=112),

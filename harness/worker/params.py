@@ -121,7 +121,7 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
 def sm90_shape(head_dim: int) -> LaunchShape:
     """fmha_sm90_launch and the figures beside it of kernel/sm90/launch.h."""
     rows, keys, consumers, boxes, slots = {
-        64: (128, 128, 4, 1, 12),
+        64: (128, 128, 2, 1, 12),
         128: (128, 128, 2, 2, 5),
         256: (128, 64, 2, 2, 9),
         512: (64, 64, 2, 2, 9),

@@ -32,7 +32,7 @@ constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 #ifndef FMHA_SM90_KEYS
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {
     switch (head_dim) {
-        case 64: return {128, 128, 2, 1, 2, 1, 12, false, 112, 1};
+        case 64: return {128, 128, 2, 1, 1, 1, 12, true, 232, 1};
         case 128: return {128, 128, 2, 1, 1, 2, 5, true, 232, 1};
         case 256: return {128, 64, 2, 1, 1, 2, 9, true, 232, 1};
         default: return {64, 64, 1, 2, 1, 2, 9, false, 232, 1};
