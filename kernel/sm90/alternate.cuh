@@ -23,6 +23,7 @@ struct Alternation {
     typename Rows<T>::Entries valid{};
     Cursor<T> keys, values;    // one and the same where K and V come apart
     Cursor<T> key, value;      // the last unit of K, the last tile of V that products were issued of
+    uint32_t received = 0;     // the parity of the next phase of what the other hands over
     bool multiplying = false;  // that product's slots are not given back yet
 
     __device__ __forceinline__ explicit Alternation(Consumer<T>& c)
@@ -60,12 +61,16 @@ struct Alternation {
             ptx::store_shared(c.shared.probability(v, thread), packed[v][0], packed[v][1], packed[v][2], packed[v][3]);
         }
         ptx::store_shared(c.shared.maximum(threadIdx.x), c.state[0].max, c.state[1].max);
-        ptx::named_barrier_arrive(kTurnBarrier + c.column_group, 256);
+        __syncwarp();
+        if (c.lane == 0) {
+            ptx::mbarrier_arrive(c.shared.handed(c.column_group));
+        }
     }
 
     // P of the other's tile, and by what it moves the anchors, as its owner has moved them.
     __device__ __forceinline__ void receive(float (&factor)[2]) {
-        ptx::named_barrier_sync(kTurnBarrier + (c.column_group ^ 1), 256);
+        ptx::mbarrier_wait(c.shared.handed(c.column_group ^ 1), received);
+        received ^= 1;
 #pragma unroll
         for (int v = 0; v < T::kProbabilityVectors; ++v) {
             ptx::load_shared(c.shared.probability(v, threadIdx.x % 128), c.p[v]);

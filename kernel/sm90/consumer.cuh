@@ -13,8 +13,7 @@
 namespace fmha::sm90 {
 
 constexpr int kStartBarrier = 0;     // named barriers: the consumers and the producer warp,
-constexpr int kConsumerBarrier = 1;  // the consumers,
-constexpr int kTurnBarrier = 2;      // and one for what each column group publishes
+constexpr int kConsumerBarrier = 1;  // and the consumers alone
 
 template <class T>
 struct Consumer {

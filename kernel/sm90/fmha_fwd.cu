@@ -23,13 +23,14 @@ namespace fmha::sm90 {
 
 // By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
 // would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
-// consumer warp of every CTA that shares the loads.
+// consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
 template <class T>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
+    const int readers = 4 * T::kConsumers * (T::kShares ? width : 1);
 #pragma unroll
     for (int i = 0; i < T::kBarriers; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
-        ptx::mbarrier_init(shared.barrier(i), empty ? 4 * T::kConsumers * width : 1);
+        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 4);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();

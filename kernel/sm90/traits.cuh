@@ -67,7 +67,8 @@ struct Traits {
     static constexpr int kFull = kQueryFull + 1;
     static constexpr int kEmpty = kFull + kSlots;
     static constexpr int kTail = kEmpty + kSlots;
-    static constexpr int kBarriers = kTail + kUnits;
+    static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the row maxima are there for the other
+    static constexpr int kBarriers = kHanded + (kColumnGroups == 2 ? 2 : 0);
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
@@ -115,6 +116,7 @@ struct SharedMap {
     __device__ uint32_t full(int slot) const { return barrier(T::kFull + slot); }
     __device__ uint32_t empty(int slot) const { return barrier(T::kEmpty + slot); }
     __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
+    __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
 
