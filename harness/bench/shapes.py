@@ -19,7 +19,6 @@ class Shape:
     keys: int
     row_groups: int
     column_groups: int
-    key_groups: int
     boxes: int
     slots: int
     head_dim: int
@@ -39,7 +38,6 @@ class Shape:
             "KEYS": self.keys,
             "ROW_GROUPS": self.row_groups,
             "COLUMN_GROUPS": self.column_groups,
-            "KEY_GROUPS": self.key_groups,
             "BOXES": self.boxes,
             "SLOTS": self.slots,
             "OVERLAP": int(self.overlap),
@@ -50,7 +48,7 @@ class Shape:
 
     @property
     def threads(self) -> int:
-        return 128 * (self.row_groups * self.column_groups * self.key_groups + 1)
+        return 128 * (self.row_groups * self.column_groups + 1)
 
     @property
     def shared_bytes(self) -> int:
@@ -60,8 +58,8 @@ class Shape:
 
 
 SHAPES = {
-    64: Shape(128, 128, 2, 1, 1, 1, 12, 64, overlap=True),
-    128: Shape(128, 128, 2, 1, 1, 2, 5, 128, overlap=True),
-    256: Shape(128, 64, 2, 1, 1, 2, 9, 256, overlap=True),
-    512: Shape(64, 64, 1, 2, 1, 2, 9, 512),
+    64: Shape(128, 128, 2, 1, 1, 12, 64, overlap=True),
+    128: Shape(128, 128, 2, 1, 2, 5, 128, overlap=True),
+    256: Shape(128, 64, 2, 1, 2, 9, 256, overlap=True),
+    512: Shape(64, 64, 1, 2, 2, 9, 512),
 }

@@ -12,7 +12,7 @@ namespace fmha::sm90 {
 
 template <class T>
 struct Alternation {
-    using Packed = uint32_t[T::kScoreKeys / 16][4];
+    using Packed = uint32_t[T::kKeys / 16][4];
 
     Consumer<T>& c;
     TileStream<T::kKeys> stream;

@@ -23,15 +23,14 @@ struct Consumer {
     int group;
     int row_group;
     int column_group;
-    int key_group;
     int lane;
     Rows<T> rows;
     RowState state[2];
     const float scale_log2;
 
     float o[T::kUnits][T::kUnitColumns / 2];
-    float s[T::kScoreKeys / 2];
-    uint32_t p[T::kScoreKeys / 16][4];
+    float s[T::kKeys / 2];
+    uint32_t p[T::kKeys / 16][4];
 
     // `group` is uniform over the warp, which the compiler cannot see from threadIdx.
     __device__ Consumer(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int group)
@@ -39,9 +38,8 @@ struct Consumer {
           shared(shared),
           place(place),
           group(group),
-          row_group(group / (T::kColumnGroups * T::kKeyGroups)),
+          row_group(group / T::kColumnGroups),
           column_group(group % T::kColumnGroups),
-          key_group(group % T::kKeyGroups),
           lane(threadIdx.x % 32),
           rows(params, place, row_group),
           scale_log2(params.scale * kLog2E) {
@@ -61,14 +59,14 @@ struct Consumer {
         ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
         ptx::pin(s);
         ptx::wgmma_fence();
-        const uint32_t key = shared.slot(cursor.slot) + key_group * T::kScoreKeys * 128;
+        const uint32_t key = shared.slot(cursor.slot);
 #pragma unroll
         for (int position = 0; position < T::kBoxes; ++position) {
             const uint64_t a = descriptor(shared.query(T::box(unit, position)) + row_group * 64 * 128, 16);
             const uint64_t b = descriptor(key + position * T::kBoxBytes, 16);
 #pragma unroll
             for (int step = 0; step < 4; ++step) {  // 16 elements, 32 bytes
-                ptx::wgmma_shared<T::kScoreKeys>(s, a + 2 * step, b + 2 * step, unit + position + step > 0);
+                ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, unit + position + step > 0);
             }
         }
         cursor.advance();
@@ -89,11 +87,10 @@ struct Consumer {
         ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
         ptx::pin(o[Unit]);
         ptx::wgmma_fence();
-        const uint32_t value =
-            shared.slot(cursor.slot) + column_group * T::kGroupBoxes * T::kBoxBytes + key_group * T::kScoreKeys * 128;
+        const uint32_t value = shared.slot(cursor.slot) + column_group * T::kGroupBoxes * T::kBoxBytes;
         const uint64_t b = descriptor(value, T::kBoxBytes);
 #pragma unroll
-        for (int step = 0; step < T::kScoreKeys / 16; ++step) {  // 16 keys, 2048 bytes
+        for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
             ptx::wgmma_registers<T::kUnitColumns>(o[Unit], p[step], b + (step * 2048 >> 4));
         }
         cursor.advance();
@@ -126,7 +123,7 @@ struct Consumer {
     // S becomes P, still in fp32; `factor` is what O shrinks by.
     __device__ __forceinline__ void softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
                                             float (&factor)[2]) {
-        rows.mask(s, tile, valid, key_group);
+        rows.mask(s, tile, valid);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             factor[half] = raise_anchor(state[half], row_max(fragment_max(s, half)), scale_log2);
@@ -138,9 +135,9 @@ struct Consumer {
     }
 
     // P as the A operand; into `p` once the product that read the P before is done.
-    __device__ __forceinline__ void pack(uint32_t (&p)[T::kScoreKeys / 16][4]) const {
+    __device__ __forceinline__ void pack(uint32_t (&p)[T::kKeys / 16][4]) const {
 #pragma unroll
-        for (int step = 0; step < T::kScoreKeys / 16; ++step) {
+        for (int step = 0; step < T::kKeys / 16; ++step) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 p[step][i] = ptx::pack_bf16x2(s[8 * step + 2 * i], s[8 * step + 2 * i + 1]);

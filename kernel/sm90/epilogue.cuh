@@ -27,56 +27,6 @@ __device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[
     }
 }
 
-// The second key group hands its part to the first, thread by thread, through the ring; the first merges.
-template <class T>
-__device__ __forceinline__ void merge_key_groups(Consumer<T>& c, float (&correction)[2]) {
-    const int thread = c.row_group * 128 + threadIdx.x % 128;
-    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
-    if (c.key_group == 1) {
-        int word = 0;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            ptx::store_shared_word(c.shared.group_word(word++, thread), c.state[half].max);
-            ptx::store_shared_word(c.shared.group_word(word++, thread), c.state[half].sum);
-        }
-#pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-#pragma unroll
-            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
-                ptx::store_shared_word(c.shared.group_word(word++, thread), c.o[unit][i] * correction[i / 2 % 2]);
-            }
-        }
-    }
-    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
-    if (c.key_group == 1) {
-        return;
-    }
-    float weight[2];
-    int word = 0;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const float maximum = ptx::load_shared_word(c.shared.group_word(word++, thread));
-        const float sum = ptx::load_shared_word(c.shared.group_word(word++, thread));
-        RowState& state = c.state[half];
-        const float both = fmaxf(state.max, maximum);
-        weight[half] = split_weight(maximum * c.params.scale, both * c.params.scale);
-        const float own = split_weight(state.max * c.params.scale, both * c.params.scale);
-        correction[half] *= own;
-        state.sum = state.sum * own + sum * weight[half];
-        state.max = both;
-    }
-#pragma unroll
-    for (int unit = 0; unit < T::kUnits; ++unit) {
-#pragma unroll
-        for (int i = 0; i < T::kUnitColumns / 2; ++i) {
-            const float other = ptx::load_shared_word(c.shared.group_word(word++, thread));
-            float& o = c.o[unit][i];
-            o = o * correction[i / 2 % 2] + other * weight[i / 2 % 2];
-        }
-    }
-    correction[0] = correction[1] = 1.0f;
-}
-
 template <class T>
 __device__ __forceinline__ float natural_max(const Consumer<T>& consumer, int half) {
     return consumer.state[half].max * consumer.params.scale;
@@ -101,9 +51,6 @@ template <class T>
 __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2]) {
     const FmhaParams& params = consumer.params;
     const Place<T>& place = consumer.place;
-    if (consumer.key_group != 0) {
-        return;
-    }
     const int end = place.end(params);
     const bool partial = params.splits > 1;
     const int64_t rows = int64_t(params.t) * params.heads;
@@ -146,9 +93,6 @@ __device__ __forceinline__ void publish_part(const Consumer<T>& consumer, const 
     const Place<T>& place = consumer.place;
     const SharedMap<T>& shared = consumer.shared;
     ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
-    if (consumer.key_group != 0) {
-        return;
-    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         for_each_pair(consumer, half, [&](int column, float x, float y) {

@@ -1,6 +1,6 @@
 // Fused attention forward for sm_90a: a CTA computes `rows` query rows against its split's key tiles.
 //
-// Warpgroups, each with one role for the whole kernel: consumers (2 or 3), then one producer, of which a single warp
+// Warpgroups, each with one role for the whole kernel: consumers, then one producer, of which a single warp
 // works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
@@ -78,9 +78,6 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     }
     float correction[2];
     finish_sums(consumer, correction);
-    if constexpr (T::kKeyGroups == 2) {
-        merge_key_groups(consumer, correction);
-    }
     if (place.height > 1) {
         publish_part(consumer, correction);
         __syncwarp();

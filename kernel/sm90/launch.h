@@ -3,8 +3,8 @@
 //   grid     (ceil(t * heads / rows), splits, batch)
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
-//            multicast, 1, or 2 where boxes_per_unit is even and column_groups 1; `height` splits are merged within the cluster. With
-//            height = splits the kernel writes the result; else partial results, splits / height of them.
+//            multicast, 1, or 2 where boxes_per_unit is even and column_groups 1; `height` splits are merged within the
+//            cluster. With height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
 // The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits. Both
@@ -19,7 +19,6 @@ struct FmhaSm90Launch {
     int32_t keys;            // keys of one tile; box of the maps k and v
     int32_t row_groups;      // warpgroups that divide the rows, 64 each
     int32_t column_groups;   // 2: two warpgroups divide head_dim of O, and take turns at the tiles of S
-    int32_t key_groups;      // warpgroups that divide the keys of a tile, each with an O of its own
     int32_t boxes_per_unit;  // 64-element boxes of one slot of the ring
     int32_t slots;           // of the ring that K and V share
     bool overlap;            // a warpgroup multiplies P V beside the softmax of its next tile
@@ -32,23 +31,23 @@ constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 #ifndef FMHA_SM90_KEYS
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {
     switch (head_dim) {
-        case 64: return {128, 128, 2, 1, 1, 1, 12, true, 232, 1};
-        case 128: return {128, 128, 2, 1, 1, 2, 5, true, 232, 1};
-        case 256: return {128, 64, 2, 1, 1, 2, 9, true, 232, 1};
-        default: return {64, 64, 1, 2, 1, 2, 9, false, 232, 1};
+        case 64: return {128, 128, 2, 1, 1, 12, true, 232, 1};
+        case 128: return {128, 128, 2, 1, 2, 5, true, 232, 1};
+        case 256: return {128, 64, 2, 1, 2, 9, true, 232, 1};
+        default: return {64, 64, 1, 2, 2, 9, false, 232, 1};
     }
 }
 #else  // tuning: one shape from the command line
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t) {
-    return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,  FMHA_SM90_ROW_GROUPS, FMHA_SM90_COLUMN_GROUPS,
-            FMHA_SM90_KEY_GROUPS,      FMHA_SM90_BOXES, FMHA_SM90_SLOTS,      FMHA_SM90_OVERLAP,
-            FMHA_SM90_REGISTERS,       FMHA_SM90_CTAS};
+    return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,      FMHA_SM90_ROW_GROUPS,
+            FMHA_SM90_COLUMN_GROUPS,   FMHA_SM90_BOXES,     FMHA_SM90_SLOTS,
+            FMHA_SM90_OVERLAP,         FMHA_SM90_REGISTERS, FMHA_SM90_CTAS};
 }
 #endif
 
 constexpr int32_t fmha_sm90_threads(int32_t head_dim) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim);
-    return 128 * (launch.row_groups * launch.column_groups * launch.key_groups + 1);
+    return 128 * (launch.row_groups * launch.column_groups + 1);
 }
 
 // Room to align, Q, the ring, the exchange between column groups, statistics of the splits, barriers.

@@ -53,38 +53,33 @@ struct Rows {
     }
 
     // Scores that these rows do not see become -inf.
-    __device__ __forceinline__ void mask(float (&s)[T::kScoreKeys / 2], const Tile& tile, const Entries& valid,
-                                         int key_group) const {
+    __device__ __forceinline__ void mask(float (&s)[T::kKeys / 2], const Tile& tile, const Entries& valid) const {
         if (tile.sparse()) {
-            mask_sparse(s, tile, valid, key_group);
+            mask_sparse(s, tile, valid);
         } else if (tile.begin < all.first || tile.begin + T::kKeys > all.end) {
-            mask_dense(s, tile.begin + key_group * T::kScoreKeys);
+            mask_dense(s, tile.begin);
         }
     }
 
 private:
-    __device__ __forceinline__ void mask_dense(float (&s)[T::kScoreKeys / 2], int begin) const {
+    __device__ __forceinline__ void mask_dense(float (&s)[T::kKeys / 2], int begin) const {
         const int first = begin + int(threadIdx.x % 4) * 2;
 #pragma unroll
-        for (int i = 0; i < T::kScoreKeys / 2; ++i) {
+        for (int i = 0; i < T::kKeys / 2; ++i) {
             const int key = first + i / 4 * 8 + i % 2;
             const KeyRange& range = visible[i / 2 % 2];
             s[i] = key >= range.first && key < range.end ? s[i] : -kInfinity;
         }
     }
 
-    __device__ __forceinline__ void mask_sparse(float (&s)[T::kScoreKeys / 2], const Tile& tile, const Entries& valid,
-                                                int key_group) const {
-        static_assert(T::kScoreKeys % 32 == 0 || T::kKeyGroups == 1, "a key group starts with a word");
-        constexpr int kWords = T::kScoreKeys / 32;
+    __device__ __forceinline__ void mask_sparse(float (&s)[T::kKeys / 2], const Tile& tile,
+                                                const Entries& valid) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const bool own = query[half] == tile.query;
 #pragma unroll
-            for (int i = 2 * half; i < T::kScoreKeys / 2; i += 4) {
-                const int w = i / 16;
-                const uint32_t word = key_group == 0 ? valid.words[w] : valid.words[(T::kKeyGroups - 1) * kWords + w];
-                const uint32_t bits = own ? word >> threadIdx.x % 4 * 2 : 0;
+            for (int i = 2 * half; i < T::kKeys / 2; i += 4) {
+                const uint32_t bits = own ? valid.words[i / 16] >> threadIdx.x % 4 * 2 : 0;
                 s[i] = bits >> i / 4 % 4 * 8 & 1 ? s[i] : -kInfinity;
                 s[i + 1] = bits >> (i / 4 % 4 * 8 + 1) & 1 ? s[i + 1] : -kInfinity;
             }

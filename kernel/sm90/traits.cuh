@@ -16,8 +16,7 @@ struct Traits {
     static constexpr int kRows = kLaunch.rows;
     static constexpr int kKeys = kLaunch.keys;
     static constexpr int kColumnGroups = kLaunch.column_groups;
-    static constexpr int kKeyGroups = kLaunch.key_groups;
-    static constexpr int kConsumers = kLaunch.row_groups * kColumnGroups * kKeyGroups;  // warpgroups
+    static constexpr int kConsumers = kLaunch.row_groups * kColumnGroups;  // warpgroups
     static constexpr int kConsumerThreads = 128 * kConsumers;
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
     static constexpr int kSlots = kLaunch.slots;
@@ -32,8 +31,7 @@ struct Traits {
     static_assert(kRows == 64 * kLaunch.row_groups, "a warpgroup multiplies 64 rows");
     static_assert(kColumnGroups == 1 || (kConsumers == 2 && !kOverlap), "column groups are two, and alone");
 
-    // S of one warpgroup: 64 rows, its share of the keys. O: 64 rows, its share of the columns, unit by unit.
-    static constexpr int kScoreKeys = kKeys / kKeyGroups;
+    // S of one warpgroup: 64 rows, the keys of a tile. O: 64 rows, its share of the columns, unit by unit.
     static constexpr int kBoxes = kLaunch.boxes_per_unit;
     static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
     static constexpr int kUnits = HeadDim / 64 / kBoxes;                    // of a K or V tile
@@ -49,7 +47,7 @@ struct Traits {
     static constexpr int kSmemRing = kSmemQuery + kRows * HeadDim * 2;
     // Column groups exchange P in 16-byte vectors, and row maxima, thread by thread.
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
-    static constexpr int kProbabilityVectors = kScoreKeys / 16;
+    static constexpr int kProbabilityVectors = kKeys / 16;
     static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 128 * kProbabilityVectors * 16 : 0);
     // {row_max, row_sum} of each split of the cluster.
     static constexpr int kSmemStatistics = kSmemMaximum + (kColumnGroups == 2 ? 256 * 8 : 0);
@@ -57,10 +55,6 @@ struct Traits {
     // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
     static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
     static_assert(kRows * kMergeRowBytes <= kSlots * kUnitBytes, "O does not fit the ring");
-    // O, row_max and row_sum of the second key group over the ring, a word of each thread side by side.
-    static constexpr int kGroupWords = HeadDim / 2 + 4;
-    static_assert(kKeyGroups == 1 || (kKeyGroups == 2 && kRows / 64 * 128 * 4 * kGroupWords <= kSlots * kUnitBytes),
-                  "two key groups, and O of one fits the ring");
 
     // ---- mbarriers, 8 bytes each. ----
     static constexpr int kQueryFull = 0;
@@ -106,10 +100,6 @@ struct SharedMap {
     }
     __device__ uint32_t merge(int row, int column) const {
         return base + T::kSmemRing + row * T::kMergeRowBytes + column * 4;
-    }
-
-    __device__ uint32_t group_word(int word, int thread) const {
-        return base + T::kSmemRing + (word * (T::kRows / 64 * 128) + thread) * 4;
     }
 
     __device__ uint32_t query_full() const { return barrier(T::kQueryFull); }

@@ -75,8 +75,8 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
         int main() {
             for (int d : {64, 128, 256, 512}) {
                 const FmhaSm90Launch l = fmha_sm90_launch(d);
-                std::printf("%d %d %d %d %d %d %d %d %d %d %d %d %d\\n", d, l.rows, l.keys, l.row_groups,
-                            l.column_groups, l.key_groups, l.boxes_per_unit, l.slots, l.overlap, l.registers,
+                std::printf("%d %d %d %d %d %d %d %d %d %d %d %d\\n", d, l.rows, l.keys, l.row_groups,
+                            l.column_groups, l.boxes_per_unit, l.slots, l.overlap, l.registers,
                             l.ctas_per_sm, fmha_sm90_threads(d), fmha_sm90_shared_bytes(d));
             }
         }
@@ -86,9 +86,9 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
     printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
     for line in printed:
         d, *figures, threads, shared_bytes = map(int, line.split())
-        rows, keys, row_groups, column_groups, key_groups, boxes, slots, overlap, registers, ctas = figures
+        rows, keys, row_groups, column_groups, boxes, slots, overlap, registers, ctas = figures
         header = Shape(
-            rows, keys, row_groups, column_groups, key_groups, boxes, slots, d, bool(overlap), registers, ctas
+            rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas
         )
         assert header == SHAPES[d]
         assert (threads, shared_bytes) == (header.threads, header.shared_bytes)

@@ -38,16 +38,6 @@ __device__ __forceinline__ void store_shared(uint32_t address, float x, float y)
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
-__device__ __forceinline__ void store_shared_word(uint32_t address, float x) {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ float load_shared_word(uint32_t address) {
-    float x;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
-    return x;
-}
-
 __device__ __forceinline__ void load_shared(uint32_t address, uint32_t (&v)[4]) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
