@@ -8,10 +8,11 @@ from hypothesis import settings
 settings.register_profile("fmha", deadline=None)
 settings.load_profile("fmha")
 
-# A shell starts its background jobs with SIGINT ignored, and programs inherit that: under `make test &` none that a
-# test interrupts would notice.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts its background jobs with SIGINT ignored, nohup with SIGHUP, and programs inherit that: under
+# `nohup make test &` none that a test interrupts would notice.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")

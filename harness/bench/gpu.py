@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from harness.bench.problem import MAPS, Problem, map_shapes, pack
 from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
+from harness.worker.nvcc import find_nvcc
 
 OVERLAP = True
 KERNELS = Path(__file__).parents[2] / "kernel"
@@ -41,8 +42,9 @@ def build(sources: Mapping[str, tuple[str, Sequence[str]]], folder: Path) -> dic
     """Compiles name -> (source, defines) into `folder`/name.cubin, all at once. Returns ptxas's words by name."""
     folder.mkdir(parents=True, exist_ok=True)
     running = {}
+    compiler = str(find_nvcc().path)
     for name, (source, defines) in sources.items():
-        command = ["nvcc", "-std=c++17", "-O3", "-lineinfo", "-gencode=arch=compute_90a,code=sm_90a", "-cubin"]
+        command = [compiler, "-std=c++17", "-O3", "-lineinfo", "-gencode=arch=compute_90a,code=sm_90a", "-cubin"]
         command += ["-Xptxas=-v", f"-I{KERNELS / 'include'}", f"-I{KERNELS}", *(f"-D{d}" for d in defines)]
         command += ["-o", str(folder / f"{name}.cubin"), str(KERNELS / "sm90" / source)]
         running[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -61,11 +61,18 @@ def test_order_is_that_of_the_file(repository: Path) -> None:
     assert ids[64:66] == ["hd64_t32_sk384_causal", "hd64_t32_sk384_window128"]
 
 
-def test_guard_thresholds_override_the_default(repository: Path) -> None:
+def test_every_configuration_of_the_seed_suite_is_held_to_the_figure_it_was_proved_with(repository: Path) -> None:
     matrix = load(repository)
+    assert {matrix.thresholds_for(item).cosine for item in matrix.suites["seed"]} == {0.999996}
+    assert {matrix.thresholds_for(item).lse_error for item in matrix.suites["seed"]} == {1e-4}
+
+
+def test_guard_thresholds_override_the_default(text: str) -> None:
+    own = text.replace("guard:\n    cosine: 0.999996", "guard:\n    cosine: 0.9999975", 1)
+    matrix = interpret(own, "matrix.yaml", "0" * 64)
     guard, other = matrix.suites["seed"][0], matrix.suites["seed"][-1]
-    assert matrix.thresholds_for(guard).cosine == 0.999996
-    assert matrix.thresholds_for(other).cosine == 0.99999
+    assert matrix.thresholds_for(guard).cosine == 0.9999975
+    assert matrix.thresholds_for(other).cosine == 0.999996
     assert matrix.thresholds_for(guard).lse_error == matrix.thresholds_for(other).lse_error == 1e-4
 
 
@@ -97,8 +104,8 @@ def test_guard_thresholds_override_the_default(repository: Path) -> None:
         ("cases: 50", "cases: 0", "suites.random.random.cases", "must be at least 1, not 0"),
         ("  random:\n    random:", "  random:\n    axes: {}\n    random:", "suites.random.axes.t", "is required"),
         ("registers: 255", "registers: many", "gates.resources.registers", "must be a whole number, not 'many'"),
-        ("cosine: 0.99999\n", "cosine: 1.5\n", "gates.default.cosine", "must be at most 1.0, not 1.5"),
-        ("cosine: 0.99999\n", "cosine: .nan\n", "gates.default.cosine", "must be a number, not '.nan'"),
+        ("cosine: 0.999996\n", "cosine: 1.5\n", "gates.default.cosine", "must be at most 1.0, not 1.5"),
+        ("cosine: 0.999996\n", "cosine: .nan\n", "gates.default.cosine", "must be a number, not '.nan'"),
         ("lse_error: 1e-4", "lse_error: tiny", "gates.default.lse_error", "must be a number, not 'tiny'"),
         ("lse_error: 1e-4", "lse_error:", "gates.default.lse_error", "must be a number, not nothing"),
         ("    lse_error: 1e-4\n", "", "gates.default.lse_error", "is required"),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
 from harness.bench.problem import MAPS, Problem, map_shapes, pack
 from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_grid
+from harness.worker.nvcc import find_nvcc
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
@@ -24,7 +25,7 @@ POISON = np.uint32(0x7FEDBEEF)
 def module(head_dim: int) -> Module:
     with tempfile.TemporaryDirectory() as folder:
         ptx = Path(folder) / "kernel.ptx"
-        command = ["nvcc", "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(ptx)]
+        command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(ptx)]
         command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", f"-DFMHA_HEAD_DIM={head_dim}"]
         command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
         subprocess.run(command, check=True)
