@@ -87,9 +87,7 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
     for line in printed:
         d, *figures, threads, shared_bytes = map(int, line.split())
         rows, keys, row_groups, column_groups, boxes, slots, overlap, registers, ctas = figures
-        header = Shape(
-            rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas
-        )
+        header = Shape(rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas)
         assert header == SHAPES[d]
         assert (threads, shared_bytes) == (header.threads, header.shared_bytes)
         launch = sm90_shape(d)
