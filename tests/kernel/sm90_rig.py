@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
-from harness.bench.problem import MAPS, Problem, map_shapes, pack
+from harness.bench.problem import Problem, map_shapes, pack
 from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_grid
 from harness.worker.nvcc import find_nvcc
+from harness.worker.params import MAPS
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
