@@ -17,8 +17,8 @@ class Plan:
 
 # An H200 holds 128 CTAs at once whatever the cluster, but only 15 clusters of 8: sixteen would take two turns.
 TRIED = {
-    ("decode", 64): [Plan("hd64", 8)],
-    ("decode", 128): [Plan("hd128", 8), Plan("hd128_small", 8)],
+    ("decode", 64): [Plan("hd64", 8), Plan("hd64_short", 8)],
+    ("decode", 128): [Plan("hd128", 8), Plan("hd128_small", 8), Plan("hd128_short", 8)],
     ("decode", 256): [Plan("hd256", 8), Plan("hd256", 8, (1, 2))],
     ("decode", 512): [Plan("hd512", 4), Plan("hd512", 4, (1, 2))],
     ("short", 64): [Plan("hd64_short", 8), Plan("hd64_short", 8, (1, 8)), Plan("hd64", 4)],
