@@ -15,6 +15,7 @@ from harness.bench.check_numbers import verdict
 from harness.bench.problem import Problem, draw, reference
 from harness.bench.shapes import SHAPES, Shape
 from harness.worker.params import sm90_shape
+from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import ROOT, run
 
 PROBLEMS = [p for d, shape in SHAPES.items() for p in checks(d, shape.keys, shape.shares) if p.t < 100]
@@ -62,6 +63,15 @@ def test_a_wrong_number_fails() -> None:
         wrong = right | {key: right[key] * np.float32(1.02)}
         assert not verdict(p, wrong, expected)[0], key
     assert not verdict(p, right | {"o": np.full_like(right["o"], np.nan)}, expected)[0]
+
+
+@pytest.mark.parametrize("head_dim", SHAPES)
+def test_no_product_waits_for_the_one_before(head_dim: int, tmp_path: Path) -> None:
+    """ptxas serialises every wgmma of a kernel where it cannot follow its registers, and only says so (C7510 to C7520):
+    it did in three of these for a day."""
+    said = sm90_rig.compile_for(head_dim, tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
+    assert "Used" in said
+    assert "serialized" not in said, said
 
 
 def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
