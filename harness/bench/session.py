@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +28,7 @@ from typing import Any
 import yaml
 
 from harness.bench.shapes import SHAPES
+from harness.worker.process import run_group
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90a"
@@ -53,24 +52,19 @@ class Step:
 def run(name: str, command: Sequence[str], folder: Path, limit: float, cwd: Path = ROOT) -> Step:
     """Runs `command` for at most `limit` seconds, its words in FOLDER/NAME.log; prints the last of them."""
     start = time.monotonic()
-    log = folder / f"{name}.log"
-    with log.open("wb") as words:
-        process = subprocess.Popen(command, cwd=cwd, stdout=words, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            code: int | None = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            code = None
-    last = log.read_text(errors="replace").strip().splitlines()[-1:]
-    step = Step(name, code, round(time.monotonic() - start, 1))
-    print(f"{step.seconds:6.1f} s  {name}: {'ended' if code is None else code}  {' '.join(last)}", flush=True)
+    done = run_group(command, cwd=cwd, limit_seconds=limit)
+    (folder / f"{name}.log").write_text(done.output)
+    step = Step(name, None if done.timed_out else done.returncode, round(time.monotonic() - start, 1))
+    last = done.output.strip().splitlines()[-1:]
+    print(
+        f"{step.seconds:6.1f} s  {name}: {'ended' if done.timed_out else done.returncode}  {' '.join(last)}", flush=True
+    )
     return step
 
 
 def project(root: Path, home: Path, device: str) -> None:
     """This checkout in `root`, as a repository of one commit whose host `local` is this machine's `device`."""
-    ignored = shutil.ignore_patterns(".*", "build", "results", "__pycache__")
+    ignored = shutil.ignore_patterns(".git", ".venv", ".fmha", "build", "results", "__pycache__")
     shutil.copytree(ROOT, root, ignore=ignored)
     settings: dict[str, Any] = yaml.safe_load((root / "matrix.yaml").read_text())
     settings["hosts"]["local"] = {
@@ -85,12 +79,18 @@ def project(root: Path, home: Path, device: str) -> None:
 
 def matrix(folder: Path, device: str, suites: Sequence[str], limit: float) -> list[Step]:
     """Every suite through the command; FOLDER/records has a record of each that was judged."""
-    python = [sys.executable, "-m", "harness", "run-matrix", "--host", "local", "--quiet"]
+    python = [sys.executable, "-m", "harness"]
+    start = [*python, "run-matrix", "--host", "local", "--quiet", "--results", str(folder / "records")]
+    steps = []
     with tempfile.TemporaryDirectory(prefix="fmha-session-") as name:
-        root = Path(name) / "project"
-        project(root, Path(name) / "home", device)
-        results = ["--results", str(folder / "records")]
-        return [run(f"suite-{suite}", [*python, *SUITES[suite], *results], folder, limit, root) for suite in suites]
+        root, home = Path(name) / "project", Path(name) / "home"
+        project(root, home, device)
+        for suite in suites:
+            steps.append(run(f"suite-{suite}", [*start, *SUITES[suite]], folder, limit, root))
+            if steps[-1].code is None:  # the run goes on without its client
+                newest = max(item.name for item in (home / "runs").iterdir())
+                run(f"cancel-{suite}", [*python, "cancel", newest, "--host", "local"], folder, 60, root)
+    return steps
 
 
 def measurements(folder: Path) -> list[Step]:
