@@ -23,7 +23,7 @@ def main() -> int:
         shape = CANDIDATES[name]
         kernel = load_forward(folder / f"{name}.cubin", shape)
         start, errors, bad = time.monotonic(), [], 0
-        problems = checks(shape.head_dim, shape.keys, shape.boxes >= 2)
+        problems = checks(shape.head_dim, shape.keys, shape.shares)
         for p in problems[:8] if few else problems:
             x = draw(p)
             good, error, lse = verdict(p, run_once(kernel, p, x), reference(p, x))

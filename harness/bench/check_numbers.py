@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.bench.problem import Problem, widen
+from harness.bench.problem import Problem
+from harness.worker.bf16 import from_bf16
 
 COSINE, LSE = 0.999996, 1e-4  # seed 001's figures, as in matrix.yaml
 
 
 def verdict(p: Problem, out: dict[str, NDArray[Any]], ref: dict[str, NDArray[Any]]) -> tuple[bool, float, float]:
     """Whether it passes; relative L2 error of o; largest error of lse."""
-    o = widen(out["o"]) if p.bf16 else out["o"].astype(np.float64)
+    o = from_bf16(out["o"]) if p.bf16 else out["o"].astype(np.float64)
     norm = float(np.linalg.norm(ref["o"]))
     error = float(np.linalg.norm(o - ref["o"])) / norm if norm else float(np.abs(o).max())
     cosine = float((o * ref["o"]).sum() / (np.linalg.norm(o) * norm)) if norm else 1.0

@@ -17,9 +17,10 @@ import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from harness.bench.problem import MAPS, Problem, map_shapes, pack
+from harness.bench.problem import Problem, map_shapes, pack
 from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
 from harness.worker.nvcc import find_nvcc
+from harness.worker.params import MAPS
 
 KERNELS = Path(__file__).parents[2] / "kernel"
 
@@ -71,7 +72,7 @@ class Kernel:
 
     def most_clusters(self, cluster: tuple[int, int]) -> int:
         """Clusters of this size that the GPU holds at once."""
-        config = _config((*cluster, 1), self.shape.threads, self.shape.shared_bytes, 0, cluster, False)
+        config = _config((*cluster, 1), self.shape.threads, self.shape.shared_bytes, 0, cluster)
         return int(ok(driver.cuOccupancyMaxActiveClusters(self.function, config)))
 
 
@@ -104,9 +105,8 @@ def tensor_map(address: int, dims: Sequence[int], box: Sequence[int]) -> bytes:
     return b"".join(int(word).to_bytes(8, "little") for word in encoded.opaque)
 
 
-def _config(
-    grid: tuple[int, int, int], threads: int, shared: int, stream: int, cluster: tuple[int, int], overlap: bool
-) -> Any:
+def _config(grid: tuple[int, int, int], threads: int, shared: int, stream: int, cluster: tuple[int, int]) -> Any:
+    """A launch that may start while the grid before it ends, as kernel/sm90/launch.h allows."""
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
@@ -118,11 +118,10 @@ def _config(
         dimension.value.clusterDim.x, dimension.value.clusterDim.y = cluster
         dimension.value.clusterDim.z = 1
         attributes.append(dimension)
-    if overlap:
-        serial = driver.CUlaunchAttribute()
-        serial.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        serial.value.programmaticStreamSerializationAllowed = 1
-        attributes.append(serial)
+    serial = driver.CUlaunchAttribute()
+    serial.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    serial.value.programmaticStreamSerializationAllowed = 1
+    attributes.append(serial)
     config.attrs, config.numAttrs = attributes, len(attributes)
     return config
 
@@ -152,10 +151,10 @@ class Launch:
         p, shape = self.problem, self.kernel.shape
         tiles = -(-p.t * p.heads // shape.rows)
         grid = (-(-tiles // p.cluster[0]) * p.cluster[0], p.splits, p.batch)
-        forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, False)
+        forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster)
         if p.partials == 1:
             return forward, None
-        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1), True)
+        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1))
 
 
 def _aligned(params: bytes) -> tuple[Any, Any]:

@@ -1,25 +1,21 @@
-"""One attention problem of docs/semantics.md in plain numpy: its inputs, its float64 answer, its kernel parameters.
+"""One attention problem of docs/semantics.md: its inputs, its float64 answer, its kernel parameters.
 
-Imports nothing but numpy, so that it also runs on a machine that has only a GPU and torch.
+Imports numpy and the worker's plain modules, so that it also runs on a machine that has only a GPU and torch.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-NORMALISE, OUTPUT_BF16, SHARED_KV = 1, 2, 4  # FmhaParams::flags
-PARAMS_BYTES = 832
-MAPS = ("q", "k", "v", "sparse_k", "sparse_v")
-POINTERS = (
-    *("o", "row_max", "row_sum", "lse", "partial_o", "partial_max", "partial_sum"),
-    *("kv_lens", "query_offsets", "sparse_indices", "sparse_lens", "sink"),
-)
+from harness import reference as definition
+from harness.worker import params
+from harness.worker.bf16 import round_to_bf16
+from harness.worker.inputs import Inputs, Sparse
 
 
 @dataclass(frozen=True)
@@ -55,27 +51,16 @@ class Problem:
 
     @property
     def flags(self) -> int:
-        return NORMALISE * self.normalise | OUTPUT_BF16 * self.bf16 | SHARED_KV * self.shared_kv
+        chosen = (
+            (self.normalise, params.NORMALISE),
+            (self.bf16, params.OUTPUT_BF16),
+            (self.shared_kv, params.SHARED_KV),
+        )
+        return sum(bit for wanted, bit in chosen if wanted)
 
     @property
     def scale(self) -> float:
         return float(np.float32(self.head_dim**-0.5))
-
-
-@dataclass
-class Inputs:
-    """bf16 tensors as uint16, the rest as docs/semantics.md has them."""
-
-    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
-
-
-def round_bf16(x: NDArray[Any]) -> NDArray[np.uint16]:
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
-
-
-def widen(bits: NDArray[np.uint16]) -> NDArray[np.float64]:
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
 
 
 def draw(p: Problem) -> dict[str, NDArray[Any]]:
@@ -84,9 +69,9 @@ def draw(p: Problem) -> dict[str, NDArray[Any]]:
     tensors: dict[str, NDArray[Any]] = {}
 
     def normal(*shape: int) -> NDArray[np.uint16]:
-        return round_bf16(rng.standard_normal(shape, np.float32))
+        return round_to_bf16(rng.standard_normal(shape, np.float32))
 
-    tensors["q"] = round_bf16(rng.standard_normal((p.batch, p.t, p.heads, p.head_dim), np.float32) * p.spread)
+    tensors["q"] = round_to_bf16(rng.standard_normal((p.batch, p.t, p.heads, p.head_dim), np.float32) * p.spread)
     for name, rows in (("k", p.s_k), ("sparse_k", p.s_sparse)):
         if rows:
             tensors[name] = normal(p.batch, rows, p.head_dim)
@@ -123,48 +108,33 @@ def _poison(p: Problem, tensors: dict[str, NDArray[Any]]) -> None:
                 tensors[name][b, unnamed] = nan
 
 
-def seen_keys(p: Problem, x: Mapping[str, NDArray[Any]], b: int, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Dense keys and sparse rows that query `i` of batch entry `b` sees."""
-    length = int(x["kv_lens"][b]) if "kv_lens" in x else p.s_k
-    position = i + (int(x["query_offsets"][b]) if "query_offsets" in x else length - p.t)
-    keys = np.arange(length)
-    if p.window_right >= 0:
-        keys = keys[keys <= position + p.window_right]
-    if p.window_left >= 0:
-        keys = keys[keys >= position - p.window_left]
-    rows = np.zeros(0, np.int64)
-    if p.topk:
-        count = int(x["sparse_lens"][b, i]) if "sparse_lens" in x else p.topk
-        rows = x["sparse_indices"][b, i, :count].astype(np.int64)
-        rows = rows[(rows >= 0) & (rows < p.s_sparse)]
-    return keys, rows
-
-
 def reference(p: Problem, x: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
     """o, row_max, row_sum, lse in float64."""
-    q = widen(x["q"])
-    shape = (p.batch, p.t, p.heads)
-    out = {name: np.full(shape, -np.inf) for name in ("row_max", "lse")} | {"row_sum": np.zeros(shape)}
-    out["o"] = np.zeros((*shape, p.head_dim))
-    for b in range(p.batch):
-        for i in range(p.t):
-            keys, rows = seen_keys(p, x, b, i)
-            if not len(keys) + len(rows):
-                continue
-            k = np.concatenate([widen(x[n][b][r]) for n, r in (("k", keys), ("sparse_k", rows)) if len(r)])
-            v = k
-            if not p.shared_kv:
-                v = np.concatenate([widen(x[n][b][r]) for n, r in (("v", keys), ("sparse_v", rows)) if len(r)])
-            s = q[b, i] @ k.T * p.scale
-            m = s.max(-1)
-            e = np.exp(s - m[:, None])
-            total = e.sum(-1)
-            denominator = np.ones_like(total)
-            if p.normalise:
-                denominator = total + (np.exp(x["sink"].astype(np.float64) - m) if p.sink else 0.0)
-            out["row_max"][b, i], out["row_sum"][b, i], out["lse"][b, i] = m, total, m + np.log(total)
-            out["o"][b, i] = e @ v / denominator[:, None]
-    return out
+    none = np.zeros((p.batch, 0, p.head_dim), np.uint16)
+    sparse = None
+    if p.topk:
+        sparse = Sparse(
+            x.get("sparse_k", none),
+            None if p.shared_kv else x.get("sparse_v", none),
+            x["sparse_indices"],
+            x.get("sparse_lens"),
+        )
+    answer = definition.reference(
+        Inputs(
+            x["q"],
+            x.get("k", none),
+            None if p.shared_kv else x.get("v", none),
+            p.scale,
+            None if p.window_left == params.UNLIMITED else p.window_left,
+            None if p.window_right == params.UNLIMITED else p.window_right,
+            x.get("kv_lens"),
+            x.get("query_offsets"),
+            sparse,
+            x.get("sink"),
+        )
+    )
+    o = answer.o if p.normalise else answer.o_unnormalised
+    return {"o": o, "row_max": answer.row_max, "row_sum": answer.row_sum, "lse": answer.lse}
 
 
 def map_shapes(p: Problem, rows: int, keys: int) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -181,8 +151,19 @@ def map_shapes(p: Problem, rows: int, keys: int) -> dict[str, tuple[tuple[int, .
 
 def pack(p: Problem, splits: int, maps: Mapping[str, bytes], pointers: Mapping[str, int]) -> bytes:
     """FmhaParams; `splits` is p.splits for the forward kernel, p.partials for the combine kernel."""
-    packed = b"".join(maps.get(name, bytes(128)) for name in MAPS)
-    packed += struct.pack("<12Q", *(pointers.get(name, 0) for name in POINTERS))
-    sizes = (p.batch, p.t, p.heads, p.s_k, p.s_sparse, p.topk, splits, p.window_left, p.window_right)
-    packed += struct.pack("<9ifIi", *sizes, p.scale, p.flags, p.head_dim)
-    return packed.ljust(PARAMS_BYTES, b"\0")
+    given: dict[str, Any] = {**maps, **pointers}
+    return params.FmhaParams(
+        **given,
+        batch=p.batch,
+        t=p.t,
+        heads=p.heads,
+        s_k=p.s_k,
+        s_sparse=p.s_sparse,
+        topk=p.topk,
+        splits=splits,
+        window_left=p.window_left,
+        window_right=p.window_right,
+        scale=p.scale,
+        flags=p.flags,
+        head_dim=p.head_dim,
+    ).pack()

@@ -22,11 +22,14 @@ class Shape:
     boxes: int
     slots: int
     head_dim: int
-    ping_pong: bool = False
+    overlap: bool = False
     registers: int = 232
     ctas_per_sm: int = 1
-    peeled: bool = False
-    early_release: bool = False
+
+    @property
+    def shares(self) -> bool:
+        """Whether two row tiles in a cluster can share their loads."""
+        return self.boxes % 2 == 0 and self.column_groups == 1
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -37,11 +40,9 @@ class Shape:
             "COLUMN_GROUPS": self.column_groups,
             "BOXES": self.boxes,
             "SLOTS": self.slots,
-            "PING_PONG": int(self.ping_pong),
+            "OVERLAP": int(self.overlap),
             "REGISTERS": self.registers,
             "CTAS": self.ctas_per_sm,
-            "PEELED": int(self.peeled),
-            "EARLY_RELEASE": int(self.early_release),
         }
         return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
 
@@ -51,14 +52,14 @@ class Shape:
 
     @property
     def shared_bytes(self) -> int:
-        exchange = 256 * (self.keys // 2 + 8) if self.column_groups == 2 else 0
+        exchange = 128 * self.keys + 256 * 8 if self.column_groups == 2 else 0
         ring = self.slots * self.boxes * self.keys * 128
         return 1024 + self.rows * self.head_dim * 2 + ring + exchange + self.rows * 64 + 512
 
 
 SHAPES = {
-    64: Shape(128, 128, 2, 1, 1, 12, 64, ping_pong=True),
-    128: Shape(128, 128, 2, 1, 2, 5, 128, ping_pong=True),
-    256: Shape(128, 64, 2, 1, 2, 9, 256),
-    512: Shape(64, 64, 1, 2, 2, 9, 512, peeled=True, early_release=True),
+    64: Shape(128, 128, 2, 1, 1, 12, 64, overlap=True),
+    128: Shape(128, 128, 2, 1, 2, 5, 128, overlap=True),
+    256: Shape(128, 64, 2, 1, 2, 9, 256, overlap=True),
+    512: Shape(64, 64, 1, 2, 2, 9, 512),
 }

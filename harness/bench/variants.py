@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from harness.bench.shapes import Shape
+from harness.bench.shapes import SHAPES, Shape
 
 #                     rows keys row column boxes slots head_dim
 #                               groups
-CANDIDATES = {
-    "hd64": Shape(128, 128, 2, 1, 1, 12, 64),
-    "hd64_pp": Shape(128, 128, 2, 1, 1, 12, 64, ping_pong=True),
-    "hd64_peel": Shape(128, 128, 2, 1, 1, 12, 64, ping_pong=True, peeled=True),
-    "hd64_3": Shape(192, 128, 3, 1, 1, 11, 64, registers=160),
-    "hd64_3peel": Shape(192, 128, 3, 1, 1, 11, 64, registers=160, peeled=True),
-    "hd64_3pppeel": Shape(192, 128, 3, 1, 1, 11, 64, ping_pong=True, registers=160, peeled=True),
-    "hd64_k64": Shape(128, 64, 2, 1, 1, 22, 64),
-    "hd128": Shape(128, 128, 2, 1, 1, 11, 128),
-    "hd128_peel": Shape(128, 128, 2, 1, 1, 11, 128, peeled=True),
-    "hd128_b2pp": Shape(128, 128, 2, 1, 2, 5, 128, ping_pong=True),
-    "hd128_b2peel": Shape(128, 128, 2, 1, 2, 5, 128, peeled=True),
-    "hd128_k64": Shape(128, 64, 2, 1, 2, 11, 128),
-    "hd256": Shape(128, 64, 2, 1, 2, 9, 256),
-    "hd256_peel": Shape(128, 64, 2, 1, 2, 9, 256, peeled=True),
-    "hd256_pp": Shape(128, 64, 2, 1, 2, 9, 256, ping_pong=True),
-    "hd256_early": Shape(128, 64, 2, 1, 2, 9, 256, early_release=True),
-    "hd512": Shape(64, 64, 1, 2, 2, 9, 512, peeled=True, early_release=True),
-    "hd512_whole": Shape(64, 64, 1, 2, 2, 9, 512, early_release=True),
-    "hd512_late": Shape(64, 64, 1, 2, 2, 9, 512, peeled=True),
+CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
+    "hd64_3": Shape(192, 128, 3, 1, 1, 11, 64, overlap=True, registers=160),
+    "hd64_4": Shape(256, 64, 4, 1, 1, 20, 64, registers=112),
+    "hd64_short": Shape(64, 64, 1, 1, 1, 8, 64, registers=168, ctas_per_sm=2),
+    "hd128_small": Shape(128, 128, 2, 1, 1, 11, 128, overlap=True),
+    "hd128_3": Shape(192, 64, 3, 1, 2, 10, 128, overlap=True, registers=160),
+    "hd128_short": Shape(64, 64, 1, 1, 2, 5, 128, registers=168, ctas_per_sm=2),
 }

@@ -126,7 +126,7 @@ def sm90_shape(head_dim: int) -> LaunchShape:
         256: (128, 64, 2, 2, 9),
         512: (64, 64, 2, 2, 9),
     }[head_dim]
-    exchange = 256 * (keys // 2 + 8) if head_dim == 512 else 0
+    exchange = 128 * keys + 256 * 8 if head_dim == 512 else 0
     ring = slots * boxes * keys * 128
     shared_bytes = SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
     return LaunchShape(rows, keys, slots, 128 * (consumers + 1), shared_bytes)

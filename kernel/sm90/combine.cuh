@@ -6,17 +6,13 @@
 
 #include <stdint.h>
 
+#include "common/combine.cuh"
 #include "common/row_output.cuh"
 #include "fmha_launch.h"
 #include "fmha_params.h"
 #include "ptx/control.cuh"
 
 namespace fmha::sm90 {
-
-// e^(m - maximum) of a part whose row_max is m; 0 for an empty part, also when every part is.
-__device__ __forceinline__ float split_weight(float m, float maximum) {
-    return m == -kInfinity ? 0.0f : ptx::exp2((m - maximum) * kLog2E);
-}
 
 // Elements `index` to `index` + 3 of o; `index` is a multiple of 4.
 __device__ __forceinline__ void store_vector(const FmhaParams& params, int64_t index, float4 v) {
@@ -85,6 +81,7 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     constexpr int kVectors = HeadDim / 4;
     const int rows = params.t * params.heads;
     const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
+    ptx::launch_dependents();
     if (own >= rows) {
         return;
     }

@@ -7,20 +7,24 @@
 
 namespace fmha::sm90 {
 
-// Completes the row sums: over the threads of a row, and over the column groups, which each summed their own keys.
+// Completes the row sums, over the threads of a row and over the column groups, which each summed their own tiles, and
+// takes them from the anchors to the maxima; `correction` is what O is still to be multiplied by.
 template <class T>
-__device__ __forceinline__ void finish_sums(Consumer<T>& consumer) {
-    float sum[2] = {row_sum(consumer.state[0].sum), row_sum(consumer.state[1].sum)};
+__device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[2]) {
+    float sum[2] = {row_sum(c.state[0].sum), row_sum(c.state[1].sum)};
     if constexpr (T::kColumnGroups == 2) {
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last maxima were read
-        ptx::store_shared(consumer.shared.maximum(threadIdx.x), sum[0], sum[1]);
+        ptx::store_shared(c.shared.maximum(threadIdx.x), sum[0], sum[1]);
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
-        const float2 other = ptx::load_shared_pair(consumer.shared.maximum(threadIdx.x ^ 128));
+        const float2 other = ptx::load_shared_pair(c.shared.maximum(threadIdx.x ^ 128));
         sum[0] += other.x;
         sum[1] += other.y;
     }
-    consumer.state[0].sum = sum[0];
-    consumer.state[1].sum = sum[1];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        correction[half] = anchor_to_max(c.state[half], c.scale_log2);
+        c.state[half].sum = sum[half] * correction[half];
+    }
 }
 
 template <class T>
@@ -44,16 +48,17 @@ __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int h
 
 // The whole result, or with splits this split's part, straight from the registers.
 template <class T>
-__device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
+__device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2]) {
     const FmhaParams& params = consumer.params;
     const Place<T>& place = consumer.place;
+    const int end = place.end(params);
     const bool partial = params.splits > 1;
     const int64_t rows = int64_t(params.t) * params.heads;
     const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int own = place.own + consumer.row[half];
-        if (own >= place.own_end) {
+        const int own = place.own + Rows<T>::index(consumer.row_group, half);
+        if (own >= end) {
             continue;
         }
         const int64_t row = before + own;
@@ -66,7 +71,8 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
                 store_statistics(params, row, maximum, sum);
             }
         }
-        const float scale = partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum);
+        const float scale =
+            correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
         if (!partial && params.flags & kFmhaOutputBf16) {
             uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
             for_each_pair(consumer, half, [&](int column, float x, float y) {
@@ -83,20 +89,21 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer) {
 
 // O to this CTA's shared memory, statistics to every CTA of the cluster with the same rows.
 template <class T>
-__device__ __forceinline__ void publish_part(const Consumer<T>& consumer) {
+__device__ __forceinline__ void publish_part(const Consumer<T>& consumer, const float (&correction)[2]) {
     const Place<T>& place = consumer.place;
     const SharedMap<T>& shared = consumer.shared;
     ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         for_each_pair(consumer, half, [&](int column, float x, float y) {
-            ptx::store_shared(shared.merge(consumer.row[half], column), x, y);
+            ptx::store_shared(shared.merge(Rows<T>::index(consumer.row_group, half), column), x * correction[half],
+                              y * correction[half]);
         });
     }
     if (consumer.column_group == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const uint32_t mine = shared.statistics(place.y, consumer.row[half]);
+            const uint32_t mine = shared.statistics(place.y(), Rows<T>::index(consumer.row_group, half));
             for (int y = consumer.lane % 4; y < place.height; y += 4) {
                 ptx::store_cluster(ptx::map_to_cta(mine, place.x + y * place.width), natural_max(consumer, half),
                                    consumer.state[half].sum);
@@ -111,9 +118,9 @@ __device__ __forceinline__ void merge_parts(const FmhaParams& params, const Shar
                                             const Place<T>& place) {
     constexpr int kVectors = T::kHeadDim / 4;
     constexpr int kMost = kFmhaSm90MergeSplits;
-    const int rows = place.own_end - place.own;
-    const int begin = rows * place.y / place.height * kVectors;
-    const int end = rows * (place.y + 1) / place.height * kVectors;
+    const int rows = place.end(params) - place.own;
+    const int begin = rows * place.y() / place.height * kVectors;
+    const int end = rows * (place.y() + 1) / place.height * kVectors;
     const bool partial = params.splits > place.height;
     const int64_t before = partial ? int64_t(place.split / place.height) * params.batch + place.batch : place.batch;
     uint32_t bases[kMost];

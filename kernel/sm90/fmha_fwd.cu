@@ -1,6 +1,6 @@
 // Fused attention forward for sm_90a: a CTA computes `rows` query rows against its split's key tiles.
 //
-// Warpgroups, each with one role for the whole kernel: consumers (2 or 3), then one producer, of which a single warp
+// Warpgroups, each with one role for the whole kernel: consumers, then one producer, of which a single warp
 // works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
@@ -14,33 +14,33 @@
 #include "tiles.cuh"
 #include "traits.cuh"
 
-#include "consumer.cuh"
+#include "alternate.cuh"
 #include "epilogue.cuh"
 #include "producer.cuh"
+#include "rounds.cuh"
 
 namespace fmha::sm90 {
 
 // By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
 // would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
-// consumer warp of every CTA that shares the loads.
+// consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
 template <class T>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
+    const int readers = 4 * T::kConsumers * (T::kShares ? width : 1);
 #pragma unroll
     for (int i = 0; i < T::kBarriers; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
-        ptx::mbarrier_init(shared.barrier(i), empty ? 4 * T::kConsumers * width : 1);
+        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 4);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
 }
 
-// Loads start as early as they can: Q once its barrier is there, K and V before the consumers have gathered, unless
-// other CTAs take part in them.
+// Loads start as early as they can: K and V before the consumers have gathered, unless other CTAs take part in them.
 template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
                                         bool alone) {
     if (ptx::elect_one()) {
-        init_barriers<T>(shared, place.width);
         load_query<T>(params, shared, place);
     }
     __syncwarp();
@@ -59,25 +59,32 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
 }
 
 template <class T>
-__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
+__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int group,
                                         bool alone) {
     if (!alone) {
         ptx::cluster_arrive();
     }
-    Consumer<T> consumer(params, shared, place);
+    Consumer<T> consumer(params, shared, place, group);
     ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 32);
     if (!alone) {
         ptx::cluster_wait();
     }
-    consumer.run();
-    finish_sums(consumer);
+    if constexpr (T::kColumnGroups == 2) {
+        run_alternating(consumer);
+    } else if constexpr (T::kOverlap) {
+        run_overlapped(consumer);
+    } else {
+        run_in_turn(consumer);
+    }
+    float correction[2];
+    finish_sums(consumer, correction);
     if (place.height > 1) {
-        publish_part(consumer);
+        publish_part(consumer, correction);
         __syncwarp();
         ptx::cluster_sync();
         merge_parts<T>(params, shared, place);
     } else {
-        store_rows(consumer);
+        store_rows(consumer, correction);
     }
     __syncwarp();
 }
@@ -88,10 +95,19 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
-    const Place<T> place(params, ptx::cluster_width(), ptx::cluster_height(), ptx::cluster_rank());
+    const int width = ptx::cluster_width(), height = ptx::cluster_height();
+    const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
-    const bool alone = place.width * place.height == 1;
+    if (warp == 4 * T::kConsumers && ptx::elect_one()) {
+        init_barriers<T>(shared, width);
+        ptx::prefetch_tensor_map(params.q);
+    }
+    __syncwarp();
+    // Launched to overlap the grid before, this one has come so far while that one ran; from here on it reads what that
+    // one may have written.
+    ptx::wait_for_primary();
     ptx::launch_dependents();
+    const Place<T> place(params, width, height);
     if (warp >= 4 * T::kConsumers) {
         ptx::keep_registers<T::kProducerRegisters>();
         if (warp == 4 * T::kConsumers) {
@@ -105,7 +121,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         }
     } else {
         ptx::take_registers<T::kRegisters>();
-        consume<T>(params, shared, place, alone);
+        consume<T>(params, shared, place, warp / 4, alone);
     }
     // No CTA leaves while another may still reach its shared memory.
     if (!alone) {

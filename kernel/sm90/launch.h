@@ -3,12 +3,13 @@
 //   grid     (ceil(t * heads / rows), splits, batch)
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
-//            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the cluster. With
-//            height = splits the kernel writes the result; else partial results, splits / height of them.
+//            multicast, 1, or 2 where boxes_per_unit is even and column_groups 1; `height` splits are merged within the
+//            cluster. With height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
-// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits, and
-// may be launched to overlap the forward kernel.
+// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits. Both
+// kernels may be launched to overlap the grid before them (programmatic stream serialization): they wait for it
+// themselves before they touch memory, and let the grid behind them start early, which must do the same.
 #pragma once
 
 #include <stdint.h>
@@ -17,14 +18,12 @@ struct FmhaSm90Launch {
     int32_t rows;            // query rows of one CTA; box of the map q
     int32_t keys;            // keys of one tile; box of the maps k and v
     int32_t row_groups;      // warpgroups that divide the rows, 64 each
-    int32_t column_groups;   // warpgroups that divide head_dim of O, and the keys of S
+    int32_t column_groups;   // 2: two warpgroups divide head_dim of O, and take turns at the tiles of S
     int32_t boxes_per_unit;  // 64-element boxes of one slot of the ring
     int32_t slots;           // of the ring that K and V share
-    bool ping_pong;          // row groups take turns at the tensor core
+    bool overlap;            // a warpgroup multiplies P V beside the softmax of its next tile
     int32_t registers;       // of a consumer thread
     int32_t ctas_per_sm;
-    bool peeled;         // the first round of the loop has code of its own
-    bool early_release;  // K goes back unit by unit
 };
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
@@ -32,18 +31,17 @@ constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 #ifndef FMHA_SM90_KEYS
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {
     switch (head_dim) {
-        case 64: return {128, 128, 2, 1, 1, 12, true, 232, 1, false, false};
-        case 128: return {128, 128, 2, 1, 2, 5, true, 232, 1, false, false};
-        case 256: return {128, 64, 2, 1, 2, 9, false, 232, 1, false, false};
-        default: return {64, 64, 1, 2, 2, 9, false, 232, 1, true, true};
+        case 64: return {128, 128, 2, 1, 1, 12, true, 232, 1};
+        case 128: return {128, 128, 2, 1, 2, 5, true, 232, 1};
+        case 256: return {128, 64, 2, 1, 2, 9, true, 232, 1};
+        default: return {64, 64, 1, 2, 2, 9, false, 232, 1};
     }
 }
 #else  // tuning: one shape from the command line
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t) {
-    return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,         FMHA_SM90_ROW_GROUPS,
-            FMHA_SM90_COLUMN_GROUPS,   FMHA_SM90_BOXES,        FMHA_SM90_SLOTS,
-            FMHA_SM90_PING_PONG,       FMHA_SM90_REGISTERS,    FMHA_SM90_CTAS,
-            FMHA_SM90_PEELED,          FMHA_SM90_EARLY_RELEASE};
+    return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,      FMHA_SM90_ROW_GROUPS,
+            FMHA_SM90_COLUMN_GROUPS,   FMHA_SM90_BOXES,     FMHA_SM90_SLOTS,
+            FMHA_SM90_OVERLAP,         FMHA_SM90_REGISTERS, FMHA_SM90_CTAS};
 }
 #endif
 
@@ -55,7 +53,7 @@ constexpr int32_t fmha_sm90_threads(int32_t head_dim) {
 // Room to align, Q, the ring, the exchange between column groups, statistics of the splits, barriers.
 constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim);
-    const int32_t exchange = launch.column_groups == 2 ? 256 * (launch.keys / 2 + 8) : 0;
+    const int32_t exchange = launch.column_groups == 2 ? 128 * launch.keys + 256 * 8 : 0;
     return 1024 + launch.rows * head_dim * 2 + launch.slots * launch.boxes_per_unit * launch.keys * 128 + exchange +
            launch.rows * kFmhaSm90MergeSplits * 8 + 512;
 }

@@ -1,7 +1,7 @@
 // The producer warp: fills Q and the ring of K and V by TMA.
 //
-// The ring's order: K of the first tile; then K of each tile before V of the tile before it; V of the last. With
-// K = V only the K's, and the consumers read each twice.
+// The ring's order: K and V of each tile, or with kKeysAhead K of each tile before V of the tile before it. With K = V
+// only the K's, and the consumers read each twice.
 #pragma once
 
 #include "common/ptx/mbarrier.cuh"
@@ -32,7 +32,7 @@ struct Producer {
         }
 #pragma unroll
         for (int i = 0; i < kLaneRows; ++i) {
-            const int row = load.tile.sparse ? stream.row_of(load.tile, lane + 32 * i) : -1;
+            const int row = load.tile.sparse() ? stream.row_of(load.tile, lane + 32 * i) : -1;
             load.rows[i] = row < 0 ? -1 : place.batch * params.s_sparse + row;
         }
         return true;
@@ -40,12 +40,12 @@ struct Producer {
 
     __device__ void load_tile(const Load& load, bool value) {
         // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
-        const bool tail = !load.tile.sparse && load.tile.begin + T::kKeys > place.length && place.length < params.s_k &&
-                          (value || (params.flags & kFmhaSharedKv));
+        const bool tail = !load.tile.sparse() && load.tile.begin + T::kKeys > place.length &&
+                          place.length < params.s_k && (value || (params.flags & kFmhaSharedKv));
 #pragma unroll 1
         for (int unit = 0; unit < T::kUnits; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
-            if (load.tile.sparse) {
+            if (load.tile.sparse()) {
                 gather_unit(load, value, unit);
             } else {
                 if (lane == 0) {
@@ -120,7 +120,7 @@ private:
     }
 };
 
-// By the thread that initialised the barrier, before anyone else needs it.
+// By the warp whose thread initialised the barrier, before anyone else needs it.
 template <class T>
 __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
@@ -138,7 +138,7 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMa
     typename Producer<T>::Load keys{}, values{};
     const bool one_load = params.flags & kFmhaSharedKv;
     bool more = producer.next(stream, keys);
-    bool value = false, loaded = false;  // loaded: K of `values`
+    bool value = false, loaded = false;  // loaded: K of `values`, whose V is due
     while (more || loaded) {
         if (value ? loaded : more) {
             typename Producer<T>::Load load = keys;
@@ -147,7 +147,7 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMa
             }
             producer.load_tile(load, value);
         }
-        if (value || one_load) {
+        if (T::kKeysAhead ? value || one_load : !value) {
             loaded = more && !one_load;
             values = keys;
             more = more && producer.next(stream, keys);

@@ -1,17 +1,11 @@
-// The online softmax of the two rows of which a thread holds fragments, in registers.
+// The online softmax of the two rows of which a thread holds fragments, in registers. RowState is that of
+// common/softmax.cuh, but its sum is over this thread's keys: the four threads of a row add theirs in the end.
 #pragma once
 
 #include "common/ptx/math.cuh"
-#include "common/row_output.cuh"
+#include "common/softmax.cuh"
 
 namespace fmha::sm90 {
-
-// max: of q.k, not scaled. sum: of exp(scale * (q.k - max)) over this thread's keys; the four threads of a row add
-// theirs in the end.
-struct RowState {
-    float max = -kInfinity;
-    float sum = 0.0f;
-};
 
 // Over the four threads that share a row.
 __device__ __forceinline__ float row_max(float x) {
@@ -36,29 +30,20 @@ __device__ __forceinline__ float fragment_max(const float (&s)[Count], int half)
     return fmaxf(chain[0], chain[1]);
 }
 
-// Turns scores into probabilities against the maximum `new_max` and adds them to the sum. Returns the factor by which
-// everything accumulated before shrinks; exactly 1 when the maximum stays.
+// Turns the scores of row `half` into probabilities relative to the anchor and adds them to the sum.
 template <int Count>
-__device__ __forceinline__ float softmax_step(float (&s)[Count], int half, RowState& state, float new_max,
-                                              float scale_log2) {
-    // While a row has seen no finite score its maximum is -inf; anchored at 0 it gives exp2(-inf) = 0, where
-    // -inf - -inf would be NaN.
-    const float anchor = new_max == -kInfinity ? 0.0f : __fmul_rn(new_max, scale_log2);
-    // Both products rounded alike (no contraction to fma), so that equal maxima cancel exactly.
-    const float factor = ptx::exp2(__fmul_rn(state.max, scale_log2) - anchor);
+__device__ __forceinline__ void exponentiate(float (&s)[Count], int half, RowState& state, float scale_log2) {
     float chain[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < Count; i += 4) {
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
             float& x = s[i + 2 * half + k];
-            x = ptx::exp2(fmaf(x, scale_log2, -anchor));
+            x = ptx::exp2(fmaf(x, scale_log2, -state.anchor));
             chain[k] += x;
         }
     }
-    state.max = new_max;
-    state.sum = fmaf(state.sum, factor, chain[0] + chain[1]);
-    return factor;
+    state.sum += chain[0] + chain[1];
 }
 
 }  // namespace fmha::sm90

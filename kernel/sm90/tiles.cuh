@@ -5,37 +5,20 @@
 
 #include <stdint.h>
 
-#include "fmha_params.h"
+#include "common/work.cuh"
 
-namespace fmha {
-
-// Keys [low, high) of the dense branch that one query sees.
-struct Visible {
-    int low;
-    int high;
-};
+namespace fmha::sm90 {
 
 struct Tile {
-    bool sparse;
     int begin;   // first key, or first entry of the index list
     int query;   // sparse: whose list
-    int length;  // sparse: entries of that list
-};
+    int length;  // sparse: entries of that list; dense: -1
 
-__device__ __forceinline__ int dense_length(const FmhaParams& params, int batch) {
-    return params.kv_lens ? params.kv_lens[batch] : params.s_k;
-}
+    __device__ bool sparse() const { return length >= 0; }
+};
 
 __device__ __forceinline__ bool windowed(const FmhaParams& params) {
     return params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited;
-}
-
-// Sums in 64 bits: positions and windows may be anything that an int32 holds.
-__device__ __forceinline__ Visible visible_keys(const FmhaParams& params, int length, int offset, int query) {
-    const int64_t position = int64_t(query) + offset;
-    const int64_t low = params.window_left == kFmhaUnlimited ? 0 : position - params.window_left;
-    const int64_t high = params.window_right == kFmhaUnlimited ? length : position + params.window_right + 1;
-    return {int(min(max(low, int64_t(0)), int64_t(length))), int(max(min(high, int64_t(length)), int64_t(0)))};
 }
 
 template <int Keys>
@@ -54,13 +37,13 @@ struct TileStream {
     __device__ TileStream(const FmhaParams& p, int b, int split, int length, int offset, int first, int end, int own,
                           int own_end, bool shared_loads)
         : params(&p), batch(b) {
-        int low = 0, high = length;
+        KeyRange seen = {0, length};
         if (windowed(p)) {
-            low = visible_keys(p, length, offset, first / p.heads).low;
-            high = visible_keys(p, length, offset, (end - 1) / p.heads).high;
+            seen.first = visible_keys(p, length, offset, first / p.heads).first;
+            seen.end = visible_keys(p, length, offset, (end - 1) / p.heads).end;
         }
-        const int begin = low / Keys;
-        const Share tiles(high > low ? (high + Keys - 1) / Keys - begin : 0, split, p.splits);
+        const int begin = seen.first / Keys;
+        const Share tiles(seen.end > seen.first ? ceil_div(seen.end, Keys) - begin : 0, split, p.splits);
         dense = (begin + tiles.begin) * Keys;
         dense_end = (begin + tiles.end) * Keys;
         query = entry = entries = 0;
@@ -69,7 +52,7 @@ struct TileStream {
         const bool lists_name_rows = p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
         pad = shared_loads && lists_name_rows;
         if (lists_name_rows && own_end > own) {
-            const int lists = (p.topk + Keys - 1) / Keys;
+            const int lists = ceil_div(p.topk, Keys);
             query = own / p.heads;
             const Share share(((own_end - 1) / p.heads - query + 1) * lists, split, p.splits);
             query += share.begin / lists;
@@ -81,7 +64,7 @@ struct TileStream {
     // The next tile; false after the last.
     __device__ bool next(Tile& tile) {
         if (dense < dense_end) {
-            tile = {false, dense, 0, 0};
+            tile = {dense, 0, -1};
             dense += Keys;
             return true;
         }
@@ -97,11 +80,11 @@ struct TileStream {
             if (begin < length) {
                 pad = false;
                 --entries;
-                tile = {true, begin, query, length};
+                tile = {begin, query, length};
                 return true;
             }
         }
-        tile = {true, 0, query, 0};
+        tile = {0, query, 0};
         const bool padded = pad;
         pad = false;
         return padded;
@@ -132,4 +115,4 @@ private:
     };
 };
 
-}  // namespace fmha
+}  // namespace fmha::sm90

@@ -4,6 +4,8 @@
 #include <stdint.h>
 
 #include "launch.h"
+#include "ptx/cluster.cuh"
+#include "tiles.cuh"
 
 namespace fmha::sm90 {
 
@@ -18,9 +20,8 @@ struct Traits {
     static constexpr int kConsumerThreads = 128 * kConsumers;
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
     static constexpr int kSlots = kLaunch.slots;
-    static constexpr bool kPingPong = kLaunch.ping_pong;
-    static constexpr bool kPeeled = kLaunch.peeled;
-    static constexpr bool kEarlyRelease = kLaunch.early_release;
+    static constexpr bool kOverlap = kLaunch.overlap;
+    static constexpr bool kKeysAhead = kOverlap || kColumnGroups == 2;  // K of a tile comes before V of the one before
     static constexpr int kRegisters = kLaunch.registers;
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
@@ -28,14 +29,14 @@ struct Traits {
     static constexpr int kProducerRegisters = kLaunchRegisters * (kConsumers + 1) - kRegisters * kConsumers;
     static_assert(kProducerRegisters >= 24 && kProducerRegisters % 8 == 0, "setmaxnreg's range");
     static_assert(kRows == 64 * kLaunch.row_groups, "a warpgroup multiplies 64 rows");
+    static_assert(kColumnGroups == 1 || (kConsumers == 2 && !kOverlap), "column groups are two, and alone");
 
-    // S of one warpgroup: 64 rows, its share of the keys. O: 64 rows, its share of the columns, unit by unit.
-    static constexpr int kScoreKeys = kKeys / kColumnGroups;
+    // S of one warpgroup: 64 rows, the keys of a tile. O: 64 rows, its share of the columns, unit by unit.
     static constexpr int kBoxes = kLaunch.boxes_per_unit;
     static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
-    static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
+    static constexpr int kUnits = HeadDim / 64 / kBoxes;                    // of a K or V tile
+    static constexpr bool kShares = kBoxes % 2 == 0 && kColumnGroups == 1;  // loads, with the other CTA of a cluster
     static constexpr int kUnitColumns = 64 * kGroupBoxes;
-    static_assert(kUnits <= 4, "the softmax has room for the issue of three");
     static_assert(kSlots >= 2 * kUnits, "the products of two tiles are in flight");
 
     // ---- Shared memory, in bytes from the aligned base. ----
@@ -44,10 +45,10 @@ struct Traits {
     static constexpr int kUnitBytes = kBoxes * kBoxBytes;
     static constexpr int kSmemQuery = 0;
     static constexpr int kSmemRing = kSmemQuery + kRows * HeadDim * 2;
-    // Column groups exchange P in 16-byte vectors and row maxima, thread by thread.
+    // Column groups exchange P in 16-byte vectors, and row maxima, thread by thread.
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
-    static constexpr int kProbabilityVectors = kScoreKeys / 16;
-    static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
+    static constexpr int kProbabilityVectors = kKeys / 16;
+    static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 128 * kProbabilityVectors * 16 : 0);
     // {row_max, row_sum} of each split of the cluster.
     static constexpr int kSmemStatistics = kSmemMaximum + (kColumnGroups == 2 ? 256 * 8 : 0);
     static constexpr int kSmemBarriers = kSmemStatistics + kRows * kFmhaSm90MergeSplits * 8;
@@ -60,7 +61,8 @@ struct Traits {
     static constexpr int kFull = kQueryFull + 1;
     static constexpr int kEmpty = kFull + kSlots;
     static constexpr int kTail = kEmpty + kSlots;
-    static constexpr int kBarriers = kTail + kUnits;
+    static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the row maxima are there for the other
+    static constexpr int kBarriers = kHanded + (kColumnGroups == 2 ? 2 : 0);
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
@@ -90,7 +92,7 @@ struct SharedMap {
     __device__ uint32_t query(int box) const { return base + T::kSmemQuery + box * T::kQueryBoxBytes; }
     __device__ uint32_t slot(int index) const { return base + T::kSmemRing + index * T::kUnitBytes; }
     __device__ uint32_t probability(int vector, int thread) const {
-        return base + T::kSmemProbability + (vector * 256 + thread) * 16;
+        return base + T::kSmemProbability + (vector * 128 + thread) * 16;
     }
     __device__ uint32_t maximum(int thread) const { return base + T::kSmemMaximum + thread * 8; }
     __device__ uint32_t statistics(int split, int row) const {
@@ -104,6 +106,7 @@ struct SharedMap {
     __device__ uint32_t full(int slot) const { return barrier(T::kFull + slot); }
     __device__ uint32_t empty(int slot) const { return barrier(T::kEmpty + slot); }
     __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
+    __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
 
@@ -132,23 +135,27 @@ struct Place {
     int x;       // this one among them
     int rank;    // in the cluster
     int height;  // splits that the cluster merges
-    int y;       // this one among them
     int own;     // rows [own, own_end)
     int own_end;
     int shared;  // rows [shared, shared_end) of all that share loads
     int shared_end;
 
-    __device__ Place(const FmhaParams& params, int cluster_width, int cluster_height, int cluster_rank) {
+    // Computed again where they are needed, which is at the end: no register holds them over the loop.
+    __device__ int y() const { return ptx::cluster_y(); }  // this one among them
+    __device__ int end(const FmhaParams& params) const {   // as own_end
+        return min((ptx::block_x() + 1) * T::kRows, params.t * params.heads);
+    }
+
+    __device__ Place(const FmhaParams& params, int cluster_width, int cluster_height) {
         const int rows = params.t * params.heads;
         batch = blockIdx.z;
         split = blockIdx.y;
-        length = dense_length(params, batch);
+        length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
         offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
-        width = cluster_width;
-        rank = cluster_rank;
-        x = rank % width;
+        width = T::kShares ? cluster_width : 1;
+        rank = ptx::cluster_rank();
+        x = T::kShares ? ptx::cluster_x() : 0;
         height = cluster_height;
-        y = rank / width;
         own = blockIdx.x * T::kRows;
         own_end = min(own + T::kRows, rows);
         shared = (blockIdx.x - x) * T::kRows;

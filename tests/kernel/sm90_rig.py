@@ -13,22 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
-from harness.bench.problem import MAPS, Problem, map_shapes, pack
+from harness.bench.problem import Problem, map_shapes, pack
 from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_grid
 from harness.worker.nvcc import find_nvcc
+from harness.worker.params import MAPS
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
+
+
+def compile_for(head_dim: int, target: Path, *options: str) -> str:
+    """Compiles the kernel to `target`; what nvcc and ptxas said."""
+    command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", *options, "-o", str(target)]
+    command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", f"-DFMHA_HEAD_DIM={head_dim}"]
+    command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
+    return subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
 
 
 @functools.cache
 def module(head_dim: int) -> Module:
     with tempfile.TemporaryDirectory() as folder:
         ptx = Path(folder) / "kernel.ptx"
-        command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", "-ptx", "-o", str(ptx)]
-        command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", f"-DFMHA_HEAD_DIM={head_dim}"]
-        command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
-        subprocess.run(command, check=True)
+        compile_for(head_dim, ptx, "-ptx")
         return load_ptx(ptx)
 
 

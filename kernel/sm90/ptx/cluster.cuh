@@ -17,6 +17,26 @@ __device__ __forceinline__ uint32_t cluster_rank() {
     return rank;
 }
 
+// Where this CTA stands in the grid,
+__device__ __forceinline__ int32_t block_x() {
+    int32_t x;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+    return x;
+}
+
+// and in its cluster.
+__device__ __forceinline__ uint32_t cluster_x() {
+    uint32_t x;
+    asm volatile("mov.u32 %0, %%cluster_ctaid.x;" : "=r"(x));
+    return x;
+}
+
+__device__ __forceinline__ uint32_t cluster_y() {
+    uint32_t y;
+    asm volatile("mov.u32 %0, %%cluster_ctaid.y;" : "=r"(y));
+    return y;
+}
+
 // The address in CTA `rank` of what lies at `address` in this one.
 __device__ __forceinline__ uint32_t map_to_cta(uint32_t address, uint32_t rank) {
     uint32_t mapped;

@@ -24,20 +24,6 @@ __device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
     asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// Whether `vote` holds for all `threads` that sync on the barrier.
-__device__ __forceinline__ bool named_barrier_all(int barrier, int threads, bool vote) {
-    uint32_t all;
-    asm volatile(
-        "{\n\t.reg .pred p, q;\n\t"
-        "setp.ne.u32 p, %1, 0;\n\t"
-        "barrier.red.and.pred q, %2, %3, p;\n\t"
-        "selp.u32 %0, 1, 0, q;\n\t}"
-        : "=r"(all)
-        : "r"(uint32_t(vote)), "r"(barrier), "r"(threads)
-        : "memory");
-    return all;
-}
-
 // Lets the grid behind this one start launching; it still waits for this one's writes.
 __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 

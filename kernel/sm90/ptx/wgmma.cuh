@@ -19,11 +19,6 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-// wgmma_wait<0>, as a different statement to the compiler.
-__device__ __forceinline__ void wgmma_wait_all() {
-    asm volatile("wgmma.wait_group.sync.aligned 0; // all" ::: "memory");
-}
-
 // Names the registers: the compiler moves no read of them above this point, which stands after a wait.
 template <int Count>
 __device__ __forceinline__ void pin(float (&registers)[Count]) {

@@ -1,0 +1,90 @@
+// The two rows of S of which a thread holds fragments: which keys they see, and what is masked.
+#pragma once
+
+#include "common/ptx/warp.cuh"
+#include "softmax.cuh"
+#include "tiles.cuh"
+#include "traits.cuh"
+
+namespace fmha::sm90 {
+
+template <class T>
+struct Rows {
+    int query[2];
+    KeyRange visible[2];
+    KeyRange all;  // seen by every row of the CTA
+
+    __device__ Rows(const FmhaParams& params, const Place<T>& place, int row_group) {
+        const int last = place.shared_end - 1;
+        query[0] = query[1] = 0;
+        all = visible[0] = visible[1] = {0, place.length};
+        if (windowed(params) || params.topk > 0) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                query[half] = min(place.own + index(row_group, half), last) / params.heads;
+                visible[half] = visible_keys(params, place.length, place.offset, query[half]);
+            }
+            all.first =
+                visible_keys(params, place.length, place.offset, max(place.own_end - 1, 0) / params.heads).first;
+            all.end = visible_keys(params, place.length, place.offset, min(place.own, last) / params.heads).end;
+        }
+    }
+
+    // This thread's row `half` in the CTA.
+    static __device__ __forceinline__ int index(int row_group, int half) {
+        return row_group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * half;
+    }
+
+    // Bit e % 32 of word e / 32: whether entry e of the tile is valid; the warp reads the list together. Called before
+    // the scores are waited for.
+    struct Entries {
+        uint32_t words[(T::kKeys + 31) / 32];
+    };
+
+    __device__ __forceinline__ Entries valid_entries(const TileStream<T::kKeys>& stream, const Tile& tile) const {
+        Entries valid{};
+        if (tile.sparse()) {
+#pragma unroll
+            for (int w = 0; w < (T::kKeys + 31) / 32; ++w) {
+                valid.words[w] = ptx::ballot(stream.row_of(tile, 32 * w + int(threadIdx.x % 32)) >= 0);
+            }
+        }
+        return valid;
+    }
+
+    // Scores that these rows do not see become -inf.
+    __device__ __forceinline__ void mask(float (&s)[T::kKeys / 2], const Tile& tile, const Entries& valid) const {
+        if (tile.sparse()) {
+            mask_sparse(s, tile, valid);
+        } else if (tile.begin < all.first || tile.begin + T::kKeys > all.end) {
+            mask_dense(s, tile.begin);
+        }
+    }
+
+private:
+    __device__ __forceinline__ void mask_dense(float (&s)[T::kKeys / 2], int begin) const {
+        const int first = begin + int(threadIdx.x % 4) * 2;
+#pragma unroll
+        for (int i = 0; i < T::kKeys / 2; ++i) {
+            const int key = first + i / 4 * 8 + i % 2;
+            const KeyRange& range = visible[i / 2 % 2];
+            s[i] = key >= range.first && key < range.end ? s[i] : -kInfinity;
+        }
+    }
+
+    __device__ __forceinline__ void mask_sparse(float (&s)[T::kKeys / 2], const Tile& tile,
+                                                const Entries& valid) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const bool own = query[half] == tile.query;
+#pragma unroll
+            for (int i = 2 * half; i < T::kKeys / 2; i += 4) {
+                const uint32_t bits = own ? valid.words[i / 16] >> threadIdx.x % 4 * 2 : 0;
+                s[i] = bits >> i / 4 % 4 * 8 & 1 ? s[i] : -kInfinity;
+                s[i + 1] = bits >> (i / 4 % 4 * 8 + 1) & 1 ? s[i + 1] : -kInfinity;
+            }
+        }
+    }
+};
+
+}  // namespace fmha::sm90
