@@ -9,8 +9,8 @@ from emulator.rules.rule import Rule, fault
 TENSOR: Mapping[str, Rule] = {
     "uninitialised-tmem": Rule(
         "9.7.16.1, Tensor Memory",
-        "Tensor memory is read that nothing has written since it was allocated. The lenient profile reports an MMA that "
-        "adds to it, not a tcgen05.ld, whose registers may go unused.",
+        "Tensor memory is read that nothing has written since it was allocated. The lenient profile reports an MMA "
+        "that adds to it, not a tcgen05.ld, whose registers may go unused.",
         "Let the first MMA overwrite (enable-input-d false), or store first.",
     ),
     "tmem-missing-wait-ld": Rule(
