@@ -16,8 +16,9 @@ Message commit_message(Warp& w) {
     return message;
 }
 
-// Commits arrive in the order of issue (PTX ISA 9.7.16.6.2), so an arrival knows which phases those before it
-// completed. FlashAttention-4's decode kernels wait for the last of several phases on the strength of it.
+// The tensor core works in the order of issue, so an arrival knows which phases this warp's earlier commits completed.
+// The ISA pipelines a commit behind what it tracks (9.7.16.6.2.1) and says nothing of other commits; FlashAttention-4's
+// decode kernels wait for the last of several phases on the strength of it.
 void arrive(const SharedRef& at, Message& message, VectorClock& completed) {
     auto it = at.cta->mbarriers.find(at.offset);
     if (it == at.cta->mbarriers.end())

@@ -54,7 +54,7 @@ CLUSTERS: Mapping[str, Rule] = {
         lenient=False,
     ),
     "commit-mask": fault(
-        "9.7.16.12, tcgen05.commit",
+        "9.7.16.12.1, tcgen05.commit",
         "tcgen05.commit.multicast::cluster with a mask of no CTA.",
         "Set the bits of the CTAs whose mbarriers are to be signalled.",
     ),

@@ -31,7 +31,7 @@ MEMORY: Mapping[str, Rule] = {
         "tcgen05.commit to an mbarrier after the MMA, and wait for that phase before the memory is used again.",
     ),
     "mma-missing-fence-after": Rule(
-        "9.7.16.6.2, tcgen05.fence",
+        "9.7.16.11.1, tcgen05.fence",
         "An MMA relies on what its issuer has learned by a wait or a barrier, with no tcgen05.fence::after_thread_sync "
         "in between: the MMA may be issued ahead of the wait.",
         "tcgen05.fence::after_thread_sync after the wait.",

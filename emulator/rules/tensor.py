@@ -9,28 +9,29 @@ from emulator.rules.rule import Rule, fault
 TENSOR: Mapping[str, Rule] = {
     "uninitialised-tmem": Rule(
         "9.7.16.1, Tensor Memory",
-        "Tensor memory is read that nothing has written since it was allocated.",
+        "Tensor memory is read that nothing has written since it was allocated. The lenient profile reports an MMA "
+        "that adds to it, not a tcgen05.ld, whose registers may go unused.",
         "Let the first MMA overwrite (enable-input-d false), or store first.",
     ),
     "tmem-missing-wait-ld": Rule(
-        "9.7.16.8, tcgen05.wait",
+        "9.7.16.8.5, tcgen05.wait",
         "Tensor memory is overwritten while a tcgen05.ld of it may not be complete.",
         "tcgen05.wait::ld in the loading warp before it arrives or meets the others.",
     ),
     "tmem-missing-wait-st": Rule(
-        "9.7.16.8, tcgen05.wait",
+        "9.7.16.8.5, tcgen05.wait",
         "Tensor memory is accessed while a tcgen05.st to it may not be complete.",
         "tcgen05.wait::st in the storing warp before it arrives or meets the others.",
         lenient=False,
     ),
     "tmem-missing-fence-before": Rule(
-        "9.7.16.6.2, tcgen05.fence",
+        "9.7.16.11.1, tcgen05.fence",
         "A barrier orders two threads but not their tcgen05 operations: the first thread did not fence before it.",
         "tcgen05.fence::before_thread_sync before the arrival. tcgen05.commit implies it.",
         lenient=False,
     ),
     "tmem-missing-fence-after": Rule(
-        "9.7.16.6.2, tcgen05.fence",
+        "9.7.16.11.1, tcgen05.fence",
         "A barrier orders two threads but not their tcgen05 operations: the second thread did not fence after it.",
         "tcgen05.fence::after_thread_sync after the wait, before the tcgen05 operation.",
         lenient=False,
@@ -103,7 +104,7 @@ TENSOR: Mapping[str, Rule] = {
         "The message names the field.",
     ),
     "mma-issued-by-many": fault(
-        "9.7.16.10.9, tcgen05.mma",
+        "9.7.16.10.9.1, tcgen05.mma",
         "Several lanes execute tcgen05.mma; each would issue the whole operation.",
         "Elect one lane: elect.sync.",
     ),
