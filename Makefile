@@ -20,6 +20,7 @@ FMHA := $(VENV)/bin/fmha
 PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input
 
 CORE_SOURCES := $(wildcard emulator/core/*)
+KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.h')
 
 .PHONY: help
 help:
@@ -79,7 +80,7 @@ lint: $(STAMPS)/requirements
 	@echo 'lint: ruff'
 	@$(PY) -m ruff check --quiet
 	@echo 'lint: clang-format'
-	@$(VENV)/bin/clang-format --dry-run --Werror emulator/core/*.cpp emulator/core/*.hpp
+	@$(VENV)/bin/clang-format --dry-run --Werror emulator/core/*.cpp emulator/core/*.hpp $(KERNEL_SOURCES)
 	@echo 'lint: mypy'
 	@$(PY) -m mypy
 	@echo 'lint: workflows'
