@@ -14,6 +14,7 @@ struct Addresses {
 
 u32 element_bytes(Ty ty);
 Space space_of(const Inst& i);
+Space window_of(u64 address);  // the state space that a generic address lies in
 Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset);
 // Points each active lane at its bytes, after bounds, alignment and conflict checks. `strong`: atomic, volatile or with
 // memory-ordering semantics. `store`: the instruction whose values are about to be written.

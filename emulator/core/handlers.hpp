@@ -17,6 +17,7 @@ Handler bind_sync(const InstRecord& r);
 Handler bind_warp(const InstRecord& r);
 Handler bind_system(const InstRecord& r);
 Handler bind_memory(const InstRecord& r);
+Handler bind_state_space(const InstRecord& r);
 Handler bind_control(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);
 Handler bind_mbarrier(const InstRecord& r);

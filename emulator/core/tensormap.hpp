@@ -5,6 +5,26 @@
 
 namespace ptxm {
 
+// As emulator/tensormap.py numbers them, which is as the driver does.
+enum Dtype : u8 {
+    du8,
+    du16,
+    du32,
+    ds32,
+    du64,
+    ds64,
+    df16,
+    df32,
+    df64,
+    dbf16,
+    df32_ftz,
+    dtf32,
+    dtf32_ftz,
+    d16u4_align8,
+    d16u4_align16,
+    d16u6_align16
+};
+
 enum class Swizzle : u8 { none, b32, b64, b128, b128_atom32, b128_atom32_flip8, b128_atom64 };
 
 struct TensorMap {

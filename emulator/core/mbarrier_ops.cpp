@@ -1,0 +1,265 @@
+// The mbarrier instructions (PTX ISA 9.7.13.15).
+#include "handlers.hpp"
+#include "lanes.hpp"
+#include "mbarrier.hpp"
+
+namespace ptxm {
+namespace {
+
+// Of the instructions that have no .shared::cluster form.
+void check_local(Warp& w, const Cta* target, const char* what) {
+    if (target != w.cta)
+        throw Fault("mbarrier-remote",
+                    format("%s on an mbarrier of CTA rank %u; only arrive, expect_tx and complete_tx reach other CTAs",
+                           what, target->rank));
+}
+
+// The state token: the phase, and the arrivals that were pending.
+u64 state_token(const Mbarrier& bar) { return u64{bar.pending} << 32 | bar.phase; }
+u32 token_phase(u64 state) { return static_cast<u32>(state); }
+
+u64 lane_address(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
+    const u64 base = width == 64 ? w.reg<u64>(unit)[lane] : w.reg<u32>(unit)[lane];
+    return base + static_cast<u64>(offset);
+}
+
+// The ISA asks for mbarrier.inval first (9.7.13.15.9). Released kernels initialise a barrier twice before they use it,
+// or anew between two uses; that is harmless while nothing waits for the phase in progress or counts towards it.
+void reinitialise(Warp& w, Cta& cta, u32 offset) {
+    auto it = cta.mbarriers.find(offset);
+    if (it == cta.mbarriers.end()) return;
+    const Mbarrier& old = it->second;
+    if (old.in_flight || old.tx || old.pending != old.expected)
+        throw Fault(
+            "mbarrier-reinitialised-in-use",
+            format("mbarrier.init at shared 0x%x over an mbarrier in the middle of phase %u", offset, old.phase));
+    machine_of(w).report_strict(
+        &w, "mbarrier-reinitialised",
+        format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", offset), w.pc(),
+        old.init_pc);
+    cta.mbarriers.erase(it);
+}
+
+Flow init(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        u64 address = lane_address(w, o[0], i.width_src, l, i.immediate);
+        if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
+        const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "mbarrier.init");
+        check_local(w, ref.cta, "mbarrier.init");
+        if (ref.offset % 8)
+            throw Fault("misaligned",
+                        format("mbarrier.init at shared 0x%x: an mbarrier is 8-byte aligned", ref.offset));
+        const u32 count = w.reg<u32>(o[1])[l];
+        if (count == 0 || count >= 1u << 20)
+            throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
+        reinitialise(w, *ref.cta, ref.offset);
+        Mbarrier bar;
+        bar.expected = bar.pending = count;
+        bar.init_pc = w.pc();
+        bar.init = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access();
+        bar.phases = w.cta->cluster->new_agent({AgentKind::phase, static_cast<u16>(ref.cta->rank), 0, ref.offset});
+        ref.cta->mbarriers.emplace(ref.offset, std::move(bar));
+    }
+    return Flow::next;
+}
+
+Flow inval(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        MbarrierTarget t = mbarrier_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.inval");
+        check_local(w, t.cta, "mbarrier.inval");
+        check_mbarrier_visible(w, *t.bar, false);
+        if (t.bar->in_flight)
+            machine_of(w).report(&w, "mbarrier-inval-in-flight",
+                                 format("mbarrier.inval at shared 0x%x with bulk copies in flight", t.offset), w.pc(),
+                                 t.bar->init_pc);
+        t.cta->mbarriers.erase(t.offset);
+    }
+    return Flow::next;
+}
+
+// The lanes of one arrive have no order: which of them opened the next phase is chance.
+void report_split_arrival(Warp& w, const MbarrierTarget& t) {
+    machine_of(w).report(
+        &w, "mbarrier-split-arrival",
+        format("lanes of one mbarrier.arrive complete a phase of the mbarrier at shared 0x%x and arrive "
+               "for the next one: its count of %u is not the number of threads that arrive",
+               t.offset, t.bar->expected),
+        w.pc(), t.bar->init_pc);
+}
+
+void check_arrival(const Inst& i, const MbarrierTarget& t, u32 count) {
+    if (count == 0)
+        throw Fault("mbarrier-count", format("an arrival of count 0 at shared 0x%x; valid is 1..2^20-1", t.offset));
+    if ((i.mods & kMbarNoComplete) && count >= t.bar->pending)
+        throw Fault("mbarrier-no-complete",
+                    format("%u arrivals with .noComplete complete the phase of the mbarrier at shared 0x%x, which "
+                           "expects %u",
+                           count, t.offset, t.bar->pending));
+}
+
+// Operands: [state], address, [tx bytes | count]. Every active lane arrives. arrive_drop also lowers the count of later
+// phases (PTX ISA 9.7.13.15.14).
+Flow arrive(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const i32* s = o + i.n_dst;
+    const bool relaxed = i.mods & kMbarRelaxed;
+    const u32 clock = w.clocks.epoch();
+    Message message;  // of a relaxed arrival: what an earlier fence releases
+    if (!relaxed)
+        message = w.clocks.release();
+    else if (w.fences.has_fenced)
+        message = w.fences.fenced;
+    w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
+    const Mbarrier* first = nullptr;
+    u32 first_phase = 0;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        MbarrierTarget t = mbarrier_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive", clock);
+        if (!first) {
+            first = t.bar;
+            first_phase = t.bar->phase;
+        } else if (t.bar == first && t.bar->phase != first_phase) {
+            report_split_arrival(w, t);
+        }
+        check_mbarrier_visible(w, *t.bar, false);
+        if (i.n_dst && o[0] >= 0) {
+            if (t.cta != w.cta)
+                throw Fault("mbarrier-remote-state",
+                            format("mbarrier.arrive on the mbarrier of CTA rank %u returns no state", t.cta->rank));
+            w.reg<u64>(o[0])[l] = state_token(*t.bar);
+        }
+        u32 count = 1;
+        if (i.mods & kMbarExpectTx)
+            expect_bytes(t, w.reg<u32>(s[1])[l]);
+        else if (i.n_src > 1)
+            count = w.reg<u32>(s[1])[l];
+        check_arrival(i, t, count);
+        if (i.mods & kMbarDrop) t.bar->expected -= std::min(count, t.bar->expected);
+        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, &message);
+    }
+    return Flow::next;
+}
+
+Flow expect_tx(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        MbarrierTarget t = mbarrier_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.expect_tx");
+        check_mbarrier_visible(w, *t.bar, false);
+        expect_bytes(t, w.reg<u32>(o[1])[l]);
+        settle_phase(*t.cta, t.offset, *t.bar, w.pc());  // of bytes that came before they were expected
+    }
+    return Flow::next;
+}
+
+// complete-tx without a copy: what an asynchronous operation would signal (PTX ISA 9.7.13.15.12).
+Flow complete_tx(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        MbarrierTarget t = mbarrier_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.complete_tx");
+        check_mbarrier_visible(w, *t.bar, false);
+        mbarrier_complete_tx(*t.cta, t.offset, *t.bar, w.reg<u32>(o[1])[l], ~0u, w.pc());
+    }
+    return Flow::next;
+}
+
+Flow pending_count(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    for (u32 l = 0; l < kLanes; ++l)
+        if (mask >> l & 1) w.reg<u32>(o[0])[l] = static_cast<u32>(w.reg<u64>(o[1])[l] >> 32);
+    return Flow::next;
+}
+
+// A parity (or a state) names a phase only while that phase is the one in progress or the one before it (PTX ISA
+// 9.7.13.15.16). The phase that is meant: the last that the warp knows to be complete, by whatever path of
+// synchronisation, or the one after it, by parity. Where another has completed since, the wait has missed its phase:
+// it takes a later one for it, or blocks. A waiter that the barrier cannot overtake is never seen here.
+void check_phase_lag(Warp& w, const Inst& i, u32 lane, const MbarrierTarget& t) {
+    const Mbarrier& bar = *t.bar;
+    i64 meant = 0;
+    if (i.mods & kMbarParity) {
+        const i64 known = w.clocks.generic.get(bar.phases);
+        meant = (known & 1) == (w.reg<u32>(w.ops(i)[2])[lane] & 1) ? known : known - 1;
+    } else {
+        meant = static_cast<i64>(token_phase(w.reg<u64>(w.ops(i)[2])[lane]));
+    }
+    if (bar.phase <= meant + 1) return;
+    machine_of(w).report(&w, "mbarrier-phase-aliasing",
+                         format("warp %u waits for phase %lld of the mbarrier at shared 0x%x, which has completed %u "
+                                "phases: nothing keeps it from overtaking this waiter",
+                                w.index, (long long)meant, t.offset, bar.phase),
+                         w.pc(), bar.init_pc);
+}
+
+// test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
+// completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
+// its time runs out: the random schedule draws that half of the time, for kernels that do not try again.
+Flow wait(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    // Suspended until its phase completed: true even if the barrier has moved on since.
+    if (w.fragment().wait_over) {
+        w.fragment().wait_over = false;
+        const u32 lane = static_cast<u32>(std::countr_zero(mask));
+        check_phase_lag(w, i, lane,
+                        mbarrier_of(w, lane_address(w, o[1], i.width_src, lane, i.immediate), "mbarrier wait"));
+        w.pred(o[0]) |= mask;
+        return Flow::next;
+    }
+    u32 done = 0;
+    u64 address = 0, blocked_on = 0;
+    bool same = true;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        address = lane_address(w, o[1], i.width_src, l, i.immediate);
+        MbarrierTarget t = mbarrier_of(w, address, "mbarrier wait");
+        check_local(w, t.cta, "a wait");
+        check_mbarrier_visible(w, *t.bar, false);
+        check_phase_lag(w, i, l, t);
+        const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1)
+                                                   : t.bar->phase != token_phase(w.reg<u64>(o[2])[l]);
+        if (complete) {
+            done |= 1u << l;
+            observe_phase(w, *t.bar, i.mods & kMbarRelaxed);
+        } else {
+            const u64 canonical = t.cta->shared_address(t.offset);
+            same = same && (blocked_on == 0 || blocked_on == canonical);
+            blocked_on = canonical;
+        }
+    }
+    Machine& m = machine_of(w);
+    m.stats.barrier_waits += 1;
+    const bool times_out = m.schedule == Schedule::random && done != mask && w.cta->cluster->random() % 2 == 0;
+    if (done != mask && done == 0 && same && (i.mods & kMbarBlocking) && !times_out) {
+        Fragment& f = w.fragment();
+        f.wait = Wait::mbarrier;
+        f.wait_mbar = static_cast<u32>(blocked_on);
+        f.wait_relaxed = i.mods & kMbarRelaxed;
+        f.wait_parity = w.reg<u32>(o[2])[std::countr_zero(mask)];
+        return Flow::stay;
+    }
+    if (done != mask) w.spun = true;
+    w.pred(o[0]) = (w.pred(o[0]) & ~mask) | done;
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_mbarrier(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::mbar_init: return init;
+        case Op::mbar_inval: return inval;
+        case Op::mbar_arrive: return arrive;
+        case Op::mbar_expect_tx: return expect_tx;
+        case Op::mbar_wait: return wait;
+        case Op::mbar_complete_tx: return complete_tx;
+        case Op::mbar_pending: return pending_count;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

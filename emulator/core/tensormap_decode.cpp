@@ -1,0 +1,63 @@
+// The 128 bytes of a tensor map (PTX ISA 5.5).
+#include "tensormap.hpp"
+
+namespace ptxm {
+
+namespace {
+
+constexpr u8 kBits[] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6};
+
+void refuse_unmodelled(const TensorMap& t) {
+    if (t.dtype >= d16u4_align16)
+        throw Fault("tensor-map", "tensor maps of .b4x16_p64 and .b6x16_p32 are not modelled");
+    if (t.interleave) throw Fault("tensor-map", "interleaved tensor maps are not modelled");
+    if (t.swizzle > Swizzle::b128_atom64) throw Fault("tensor-map", format("swizzle code %u", (unsigned)t.swizzle));
+    if (t.rank < 1 || t.rank > 5) throw Fault("tensor-map", format("rank %u", t.rank));
+}
+
+// Sixteen packed 4-bit elements take eight bytes in global and in shared memory alike: it is a map of bytes.
+void pack_nibbles(TensorMap& t) {
+    t.element_bits = 8;
+    t.global_dim[0] /= 2;
+    t.box[0] /= 2;
+}
+
+constexpr u16 kMagic = 0x4D54u;
+
+// The fields of emulator/tensormap.py.
+template <class T>
+T field(const u8* bytes, u32 offset) {
+    T value{};
+    std::memcpy(&value, bytes + offset, sizeof value);
+    return value;
+}
+
+}  // namespace
+
+bool holds_tensor_map(const u8* bytes) { return std::memcmp(bytes, &kMagic, sizeof kMagic) == 0; }
+void begin_tensor_map(u8* bytes) { std::memcpy(bytes, &kMagic, sizeof kMagic); }
+
+TensorMap decode_tensor_map(const u8* b) {
+    if (!holds_tensor_map(b)) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
+    TensorMap t;
+    t.dtype = b[2] & 0xF;
+    t.oob = b[2] >> 4 & 1;
+    t.interleave = b[2] >> 5;
+    t.swizzle = static_cast<Swizzle>(b[3] & 7);
+    t.rank = b[3] >> 3 & 7;
+    t.element_bits = kBits[t.dtype];
+    refuse_unmodelled(t);
+    t.address = field<u64>(b, 8);
+    for (u32 d = 0; d < t.rank; ++d) {
+        if (!(b[63] >> d & 1)) throw Fault("tensor-map", format("box_dim %u of the map has not been set", d));
+        t.global_dim[d] = u64{field<u32>(b, 16 + 4 * d)} + 1;
+        t.box[d] = b[56 + d] + 1u;
+        t.element_stride[d] = (field<u16>(b, 61) >> 3 * d & 7) + 1u;
+        if (d) t.stride[d] = field<u32>(b, 36 + 5 * (d - 1)) | u64{b[40 + 5 * (d - 1)]} << 32;
+    }
+    if (t.dtype == d16u4_align8) pack_nibbles(t);
+    t.stride[0] = t.element_bytes();
+    return t;
+}
+
+}  // namespace ptxm
