@@ -1,6 +1,6 @@
 """Kernels that Triton and CuTe DSL compiled run right, and clean of false positives.
 
-The oracle is float64 NumPy, its tolerance the rounding of the formats (thirdparty/cases.py). The profile is lenient:
+The oracle is float64 NumPy, its tolerance the rounding of the formats (thirdparty/oracle.py). The profile is lenient:
 both compilers leave out fences that the ISA asks for.
 """
 

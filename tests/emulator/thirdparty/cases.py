@@ -1,89 +1,39 @@
-"""What each kernel is run on, and what it must give: a float64 oracle and a bound from the formats' rounding.
-
-`u` below is 2**-23, the error of a float32 operation that truncates: tensor cores may. A sum of K products in any order
-is then off by at most (K + 4) u times the sum of the products' magnitudes.
-"""
+"""What each kernel is run on, and what it must give: the case of a kernel by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tests.emulator.thirdparty.formats import Array, decode, random, round_up_error, small_float
+from tests.emulator.thirdparty.oracle import STORAGE, Case, Expected, U, ceil, filled, output, product, rng_of
 from tests.probes.sums import truncated_sum
-
-U = 2.0**-23
-
-
-@dataclass(frozen=True)
-class Expected:
-    format: str
-    values: Array
-    bound: Array  # absolute, elementwise; 0: bit for bit
-
-
-@dataclass(frozen=True)
-class Case:
-    grid: tuple[int, int, int]
-    arrays: Mapping[str, Array]  # device memory, bit patterns; outputs hold what they hold before
-    expected: Mapping[str, Expected]
-    scalars: Mapping[str, int | float] = field(default_factory=dict)
-
-
-def _rng(name: str) -> np.random.Generator:
-    return np.random.default_rng([ord(c) for c in name])
-
-
-def _fill(shape: tuple[int, ...], storage: Any) -> Array:
-    """Output memory that no right answer looks like."""
-    filled: Array = np.full(int(np.prod(shape)) * np.dtype(storage).itemsize, 0xA5, np.uint8).view(storage)
-    return filled.reshape(shape)
-
-
-_STORAGE: dict[str, Any] = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16, "i32": np.int32}
-
-
-def _output(out: str, values: Array, bound: Array | float) -> Expected:
-    return Expected(
-        out, values, np.broadcast_to(bound, values.shape) + (0 if out == "i32" else round_up_error(values, out))
-    )
-
-
-def _product(a: Array, b: Array, out: str, extra: float = 0.0) -> Expected:
-    """a @ b in float64; `extra` is a further relative error of a product."""
-    magnitude = np.abs(a) @ np.abs(b)
-    return _output(out, a @ b, magnitude * ((a.shape[1] + 4) * U + extra))
-
-
-def _ceil(n: int, d: int) -> int:
-    return -(-n // d)
-
 
 # Elementwise, rows and reductions
 
 
 def _vector_add(fmt: str) -> Case:
-    rng, n = _rng("add" + fmt), 3001
+    rng, n = rng_of("add" + fmt), 3001
     x, y = random(rng, (n,), fmt), random(rng, (n,), fmt)
     total = decode(x, fmt) + decode(y, fmt)
     return Case(
-        (_ceil(n, 1024), 1, 1),
-        {"x": x, "y": y, "out": _fill((n,), _STORAGE[fmt])},
-        {"out": _output(fmt, total, 0.0)},
+        (ceil(n, 1024), 1, 1),
+        {"x": x, "y": y, "out": filled((n,), STORAGE[fmt])},
+        {"out": output(fmt, total, 0.0)},
         {"n": n},
     )
 
 
 def _softmax(fmt: str, columns: int, stride: int) -> Case:
-    x = random(_rng("softmax"), (5, stride), fmt) * 4
+    x = random(rng_of("softmax"), (5, stride), fmt) * 4
     values = decode(x, fmt)[:, :columns]
     p = np.exp(values - values.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     # ex2.approx: 2**-22 relative, its argument, up to 40, is off by 2**-24 of itself; the sum adds `columns` roundings.
-    whole = _fill((5, stride), _STORAGE[fmt])
+    whole = filled((5, stride), STORAGE[fmt])
     values_out = decode(whole, fmt)
     values_out[:, :columns] = p
     bound = np.zeros((5, stride))
@@ -97,24 +47,24 @@ def _softmax(fmt: str, columns: int, stride: int) -> Case:
 
 
 def _layer_norm() -> Case:
-    rng, rows, n = _rng("norm"), 6, 1130
+    rng, rows, n = rng_of("norm"), 6, 1130
     x, w, b = (random(rng, s, "bf16") for s in ((rows, n), (n,), (n,)))
     values = decode(x, "bf16")
     mean, rstd = values.mean(1), 1 / np.sqrt(values.var(1) + 1e-5)
     y = (values - mean[:, None]) * rstd[:, None] * decode(w, "bf16") + decode(b, "bf16")
     near = (np.abs(y) + np.abs(decode(w, "bf16")) + np.abs(decode(b, "bf16"))) * n * U
     outputs = {
-        "out": _output("bf16", y, near),
-        "mean": _output("f32", mean, n * U),
-        "rstd": _output("f32", rstd, rstd * n * U),
+        "out": output("bf16", y, near),
+        "mean": output("f32", mean, n * U),
+        "rstd": output("f32", rstd, rstd * n * U),
     }
     arrays = {
         "in": x,
         "weight": w,
         "bias": b,
-        "out": _fill((rows, n), np.uint16),
-        "mean": _fill((rows,), np.float32),
-        "rstd": _fill((rows,), np.float32),
+        "out": filled((rows, n), np.uint16),
+        "mean": filled((rows,), np.float32),
+        "rstd": filled((rows,), np.float32),
     }
     return Case((rows, 1, 1), arrays, outputs, {"columns": n, "eps": 1e-5})
 
@@ -125,7 +75,7 @@ def _exact(fmt: str, values: Array) -> Expected:
 
 def _atomic_reduce() -> Case:
     n = 2001
-    x = _rng("atomic").integers(0, 1000, n).astype(np.int32)
+    x = rng_of("atomic").integers(0, 1000, n).astype(np.int32)
     zero, one = np.zeros(1, np.int32), np.zeros(1, np.float32)
     arrays = {"in": x, "sum": one, "max": zero, "bins": np.zeros(32, np.int32), "ticket": zero, "last": one}
     bins = np.bincount(x % 32, minlength=32)
@@ -139,20 +89,20 @@ def _atomic_reduce() -> Case:
 
 
 def _spin_lock() -> Case:
-    x = _rng("lock").integers(-50, 50, (6, 200)).astype(np.float32)
+    x = rng_of("lock").integers(-50, 50, (6, 200)).astype(np.float32)
     arrays = {"in": x, "lock": np.zeros(1, np.int32), "out": np.zeros(200, np.float32)}
     return Case((6, 1, 1), arrays, {"out": _exact("f32", x.sum(0)), "lock": _exact("i32", np.zeros(1))}, {"n": 200})
 
 
 def _sort_scan() -> Case:
-    x = _rng("sort").integers(-1000, 1000, (3, 256)).astype(np.int32)
+    x = rng_of("sort").integers(-1000, 1000, (3, 256)).astype(np.int32)
     outs = {
         "sorted": np.sort(x),
         "scanned": np.cumsum(x, 1),
         "argmax": x.argmax(1),
         "histogram": np.stack([np.bincount(r & 63, minlength=64) for r in x]),
     }
-    arrays = {"in": x, **{k: _fill(v.shape, np.int32) for k, v in outs.items()}}
+    arrays = {"in": x, **{k: filled(v.shape, np.int32) for k, v in outs.items()}}
     return Case((3, 1, 1), arrays, {k: _exact("i32", v) for k, v in outs.items()})
 
 
@@ -168,7 +118,7 @@ def _erf(x: Array) -> Array:
 
 def _pointwise(kind: str, fmt: str, block: int) -> Case:
     n, seed = 1700, 12345
-    x = random(_rng(kind), (n,), fmt)
+    x = random(rng_of(kind), (n,), fmt)
     v = decode(x, fmt)
     if kind == "gelu":
         values, bound = 0.5 * v * (1 + _erf(v * 0.70710678)), np.abs(v) * 2.0**-20
@@ -177,8 +127,8 @@ def _pointwise(kind: str, fmt: str, block: int) -> Case:
         values, bound = sum(parts), sum(np.abs(p) for p in parts) * 2.0**-20
     else:
         values, bound = np.where(_triton_rand(seed, n) > 0.5, v * 2, 0.0), np.zeros(n)
-    arrays = {"x": x, "out": _fill((n,), _STORAGE[fmt])}
-    return Case((_ceil(n, block), 1, 1), arrays, {"out": _output(fmt, values, bound)}, {"n": n, "seed": seed})
+    arrays = {"x": x, "out": filled((n,), STORAGE[fmt])}
+    return Case((ceil(n, block), 1, 1), arrays, {"out": output(fmt, values, bound)}, {"n": n, "seed": seed})
 
 
 def _triton_rand(seed: int, n: int) -> Array:
@@ -196,12 +146,12 @@ def _triton_rand(seed: int, n: int) -> Array:
 
 
 def _transpose_gather() -> Case:
-    rng = _rng("gather")
+    rng = rng_of("gather")
     x = random(rng, (100, 128), "f16")
     index = rng.permutation(64).astype(np.int32)
     columns = np.concatenate([index, 64 + index])
     out = x[:, columns].T
-    arrays = {"in": x, "index": index, "out": _fill((128, 100), np.float16)}
+    arrays = {"in": x, "index": index, "out": filled((128, 100), np.float16)}
     return Case((2, 2, 1), arrays, {"out": _exact("f16", out)}, {"rows": 100, "columns": 128})
 
 
@@ -209,12 +159,12 @@ def _transpose_gather() -> Case:
 
 
 def _matmul(fmt: str, out: str, block: tuple[int, int], m: int, n: int, k: int, extra: float = 0.0) -> Case:
-    rng = _rng(f"{fmt}{m}{n}{k}")
+    rng = rng_of(f"{fmt}{m}{n}{k}")
     a, b = random(rng, (m, k), fmt), random(rng, (k, n), fmt)
     scalars = {"M": m, "N": n, "K": k, "stride_am": k, "stride_bk": n, "stride_cm": n}
-    arrays = {"a": a, "b": b, "c": _fill((m, n), _STORAGE[out])}
-    expected = _product(decode(a, fmt), decode(b, fmt), out, extra)
-    return Case((_ceil(m, block[0]), _ceil(n, block[1]), 1), arrays, {"c": expected}, scalars)
+    arrays = {"a": a, "b": b, "c": filled((m, n), STORAGE[out])}
+    expected = product(decode(a, fmt), decode(b, fmt), out, extra)
+    return Case((ceil(m, block[0]), ceil(n, block[1]), 1), arrays, {"c": expected}, scalars)
 
 
 def _hopper_fp8(m: int, n: int, k: int) -> Case:
@@ -230,11 +180,11 @@ def _hopper_fp8(m: int, n: int, k: int) -> Case:
 
 
 def _integer(m: int, n: int, k: int) -> Case:
-    rng = _rng("integer")
+    rng = rng_of("integer")
     a, b = random(rng, (m, k), "i8"), random(rng, (n, k), "i8")
     values = a.astype(np.int64) @ b.astype(np.int64).T
     return Case(
-        (m // 64, n // 64, 1), {"a": a, "b": b, "c": _fill((m, n), np.int32)}, {"c": _exact("i32", values)}, {"K": k}
+        (m // 64, n // 64, 1), {"a": a, "b": b, "c": filled((m, n), np.int32)}, {"c": _exact("i32", values)}, {"K": k}
     )
 
 
@@ -242,19 +192,19 @@ def _transposed(
     fmt: str, out: str, m: int, n: int, k: int, grid: tuple[int, int, int], start: float | None = None
 ) -> Case:
     """C = A B^T through tensor maps: TMA fills and clips what is no multiple of the tile."""
-    rng = _rng(f"{fmt}{m}{n}{k}t")
+    rng = rng_of(f"{fmt}{m}{n}{k}t")
     a, b = random(rng, (m, k), fmt), random(rng, (n, k), fmt)
-    c = _fill((m, n), _STORAGE[out]) if start is None else np.full((m, n), start, np.float32)
-    expected = _product(decode(a, fmt), decode(b, fmt).T, out)
+    c = filled((m, n), STORAGE[out]) if start is None else np.full((m, n), start, np.float32)
+    expected = product(decode(a, fmt), decode(b, fmt).T, out)
     if start is not None:
-        expected = _output(out, expected.values + start, expected.bound + abs(start) * 4 * U)
+        expected = output(out, expected.values + start, expected.bound + abs(start) * 4 * U)
     return Case(grid, {"a": a, "b": b, "c": c}, {"c": expected}, {"M": m, "N": n, "K": k})
 
 
 def _scaled(kind: str) -> Case:
     """Elements times 2**(scale - 127), a scale for 32 of them; e2m1 lies two a byte, the first in the low half."""
-    rng, m, n, k = _rng(kind), 128, 256, 512
-    arrays: dict[str, Array] = {"c": _fill((m, n), np.float32)}
+    rng, m, n, k = rng_of(kind), 128, 256, 512
+    arrays: dict[str, Array] = {"c": filled((m, n), np.float32)}
     values = []
     for name, rows in (("a", m), ("b", n)):
         scale = rng.integers(120, 134, (rows, k // 32)).astype(np.uint8)
@@ -266,14 +216,14 @@ def _scaled(kind: str) -> Case:
             elements = decode(bits, kind)
         arrays |= {name: bits, name + "_scale": scale}
         values.append(elements * np.repeat(np.exp2(scale.astype(np.float64) - 127), 32, axis=1))
-    return Case((1, 2, 1), arrays, {"c": _product(values[0], values[1].T, "f32")}, {"M": m, "N": n, "K": k})
+    return Case((1, 2, 1), arrays, {"c": product(values[0], values[1].T, "f32")}, {"M": m, "N": n, "K": k})
 
 
 def _gather_scatter() -> Case:
-    rng, rows, columns = _rng("rows"), 96, 128
+    rng, rows, columns = rng_of("rows"), 96, 128
     x = random(rng, (rows, columns), "f16")
     picked, to = rng.integers(0, rows, 64).astype(np.int32), rng.permutation(rows)[:64].astype(np.int32)
-    out = _fill((rows, columns), np.float16)
+    out = filled((rows, columns), np.float16)
     values = out.copy()
     values[to] = x[picked] * 2
     return Case((2, 2, 1), {"a": x, "rows": picked, "to": to, "out": out}, {"out": _exact("f16", values)})
@@ -284,7 +234,7 @@ def _gather_scatter() -> Case:
 
 def _attention(fmt: str, heads: int, t: int, s: int, d: int, block_m: int, causal: bool) -> Case:
     """The score's error e shifts a probability by e^(2e), and the probabilities are rounded to the operand format."""
-    rng = _rng(f"attention{t}{s}{d}{causal}")
+    rng = rng_of(f"attention{t}{s}{d}{causal}")
     q, k, v = (random(rng, (heads, n, d), fmt) for n in (t, s, s))
     fq, fk, fv = (decode(x, fmt) for x in (q, k, v))
     scale = d**-0.5
@@ -298,9 +248,9 @@ def _attention(fmt: str, heads: int, t: int, s: int, d: int, block_m: int, causa
     o, lse = p @ fv / total, (top + np.log(total))[..., 0]
     rounding = round_up_error(np.ones(1), fmt)[0] + 2 * wrong + (s + 32) * U
     bound = p @ np.abs(fv) / total * rounding + np.abs(o) * rounding
-    expected = {"o": _output(fmt, o, bound), "lse": _output("f32", lse, 2 * wrong + (s + 32) * U + np.abs(lse) * 4 * U)}
-    arrays = {"q": q, "k": k, "v": v, "o": _fill((heads, t, d), _STORAGE[fmt]), "lse": _fill((heads, t), np.float32)}
-    return Case((_ceil(t, block_m), heads, 1), arrays, expected, {"T": t, "S": s, "scale": scale})
+    expected = {"o": output(fmt, o, bound), "lse": output("f32", lse, 2 * wrong + (s + 32) * U + np.abs(lse) * 4 * U)}
+    arrays = {"q": q, "k": k, "v": v, "o": filled((heads, t, d), STORAGE[fmt]), "lse": filled((heads, t), np.float32)}
+    return Case((ceil(t, block_m), heads, 1), arrays, expected, {"T": t, "S": s, "scale": scale})
 
 
 # CuTe DSL: shapes are constants of the kernel; the .json says which
@@ -308,7 +258,7 @@ def _attention(fmt: str, heads: int, t: int, s: int, d: int, block_m: int, causa
 
 def _dsl_gemm(launch: Mapping[str, Any]) -> Case:
     names = {"Float16": "f16", "BFloat16": "bf16", "Float32": "f32", "TFloat32": "tf32", "Float8E4M3FN": "e4m3"}
-    tensors, rng = launch["tensors"], _rng(launch["entry"])
+    tensors, rng = launch["tensors"], rng_of(launch["entry"])
     arrays, values = {}, []
     for name in "ab":
         fmt = names[tensors[name]["type"]]
@@ -316,26 +266,26 @@ def _dsl_gemm(launch: Mapping[str, Any]) -> Case:
         values.append(decode(bits, fmt))
         arrays[name] = bits.T if tensors[name]["strides"][0] == 1 else bits  # in the order of memory
     out = names[tensors["c"]["type"]]
-    arrays["c"] = _fill(tuple(tensors["c"]["shape"]), _STORAGE[out])
-    return Case(tuple(launch["grid"]), arrays, {"c": _product(values[0], values[1].T, out)})
+    arrays["c"] = filled(tuple(tensors["c"]["shape"]), STORAGE[out])
+    return Case(tuple(launch["grid"]), arrays, {"c": product(values[0], values[1].T, out)})
 
 
 def _dsl_axpy(launch: Mapping[str, Any]) -> Case:
-    rng = _rng("axpy")
+    rng = rng_of("axpy")
     x, y = random(rng, (100, 300), "f16"), random(rng, (100, 300), "f16")
     values = 1.5 * decode(x, "f16") + decode(y, "f16")
     return Case(
-        tuple(launch["grid"]), {"x": x, "y": y}, {"y": _output("f16", values, np.abs(values) * U)}, {"alpha": 1.5}
+        tuple(launch["grid"]), {"x": x, "y": y}, {"y": output("f16", values, np.abs(values) * U)}, {"alpha": 1.5}
     )
 
 
 def _dsl_row_norm(launch: Mapping[str, Any]) -> Case:
-    x = random(_rng("row"), (5, 777), "bf16")
+    x = random(rng_of("row"), (5, 777), "bf16")
     values = np.sqrt((decode(x, "bf16") ** 2).sum(1))
     return Case(
         tuple(launch["grid"]),
-        {"x": x, "out": _fill((5,), np.float32)},
-        {"out": _output("f32", values, values * 400 * U)},
+        {"x": x, "out": filled((5,), np.float32)},
+        {"out": output("f32", values, values * 400 * U)},
     )
 
 

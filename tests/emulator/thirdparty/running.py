@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 import emulator
-from tests.emulator.thirdparty.cases import Case, Expected, case_of
+from tests.emulator.thirdparty.cases import case_of
 from tests.emulator.thirdparty.formats import FORMATS, Array, decode
+from tests.emulator.thirdparty.oracle import Case, Expected
 
 HERE = Path(__file__).parent
 NAMES = sorted(p.stem for p in HERE.glob("*.ptx"))

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from tests.integration.mutants.features import FEATURES
+from tests.integration.mutants.fences import FENCES
 from tests.integration.mutants.numbers import NUMBERS
+from tests.integration.mutants.operands import OPERANDS
 from tests.integration.mutants.survivors import SURVIVORS
 from tests.integration.mutants.synchronisation import SYNCHRONISATION
 
-SECTIONS = NUMBERS | FEATURES | SYNCHRONISATION
+SECTIONS = NUMBERS | OPERANDS | FEATURES | SYNCHRONISATION | FENCES
 MUTANTS = tuple(mutant for section in SECTIONS.values() for mutant in section)
 
 
