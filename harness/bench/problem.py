@@ -51,12 +51,7 @@ class Problem:
 
     @property
     def flags(self) -> int:
-        chosen = (
-            (self.normalise, params.NORMALISE),
-            (self.bf16, params.OUTPUT_BF16),
-            (self.shared_kv, params.SHARED_KV),
-        )
-        return sum(bit for wanted, bit in chosen if wanted)
+        return params.flags_of(normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv)
 
     @property
     def scale(self) -> float:

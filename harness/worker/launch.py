@@ -44,12 +44,7 @@ class Call:
 
     @property
     def flags(self) -> int:
-        chosen = (
-            (self.normalise, params.NORMALISE),
-            (self.output_bf16, params.OUTPUT_BF16),
-            (self.shared_kv, params.SHARED_KV),
-        )
-        return sum(bit for wanted, bit in chosen if wanted)
+        return params.flags_of(normalise=self.normalise, output_bf16=self.output_bf16, shared_kv=self.shared_kv)
 
 
 def launch_attention(

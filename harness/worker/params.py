@@ -27,6 +27,12 @@ OUTPUT_BF16: Final = 1 << 1
 SHARED_KV: Final = 1 << 2
 UNLIMITED: Final = -1  # window_left, window_right
 
+
+def flags_of(*, normalise: bool, output_bf16: bool, shared_kv: bool) -> int:
+    """FmhaParams::flags."""
+    return normalise * NORMALISE | output_bf16 * OUTPUT_BF16 | shared_kv * SHARED_KV
+
+
 # Field, offset in bytes, struct format. Little-endian, as every GPU and every host here is.
 LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("q", 0, "128s"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
-from tests.remote.server import client_config, free_port, key
+from tests.remote.server import Hold, client_config, free_port, key
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
@@ -45,9 +47,9 @@ def slow_setup(client: Client) -> None:
     client.change_matrix(change)
 
 
-@pytest.mark.parametrize("stage", ["git", "setup", "nvcc", "t1", "t32"])
-def test_the_connection_is_cut(client: Client, stage: str):
-    """At the transfer of the commit, in the environment's set-up, in the build, and while configurations run."""
+@contextlib.contextmanager
+def held_at(client: Client, stage: str) -> Iterator[tuple[subprocess.Popen[str], Hold]]:
+    """A run that waits at `stage` until it is released: git, setup, nvcc, or a configuration's t."""
     if stage == "nvcc":
         fresh_kernel(client)
     else:
@@ -61,6 +63,13 @@ def test_the_connection_is_cut(client: Client, stage: str):
             client.wait_for(started(f"hd64_{stage}_sk128"))
         else:
             assert eventually(lambda: reached(client, stage))
+        yield process, hold
+
+
+@pytest.mark.parametrize("stage", ["git", "setup", "nvcc", "t1", "t32"])
+def test_the_connection_is_cut(client: Client, stage: str):
+    """At the transfer of the commit, in the environment's set-up, in the build, and while configurations run."""
+    with held_at(client, stage) as (process, hold):
         assert client.server.cut()
         hold.release()
         _, stderr = process.communicate(timeout=DEADLINE_SECONDS)

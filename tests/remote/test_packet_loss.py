@@ -17,7 +17,7 @@ from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, fresh_client, in_state, make_template, started
 from tests.remote.network import SERVER, Network, network
 from tests.remote.server import Server, serving
-from tests.remote.test_connection_faults import GOOD, fresh_kernel, reached, slow_setup
+from tests.remote.test_connection_faults import GOOD, held_at, reached
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
 SILENCE_SECONDS = 4
@@ -83,19 +83,7 @@ def test_no_packet_arrives_when_it_connects(client: Client, between: Network):
 @pytest.mark.parametrize("stage", ["git", "setup", "nvcc", "t1", "t32"])
 def test_packets_are_lost_for_a_while(client: Client, between: Network, stage: str):
     """While the commit travels, in the environment's set-up, in the build, and while configurations run."""
-    if stage == "nvcc":
-        fresh_kernel(client)
-    else:
-        git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
-    if stage == "setup":
-        slow_setup(client)
-    reached(client, stage)
-    with client.server.hold(stage) as hold:
-        process = client.start("run-matrix", "--host", "gpu")
-        if stage.startswith("t"):
-            client.wait_for(started(f"hd64_{stage}_sk128"))
-        else:
-            assert eventually(lambda: reached(client, stage))
+    with held_at(client, stage) as (process, hold):
         between.cut()
         said = until(process.stderr, "trying again")
         assert f"nothing came for {SILENCE_SECONDS} s" in said
