@@ -113,7 +113,7 @@ class RunStream:
                         f"{error}; the run goes on without us", next_step=f"later: fmha attach {self._run}"
                     ) from error
                 self._note(f"{error}; trying again in {wait:g} s")
-                time.sleep(wait)
+                time.sleep(wait)  # back-off: a host that comes back tells nobody
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
     def _verify(self, status: Mapping[str, Any]) -> None:

@@ -136,7 +136,7 @@ def acquire(rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[s
                 told = now
             if time.monotonic() > deadline:
                 raise HostError(f"no GPU was free within {rules.wait_seconds:g} s: {now[0]}", "see fmha ps")
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)  # no event says that any of several locks, or a foreign process, is gone
 
 
 def quarantine(rules: Rules, gpu: Gpu, pids: Sequence[int], run: str) -> None:

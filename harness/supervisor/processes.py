@@ -39,7 +39,7 @@ def end(run: str, grace_seconds: float = GRACE_SECONDS) -> tuple[int, ...]:
                         os.kill(pid, number)
             if time.monotonic() >= deadline:
                 break
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)  # new ones may appear until the last is gone: no set of pidfds is complete
         else:
             return ()
     return marked(run)

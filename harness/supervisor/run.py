@@ -206,7 +206,7 @@ class _Run:
                 return
             if time.monotonic() > deadline:
                 break
-            time.sleep(TICK_SECONDS)
+            time.sleep(TICK_SECONDS)  # only nvidia-smi knows, and it has to be asked
         gpus.quarantine(rules, gpu, stuck, self._directory.run)
         raise HostError(
             f"{gpu.uuid} is quarantined: process {stuck[0]} was killed but is still on it",

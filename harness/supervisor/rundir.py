@@ -146,7 +146,7 @@ class EventLog:
                 os.ftruncate(self._descriptor, self._size)
             if time.monotonic() > deadline:
                 raise reason or OSError(28, os.strerror(28))
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_RETRY_SECONDS)  # a full disk tells nobody when it has room again
 
 
 def runs(folder: Path) -> Iterator[RunDirectory]:

@@ -146,7 +146,7 @@ def terminate_group(process: subprocess.Popen[bytes], grace_seconds: float = GRA
         while members:
             if time.monotonic() >= deadline:
                 break
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)  # members fork: no set of pidfds is complete
             members = group_members(process.pid)
             if number == signal.SIGKILL:
                 _signal(members, number)  # whoever was forked meanwhile
