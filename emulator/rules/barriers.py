@@ -83,8 +83,8 @@ BARRIERS: Mapping[str, Rule] = {
     ),
     "mbarrier-accessed": Rule(
         "9.7.13.15.10, mbarrier.inval",
-        "A load, a store, a copy or the tensor core accesses the memory of a live mbarrier. It lives from mbarrier.init "
-        "to mbarrier.inval, or to the end of its CTA.",
+        "A load, a store, a copy or the tensor core accesses the memory of a live mbarrier. It lives from "
+        "mbarrier.init to mbarrier.inval, or to the end of its CTA.",
         "mbarrier.inval before the memory serves another purpose; or two arrays overlap by mistake.",
     ),
     "mbarrier-tx-range": fault(
