@@ -38,9 +38,10 @@ enum class Proxy : u8 { generic, async_shared, async_global };
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
     if (earlier.strong && who.strong) return true;
     const AgentKind kind = kind_of(w, earlier, who);
-    // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence.
-    const bool overwrites = who.write && machine_of(w).profile == Profile::lenient;
-    const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !overwrites;
+    // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence, and
+    // the tensor core read what cp.async wrote.
+    const bool unfenced = (who.write || kind == AgentKind::cp_async) && machine_of(w).profile == Profile::lenient;
+    const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !unfenced;
     if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
     const bool unordered_within =
         kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
