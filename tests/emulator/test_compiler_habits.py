@@ -301,6 +301,24 @@ def test_the_padding_is_not_written(bits: int) -> None:
     assert padded(bits, x=64).rules == {"tensor-coordinate"}
 
 
+@pytest.mark.parametrize(("bits", "text"), [(4, "only loads take"), (6, "b6p2x16")])
+def test_stores_through_maps_of_padded_elements_are_refused(bits: int, text: str) -> None:
+    arrays = {"data": np.zeros(4 * 256 * bits // 8, np.uint8)}
+    maps = {
+        "map": lambda at: encode_tiled(
+            dtype=f"16u{bits}_align16b",
+            address=at["data"],
+            global_dim=[256, 4],
+            global_strides=[32 * bits],
+            box_dim=[128, 2],
+        )
+    }
+    store = "@%leader cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, 0}], [%r30];"
+    done = run("mov.u32 %r30, tile;\n" + store, arrays, maps)
+    assert done.rules == {"tensor-map"}
+    assert text in done.report.findings[0].message
+
+
 # Triton, epilogues: where a tile has fewer elements than the warps have lanes, several warps store the same rows.
 MATRIX_STORE = """
 mov.u32 %r30, tile;
