@@ -45,7 +45,9 @@ def nvcc() -> str:
 
 @pytest.fixture(scope="session")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BuildResult]:
-    """Every variant, by name, built as the harness builds it."""
-    results = build_variants(ROOT, VARIANTS, tmp_path_factory.mktemp("builds"), 300.0, 2, lambda line: None)
+    """Every variant, by name, built as the harness builds it, into one cache for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builds"
+    results = build_variants(ROOT, VARIANTS, cache, 300.0, 2, lambda line: None)
     assert not [result.error for result in results if result.error]
     return {result.variant.name: result for result in results}
