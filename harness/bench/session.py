@@ -27,6 +27,7 @@ from typing import Any
 
 import yaml
 
+from harness.bench.shape_cases import CASES
 from harness.bench.shapes import SHAPES
 from harness.worker.process import run_group
 
@@ -36,7 +37,8 @@ SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
 SUITES = {name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged", "extreme", "long")} | {
-    "random": ("--suite", "random", "--cases", "1050", "--filter", "p=auto")
+    "random": ("--suite", "random", "--cases", "1050", "--filter", "p=auto"),
+    "shapes": tuple(word for item in CASES for word in ("--case", item.id)),
 }
 
 
