@@ -189,6 +189,7 @@ def _relative_paths(ptx: Path, root: Path) -> None:
 
 
 def flags(variant: Variant) -> tuple[str, ...]:
+    """What nvcc is given to make the PTX of `variant`, in the root of the sources."""
     return (*_COMPILE, f"-arch={variant.arch}", *(f"-D{name}={value}" for name, value in variant.defines))
 
 
