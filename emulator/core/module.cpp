@@ -154,6 +154,7 @@ NB_MODULE(_core, module) {
                                                      {"rna", kRna},
                                                      {"satfinite", kSatfinite},
                                                      {"scaled", kScaled},
+                                                     {"oob", kOob},
                                                      {"xorsign_abs", kXorsignAbs},
                                                      {"abs", kAbs},
                                                      {"carry_in", kCarryIn},

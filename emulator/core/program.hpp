@@ -159,6 +159,7 @@ enum Mods : u32 {
     kSatfinite = 1u << 8,   // cvt
     kScaled = 1u << 9,      // cvt: the last source has two exponents to multiply by
     kXorsignAbs = 1u << 8,  // min, max
+    kOob = 1u << 8,         // fma
     kAbs = 1u << 9,         // three-input min, max
     kCarryIn = 1u << 8,
     kCarryOut = 1u << 9,

@@ -1,4 +1,6 @@
-"""Deleted barriers that are proven redundant: one warp does all that they separate, or only fences follow.
+"""Mutants of barriers that are proven redundant.
+
+Deleted ones separate what one warp does, or only fences follow; one under another number changes its name alone.
 
 The first proof of a deleted barrier B. Three barriers A, B, C of the same threads stand in straight-line code. Without
 B, the operations between A and B are no longer ordered before those between B and C, and no other pair loses its order:
@@ -10,6 +12,9 @@ the kernel with a trap for all others, under every schedule of the plan.
 The second. Between B and C, in straight-line code, every thread executes fence.proxy.async and nothing else. With B, a
 fence covers what all threads wrote before B; without it, each thread's own fence covers what it wrote, and C hands that
 on to whoever comes after.
+
+The third, of a barrier under another number, is that no other instruction names that number. Those who meet there are
+those who execute this instruction, and the mutant's runs end, so they are as many as it waits for: the same as before.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from emulator.ptx import Function, Instruction
 
 ONE_WARP = "proven: between the barriers around it, one warp issues asynchronous work and nobody accesses memory"
 ONLY_FENCES = "proven: every thread executes fence.proxy.async between it and the next barrier, and nothing else"
+RENAMED = "proven: no other instruction names the new number, so the same threads meet under it"
 
 _BARRIER = re.compile(r"(bar|barrier)\.sync\b")
 _REGISTERS = re.compile(
@@ -58,6 +64,19 @@ def _only_fences(steps: tuple[Instruction, ...]) -> bool:
     return all(x.guard is None and x.mnemonic.startswith("fence.proxy.async") for x in steps)
 
 
+def _is_named_alone(function: Function, number: int) -> bool:
+    """Whether no barrier of the CTA, bar.arrive and bar.red included, has this number."""
+    for x in function.body:
+        if x.opcode == "call":
+            return False
+        if x.opcode not in ("bar", "barrier") or "cluster" in x.modifiers or "warp" in x.modifiers:
+            continue
+        name = statement_of(x.text).operands[0]
+        if not name.isdigit() or int(name) == number:
+            return False
+    return True
+
+
 def trapping_others(ptx: str, steps: tuple[Instruction, ...]) -> str:
     """The module in which a step traps in every warp but the first."""
     source = Source(ptx)
@@ -81,14 +100,18 @@ def trapping_others(ptx: str, steps: tuple[Instruction, ...]) -> str:
 
 
 def check_separation(outcome: Outcome, ptx: str, function: Function, launch: Launch, plan: Plan) -> Outcome:
-    """A survivor that deletes a barrier becomes "redundant" when the proof holds."""
+    """A survivor that deletes or renames a barrier becomes "redundant" when one of the proofs holds."""
     m = outcome.mutant
-    if outcome.status != "survived" or m.what != "deleted":
+    if outcome.status != "survived" or m.what not in ("deleted", "barrier +1"):
         return outcome
     at = next(k for k, x in enumerate(function.body) if (x.line, x.text) == (m.line, m.text))
     barrier = function.body[at]
     if barrier.guard is not None or not _BARRIER.match(barrier.mnemonic):
         return outcome
+    if m.what == "barrier +1":
+        name = statement_of(m.text).operands[0]
+        proven = name.isdigit() and _is_named_alone(function, int(name) + 1)
+        return replace(outcome, status="redundant", by=RENAMED) if proven else outcome
     before, after = steps_to_barrier(function, at, -1), steps_to_barrier(function, at, 1)
     if after is not None and _only_fences(after):
         return replace(outcome, status="redundant", by=ONLY_FENCES)

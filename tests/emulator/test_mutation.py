@@ -18,7 +18,7 @@ from emulator.mutation import (
     schedule_plan,
 )
 from emulator.mutation.__main__ import load_launch, main, sample, summary
-from emulator.mutation.proof import ONE_WARP, ONLY_FENCES, check_separation
+from emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separation
 from emulator.mutation.run import Outcome, check_original, check_reached
 from emulator.mutation.statements import Source, moved, split_operands, statement_of
 from emulator.ptx import Instruction
@@ -237,15 +237,13 @@ bar.sync 0;
 """
 
 
-def proof_of(body: str, barrier: int) -> Outcome:
-    """What the tool says of the kernel without its so-manieth bar.sync 0."""
+def proof_of(body: str, barrier: int, what: str = "deleted", text: str = "bar.sync 0") -> Outcome:
+    """What the tool says of the kernel without its so-manieth bar.sync 0, or of another mutant."""
     ptx = micro_ptx(body, "barrier")
     function = load_ptx(ptx).parsed.functions["kernel"]
     first = body.strip().splitlines()[0]
     start = next(n for n, x in enumerate(ptx.splitlines(), 1) if x.strip() == first.strip())
-    mutants = [
-        m for m in mutants_of(ptx, function) if m.what == "deleted" and m.text == "bar.sync 0" and m.line > start
-    ]
+    mutants = [m for m in mutants_of(ptx, function) if m.what == what and m.text == text and m.line >= start]
     return check_separation(Outcome(mutants[barrier], "survived", ""), ptx, function, micro_launch, schedule_plan(1))
 
 
@@ -272,6 +270,14 @@ def test_a_barrier_before_a_fence_of_all_threads_is_proven_redundant() -> None:
     every = proof_of(body.format(guard=""), 0)
     assert (every.status, every.by) == ("redundant", ONLY_FENCES)
     assert proof_of(body.format(guard="@%first"), 0).status == "survived"
+
+
+def test_a_barrier_under_a_number_of_its_own_is_proven_redundant() -> None:
+    body = "st.shared.b32 [tile], %zero;\nbar.sync 1, 128;\n{other}"
+    renamed = proof_of(body.format(other="bar.sync 3, 128;"), 0, "barrier +1", "bar.sync 1, 128")
+    assert (renamed.status, renamed.by) == ("redundant", RENAMED)
+    for other in ("bar.sync 2, 128;", "bar.arrive 2, 128;", "mov.u32 %r1, 5; bar.sync %r1, 128;"):
+        assert proof_of(body.format(other=other), 0, "barrier +1", "bar.sync 1, 128").status == "survived"
 
 
 def test_the_redundant_list_excuses_only_what_survives(tmp_path: Path) -> None:
