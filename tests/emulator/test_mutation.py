@@ -1,6 +1,7 @@
 """The mutation tool: what it enumerates, how it judges, and samples of our kernels' mutants."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,7 @@ from emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separa
 from emulator.mutation.run import Outcome, check_original, check_reached
 from emulator.mutation.statements import Source, moved, split_operands, statement_of
 from emulator.ptx import Instruction
-from harness.worker.build import build_variants
-from harness.worker.variants import VARIANTS
+from harness.worker.protocol import BuildResult
 from tests.emulator.micro import launch_micro, micro_ptx
 
 HERE = Path(__file__).parent
@@ -317,11 +317,10 @@ def test_a_launch_that_does_not_exist_is_an_error() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sm100_hd64_ptmem", "sm100_hd512_psmem"])
 def test_a_sample_of_our_kernels_mutants_is_killed_or_redundant(
-    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    builds: Mapping[str, BuildResult], capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    variant = next(variant for variant in VARIANTS if variant.name == name)
-    (build,) = build_variants(repository, [variant], tmp_path / "cache", 120.0, 1, lambda line: None)
-    arguments = [build.ptx, "--entry", variant.entry, "--launch", SPEC, "--redundant", str(REDUNDANT)]
+    build = builds[name]
+    arguments = [build.ptx, "--entry", build.variant.entry, "--launch", SPEC, "--redundant", str(REDUNDANT)]
     code = main([*arguments, "--every", "20", "--random", "1"])
     printed = capsys.readouterr().out
     assert code == 0, printed
