@@ -42,37 +42,64 @@ void unpack_row(Format f, u8* row) {
     }
 }
 
+// Where the chunks of an operand lie.
+struct Footprint {
+    SharedOperand operand{};
+    std::vector<u32> chunks;  // shared offsets, in the order of each_chunk
+    std::vector<Range> runs;  // adjacent ones together, ascending
+};
+
+void find_runs(Footprint& f) {
+    ChunkSet used;
+    for (u32 at : f.chunks) used.add(at / kChunk);
+    used.runs(f.runs);
+}
+
+// Kernels use few operands, over and over: a ring's stages by the steps in K.
+const Footprint& footprint_of(const SharedOperand& o) {
+    constexpr u32 kKept = 64;
+    static thread_local std::array<Footprint, kKept> kept;
+    const u32 at = o.descriptor.start / kRowBytes + o.first + (o.mn_major ? 7 : 0);
+    Footprint& f = kept[(at ^ at >> 6 ^ at >> 12) % kKept];
+    if (f.operand == o && !f.chunks.empty()) return f;
+    f.operand = o;
+    f.chunks.clear();
+    each_chunk(o, [&chunks = f.chunks](u32 at, u32, u32) { chunks.push_back(at); });
+    find_runs(f);
+    return f;
+}
+
+void check_footprint(Warp& w, Cta& cta, const Footprint& f, const Accessor& who, const char* what) {
+    const u32 low = static_cast<u32>(f.runs.front().start);
+    const u32 end = static_cast<u32>(f.runs.back().start) + f.runs.back().bytes;
+    if (low < kSharedStart || end > cta.shared.size())
+        throw Fault("shared-out-of-bounds",
+                    format("%s at shared 0x%x; the CTA has [0x%x, 0x%zx)", what,
+                           low < kSharedStart ? low : end - kChunk, kSharedStart, cta.shared.size()));
+    touch_shared(cta, w, f.runs, who, true);
+}
+
 }  // namespace
 
-// Runs of adjacent chunks are checked for conflicts together.
-void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Accessor& who, const char* what) {
-    u32 low = ~0u, high = 0;
-    for (u32 at : chunks) {
-        low = std::min(low, at);
-        high = std::max(high, at);
-    }
-    if (low < kSharedStart || high + kChunk > cta.shared.size())
-        throw Fault("shared-out-of-bounds", format("%s at shared 0x%x; the CTA has [0x%x, 0x%zx)", what,
-                                                   low < kSharedStart ? low : high, kSharedStart, cta.shared.size()));
-    if (!machine_of(w).checks) return;
-    ChunkSet used;
-    for (u32 at : chunks) used.add(at / kChunk);
-    touch_shared(cta, w, used.runs(machine_of(w).ranges), who, true);
+void check_chunks(Warp& w, Cta& cta, std::vector<u32> chunks, const Accessor& who, const char* what) {
+    Footprint f;
+    f.chunks = std::move(chunks);
+    find_runs(f);
+    check_footprint(w, cta, f, who, what);
 }
 
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {
-    static thread_local std::vector<u32> chunks;
-    chunks.clear();
-    each_chunk(o, [&](u32 at, u32, u32) { chunks.push_back(at); });
-    check_chunks(w, cta, chunks, who, what);
+    check_footprint(w, cta, footprint_of(o), who, what);
 }
 
-// Rows of 32 bytes each, k ascending, as tensor memory would hold them.
 void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
     const u8* shared = cta.shared.data();
     if (!o.mn_major) {
-        each_chunk(o,
-                   [&](u32 at, u32 r, u32 c) { std::memcpy(rows + r * kRowBytes + c * kChunk, shared + at, kChunk); });
+        u8* to = rows;
+        for (u32 at : footprint_of(o).chunks) {
+            std::memcpy(to, shared + at, kChunk);
+            to += kChunk;
+        }
         if (is_padded(o.format))
             for (u32 r = 0; r < o.rows; ++r) unpack_row(o.format, rows + r * kRowBytes);
         return;
@@ -84,6 +111,19 @@ void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
             if (row < o.rows) std::memcpy(rows + row * kRowBytes + k * bytes, shared + at + e * bytes, bytes);
         }
     });
+}
+
+bool has_columns(const SharedOperand& o) {
+    const u32 step = kChunk / element_bytes(o.format);
+    return o.mn_major && o.first % step == 0 && o.rows % step == 0;
+}
+
+void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pitch) {
+    const u8* shared = cta.shared.data();
+    const std::vector<u32>& chunks = footprint_of(o).chunks;
+    const u32 depth = kRowBytes / element_bytes(o.format);
+    for (u32 n = 0; n < chunks.size(); n += depth, columns += kChunk)
+        for (u32 k = 0; k < depth; ++k) std::memcpy(columns + k * pitch, shared + chunks[n + k], kChunk);
 }
 
 void check_columns(const Cta& cta, u32 column, u32 columns, const char* what) {

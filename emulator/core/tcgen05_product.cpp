@@ -196,8 +196,14 @@ template <class T>
 void load_b(const Mma& op, T* bt) {
     static thread_local u8 bytes[kMaxN * kRowBytes];
     const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
-    for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, bytes + p * (n / parts) * kRowBytes);
-    decode_transposed(op.shape.b, bytes, n, bt, kMaxN);
+    if (has_columns(op.b)) {
+        const u32 pitch = n * element_bytes(op.shape.b);
+        for (u32 p = 0; p < parts; ++p) gather_columns(*op.ctas[p], op.b, bytes + p * (pitch / parts), pitch);
+        for (u32 e = 0; e < k; ++e) decode_bytes(op.shape.b, bytes + e * pitch, pitch, bt + e * kMaxN);
+    } else {
+        for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, bytes + p * (n / parts) * kRowBytes);
+        decode_transposed(op.shape.b, bytes, n, bt, kMaxN);
+    }
     if (op.shape.negate_b)
         for (u32 e = 0; e < k; ++e)
             for (u32 j = 0; j < n; ++j) bt[e * kMaxN + j] = -bt[e * kMaxN + j];
@@ -207,29 +213,26 @@ void load_b(const Mma& op, T* bt) {
             for (u32 e = 0; e < k; ++e) bt[e * kMaxN + j] = 0;
 }
 
-// Rows of A, one a lane of the data path: [bank][row][kMaxK].
+// Rows of A, one a lane of the data path: [bank][row][k].
 template <class T>
 void load_a(const Mma& op, Cta& cta, T* out) {
-    static thread_local u8 bytes[kTmemLanes * kRowBytes];
+    static thread_local u8 rows[kTmemLanes * kRowBytes];
     const DataPath& path = op.path;
-    if (!op.mods.a_tmem) gather(cta, op.a, bytes);
-    for (u32 bank = 0; bank < path.banks; ++bank) {
-        for (u32 r = 0; r < path.rows; ++r) {
-            T* row = out + (bank * path.rows + r) * kMaxK;
-            if (op.mods.a_tmem) {
-                // .ashift: every row but the last of tensor memory takes the one below it.
-                u32 lane = op.d_lane + path.lane_of(r, bank);
-                if (op.mods.a_shift && lane + 1 < kTmemLanes) ++lane;
-                decode_row(op.shape.a, reinterpret_cast<const u8*>(cta.tmem.row(lane) + op.a_column), row);
-            } else if (bank == 0) {
-                decode_row(op.shape.a, bytes + r * kRowBytes, row);
-            } else {
-                std::copy_n(out + r * kMaxK, op.shape.k, row);
-            }
+    const u32 in_bank = path.rows * kRowBytes;
+    if (op.mods.a_tmem) {
+        for (u32 n = 0; n < path.rows * path.banks; ++n) {
+            // .ashift: every row but the last of tensor memory takes the one below it.
+            u32 lane = op.d_lane + path.lane_of(n % path.rows, n / path.rows);
+            if (op.mods.a_shift && lane + 1 < kTmemLanes) ++lane;
+            std::memcpy(rows + n * kRowBytes, cta.tmem.row(lane) + op.a_column, kRowBytes);
         }
+    } else {
+        gather(cta, op.a, rows);
+        for (u32 bank = 1; bank < path.banks; ++bank) std::memcpy(rows + bank * in_bank, rows, in_bank);
     }
+    decode_bytes(op.shape.a, rows, path.banks * in_bank, out);
     if (op.shape.negate_a)
-        for (u32 e = 0; e < path.rows * path.banks * kMaxK; ++e) out[e] = -out[e];
+        for (u32 e = 0; e < path.rows * path.banks * op.shape.k; ++e) out[e] = -out[e];
 }
 
 struct Scales {
@@ -262,7 +265,7 @@ Rows<T> rows_of(const Mma& op, u32 which, u32 bank, const T* a, const Scales& sc
     for (u32 r = 0; r < op.path.rows; ++r) {
         const u32 lane = op.d_lane + op.path.lane_of(r, bank);
         if (op.disabled[4 * which + lane / 32] >> (lane % 32) & 1) continue;
-        rows.a[rows.count] = a + (bank * op.path.rows + r) * kMaxK;
+        rows.a[rows.count] = a + (bank * op.path.rows + r) * op.shape.k;
         rows.d[rows.count] = op.ctas[which]->tmem.row(lane) + op.d_column;
         rows.scale[rows.count] = scales.a + r * kMaxScales;
         rows.lane[rows.count++] = lane;
@@ -296,13 +299,17 @@ void execute_as(const Mma& op) {
     // The padding behind the last column lets whole blocks be computed.
     static thread_local T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
     static thread_local Scales scales;
+    double& seconds = op.ctas[0]->cluster->machine->stats.product_seconds;
     load_b(op, bt);
     const u32 columns = op.shape.n / op.path.banks;
     for (u32 which = 0; which < 2 && op.ctas[which]; ++which) {
         load_a(op, *op.ctas[which], a);
         if (op.mods.scales) load_scales(op, *op.ctas[which], scales);
-        for (u32 bank = 0; bank < op.path.banks; ++bank)
-            product(op, rows_of(op, which, bank, a, scales), bt + bank * columns, scales, columns);
+        for (u32 bank = 0; bank < op.path.banks; ++bank) {
+            const Rows<T> rows = rows_of(op, which, bank, a, scales);
+            const Stopwatch watch(seconds);
+            product(op, rows, bt + bank * columns, scales, columns);
+        }
     }
 }
 

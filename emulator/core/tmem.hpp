@@ -29,6 +29,7 @@ struct Tmem {
     std::vector<u32> words;                        // empty before the first allocation, as the marks are
     std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
     std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
+    u32 used = 0;                                  // granules that have been allocated, a bit each
     TmemShadow shadow;
     bool relinquished = false;
     u8 cta_group = 0;      // of the CTA's tcgen05 instructions; 0 before the first

@@ -24,8 +24,11 @@ void Tmem::prepare() {
 // As a new CTA finds it.
 void Tmem::reset() {
     if (last_columns) {  // otherwise nothing has been allocated, and nothing written
-        std::fill(words.begin(), words.end(), 0);
-        shadow.forget(0, kColumns);
+        for (u32 g = 0; g < owner.size(); ++g)
+            for (u32 lane = 0; used >> g & 1 && lane < kLanesTotal; ++lane)
+                std::fill_n(row(lane) + g * kGranule, kGranule, 0);
+        used = 0;
+        shadow.reset();
         std::fill(mma_writes.begin(), mma_writes.end(), MmaMark{});
         std::fill(mma_reads.begin(), mma_reads.end(), MmaMark{});
     }
@@ -57,6 +60,7 @@ void take(Warp& w, u32 first, u32 columns, u32 result) {
     t.prepare();
     for (u32 g = first; g < first + columns / Tmem::kGranule; ++g) {
         t.owner[g] = w.pc() + 1;
+        t.used |= 1u << g;
         t.block[g] = static_cast<u16>(first);
     }
     t.shadow.forget(first * Tmem::kGranule, columns);
