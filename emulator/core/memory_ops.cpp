@@ -191,7 +191,7 @@ void point_global(Warp& w, const Addresses& a, u32 mask, u32 size, const char* w
 u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
     const i32* o = w.ops(i);
     const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
-    for (u32 k = 0; k + 1u < i.n_src; ++k) {
+    for (u32 k = 0; mask && k + 1u < i.n_src; ++k) {
         const u8* values = w.reg<u8>(o[1 + k]);
         if (bytes == 4) {
             u32 same = 0;
@@ -279,6 +279,28 @@ Space space_of(const Inst& i) { return static_cast<Space>((i.mods & kSpaceMask) 
 
 namespace {
 
+// Vectors of 32-bit values, all lanes: whole vectors are moved, and their values dealt to the registers.
+template <u32 kValues>
+void load_vectors(Warp& w, const i32* d, u8* const (&pointers)[kLanes]) {
+    alignas(64) u32 values[kLanes][kValues];
+    for (u32 l = 0; l < kLanes; ++l) std::memcpy(values[l], pointers[l], sizeof values[l]);
+    for (u32 k = 0; k < kValues; ++k) {
+        if (d[k] < 0) continue;
+        u32* to = w.reg<u32>(d[k]);
+        for (u32 l = 0; l < kLanes; ++l) to[l] = values[l][k];
+    }
+}
+
+template <u32 kValues>
+void store_vectors(Warp& w, const i32* s, u8* const (&pointers)[kLanes]) {
+    alignas(64) u32 values[kLanes][kValues];
+    for (u32 k = 0; k < kValues; ++k) {
+        const u32* from = w.reg<u32>(s[k]);
+        for (u32 l = 0; l < kLanes; ++l) values[l][k] = from[l];
+    }
+    for (u32 l = 0; l < kLanes; ++l) std::memcpy(pointers[l], values[l], sizeof values[l]);
+}
+
 template <class R>
 void load_lanes(Warp& w, i32 unit, u8* const (&pointers)[kLanes], u32 mask, u32 offset, u32 bytes, bool sign) {
     R* d = w.reg<R>(unit);
@@ -307,6 +329,10 @@ void load_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]
     const i32* o = w.ops(i);
     const Ty ty = static_cast<Ty>(i.type);
     const u32 bytes = element_bytes(ty);
+    if (mask == kFullMask && bytes == 4 && i.width_dst == 32) {
+        if (i.n_dst == 4) return load_vectors<4>(w, o, pointers);
+        if (i.n_dst == 2) return load_vectors<2>(w, o, pointers);
+    }
     for (u32 k = 0; k < i.n_dst; ++k) {
         if (o[k] < 0) continue;
         switch (i.width_dst) {
@@ -331,6 +357,10 @@ void store_lanes_to(u8* const (&pointers)[kLanes], u32 offset, const R* values) 
 void store_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
     const i32* o = w.ops(i);
     const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
+    if (mask == kFullMask && bytes == 4 && stride == 4) {
+        if (i.n_src == 5) return store_vectors<4>(w, o + 1, pointers);
+        if (i.n_src == 3) return store_vectors<2>(w, o + 1, pointers);
+    }
     for (u32 k = 0; k + 1u < i.n_src; ++k) {
         const u8* values = w.reg<u8>(o[1 + k]);
         if (mask == kFullMask && bytes == 4 && stride == 4) {

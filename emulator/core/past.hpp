@@ -97,6 +97,8 @@ void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Order
 // they, have the same past. Number 0 is the past of what nothing has touched.
 class Pasts {
 public:
+    static constexpr u32 kNone = std::numeric_limits<u32>::max();  // no past's number
+
     Pasts() { reset(); }
 
     void reset() {
@@ -110,7 +112,7 @@ public:
     u32 number_of(const Past& past) {
         for (u64 slot = hash(past);; ++slot) {
             u32& entry = table_[slot & (table_.size() - 1)];
-            if (entry == kEmpty) return entry = add(past);
+            if (entry == kNone) return entry = add(past);
             if (same(pasts_[entry], past)) return entry;
         }
     }
@@ -148,7 +150,6 @@ public:
 
 private:
     using Words = std::array<u64, sizeof(Past) / sizeof(u64)>;
-    static constexpr u32 kEmpty = std::numeric_limits<u32>::max();
     static constexpr std::size_t kFirstLimit = 1024, kUsualLimit = 8192;
 
     static u64 hash(const Past& past) {
@@ -175,11 +176,11 @@ private:
 
     // At most half full, until the limit is passed by what one operation adds.
     void make_table(const std::vector<bool>* used = nullptr) {
-        table_.assign(std::bit_ceil(4 * limit_), kEmpty);
+        table_.assign(std::bit_ceil(4 * limit_), kNone);
         for (u32 n = 0; n < pasts_.size(); ++n) {
             if (used && !(*used)[n]) continue;
             u64 slot = hash(pasts_[n]);
-            while (table_[slot & (table_.size() - 1)] != kEmpty) ++slot;
+            while (table_[slot & (table_.size() - 1)] != kNone) ++slot;
             table_[slot & (table_.size() - 1)] = n;
         }
     }
@@ -206,6 +207,13 @@ public:
           report_(report) {}
     // The number of the past that follows `before`.
     u32 operator()(u32 before) {
+        if (before == last_before_) return last_after_;
+        last_before_ = before;
+        return last_after_ = follow(before);
+    }
+
+private:
+    u32 follow(u32 before) {
         const Pasts::Note& note = pasts_.note(before);
         if (note.operation == operation_) return note.after;
         Past past = pasts_[before];
@@ -215,13 +223,13 @@ public:
         return after;
     }
 
-private:
     Pasts& pasts_;
     u64 operation_;
     Accessor who_;
     bool check_uninitialised_;
     Ordered ordered_;
     Report report_;
+    u32 last_before_ = Pasts::kNone, last_after_ = 0;
 };
 
 }  // namespace ptxm

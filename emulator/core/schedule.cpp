@@ -103,6 +103,7 @@ u32 check_sources(Warp& w, const Inst& i, u32 mask) {
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
         if (computes(static_cast<Op>(i.op))) return undefined_result(w, i, s, mask);
+        if (machine_of(w).profile != Profile::strict) continue;
         machine_of(w).report_strict(&w, "uninitialised-register",
                                     format("source operand %u has no value in lanes 0x%08x: nothing was written to it, "
                                            "or it was computed from a register without one",

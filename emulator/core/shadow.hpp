@@ -54,6 +54,10 @@ public:
     }
     template <class Touch>
     void touch(u64 offset, u64 size, Touch& touch) {
+        // Mostly some chunks of one page, none of them divided.
+        if (Page* p = pages_[offset / kPageBytes].get();
+            p && p->divided == 0 && (offset | size) % kChunk == 0 && offset % kPageBytes + size <= kPageBytes)
+            return touch_run(p->cells.data() + offset % kPageBytes / kChunk, static_cast<u32>(size / kChunk), touch);
         for (u64 from = offset, to = offset + size; from < to;) {
             const u64 start = from / kPageBytes * kPageBytes, stop = std::min(to, start + kPageBytes);
             touch_page(page(from / kPageBytes), static_cast<u32>(from - start), static_cast<u32>(stop - start), touch);

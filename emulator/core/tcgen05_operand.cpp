@@ -47,6 +47,7 @@ struct Footprint {
     SharedOperand operand{};
     std::vector<u32> chunks;  // shared offsets, in the order of each_chunk
     std::vector<Range> runs;  // adjacent ones together, ascending
+    u64 end() const { return runs.back().start + runs.back().bytes; }
 };
 
 void find_runs(Footprint& f) {
@@ -55,12 +56,13 @@ void find_runs(Footprint& f) {
     used.runs(f.runs);
 }
 
-// Kernels use few operands, over and over: a ring's stages by the steps in K.
-const Footprint& footprint_of(const SharedOperand& o) {
+// Kernels use few operands, over and over.
+const Footprint& kept_footprint(const SharedOperand& o) {
     constexpr u32 kKept = 64;
     static thread_local std::array<Footprint, kKept> kept;
-    const u32 at = o.descriptor.start / kRowBytes + o.first + (o.mn_major ? 7 : 0);
-    Footprint& f = kept[(at ^ at >> 6 ^ at >> 12) % kKept];
+    const MatrixDescriptor& d = o.descriptor;
+    const u32 hash = (d.start / kChunk + d.stride * 3 + d.leading * 5 + o.rows * 7 + o.first) * 0x9E3779B1u;
+    Footprint& f = kept[hash >> 26];
     if (f.operand == o && !f.chunks.empty()) return f;
     f.operand = o;
     f.chunks.clear();
@@ -69,14 +71,30 @@ const Footprint& footprint_of(const SharedOperand& o) {
     return f;
 }
 
-void check_footprint(Warp& w, Cta& cta, const Footprint& f, const Accessor& who, const char* what) {
-    const u32 low = static_cast<u32>(f.runs.front().start);
-    const u32 end = static_cast<u32>(f.runs.back().start) + f.runs.back().bytes;
+// What lies where `footprint` says, `offset` bytes further on.
+struct Placed {
+    const Footprint& footprint;
+    u32 offset;
+};
+
+// Every swizzle repeats after 1024 bytes: the stages of a ring lie alike, unless addresses wrap.
+Placed place(const SharedOperand& o) {
+    constexpr u32 kPattern = 1024;
+    SharedOperand first = o;
+    first.descriptor.start %= kPattern;
+    const u32 offset = o.descriptor.start - first.descriptor.start;
+    const Footprint& f = kept_footprint(first);
+    if (f.end() + offset <= kAddressMask) return {f, offset};
+    return {kept_footprint(o), 0};
+}
+
+void check_runs(Warp& w, Cta& cta, std::span<const Range> runs, const Accessor& who, const char* what) {
+    const u64 low = runs.front().start, end = runs.back().start + runs.back().bytes;
     if (low < kSharedStart || end > cta.shared.size())
-        throw Fault("shared-out-of-bounds",
-                    format("%s at shared 0x%x; the CTA has [0x%x, 0x%zx)", what,
-                           low < kSharedStart ? low : end - kChunk, kSharedStart, cta.shared.size()));
-    touch_shared(cta, w, f.runs, who, true);
+        throw Fault("shared-out-of-bounds", format("%s at shared 0x%llx; the CTA has [0x%x, 0x%zx)", what,
+                                                   (unsigned long long)(low < kSharedStart ? low : end - kChunk),
+                                                   kSharedStart, cta.shared.size()));
+    touch_shared(cta, w, runs, who, true);
 }
 
 }  // namespace
@@ -85,18 +103,23 @@ void check_chunks(Warp& w, Cta& cta, std::vector<u32> chunks, const Accessor& wh
     Footprint f;
     f.chunks = std::move(chunks);
     find_runs(f);
-    check_footprint(w, cta, f, who, what);
+    check_runs(w, cta, f.runs, who, what);
 }
 
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {
-    check_footprint(w, cta, footprint_of(o), who, what);
+    const Placed p = place(o);
+    std::vector<Range>& runs = machine_of(w).ranges;
+    runs = p.footprint.runs;
+    for (Range& run : runs) run.start += p.offset;
+    check_runs(w, cta, runs, who, what);
 }
 
 void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
-    const u8* shared = cta.shared.data();
     if (!o.mn_major) {
+        const Placed p = place(o);
+        const u8* shared = cta.shared.data() + p.offset;
         u8* to = rows;
-        for (u32 at : footprint_of(o).chunks) {
+        for (u32 at : p.footprint.chunks) {
             std::memcpy(to, shared + at, kChunk);
             to += kChunk;
         }
@@ -104,6 +127,7 @@ void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
             for (u32 r = 0; r < o.rows; ++r) unpack_row(o.format, rows + r * kRowBytes);
         return;
     }
+    const u8* shared = cta.shared.data();
     const u32 bytes = element_bytes(o.format);
     each_chunk(o, [&](u32 at, u32 mn, u32 k) {
         for (u32 e = 0; e < kChunk / bytes; ++e) {
@@ -119,8 +143,9 @@ bool has_columns(const SharedOperand& o) {
 }
 
 void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pitch) {
-    const u8* shared = cta.shared.data();
-    const std::vector<u32>& chunks = footprint_of(o).chunks;
+    const Placed p = place(o);
+    const u8* shared = cta.shared.data() + p.offset;
+    const std::vector<u32>& chunks = p.footprint.chunks;
     const u32 depth = kRowBytes / element_bytes(o.format);
     for (u32 n = 0; n < chunks.size(); n += depth, columns += kChunk)
         for (u32 k = 0; k < depth; ++k) std::memcpy(columns + k * pitch, shared + chunks[n + k], kChunk);

@@ -91,7 +91,7 @@ template <class D>
 // kRows rows of D, kBlocks blocks of 16 columns: every value of B is used kRows times, every one of A kBlocks times,
 // and kRows x kBlocks sums are in flight. Only with these loops unrolled does GCC keep the sums in registers.
 template <class D, u32 K, u32 kRows, u32 kBlocks>
-inline void float_block(const float* const* a, const float* bt, u32* const* d, u32 column, bool accumulate,
+inline void float_block(const float (&a)[kRows][K], const float* bt, u32* const* d, u32 column, bool accumulate,
                         float scale) {
     Floats sum[kRows][kBlocks];
 #pragma GCC unroll 8
@@ -118,7 +118,9 @@ inline void float_block(const float* const* a, const float* bt, u32* const* d, u
 }
 
 template <class D, u32 K, u32 kRows>
-void float_rows(const float* const* a, const float* bt, u32* const* d, u32 whole, bool accumulate, float scale) {
+void float_rows(const float* const* rows, const float* bt, u32* const* d, u32 whole, bool accumulate, float scale) {
+    alignas(64) float a[kRows][K];  // side by side: one register addresses them all
+    for (u32 r = 0; r < kRows; ++r) std::memcpy(a[r], rows[r], sizeof a[r]);
     u32 column = 0;
     for (; column + 2 * kBlockColumns <= whole; column += 2 * kBlockColumns)
         float_block<D, K, kRows, 2>(a, bt, d, column, accumulate, scale);
@@ -297,7 +299,7 @@ void product(const Mma& op, const Rows<i32>& rows, const i32* bt, const Scales&,
 template <class T>
 void execute_as(const Mma& op) {
     // The padding behind the last column lets whole blocks be computed.
-    static thread_local T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
+    alignas(64) static thread_local T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
     static thread_local Scales scales;
     double& seconds = op.ctas[0]->cluster->machine->stats.product_seconds;
     load_b(op, bt);

@@ -16,7 +16,7 @@ bool Tmem::allocated(u32 column, u32 count) const {
 }
 
 void Tmem::prepare() {
-    words.resize(kLanesTotal * kPitch, 0);
+    lines.resize(kLanesTotal * kPitch / kLineWords);
     mma_writes.resize(kMarks);
     mma_reads.resize(kMarks);
 }
