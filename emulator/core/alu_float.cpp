@@ -35,9 +35,8 @@ Flow f32_extreme(Warp& w, const Inst& i, u32 m) {
     const bool propagate = i.mods & kNan, ftz = i.mods & kFtz;
     const u32 mods = i.mods;
     if (i.n_src == 3 && !ftz && !(mods & (kAbs | kNan)))
-        return ternary<float, float, float, float>(w, i, m, [](float a, float b, float c) {
-            return extreme<kMax>(extreme<kMax>(a, b, false), c, false);
-        });
+        return ternary<float, float, float, float>(
+            w, i, m, [](float a, float b, float c) { return extreme<kMax>(extreme<kMax>(a, b, false), c, false); });
     if (i.n_src == 3)
         return ternary<float, float, float, float>(w, i, m, [=](float a, float b, float c) {
             return extreme_of<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), maybe_flush(c, ftz), mods);

@@ -147,10 +147,7 @@ ShuffleSources shuffle_sources(const u32* b, const u32* c) {
         const i32 bound = static_cast<i32>(c[l] & 0x1F), segment = static_cast<i32>(c[l] >> 8 & 0x1F),
                   n = static_cast<i32>(b[l] & 0x1F);
         const i32 lane = static_cast<i32>(l), low = lane & segment, high = low | (bound & ~segment);
-        const i32 source = kMode == 0   ? lane - n
-                           : kMode == 1 ? lane + n
-                           : kMode == 2 ? lane ^ n
-                                        : low | (n & ~segment);
+        const i32 source = kMode == 0 ? lane - n : kMode == 1 ? lane + n : kMode == 2 ? lane ^ n : low | (n & ~segment);
         const bool ok = kMode == 0 ? source >= high : source <= high;
         s.lane[l] = ok ? source : lane;
         valid[l] = ok;

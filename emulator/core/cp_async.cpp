@@ -35,6 +35,10 @@ struct Transfer {
     void run() const {
         for (u32 k = 0; k < count; ++k) {
             const Piece& p = pieces[k];
+            if (p.bytes == 16) {  // mostly: a move
+                std::memcpy(p.to, p.from, 16);
+                continue;
+            }
             if (p.bytes) std::memcpy(p.to, p.from, p.bytes);
             std::memset(p.to + p.bytes, 0, bytes - p.bytes);
         }

@@ -166,7 +166,7 @@ private:
 struct Stats {
     u64 warp_instructions = 0, mma = 0, bulk_loads = 0, bulk_load_bytes = 0, bulk_stores = 0, async_ops = 0,
         barrier_waits = 0;
-    u32 threads = 1;  // of the host, that ran it
+    u32 threads = 1;                          // of the host, that ran it
     double seconds = 0, product_seconds = 0;  // of these, in the multiplications of tcgen05.mma and wgmma
 };
 

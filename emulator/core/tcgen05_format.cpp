@@ -165,8 +165,10 @@ void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch)
 }
 
 double decode_scale(u8 bits, bool e8m0) {
-    if (!e8m0) return decode_small(bits & 0x7F, kE4m3);
-    return bits == 0xFF ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<i32>(bits) - 127);
+    if (!e8m0) return table_of(Format::e4m3)[bits & 0x7F];
+    // 2^(bits - 127), which a double has as a normal number.
+    if (bits == 0xFF) return std::numeric_limits<double>::quiet_NaN();
+    return std::bit_cast<double>((u64{bits} + 1023 - 127) << 52);
 }
 
 }  // namespace ptxm::tc

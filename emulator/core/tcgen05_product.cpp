@@ -169,28 +169,51 @@ void int_product(const Mma& op, const Rows<i32>& rows, const i32* bt, u32 n) {
     }
 }
 
+// Sums of 16 columns of kRows rows over K.
+template <u32 K, u32 kRows>
+[[gnu::always_inline]] inline void block_sums(const float* const* a, u32 from, const float* bt, Floats (&sum)[kRows]) {
+#pragma GCC unroll 8
+    for (u32 r = 0; r < kRows; ++r) sum[r] = Floats{};
+    for (u32 k = 0; k < K; ++k) {
+        const Floats b = load_floats(bt + k * kMaxN);
+#pragma GCC unroll 8
+        for (u32 r = 0; r < kRows; ++r) sum[r] = multiply_add(a[r][from + k], b, sum[r]);
+    }
+}
+
 // (A scale_A) (B scale_B) + D (PTX ISA 9.7.16.10.7): sums of one block in f32, scaled and added in f64.
+template <u32 K, u32 S, u32 kRows>
+void scaled_rows(const Mma& op, const Rows<float>& rows, u32 first, const float* bt, const double* scale_b, u32 n) {
+    constexpr u32 kBlock = K / S;
+    for (u32 column = 0; column < n; column += kBlockColumns) {
+        const u32 width = std::min(kBlockColumns, n - column);
+        double total[kRows][kBlockColumns] = {};
+        if (op.accumulate)
+            for (u32 r = 0; r < kRows; ++r)
+                for (u32 j = 0; j < width; ++j) total[r][j] = std::bit_cast<float>(rows.d[first + r][column + j]);
+        for (u32 s = 0; s < S; ++s) {
+            Floats sum[kRows];
+            block_sums<kBlock, kRows>(rows.a + first, s * kBlock, bt + s * kBlock * kMaxN + column, sum);
+            for (u32 r = 0; r < kRows; ++r) {
+                const double scale = rows.scale[first + r][s];
+                const double* sb = scale_b + (rows.lane[first + r] / 32 * kMaxScales + s) * kMaxN + column;
+                float sums[kBlockColumns];
+                std::memcpy(sums, &sum[r], sizeof sums);
+                for (u32 j = 0; j < kBlockColumns; ++j) total[r][j] += static_cast<double>(sums[j]) * scale * sb[j];
+            }
+        }
+        for (u32 r = 0; r < kRows; ++r)
+            for (u32 j = 0; j < width; ++j)
+                rows.d[first + r][column + j] = std::bit_cast<u32>(static_cast<float>(total[r][j]));
+    }
+}
+
 template <u32 K, u32 S>
 void scaled_product(const Mma& op, const Rows<float>& rows, const float* bt, const double* scale_b, u32 n) {
-    constexpr u32 kBlock = K / S;
-    for (u32 r = 0; r < rows.count; ++r) {
-        const double* sb = scale_b + rows.lane[r] / 32 * kMaxScales * kMaxN;
-        for (u32 column = 0; column < n; column += kBlockColumns) {
-            const u32 width = std::min(kBlockColumns, n - column);
-            u32* d = rows.d[r] + column;
-            double total[kBlockColumns] = {};
-            if (op.accumulate)
-                for (u32 j = 0; j < width; ++j) total[j] = std::bit_cast<float>(d[j]);
-            for (u32 s = 0; s < S; ++s) {
-                float sum[kBlockColumns] = {};
-                partial<kBlock>(rows.a[r] + s * kBlock, bt + s * kBlock * kMaxN + column, sum);
-                const double scale = rows.scale[r][s];
-                for (u32 j = 0; j < kBlockColumns; ++j)
-                    total[j] += static_cast<double>(sum[j]) * scale * sb[s * kMaxN + column + j];
-            }
-            for (u32 j = 0; j < width; ++j) d[j] = std::bit_cast<u32>(static_cast<float>(total[j]));
-        }
-    }
+    constexpr u32 kRows = 8;
+    u32 r = 0;
+    for (; r + kRows <= rows.count; r += kRows) scaled_rows<K, S, kRows>(op, rows, r, bt, scale_b, n);
+    for (; r < rows.count; ++r) scaled_rows<K, S, 1>(op, rows, r, bt, scale_b, n);
 }
 
 // B^T, columns of zero-masked columns cleared: [k][kMaxN].

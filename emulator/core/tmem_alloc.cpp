@@ -24,9 +24,9 @@ void Tmem::prepare() {
 // As a new CTA finds it.
 void Tmem::reset() {
     if (last_columns) {  // otherwise nothing has been allocated, and nothing written
-        for (u32 g = 0; g < owner.size(); ++g)
-            for (u32 lane = 0; used >> g & 1 && lane < kLanesTotal; ++lane)
-                std::fill_n(row(lane) + g * kGranule, kGranule, 0);
+        const u32 first = static_cast<u32>(std::countr_zero(used)), end = static_cast<u32>(std::bit_width(used));
+        for (u32 lane = 0; lane < kLanesTotal; ++lane)
+            std::memset(row(lane) + first * kGranule, 0, (end - first) * kGranule * sizeof(u32));
         used = 0;
         shadow.reset();
         std::fill(mma_writes.begin(), mma_writes.end(), MmaMark{});
