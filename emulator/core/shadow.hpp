@@ -54,10 +54,20 @@ public:
     }
     template <class Touch>
     void touch(u64 offset, u64 size, Touch& touch) {
-        // Mostly some chunks of one page, none of them divided.
-        if (Page* p = pages_[offset / kPageBytes].get();
-            p && p->divided == 0 && (offset | size) % kChunk == 0 && offset % kPageBytes + size <= kPageBytes)
-            return touch_run(p->cells.data() + offset % kPageBytes / kChunk, static_cast<u32>(size / kChunk), touch);
+        const u32 at = static_cast<u32>(offset % kPageBytes);
+        if (Page* p = pages_[offset / kPageBytes].get(); p && at + size <= kPageBytes) {
+            // Mostly some chunks of one page, none of them divided; or a word of one that is.
+            if (p->divided == 0 && (offset | size) % kChunk == 0)
+                return touch_run(p->cells.data() + at / kChunk, static_cast<u32>(size / kChunk), touch);
+            const u32 chunk = p->cells[at / kChunk];
+            if (chunk & kDivided && size == kWord && at % kWord == 0) {
+                u32& word = parts_[chunk & ~kDivided][at % kChunk / kWord];
+                if (!(word & kDivided)) {
+                    word = touch(word);
+                    return;
+                }
+            }
+        }
         for (u64 from = offset, to = offset + size; from < to;) {
             const u64 start = from / kPageBytes * kPageBytes, stop = std::min(to, start + kPageBytes);
             touch_page(page(from / kPageBytes), static_cast<u32>(from - start), static_cast<u32>(stop - start), touch);
@@ -66,7 +76,7 @@ public:
     }
 
 private:
-    static constexpr u32 kChunk = 16, kChunks = 1024, kPageBytes = kChunk * kChunks, kParts = 4;
+    static constexpr u32 kChunk = 16, kWord = 4, kChunks = 1024, kPageBytes = kChunk * kChunks, kParts = 4;
     static constexpr u32 kDivided = 1u << 31;  // the rest of the cell is an index into parts_
     struct Page {
         std::array<u32, kChunks> cells{};
