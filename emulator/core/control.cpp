@@ -169,9 +169,9 @@ Flow shfl(Warp& w, const Inst& i, u32 mask) {
     if (mask != kFullMask)
         for (u32 l = 0; l < kLanes; ++l)
             if ((mask >> l & 1) && !(mask >> from.lane[l] & 1))
-                machine_of(w).report(&w, "shfl-inactive-lane",
-                                     format("lane %u reads lane %d, which does not take part", l, from.lane[l]),
-                                     w.pc());
+                machine_of(w).report_strict(&w, "shfl-inactive-lane",
+                                            format("lane %u reads lane %d, which does not take part", l, from.lane[l]),
+                                            w.pc());
     const u32* a = w.reg<u32>(o[2]);
     alignas(64) u32 result[kLanes];
     for (u32 l = 0; l < kLanes; ++l) result[l] = a[from.lane[l] & (kLanes - 1)];

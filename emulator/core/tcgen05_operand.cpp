@@ -31,6 +31,9 @@ void each_chunk(const SharedOperand& o, F f) {
         for (u32 k = 0; k < kRowBytes / bytes; ++k) f(mn_major_chunk(o.descriptor, mn, k, bytes), mn, k);
 }
 
+// Bytes of a chunk that hold elements; the rest is padding, which nobody has to write (PTX ISA 9.7.16.9.1).
+u32 chunk_bytes(Format f) { return !is_padded(f) ? kChunk : f == Format::e2m1 ? 8 : 12; }
+
 void unpack_row(Format f, u8* row) {
     u8 packed[kRowBytes];
     std::memcpy(packed, row, kRowBytes);
@@ -46,14 +49,24 @@ void unpack_row(Format f, u8* row) {
 struct Footprint {
     SharedOperand operand{};
     std::vector<u32> chunks;  // shared offsets, in the order of each_chunk
-    std::vector<Range> runs;  // adjacent ones together, ascending
-    u64 end() const { return runs.back().start + runs.back().bytes; }
+    std::vector<Range> runs;  // adjacent ones together, ascending; of padded chunks what holds elements
+    u64 low = 0, end = 0;     // of all chunks
 };
 
-void find_runs(Footprint& f) {
+void find_runs(Footprint& f, u32 bytes = kChunk) {
     ChunkSet used;
     for (u32 at : f.chunks) used.add(at / kChunk);
-    used.runs(f.runs);
+    std::vector<Range> whole;
+    used.runs(whole);
+    f.low = whole.front().start;
+    f.end = whole.back().start + whole.back().bytes;
+    f.runs.clear();
+    if (bytes == kChunk) {
+        f.runs = std::move(whole);
+        return;
+    }
+    for (const Range& run : whole)
+        for (u64 at = run.start; at < run.start + run.bytes; at += kChunk) f.runs.push_back({at, bytes});
 }
 
 // Kernels use few operands, over and over.
@@ -67,7 +80,7 @@ const Footprint& kept_footprint(const SharedOperand& o) {
     f.operand = o;
     f.chunks.clear();
     each_chunk(o, [&chunks = f.chunks](u32 at, u32, u32) { chunks.push_back(at); });
-    find_runs(f);
+    find_runs(f, chunk_bytes(o.format));
     return f;
 }
 
@@ -84,16 +97,20 @@ Placed place(const SharedOperand& o) {
     first.descriptor.start %= kPattern;
     const u32 offset = o.descriptor.start - first.descriptor.start;
     const Footprint& f = kept_footprint(first);
-    if (f.end() + offset <= kAddressMask) return {f, offset};
+    if (f.end + offset <= kAddressMask) return {f, offset};
     return {kept_footprint(o), 0};
 }
 
-void check_runs(Warp& w, Cta& cta, std::span<const Range> runs, const Accessor& who, const char* what) {
-    const u64 low = runs.front().start, end = runs.back().start + runs.back().bytes;
+void check_placed(Warp& w, Cta& cta, const Placed& p, const Accessor& who, const char* what) {
+    const u64 low = p.footprint.low + p.offset, end = p.footprint.end + p.offset;
     if (low < kSharedStart || end > cta.shared.size())
         throw Fault("shared-out-of-bounds", format("%s at shared 0x%llx; the CTA has [0x%x, 0x%zx)", what,
                                                    (unsigned long long)(low < kSharedStart ? low : end - kChunk),
                                                    kSharedStart, cta.shared.size()));
+    if (!machine_of(w).checks) return;
+    std::vector<Range>& runs = machine_of(w).ranges;
+    runs = p.footprint.runs;
+    for (Range& run : runs) run.start += p.offset;
     touch_shared(cta, w, runs, who, true);
 }
 
@@ -103,15 +120,11 @@ void check_chunks(Warp& w, Cta& cta, std::vector<u32> chunks, const Accessor& wh
     Footprint f;
     f.chunks = std::move(chunks);
     find_runs(f);
-    check_runs(w, cta, f.runs, who, what);
+    check_placed(w, cta, {f, 0}, who, what);
 }
 
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {
-    const Placed p = place(o);
-    std::vector<Range>& runs = machine_of(w).ranges;
-    runs = p.footprint.runs;
-    for (Range& run : runs) run.start += p.offset;
-    check_runs(w, cta, runs, who, what);
+    check_placed(w, cta, place(o), who, what);
 }
 
 void gather(const Cta& cta, const SharedOperand& o, u8* rows) {

@@ -63,3 +63,14 @@ SHAPES = {
     256: Shape(128, 64, 2, 1, 2, 9, 256, overlap=True),
     512: Shape(64, 64, 1, 2, 2, 9, 512),
 }
+# By head_dim and FMHA_ROWS: what harness.worker.choice has beside them.
+OTHERS = {
+    (64, 64): Shape(64, 64, 1, 1, 1, 8, 64, registers=168, ctas_per_sm=2),
+    (64, 192): Shape(192, 128, 3, 1, 1, 11, 64, overlap=True, registers=160),
+    (128, 64): Shape(64, 64, 1, 1, 2, 5, 128, registers=168, ctas_per_sm=2),
+}
+
+
+def shape_of(head_dim: int, rows: int = 0) -> Shape:
+    """fmha_sm90_launch: the head_dim's own shape, or that of `rows`."""
+    return OTHERS[head_dim, rows] if rows else SHAPES[head_dim]

@@ -26,6 +26,8 @@ KEYS: Mapping[str, str] = {
     "out": "output",
     "splits": "splits",
     "p": "p_path",
+    "rows": "rows",
+    "merge": "merge",
 }
 _KINDS = get_type_hints(Configuration)
 

@@ -47,6 +47,8 @@ SIMPLEST: Final[dict[str, Any]] = {
     "output": "unnormalised",
     "splits": 1,
     "p_path": "auto",
+    "rows": 0,
+    "merge": "auto",
     "sparse_indices": "valid",
     "sparse_lens": "full",
 }

@@ -19,6 +19,7 @@ from harness.worker.configuration import (
     KeyValues,
     Lengths,
     Mask,
+    MergeChoice,
     Offsets,
     Output,
     PathChoice,
@@ -70,6 +71,8 @@ class AxesSection(Section):
     output: list[Output] = Field(default=["unnormalised"], min_length=1)
     splits: list[Size] = Field(default=[1], min_length=1)
     p_path: list[PathChoice] = Field(default=["auto"], min_length=1)
+    rows: list[Count] = Field(default=[0], min_length=1)
+    merge: list[MergeChoice] = Field(default=["auto"], min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -126,6 +129,8 @@ class ExtraSection(Section):
     output: Output = "unnormalised"
     splits: Size = 1
     p_path: PathChoice = "auto"
+    rows: Count = 0
+    merge: MergeChoice = "auto"
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -16,6 +16,7 @@ Sink = Literal["none", "finite", "mixed"]
 Data = Literal["normal", "extreme"]
 Output = Literal["unnormalised", "fp32", "bf16"]
 PathChoice = Literal["auto", "tmem", "smem"]
+MergeChoice = Literal["auto", "cluster", "combine"]
 
 UNLIMITED: Final = -1  # left, right
 MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
@@ -49,6 +50,8 @@ class Configuration:
     output: Output = "unnormalised"
     splits: int = 1
     p_path: PathChoice = "auto"
+    rows: int = 0  # query rows of a CTA; 0: by the rule of harness.worker.choice
+    merge: MergeChoice = "auto"  # splits within a cluster of CTAs, or by the combine kernel
 
     @property
     def id(self) -> str:
@@ -58,7 +61,7 @@ class Configuration:
     @property
     def problem(self) -> Configuration:
         """The problem alone: two configurations that differ in how they are run have the same inputs."""
-        return replace(self, output="unnormalised", splits=1, p_path="auto")
+        return replace(self, output="unnormalised", splits=1, p_path="auto", rows=0, merge="auto")
 
     @property
     def bounds(self) -> tuple[int | None, int | None]:
@@ -113,6 +116,8 @@ _PREFIXES: Final = {
     "out-": "output",
     "splits": "splits",
     "p-": "p_path",
+    "rows": "rows",
+    "merge-": "merge",
 }
 DEFAULTS: Final[dict[str, Any]] = {field.name: field.default for field in fields(Configuration)}
 _KINDS: Final = typing.get_type_hints(Configuration)
@@ -161,7 +166,8 @@ def _part(part: str) -> dict[str, Any]:
 def fault(configuration: Configuration) -> tuple[str, str] | None:
     """The first field that makes a configuration illegal, and why; None for a legal one (docs/semantics.md)."""
     item = configuration
-    for name, least in (("head_dim", 1), ("t", 1), ("batch", 1), ("heads", 1), ("splits", 1), ("s_k", 0), ("topk", 0)):
+    sizes = ("head_dim", 1), ("t", 1), ("batch", 1), ("heads", 1), ("splits", 1), ("s_k", 0), ("topk", 0), ("rows", 0)
+    for name, least in sizes:
         if getattr(item, name) < least:
             return name, f"must be at least {least}, not {getattr(item, name)}"
     if (item.mask == "window") != (item.window > 0):
@@ -178,6 +184,8 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
         return "topk", "must be above 0 for a pattern of sparse_indices or sparse_lens"
     if item.s_sparse == 0 and item.topk > 0 and item.sparse_indices == "valid":
         return "s_sparse", "must be above 0 for valid indices"
+    if item.merge == "cluster" and item.splits == 1:
+        return "merge", "in a cluster needs at least 2 splits"
     if item.sink == "mixed" and item.heads < MIXED_SINK_HEADS:
         return "sink", f"mixed needs at least {MIXED_SINK_HEADS} heads"
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.worker import params
-from harness.worker.devices.base import Device, Dim3, LaunchReport, LoadedModule, TensorMapSpec
+from harness.worker.devices.base import SINGLE, Device, Dim3, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import LaunchShape, Variant
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
@@ -33,11 +33,17 @@ class Call:
     normalise: bool = False
     output_bf16: bool = False
     splits: int = 1
+    in_cluster: bool = False  # the CTAs of a row tile are a cluster, which merges their splits
+
+    @property
+    def combines(self) -> bool:
+        """Whether the combine kernel merges the splits."""
+        return self.splits > 1 and not self.in_cluster
 
     @property
     def partial_elements(self) -> Mapping[str, int]:
         """float32 elements of each buffer that passes partial results from the forward to the combine kernel."""
-        if self.splits == 1:
+        if not self.combines:
             return {}
         rows = self.splits * self.batch * self.t * self.heads
         return {"partial_o": rows * self.head_dim, "partial_max": rows, "partial_sum": rows}
@@ -50,7 +56,7 @@ class Call:
 def launch_attention(
     device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
 ) -> LaunchReport:
-    """Runs `variant`, and its combine kernel when the call has splits.
+    """Runs `variant`, and its combine kernel when the call has splits that no cluster merges.
 
     `addresses` are device addresses by FmhaParams' names, the tensors q, k, v, sparse_k and sparse_v among them; what
     is left out, or 0, is null. The report is that of both kernels.
@@ -75,10 +81,13 @@ def launch_attention(
     ).pack()
     shape = variant.shape
     grid = (params.query_blocks(shape, call.t, call.heads, call.topk), call.splits, call.batch)
-    report = device.launch(module, variant.entry, grid, (shape.threads, 1, 1), shape.shared_bytes, packed)
-    if call.splits == 1:
+    block = (shape.threads, 1, 1)
+    cluster = (1, call.splits if call.in_cluster else 1, 1)
+    report = device.launch(module, variant.entry, grid, block, shape.shared_bytes, packed, cluster)
+    if not call.combines:
         return report
-    combined = device.launch(module, variant.combine, combine_grid(call), (params.COMBINE_THREADS, 1, 1), 0, packed)
+    block = (params.COMBINE_THREADS, 1, 1)
+    combined = device.launch(module, variant.combine, combine_grid(call), block, 0, packed, SINGLE)
     return LaunchReport(report.findings + combined.findings, _added(report, combined))
 
 

@@ -124,14 +124,18 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
     return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
 
 
-def sm90_shape(head_dim: int) -> LaunchShape:
-    """fmha_sm90_launch and the figures beside it of kernel/sm90/launch.h."""
-    rows, keys, consumers, boxes, slots = {
-        64: (128, 128, 2, 1, 12),
-        128: (128, 128, 2, 2, 5),
-        256: (128, 64, 2, 2, 9),
-        512: (64, 64, 2, 2, 9),
-    }[head_dim]
+# Rows of a CTA, keys of a tile, consumer warpgroups, boxes of a slot, slots; the first of a head_dim is its own.
+SM90_SHAPES: Final = {
+    64: ((128, 128, 2, 1, 12), (64, 64, 1, 1, 8), (192, 128, 3, 1, 11)),
+    128: ((128, 128, 2, 2, 5), (64, 64, 1, 2, 5)),
+    256: ((128, 64, 2, 2, 9),),
+    512: ((64, 64, 2, 2, 9),),
+}
+
+
+def sm90_shape(head_dim: int, rows: int = 0) -> LaunchShape:
+    """fmha_sm90_launch and the figures beside it of kernel/sm90/launch.h: the shape of `rows` rows, 0 for the first."""
+    rows, keys, consumers, boxes, slots = next(s for s in SM90_SHAPES[head_dim] if rows in (0, s[0]))
     exchange = 128 * keys + 256 * 8 if head_dim == 512 else 0
     ring = slots * boxes * keys * 128
     shared_bytes = SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512

@@ -15,6 +15,7 @@ from harness.worker.devices.base import Device, LaunchReport, LoadedModule
 from harness.worker.inputs import Inputs
 from harness.worker.launch import Call, launch_attention
 from harness.worker.protocol import Variant
+from harness.worker.variants import merges_in_cluster
 
 # Quiet NaNs with a payload: arithmetic on a GPU yields 0x7fffffff, so these bits mean that nobody wrote here.
 POISON: Final = 0x7FEDBEEF
@@ -40,7 +41,7 @@ def run_attention(
     device: Device, module: LoadedModule, variant: Variant, configuration: Configuration, inputs: Inputs
 ) -> Outputs:
     """Runs `variant` over a configuration's `inputs`."""
-    return run_call(device, module, variant, call_of(configuration, inputs), inputs)
+    return run_call(device, module, variant, call_of(configuration, inputs, variant.arch), inputs)
 
 
 def run_call(device: Device, module: LoadedModule, variant: Variant, call: Call, inputs: Inputs) -> Outputs:
@@ -69,8 +70,8 @@ def place(device: Device, call: Call, inputs: Inputs) -> dict[str, int]:
     return addresses
 
 
-def call_of(configuration: Configuration, inputs: Inputs) -> Call:
-    """The call that a configuration asks for."""
+def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
+    """The call that a configuration asks for of the kernels for `arch`."""
     item = configuration
     return Call(
         head_dim=item.head_dim,
@@ -87,6 +88,7 @@ def call_of(configuration: Configuration, inputs: Inputs) -> Call:
         normalise=item.output != "unnormalised",
         output_bf16=item.output == "bf16",
         splits=item.splits,
+        in_cluster=merges_in_cluster(item, arch),
     )
 
 

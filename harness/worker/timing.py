@@ -41,7 +41,7 @@ def time_beside(
     builds = (_other(build, beside), build)
     modules = [device.load(_artifact(device, item)) for item in builds]
     _prove(device, modules[0], builds[0], beside, configuration, inputs, expected)
-    call = call_of(configuration, inputs)
+    call = call_of(configuration, inputs, build.variant.arch)
     addresses = place(device, call, inputs)
 
     def launching(module: LoadedModule, build: BuildResult) -> Callable[[], object]:

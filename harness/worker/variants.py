@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.worker.params import sm90_shape, sm100_shape
+from harness.worker import choice
+from harness.worker.params import SM90_SHAPES, sm90_shape, sm100_shape
 from harness.worker.protocol import Configuration, PPath, Variant
 
 
@@ -25,28 +26,30 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
     )
 
 
-def _sm90(head_dim: int) -> Variant:
+def _sm90(head_dim: int, rows: int = 0) -> Variant:
     return Variant(
-        name=f"sm90_hd{head_dim}",
+        name=f"sm90_hd{head_dim}" + (f"_rows{rows}" if rows else ""),
         arch="sm_90a",
         source="kernel/sm90/fmha_fwd.cu",
         entry=f"fmha_fwd_sm90_hd{head_dim}",
         head_dim=head_dim,
         p_path="registers",
-        shape=sm90_shape(head_dim),
-        defines=(("FMHA_HEAD_DIM", str(head_dim)),),
+        shape=sm90_shape(head_dim, rows),
+        defines=(("FMHA_HEAD_DIM", str(head_dim)), *((("FMHA_ROWS", str(rows)),) if rows else ())),
         combine="fmha_combine_sm90",
     )
 
 
-# Of two variants for a head_dim the first is taken, unless P's path is asked for. P through tensor memory is first: it
+# Of several variants for a head_dim the first is taken, unless P's path or the rows of a CTA are asked for, or
+# harness.worker.choice knows better. P through tensor memory is first: it
 # leaves shared memory's bandwidth to K and V, which both products read from there. At head_dim 512 P passes through
 # shared memory either way (docs/kernel.md).
 VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
-    *(_sm90(head_dim) for head_dim in (64, 128, 256, 512)),
+    *(_sm90(head_dim) for head_dim in SM90_SHAPES),
+    *(_sm90(head_dim, rows) for head_dim, (_, *others) in SM90_SHAPES.items() for rows, *_ in others),
 )
 
 
@@ -58,4 +61,18 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
-    return fitting[0]
+    splits = configuration.splits
+    if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
+        return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
+    rows = configuration.rows or choice.rows_of_cta(arch, configuration, splits)
+    right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
+    if not right:
+        return f"no kernel for head_dim {configuration.head_dim} with {rows} rows a CTA on {arch} yet"
+    return right[0]
+
+
+def merges_in_cluster(configuration: Configuration, arch: str) -> bool:
+    """Whether the variant for `configuration` is launched so that a cluster merges the splits."""
+    if configuration.merge != "auto":
+        return configuration.merge == "cluster"
+    return choice.merges_in_cluster(arch, configuration, configuration.splits)

@@ -1,5 +1,8 @@
 // How the sm_90a kernels are launched: plain constants, so that kernel, host and tests read one source.
 //
+// A head_dim has one shape or several, told apart by their rows; harness/worker/choice.py has the rule by which one is
+// taken. The first is compiled unless FMHA_ROWS names another.
+//
 //   grid     (ceil(t * heads / rows), splits, batch)
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
@@ -28,31 +31,44 @@ struct FmhaSm90Launch {
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 
+#ifndef FMHA_ROWS
+#define FMHA_ROWS 0
+#endif
+
 #ifndef FMHA_SM90_KEYS
-constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim) {
+constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_ROWS) {
     switch (head_dim) {
-        case 64: return {128, 128, 2, 1, 1, 12, true, 232, 1};
-        case 128: return {128, 128, 2, 1, 2, 5, true, 232, 1};
+        case 64:
+            switch (rows) {
+                case 64: return {64, 64, 1, 1, 1, 8, false, 168, 2};
+                case 192: return {192, 128, 3, 1, 1, 11, true, 160, 1};
+                default: return {128, 128, 2, 1, 1, 12, true, 232, 1};
+            }
+        case 128:
+            if (rows == 64) {
+                return {64, 64, 1, 1, 2, 5, false, 168, 2};
+            }
+            return {128, 128, 2, 1, 2, 5, true, 232, 1};
         case 256: return {128, 64, 2, 1, 2, 9, true, 232, 1};
         default: return {64, 64, 1, 2, 2, 9, false, 232, 1};
     }
 }
 #else  // tuning: one shape from the command line
-constexpr FmhaSm90Launch fmha_sm90_launch(int32_t) {
+constexpr FmhaSm90Launch fmha_sm90_launch(int32_t, int32_t = FMHA_ROWS) {
     return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,      FMHA_SM90_ROW_GROUPS,
             FMHA_SM90_COLUMN_GROUPS,   FMHA_SM90_BOXES,     FMHA_SM90_SLOTS,
             FMHA_SM90_OVERLAP,         FMHA_SM90_REGISTERS, FMHA_SM90_CTAS};
 }
 #endif
 
-constexpr int32_t fmha_sm90_threads(int32_t head_dim) {
-    const FmhaSm90Launch launch = fmha_sm90_launch(head_dim);
+constexpr int32_t fmha_sm90_threads(int32_t head_dim, int32_t rows = FMHA_ROWS) {
+    const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
     return 128 * (launch.row_groups * launch.column_groups + 1);
 }
 
 // Room to align, Q, the ring, the exchange between column groups, statistics of the splits, barriers.
-constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim) {
-    const FmhaSm90Launch launch = fmha_sm90_launch(head_dim);
+constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim, int32_t rows = FMHA_ROWS) {
+    const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
     const int32_t exchange = launch.column_groups == 2 ? 128 * launch.keys + 256 * 8 : 0;
     return 1024 + launch.rows * head_dim * 2 + launch.slots * launch.boxes_per_unit * launch.keys * 128 + exchange +
            launch.rows * kFmhaSm90MergeSplits * 8 + 512;

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from harness.worker.devices.base import DeviceError, DeviceLostError, Dim3, LaunchReport
+from harness.worker.devices.base import SINGLE, DeviceError, DeviceLostError, Dim3, LaunchReport
 from harness.worker.params import LAYOUT
 from harness.worker.protocol import FindingRecord
 from harness.worker.supervise import MAXIMUM_LINE
@@ -32,12 +32,19 @@ class FaultyDevice(NumpyDevice):
         log(f"pid {os.getpid()}")
 
     def launch(
-        self, module: object, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+        self,
+        module: object,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        params: bytes,
+        cluster: Dim3 = SINGLE,
     ) -> LaunchReport:
         fault = FAULTS.get(int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little"))
         if fault is not None:
             fault(self)
-        return super().launch(module, entry, grid, block, shared_bytes, params)
+        return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
 
 
 def log(text: str) -> None:

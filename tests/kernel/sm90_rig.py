@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
 from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import COMBINE_THREADS, SHAPES, Shape, combine_grid
+from harness.bench.shapes import COMBINE_THREADS, combine_grid, shape_of
 from harness.worker.nvcc import find_nvcc
 from harness.worker.params import MAPS
 
@@ -22,37 +22,42 @@ ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
 
 
-def compile_for(head_dim: int, target: Path, *options: str) -> str:
-    """Compiles the kernel to `target`; what nvcc and ptxas said."""
+def compile_for(head_dim: int, rows: int, target: Path, *options: str) -> str:
+    """Compiles the kernel to `target`; what nvcc and ptxas said. `rows` of 0: the head_dim's own shape."""
     command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", *options, "-o", str(target)]
-    command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", f"-DFMHA_HEAD_DIM={head_dim}"]
+    command += [
+        f"-I{ROOT / 'kernel/include'}",
+        f"-I{ROOT / 'kernel'}",
+        f"-DFMHA_HEAD_DIM={head_dim}",
+        f"-DFMHA_ROWS={rows}",
+    ]
     command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
     return subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
 
 
 @functools.cache
-def module(head_dim: int) -> Module:
+def module(head_dim: int, rows: int) -> Module:
     with tempfile.TemporaryDirectory() as folder:
         ptx = Path(folder) / "kernel.ptx"
-        compile_for(head_dim, ptx, "-ptx")
+        compile_for(head_dim, rows, ptx, "-ptx")
         return load_ptx(ptx)
 
 
 def run(
-    p: Problem, x: dict[str, NDArray[Any]], seed: int = 0, schedule: Any = "realistic"
+    p: Problem, x: dict[str, NDArray[Any]], seed: int = 0, schedule: Any = "realistic", rows: int = 0
 ) -> tuple[dict[str, NDArray[Any]], list[Finding]]:
-    """Outputs and findings; everything is poisoned before the launch."""
-    shape: Shape = SHAPES[p.head_dim]
+    """Outputs and findings; everything is poisoned before the launch. `rows` picks the shape, 0 the head_dim's own."""
+    shape = shape_of(p.head_dim, rows)
     device = Device(seed=seed, schedule=schedule, max_instructions=3_000_000)
     address = {}
     for name, data in x.items():
         address[name] = device.alloc(data.nbytes, name).address
         device.write(address[name], data)
-    rows = (p.batch, p.t, p.heads)
-    sizes = {"o": (*rows, p.head_dim), "row_max": rows, "row_sum": rows, "lse": rows}
+    each = (p.batch, p.t, p.heads)
+    sizes = {"o": (*each, p.head_dim), "row_max": each, "row_sum": each, "lse": each}
     if p.partials > 1:
-        sizes |= {"partial_o": (p.partials, *rows, p.head_dim), "partial_max": (p.partials, *rows)}
-        sizes |= {"partial_sum": (p.partials, *rows)}
+        sizes |= {"partial_o": (p.partials, *each, p.head_dim), "partial_max": (p.partials, *each)}
+        sizes |= {"partial_sum": (p.partials, *each)}
     for name, size in sizes.items():
         words = math.prod(size) // (2 if name == "o" and p.bf16 else 1)
         address[name] = device.alloc(words * 4, name).address
@@ -71,7 +76,7 @@ def run(
     tiles = -(-p.t * p.heads // shape.rows)
     width = p.cluster[0]
     grid = (-(-tiles // width) * width, p.splits, p.batch)
-    kernel = module(p.head_dim)
+    kernel = module(p.head_dim, rows)
     report = device.launch(
         kernel, f"fmha_fwd_sm90_hd{p.head_dim}", grid,
         (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),

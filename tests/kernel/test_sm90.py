@@ -13,42 +13,51 @@ import pytest
 from harness.bench.cases import checks
 from harness.bench.check_numbers import verdict
 from harness.bench.problem import Problem, draw, reference
-from harness.bench.shapes import SHAPES, Shape
+from harness.bench.shapes import OTHERS, SHAPES, Shape, shape_of
 from harness.worker.params import sm90_shape
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import ROOT, run
 
-PROBLEMS = [p for d, shape in SHAPES.items() for p in checks(d, shape.keys, shape.shares) if p.t < 100]
+KERNELS = [(head_dim, 0) for head_dim in SHAPES] + list(OTHERS)
+PROBLEMS = [
+    (p, rows)
+    for head_dim, rows in KERNELS
+    for p in checks(head_dim, shape_of(head_dim, rows).keys, shape_of(head_dim, rows).shares)
+    if p.t < 100
+]
 
 
-def name(p: Problem) -> str:
+def name(value: Problem | int) -> str:
+    if isinstance(value, int):
+        return f"rows{value}"
+    p = value
     parts = [f"hd{p.head_dim}", f"h{p.heads}", f"t{p.t}", f"s{p.s_k}"]
     parts += [f"top{p.topk}"] * (p.topk > 0) + [f"split{p.splits}"] * (p.splits > 1)
     parts += ["x".join(map(str, p.cluster))] * (p.cluster != (1, 1)) + ["kv"] * p.shared_kv
     return "-".join(parts)
 
 
-@pytest.mark.parametrize("p", PROBLEMS, ids=name)
-def test_agrees_with_float64_and_shows_no_hazard(p: Problem) -> None:
+@pytest.mark.parametrize(("p", "rows"), PROBLEMS, ids=name)
+def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int) -> None:
     inputs = draw(p)
-    out, findings = run(p, inputs)
+    out, findings = run(p, inputs, rows=rows)
     assert not findings, findings[0]
     passes, error, lse = verdict(p, out, reference(p, inputs))
     assert passes, (error, lse)
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("head_dim", [64, 128, 512])
-def test_the_schedule_does_not_show(head_dim: int, seed: int) -> None:
+@pytest.mark.parametrize(("head_dim", "rows"), [(64, 0), (64, 192), (128, 0), (128, 64), (512, 0)])
+def test_the_schedule_does_not_show(head_dim: int, rows: int, seed: int) -> None:
     """Row tiles that share loads, splits that the cluster merges, a tail to clear and lists to gather."""
-    shape = SHAPES[head_dim]
+    shape = shape_of(head_dim, rows)
     p = Problem(
         head_dim, heads=16, t=9, s_k=2 * shape.keys + 1, splits=2, cluster=(1 + shape.shares, 2), topk=70, s_sparse=200,
         kv_lens=True, sparse_lens=True, seed=3,
     )  # fmt: skip
     inputs = draw(p)
-    expected, _ = run(p, inputs)
-    out, findings = run(p, inputs, seed=seed, schedule="random")
+    expected, _ = run(p, inputs, rows=rows)
+    out, findings = run(p, inputs, seed=seed, schedule="random", rows=rows)
     assert not findings, findings[0]
     assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
 
@@ -65,11 +74,11 @@ def test_a_wrong_number_fails() -> None:
     assert not verdict(p, right | {"o": np.full_like(right["o"], np.nan)}, expected)[0]
 
 
-@pytest.mark.parametrize("head_dim", SHAPES)
-def test_no_product_waits_for_the_one_before(head_dim: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("head_dim", "rows"), KERNELS)
+def test_no_product_waits_for_the_one_before(head_dim: int, rows: int, tmp_path: Path) -> None:
     """ptxas serialises every wgmma of a kernel where it cannot follow its registers, and only says so (C7510 to C7520):
     it did in three of these for a day."""
-    said = sm90_rig.compile_for(head_dim, tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
+    said = sm90_rig.compile_for(head_dim, rows, tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
     assert "Used" in said
     assert "serialized" not in said, said
 
@@ -80,26 +89,28 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
     source = tmp_path / "print.cpp"
     source.write_text("""
         #include <cstdio>
-        #include <initializer_list>
+        #include <cstdlib>
         #include "launch.h"
-        int main() {
-            for (int d : {64, 128, 256, 512}) {
-                const FmhaSm90Launch l = fmha_sm90_launch(d);
-                std::printf("%d %d %d %d %d %d %d %d %d %d %d %d\\n", d, l.rows, l.keys, l.row_groups,
+        int main(int count, char** given) {
+            for (int i = 1; i < count; i += 2) {
+                const int d = std::atoi(given[i]), rows = std::atoi(given[i + 1]);
+                const FmhaSm90Launch l = fmha_sm90_launch(d, rows);
+                std::printf("%d %d %d %d %d %d %d %d %d %d %d\\n", l.rows, l.keys, l.row_groups,
                             l.column_groups, l.boxes_per_unit, l.slots, l.overlap, l.registers,
-                            l.ctas_per_sm, fmha_sm90_threads(d), fmha_sm90_shared_bytes(d));
+                            l.ctas_per_sm, fmha_sm90_threads(d, rows), fmha_sm90_shared_bytes(d, rows));
             }
         }
     """)
     program = tmp_path / "print"
     subprocess.run([compiler, "-std=c++17", f"-I{ROOT / 'kernel/sm90'}", "-o", program, source], check=True)
-    printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
-    for line in printed:
-        d, *figures, threads, shared_bytes = map(int, line.split())
+    asked = [str(value) for kernel in KERNELS for value in kernel]
+    printed = subprocess.run([program, *asked], check=True, capture_output=True, text=True).stdout.splitlines()
+    for (d, asked_rows), line in zip(KERNELS, printed, strict=True):
+        *figures, threads, shared_bytes = map(int, line.split())
         rows, keys, row_groups, column_groups, boxes, slots, overlap, registers, ctas = figures
         header = Shape(rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas)
-        assert header == SHAPES[d]
+        assert header == shape_of(d, asked_rows)
+        assert asked_rows in (0, rows)
         assert (threads, shared_bytes) == (header.threads, header.shared_bytes)
-        launch = sm90_shape(d)
+        launch = sm90_shape(d, asked_rows)
         assert dataclasses.astuple(launch) == (rows, keys, slots, threads, shared_bytes)
-    assert len(printed) == len(SHAPES)

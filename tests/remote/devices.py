@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.worker.devices.base import Dim3, LaunchReport
+from harness.worker.devices.base import SINGLE, Dim3, LaunchReport
 from tests.integration.fault_devices import T_OFFSET, FaultyDevice
 from tests.worker.numpy_device import NumpyDevice
 
@@ -21,7 +21,14 @@ class HeldDevice(FaultyDevice):
     """FaultyDevice, once the test lets go; where `hold/dirty-t<T>` is, it changes the worktree too."""
 
     def launch(
-        self, module: object, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+        self,
+        module: object,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        params: bytes,
+        cluster: Dim3 = SINGLE,
     ) -> LaunchReport:
         t = int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little")
         hold = Path(os.environ[MARK], "hold")
@@ -29,7 +36,7 @@ class HeldDevice(FaultyDevice):
             time.sleep(POLL_SECONDS)
         if (hold / f"dirty-t{t}").exists():
             Path("kernel/README.added").write_text("not in the commit")
-        return super().launch(module, entry, grid, block, shared_bytes, params)
+        return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
 
 
 class TimedDevice(NumpyDevice):
@@ -45,10 +52,17 @@ class TimedDevice(NumpyDevice):
         return str(artifact)
 
     def launch(
-        self, module: object, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+        self,
+        module: object,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        params: bytes,
+        cluster: Dim3 = SINGLE,
     ) -> LaunchReport:
         if self._kept is None:
-            return super().launch(module, entry, grid, block, shared_bytes, params)
+            return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
         sleeps = re.findall(r"nanosleep\.u32\s+(\d+);", Path(str(module)).read_text())
         self._kept.append(10e-6 + 1e-9 * sum(map(int, sleeps)))
         return LaunchReport()

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from harness.worker.devices.base import Dim3, LaunchReport
+from harness.worker.devices.base import SINGLE, Dim3, LaunchReport
 from harness.worker.devices.cuda import CudaDevice, architecture
 from harness.worker.nvcc import find_nvcc
 from harness.worker.params import LAYOUT
@@ -34,7 +34,14 @@ class FaultyCudaDevice(CudaDevice):
     """A CudaDevice that launches a probe in place of the kernel where t says so."""
 
     def launch(
-        self, module: Any, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+        self,
+        module: Any,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        params: bytes,
+        cluster: Dim3 = SINGLE,
     ) -> LaunchReport:
         t = int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little")
         if t == HANGS:
@@ -43,7 +50,7 @@ class FaultyCudaDevice(CudaDevice):
             return self._probe("spin", flag)
         if t == POISONS:
             return self._probe("poison", NOWHERE)
-        return super().launch(module, entry, grid, block, shared_bytes, params)
+        return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
 
     def _probe(self, entry: str, pointer: int) -> LaunchReport:
         with tempfile.TemporaryDirectory() as folder:

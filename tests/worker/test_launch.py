@@ -21,7 +21,7 @@ SPACE = Space(head_dims=(64,), rows=40, keys=150, topk=40, batch=3, work=10**8)
 class IdleDevice(NumpyDevice):
     """Accepts a launch and does nothing."""
 
-    def launch(self, module, entry, grid, block, shared_bytes, params):
+    def launch(self, module, entry, grid, block, shared_bytes, params, cluster):
         return LaunchReport()
 
 

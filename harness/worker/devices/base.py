@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.worker.protocol import FindingRecord
 
 Dim3 = tuple[int, int, int]
+SINGLE: Final[Dim3] = (1, 1, 1)  # a cluster of one CTA: none
 
 
 class DeviceError(Exception):
@@ -66,6 +67,7 @@ class Device(Protocol):
         block: Dim3,
         shared_bytes: int,
         params: bytes,
+        cluster: Dim3,
     ) -> LaunchReport: ...
     def close(self) -> None: ...
 

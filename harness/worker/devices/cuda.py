@@ -16,7 +16,15 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.worker.devices.base import DeviceError, DeviceLostError, Dim3, LaunchReport, LoadedModule, TensorMapSpec
+from harness.worker.devices.base import (
+    SINGLE,
+    DeviceError,
+    DeviceLostError,
+    Dim3,
+    LaunchReport,
+    LoadedModule,
+    TensorMapSpec,
+)
 from harness.worker.interleave import sm_clock
 
 INSTALL = "pip install 'fmha[cuda]'"
@@ -81,14 +89,26 @@ class CudaDevice:
         return module
 
     def launch(
-        self, module: LoadedModule, entry: str, grid: Dim3, block: Dim3, shared_bytes: int, params: bytes
+        self,
+        module: LoadedModule,
+        entry: str,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        params: bytes,
+        cluster: Dim3 = SINGLE,
     ) -> LaunchReport:
         d = self._driver
         function = _function(cast(Hashable, module), entry, shared_bytes)
         buffer = np.frombuffer(params, dtype=np.uint8)
         pointers = np.array([buffer.ctypes.data], dtype=np.uint64)
-        arguments = (*grid, *block, shared_bytes, self.stream, pointers.ctypes.data, 0)
-        _check(f"launch of {entry}", d.cuLaunchKernel(function, *arguments))
+        if cluster == SINGLE:
+            arguments = (*grid, *block, shared_bytes, self.stream, pointers.ctypes.data, 0)
+            launched = d.cuLaunchKernel(function, *arguments)
+        else:
+            config = self._clustered(grid, block, shared_bytes, cluster)
+            launched = d.cuLaunchKernelEx(config, function, pointers.ctypes.data, 0)
+        _check(f"launch of {entry}", launched)
         if self.wait:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
         return LaunchReport()
@@ -116,6 +136,17 @@ class CudaDevice:
         for address in self._allocated:
             self._driver.cuMemFree(address)
         self._allocated.clear()
+
+    def _clustered(self, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3) -> Any:
+        config = self._driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes, config.hStream = shared_bytes, self.stream
+        shape = self._driver.CUlaunchAttribute()
+        shape.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = cluster
+        config.attrs, config.numAttrs = [shape], 1
+        return config
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")

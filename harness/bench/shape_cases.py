@@ -1,0 +1,32 @@
+"""The shapes that the rule of harness.worker.choice takes at sizes of their own, forced at small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from harness.bench.shapes import OTHERS
+from harness.worker.configuration import Configuration
+
+
+def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:
+    """Every branch, mask and way to merge of one shape."""
+    plain = Configuration(head_dim, 70, 300, heads=3, rows=rows)
+    yield plain
+    yield replace(plain, mask="causal", kv_lens="ragged", batch=3, output="bf16", sink="finite")
+    yield replace(plain, mask="window", window=90, query_offsets="mixed", kv="shared", batch=2, data="extreme")
+    yield replace(plain, t=5, heads=40, topk=80, s_sparse=130, sparse_indices="holes", sparse_lens="ragged", batch=2)
+    yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="combine", output="fp32")
+    yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="cluster", output="fp32")
+
+
+def _short(head_dim: int) -> Iterator[Configuration]:
+    """What the rule makes of the sizes that it was measured at, and of others beside them."""
+    decode = Configuration(head_dim, 1, 512, heads=128, splits=8, output="bf16")
+    yield decode
+    yield replace(decode, batch=3, s_k=401, splits=7, kv_lens="ragged", sink="mixed", kv="shared")
+
+
+CASES = tuple(item for shape in OTHERS for item in _forced(*shape)) + tuple(
+    item for head_dim in (64, 128, 256, 512) for item in _short(head_dim)
+)
