@@ -87,8 +87,14 @@ void each_piece(const Box& box, u32 offset, F f) {
         for (u32 n = 0; n < bytes; n += piece) f(n, swizzled(box.map.swizzle, offset + n), box.map.element_bytes());
         return;
     }
-    for (u32 n = 0; n < bytes; n += row, offset += pitch)
-        for (u32 x = 0; x < row; x += piece) f(n + x, swizzled(box.map.swizzle, offset + x), std::min(piece, row - x));
+    for (u32 n = 0; n < bytes; n += row, offset += pitch) {
+        for (u32 x = 0; x < row;) {
+            // What a swizzle exchanges depends on the address from bit 7 on.
+            const u32 exchanged = swizzled(box.map.swizzle, offset + x) ^ (offset + x);
+            for (const u32 line = (offset + x) / 128; x < row && (offset + x) / 128 == line; x += piece)
+                f(n + x, (offset + x) ^ exchanged, std::min(piece, row - x));
+        }
+    }
 }
 
 // Most pieces are of one size: a constant one is a move.
