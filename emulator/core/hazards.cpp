@@ -226,13 +226,24 @@ void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Acce
         static_cast<i32>(who.pc), bar.init_pc);
 }
 
+// One by one only where an mbarrier lies between the first byte and the last.
+void check_mbarriers(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who) {
+    u64 low = ~u64{0}, end = 0;
+    for (const Range& range : ranges) {
+        low = std::min(low, range.start);
+        end = std::max(end, range.start + range.bytes);
+    }
+    if (low >= end || !target.live_mbarriers.find(low, end)) return;
+    for (const Range& range : ranges)
+        if (const u32* bar = target.live_mbarriers.find(range.start, range.start + range.bytes))
+            report_mbarrier_accessed(w, target, *bar, who);
+}
+
 }  // namespace
 
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
-    for (const Range& range : ranges)
-        if (const u32* bar = target.live_mbarriers.find(range.start, range.start + range.bytes))
-            report_mbarrier_accessed(w, target, *bar, who);
+    check_mbarriers(target, w, ranges, who);
     const AgentKind kind = info(*target.cluster, who.agent).kind;
     if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
     const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;

@@ -222,6 +222,8 @@ struct Machine {
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
     std::vector<Range> ranges;     // scratch of one instruction
+    Message released;              // the same
+    std::vector<u8> box;           // scratch of one bulk tensor copy
 
     // Runs one grid to its end. Hazards and faults become findings; nothing is thrown for what a kernel does.
     void run(const Program& program, const Launch& launch);

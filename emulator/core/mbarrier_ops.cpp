@@ -153,11 +153,13 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     const i32* s = o + i.n_dst;
     const bool relaxed = i.mods & kMbarRelaxed;
     const u32 clock = w.clocks.epoch();
-    Message message;  // of a relaxed arrival: what an earlier fence releases
+    Message& message = machine_of(w).released;
     if (!relaxed)
-        message = w.clocks.release();
+        w.clocks.release(message);
     else if (w.fences.has_fenced)
-        message = w.fences.fenced;
+        message = w.fences.fenced;  // of a relaxed arrival: what an earlier fence releases
+    else
+        message.clear();
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     LaneTargets targets(w, "mbarrier.arrive", clock);
     const Mbarrier* first = nullptr;

@@ -213,7 +213,7 @@ public:
     }
 
 private:
-    u32 follow(u32 before) {
+    [[gnu::noinline]] u32 follow(u32 before) {
         const Pasts::Note& note = pasts_.note(before);
         if (note.operation == operation_) return note.after;
         Past past = pasts_[before];

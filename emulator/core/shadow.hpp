@@ -17,17 +17,17 @@ namespace ptxm {
 // The cells of a run. Neighbours mostly have the same past: eight are looked at together.
 template <class Touch>
 inline void touch_run(u32* cells, u32 n, Touch& touch) {
-    constexpr u32 kTogether = 8;
-    for (u32 k = 0; k < n;) {
-        const u32 before = cells[k], after = touch(before);
-        cells[k++] = after;
-        for (; k + kTogether <= n; k += kTogether) {
+    constexpr std::ptrdiff_t kTogether = 8;
+    for (u32* const end = cells + n; cells != end;) {
+        const u32 before = *cells, after = touch(before);
+        *cells++ = after;
+        for (; end - cells >= kTogether; cells += kTogether) {
             u32 differences = 0;
-            for (u32 j = 0; j < kTogether; ++j) differences |= cells[k + j] ^ before;
+            for (std::ptrdiff_t j = 0; j < kTogether; ++j) differences |= cells[j] ^ before;
             if (differences) break;
-            for (u32 j = 0; j < kTogether; ++j) cells[k + j] = after;
+            for (std::ptrdiff_t j = 0; j < kTogether; ++j) cells[j] = after;
         }
-        while (k < n && cells[k] == before) cells[k++] = after;
+        while (cells != end && *cells == before) *cells++ = after;
     }
 }
 
@@ -68,11 +68,7 @@ public:
                 }
             }
         }
-        for (u64 from = offset, to = offset + size; from < to;) {
-            const u64 start = from / kPageBytes * kPageBytes, stop = std::min(to, start + kPageBytes);
-            touch_page(page(from / kPageBytes), static_cast<u32>(from - start), static_cast<u32>(stop - start), touch);
-            from = stop;
-        }
+        touch_any(offset, offset + size, touch);
     }
 
 private:
@@ -95,6 +91,16 @@ private:
             }
         }
         return *pages_[n];
+    }
+
+    // Not inlined: the loops over the ranges of an operation are to be short.
+    template <class Touch>
+    [[gnu::noinline]] void touch_any(u64 from, u64 to, Touch& touch) {
+        while (from < to) {
+            const u64 start = from / kPageBytes * kPageBytes, stop = std::min(to, start + kPageBytes);
+            touch_page(page(from / kPageBytes), static_cast<u32>(from - start), static_cast<u32>(stop - start), touch);
+            from = stop;
+        }
     }
 
     template <class Touch>

@@ -216,10 +216,29 @@ void scaled_product(const Mma& op, const Rows<float>& rows, const float* bt, con
     for (; r < rows.count; ++r) scaled_rows<K, S, 1>(op, rows, r, bt, scale_b, n);
 }
 
+struct Scales {
+    double a[kTmemLanes * kMaxScales];
+    double b[4 * kMaxScales * kMaxN + kBlockColumns];  // a partition of 32 lanes reads its own copy
+};
+
+// Too large for the stack. The padding behind the last column lets whole blocks be computed.
+template <class T>
+struct Workspace {
+    alignas(64) T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
+    u8 bytes[kMaxN * kRowBytes];  // of A, or of B
+    Scales scales;
+};
+
+// Not inlined: a thread's variable is looked up wherever it is named.
+template <class T>
+[[gnu::noinline]] Workspace<T>& workspace() {
+    static thread_local Workspace<T> space;
+    return space;
+}
+
 // B^T, columns of zero-masked columns cleared: [k][kMaxN].
 template <class T>
-void load_b(const Mma& op, T* bt) {
-    static thread_local u8 bytes[kMaxN * kRowBytes];
+void load_b(const Mma& op, u8* bytes, T* bt) {
     const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
     if (has_columns(op.b)) {
         const u32 pitch = n * element_bytes(op.shape.b);
@@ -240,8 +259,7 @@ void load_b(const Mma& op, T* bt) {
 
 // Rows of A, one a lane of the data path: [bank][row][k].
 template <class T>
-void load_a(const Mma& op, Cta& cta, T* out) {
-    static thread_local u8 rows[kTmemLanes * kRowBytes];
+void load_a(const Mma& op, Cta& cta, u8* rows, T* out) {
     const DataPath& path = op.path;
     const u32 in_bank = path.rows * kRowBytes;
     if (op.mods.a_tmem) {
@@ -259,11 +277,6 @@ void load_a(const Mma& op, Cta& cta, T* out) {
     if (op.shape.negate_a)
         for (u32 e = 0; e < path.rows * path.banks * op.shape.k; ++e) out[e] = -out[e];
 }
-
-struct Scales {
-    double a[kTmemLanes * kMaxScales];
-    double b[4 * kMaxScales * kMaxN + kBlockColumns];  // a partition of 32 lanes reads its own copy
-};
 
 // One byte a row and block: row r of a matrix in lane r % 32 of each partition, column r / 32 (PTX ISA 9.7.16.10.7).
 void load_scales(const Mma& op, Cta& cta, Scales& out) {
@@ -321,19 +334,17 @@ void product(const Mma& op, const Rows<i32>& rows, const i32* bt, const Scales&,
 
 template <class T>
 void execute_as(const Mma& op) {
-    // The padding behind the last column lets whole blocks be computed.
-    alignas(64) static thread_local T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
-    static thread_local Scales scales;
+    Workspace<T>& space = workspace<T>();
     double& seconds = op.ctas[0]->cluster->machine->stats.product_seconds;
-    load_b(op, bt);
+    load_b(op, space.bytes, space.bt);
     const u32 columns = op.shape.n / op.path.banks;
     for (u32 which = 0; which < 2 && op.ctas[which]; ++which) {
-        load_a(op, *op.ctas[which], a);
-        if (op.mods.scales) load_scales(op, *op.ctas[which], scales);
+        load_a(op, *op.ctas[which], space.bytes, space.a);
+        if (op.mods.scales) load_scales(op, *op.ctas[which], space.scales);
         for (u32 bank = 0; bank < op.path.banks; ++bank) {
-            const Rows<T> rows = rows_of(op, which, bank, a, scales);
+            const Rows<T> rows = rows_of(op, which, bank, space.a, space.scales);
             const Stopwatch watch(seconds);
-            product(op, rows, bt + bank * columns, scales, columns);
+            product(op, rows, space.bt + bank * columns, space.scales, columns);
         }
     }
 }

@@ -186,10 +186,10 @@ void touch_box(Warp& w, const Box& box, const Accessor& who) {
     });
 }
 
-std::vector<u8> load_box(GlobalView& memory, const Box& box) {
+void load_box(GlobalView& memory, const Box& box, std::vector<u8>& linear) {
     const u32 element = box.map.element_bytes();
     const u32 pitch = box.map.shared_element();
-    std::vector<u8> linear(box.bytes(), 0);
+    linear.assign(box.bytes(), 0);
     if (box.map.oob) fill_nan(linear);
     each_row(box, false, [&](u32 at, u64 address, u32 elements) {
         const Allocation* a = memory.find(address, u64{elements} * element);
@@ -202,7 +202,6 @@ std::vector<u8> load_box(GlobalView& memory, const Box& box) {
                 std::memcpy(linear.data() + (at + e) * pitch, from + e * element, element);
     });
     flush_subnormals(box.map, linear);
-    return linear;
 }
 
 void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
