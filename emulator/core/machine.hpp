@@ -10,6 +10,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "async_queue.hpp"
 #include "live_mbarriers.hpp"
 #include "sync_table.hpp"
 #include "tmem.hpp"
@@ -82,18 +83,6 @@ struct MapFence {
     Message known;
 };
 
-struct AsyncOp {
-    u64 time = 0;
-    u64 sequence = 0;
-    bool tensor = false;    // runs in order within its CTA's tensor core
-    bool store = false;     // of a bulk group: takes effect even if nobody waits for it
-    bool outlives = false;  // may complete after its CTA has exited
-    u32 cta = 0;
-    i32 pc = -1;  // of the instruction that started it
-    u32 warp = 0;
-    std::function<void()> complete;
-};
-
 struct Cta {
     Cluster* cluster = nullptr;
     u32 rank = 0;    // in the cluster
@@ -125,8 +114,7 @@ struct Cluster {
     bool cancel_refused = false;  // a clusterlaunchcontrol.try_cancel has failed
     std::vector<std::unique_ptr<Cta>> ctas;
     std::vector<AgentInfo> agents;
-    std::vector<AsyncOp> pending;
-    u64 earliest = 0;  // nothing pending is due before
+    AsyncQueue pending;
     std::unordered_map<u64, AgentId> bulk_agents;
     u32 live_warps = 0;
     u64 now = 0;
