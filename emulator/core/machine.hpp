@@ -289,10 +289,16 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
 
 // hazards.cpp: conflict checks. `proxy_async` tells which proxy is accessing. The ranges are those of one operation,
 // in one CTA's shared memory or in one allocation.
+// Ranges in shared memory, `offset` further on: they lie in [low, end).
+struct SharedRanges {
+    std::span<const Range> ranges;
+    u64 offset, low, end;
+};
+void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who, bool proxy_async);
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
 inline void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
     const Range range{offset, size};
-    touch_shared(target, w, {&range, 1}, who, proxy_async);
+    touch_shared(target, w, SharedRanges{{&range, 1}, 0, offset, u64{offset} + size}, who, proxy_async);
 }
 void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
 inline void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async) {
