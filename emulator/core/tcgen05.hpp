@@ -4,12 +4,14 @@
 // tcgen05_format.cpp      number formats and their packing
 // tcgen05_operand.cpp     operands: which bytes, their conflict checks, their gathering
 // tcgen05_product.cpp     the product over the data path
+// tcgen05_chain.cpp       its sums in f32 and f16, of one MMA after another
 // tcgen05_mma.cpp         tcgen05.mma and the order of MMAs
 // tcgen05_copy.cpp        tcgen05.cp and tcgen05.shift
 // tcgen05_commit.cpp      tcgen05.commit and the fences
 #pragma once
 
 #include <bit>
+#include <bitset>
 
 #include "machine.hpp"
 #include "tensormap.hpp"
@@ -99,7 +101,7 @@ void check_layout(const MatrixDescriptor& d, Format format, Kind kind, bool mn_m
 // Columns of B that are taken as zero, and the first column read (PTX ISA 9.7.16.4.3).
 struct ColumnMask {
     u32 shift = 0;
-    std::array<bool, kMaxN> zero{};
+    std::bitset<kMaxN> zero;
 };
 ColumnMask decode_column_mask(u64 bits, const Instruction& i);
 
@@ -113,6 +115,13 @@ void unpack_b4x16_p64(const u8* source, u8* containers);
 // `n` bytes of elements, as tensor memory holds them (padded formats unpacked), to numbers.
 void decode_bytes(Format f, const u8* bytes, u32 n, float* out);
 void decode_bytes(Format f, const u8* bytes, u32 n, i32* out);
+// Chunks of 16 bytes at `chunks` in `memory`, `inner` after `inner` of them: the elements of chunk q of the p-th such
+// group go to out + p * outer_pitch + q * inner_pitch. Of padded formats as tensor memory holds them.
+struct ChunkGrid {
+    u32 inner, outer_pitch, inner_pitch;
+};
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out);
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out);
 // `rows` rows of 32 bytes, transposed: element k of row r becomes out[k * pitch + r]. In blocks of 16 rows: `bytes` and
 // `out` have room for whole ones.
 void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch);
@@ -161,9 +170,13 @@ void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who
 void check_chunks(Warp& w, Cta& cta, std::vector<u32> chunks, const Accessor& who, const char* what);
 // Rows of 32 bytes each, k ascending, as tensor memory would hold them.
 void gather(const Cta& cta, const SharedOperand& o, u8* rows);
-// Whether the chunks of an operand are whole pieces of the columns of its k, and these columns, `pitch` bytes apart.
+// The chunks of an operand: rows' halves, or where has_columns, for every k a piece of its column.
+struct Chunks {
+    const u8* memory;
+    std::span<const u32> offsets;
+};
+Chunks chunks_of(const Cta& cta, const SharedOperand& o);
 bool has_columns(const SharedOperand& o);
-void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pitch);
 
 struct TmemAddress {
     u32 lane, column;
