@@ -280,6 +280,11 @@ void use_loaded_registers(Warp& w, const Inst& i);
 // deadlock.cpp
 void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule);
 
+// tmem_alloc.cpp
+// Columns of which some have never been allocated are a fault. What has been given back still holds its values until
+// another CTA gets it, and kernels have been released that rely on that: a hazard.
+void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const char* what);
+
 // control.cpp
 bool converge(Warp& w, u32 required);
 bool release_joins(Cluster& cluster);

@@ -164,12 +164,6 @@ void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pit
         for (u32 k = 0; k < depth; ++k) std::memcpy(columns + k * pitch, shared + chunks[n + k], kChunk);
 }
 
-void check_columns(const Cta& cta, u32 column, u32 columns, const char* what) {
-    if (!cta.tmem.allocated(column, columns))
-        throw Fault("tmem-unallocated",
-                    format("%s in columns %u-%u, which are not all allocated", what, column, column + columns - 1));
-}
-
 u32 issuing_lane(u32 mask, const char* what) {
     if (std::popcount(mask) != 1)
         throw Fault("mma-issued-by-many",

@@ -15,16 +15,6 @@ namespace {
 inline float multiply_add(float x, float y, float s) { return __builtin_fmaf(x, y, s); }
 inline i32 multiply_add(i32 x, i32 y, i32 s) { return x * y + s; }
 
-// The rows of one bank: of A, and their words of D.
-template <class T>
-struct Rows {
-    u32 count = 0;
-    const T* a[kTmemLanes];
-    u32* d[kTmemLanes];
-    const double* scale[kTmemLanes];
-    u32 lane[kTmemLanes];
-};
-
 constexpr u32 kBlockColumns = 16;
 
 // sum[j] += a[k] bt[k][j] over 16 columns. One row at a time: what GCC turns into a few vector registers.
@@ -224,7 +214,7 @@ struct Scales {
 // Too large for the stack. The padding behind the last column lets whole blocks be computed.
 template <class T>
 struct Workspace {
-    alignas(64) T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
+    alignas(64) T a[kTmemLanes * kMaxK], bt[2 * kMaxK * kMaxN + kBlockColumns];
     u8 bytes[kMaxN * kRowBytes];  // of A, or of B
     Scales scales;
 };
@@ -236,16 +226,16 @@ template <class T>
     return space;
 }
 
-// B^T, columns of zero-masked columns cleared: [k][kMaxN].
+// B^T of 32 bytes of K, columns of zero-masked columns cleared: [k][kMaxN].
 template <class T>
-void load_b(const Mma& op, u8* bytes, T* bt) {
+void load_b(const Mma& op, const SharedOperand& b, u8* bytes, T* bt) {
     const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
-    if (has_columns(op.b)) {
+    if (has_columns(b)) {
         const u32 pitch = n * element_bytes(op.shape.b);
-        for (u32 p = 0; p < parts; ++p) gather_columns(*op.ctas[p], op.b, bytes + p * (pitch / parts), pitch);
+        for (u32 p = 0; p < parts; ++p) gather_columns(*op.ctas[p], b, bytes + p * (pitch / parts), pitch);
         for (u32 e = 0; e < k; ++e) decode_bytes(op.shape.b, bytes + e * pitch, pitch, bt + e * kMaxN);
     } else {
-        for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, bytes + p * (n / parts) * kRowBytes);
+        for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], b, bytes + p * (n / parts) * kRowBytes);
         decode_transposed(op.shape.b, bytes, n, bt, kMaxN);
     }
     if (op.shape.negate_b)
@@ -336,7 +326,8 @@ template <class T>
 void execute_as(const Mma& op) {
     Workspace<T>& space = workspace<T>();
     double& seconds = op.ctas[0]->cluster->machine->stats.product_seconds;
-    load_b(op, space.bytes, space.bt);
+    load_b(op, op.b, space.bytes, space.bt);
+    if (op.mods.sparse) load_b(op, op.b_second, space.bytes, space.bt + op.shape.k * kMaxN);
     const u32 columns = op.shape.n / op.path.banks;
     for (u32 which = 0; which < 2 && op.ctas[which]; ++which) {
         load_a(op, *op.ctas[which], space.bytes, space.a);
@@ -344,7 +335,11 @@ void execute_as(const Mma& op) {
         for (u32 bank = 0; bank < op.path.banks; ++bank) {
             const Rows<T> rows = rows_of(op, which, bank, space.a, space.scales);
             const Stopwatch watch(seconds);
-            product(op, rows, space.bt + bank * columns, space.scales, columns);
+            const T* bt = space.bt + bank * columns;
+            if (op.mods.sparse)
+                sparse_product(op, *op.ctas[which], rows, bt, space.scales.b + bank * columns, columns);
+            else
+                product(op, rows, bt, space.scales, columns);
         }
     }
 }

@@ -31,12 +31,6 @@ struct Region {
     u32 lane, lanes, column, columns, split;
 };
 
-void check_region(Warp& w, u32 column, u32 columns, const char* what) {
-    if (!w.cta->tmem.allocated(column, columns))
-        throw Fault("tmem-unallocated",
-                    format("%s of columns %u-%u, which are not all allocated", what, column, column + columns - 1));
-}
-
 u32 uniform_address(Warp& w, u32 mask, i32 unit, const char* what) {
     const u32* a = w.reg<u32>(unit);
     const u32 address = a[std::countr_zero(mask)];
@@ -66,8 +60,8 @@ Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registe
                                     w.pc());
         r.lane = quarter + (r.lanes == 16 ? r.lane % 32 / 16 * 16 : 0);
     }
-    check_region(w, r.column, r.columns, what);
-    if (r.split) check_region(w, r.column + r.split, r.columns, what);
+    require_allocated(w, *w.cta, r.column, r.columns, what);
+    if (r.split) require_allocated(w, *w.cta, r.column + r.split, r.columns, what);
     return r;
 }
 
