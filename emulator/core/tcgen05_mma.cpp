@@ -182,8 +182,9 @@ SharedOperand second_half(SharedOperand o) {
     const bool plain = d.swizzle == Swizzle::none;
     if (!o.mn_major) {
         if (d.swizzle == Swizzle::b32)
-            throw Fault("matrix-descriptor", "B of a sparse tcgen05.mma has 64 bytes a row: a 32-byte swizzle is not "
-                                             "modelled");
+            throw Fault("matrix-descriptor",
+                        "B of a sparse tcgen05.mma has 64 bytes a row: a 32-byte swizzle is not "
+                        "modelled");
         d.start += kRowBytes / kChunk * (plain ? d.leading : kChunk);
     } else {
         const u32 depth = kRowBytes / element_bytes(o.format), group = d.swizzle == Swizzle::b128_atom32 ? 4 : 8;
@@ -198,8 +199,9 @@ void place_metadata(Mma& op, u32 address) {
     const TmemAddress at = tmem_address(address);
     const bool chosen = metadata_columns(op.shape.kind) == 1;
     if (at.lane || (chosen && at.column % 2))
-        throw Fault("tmem-address", format("tcgen05.mma: sparsity metadata at lane %u, column %u; it starts at lane 0%s",
-                                           at.lane, at.column, chosen ? " of an even column" : ""));
+        throw Fault("tmem-address",
+                    format("tcgen05.mma: sparsity metadata at lane %u, column %u; it starts at lane 0%s", at.lane,
+                           at.column, chosen ? " of an even column" : ""));
     op.metadata = at.column + op.shape.selector;
 }
 

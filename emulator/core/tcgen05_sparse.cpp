@@ -1,4 +1,4 @@
-// A with 50% zeros (PTX ISA 9.7.16.10.9): shared or tensor memory holds the other half of each row, tensor memory the
+// A with 50% zeros (PTX ISA 9.7.16.10.8): shared or tensor memory holds the other half of each row, tensor memory the
 // positions. The ISA draws the layout of this metadata; in text it is CuTe's (tmem_e_frg, tmem_e_frg_ws).
 #include <bit>
 #include <limits>
@@ -15,7 +15,8 @@ constexpr u32 kNibble = 4, kWordNibbles = 8;
 u32 nibble(const Mma& op, Cta& cta, u32 lane, u32 j) {
     if (metadata_columns(op.shape.kind) == 2)
         return cta.tmem.row(lane)[op.metadata + j / kWordNibbles] >> (kNibble * (j % kWordNibbles)) & 0xF;
-    const u32 half = kWordNibbles / 2, from = (lane & ~8u) + j / half * 8, shift = (lane & 8) * 2 + kNibble * (j % half);
+    const u32 half = kWordNibbles / 2, from = (lane & ~8u) + j / half * 8,
+              shift = (lane & 8) * 2 + kNibble * (j % half);
     return cta.tmem.row(from)[op.metadata] >> shift & 0xF;
 }
 

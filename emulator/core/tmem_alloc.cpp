@@ -25,8 +25,7 @@ void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const cha
             if (!t.owner[g]) freed_by = t.freed[g] - 1;
             continue;
         }
-        throw Fault("tmem-unallocated",
-                    format("%s of columns %u-%u, which are not all allocated", what, column, last));
+        throw Fault("tmem-unallocated", format("%s of columns %u-%u, which are not all allocated", what, column, last));
     }
     machine_of(w).report(&w, "tmem-deallocated",
                          format("%s of columns %u-%u, which have been deallocated: another CTA may have them by now",

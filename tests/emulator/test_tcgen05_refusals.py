@@ -176,8 +176,8 @@ def test_mixed_cta_groups_are_reported_under_strict():
 
 
 DECODING = [
-    ("tcgen05.mma.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, [%r8], %r10, %p3;", "sparse"),
-    ("tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, [%r8], %r10, %p3;", "sparse"),
+    ("tcgen05.mma.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, %r10, %p3;", "6 to 8 operands"),
+    ("tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, %r10, %r11, %p3;", "tensor-memory address"),
     ("tcgen05.mma.ws.cta_group::2.kind::f16 [%r8], %rd1, %rd2, %r10, %p3;", "cta_group::1 only"),
     ("tcgen05.mma.ws.cta_group::1.kind::mxf4.block_scale [%r8], %rd1, %rd2, %r10, [%r8], [%r8], %p3;", "no kind::mxf4"),
     ("tcgen05.mma.cta_group::1.kind::f64 [%r8], %rd1, %rd2, %r10, %p3;", "kind::f16"),
