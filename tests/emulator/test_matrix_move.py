@@ -88,8 +88,8 @@ def test_ldmatrix_m8n16(count: int, fmt: str, bits: int) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("suffix", "bits"), [("b8", 8), ("b8x16.b6x16_p32", 6), ("b8x16.b4x16_p64", 4)])
 def test_ldmatrix_m16n16(count: int, suffix: str, bits: int) -> None:
-    """A lane has four rows of two columns. CuTe's SM100_U8x8_LDSM_T takes two bytes of each of the instruction's registers
-    into each of its own, and these it describes."""
+    """A lane has four rows of two columns. CuTe's SM100_U8x8_LDSM_T moves two bytes of each of the instruction's
+    registers into each of its own, and those it describes."""
     rows = _rows()
     got = _load(f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{suffix}", 2 * count, rows)
     data = rows if bits == 8 else _packed(rows, bits)
