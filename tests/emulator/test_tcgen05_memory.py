@@ -328,3 +328,21 @@ def test_alloc_rules():
     for columns in (31, 48, 1024):
         _, report = allocate(f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [where], {columns};")
         assert report.findings[0].rule == "tmem-alloc-size"
+
+
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+def test_lanes_that_name_their_own_rows(profile: str) -> None:
+    """CUTLASS's mixed-input FMHA passes each thread's own lane; leniently, the first one's address counts."""
+    tmem = np.arange(128 * 512, dtype=np.uint32).reshape(128, 512)
+    text = """
+    and.b32 %r20, %tid, 127; shl.b32 %r20, %r20, 16;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r20+7];
+    tcgen05.wait::ld.sync.aligned;
+    shl.b32 %r21, %warp, 21;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r21+9], {%v0};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    """
+    outcome = rig.run("", tmem=tmem, warps=text, profile=profile)
+    assert outcome.rules == (["tmem-address"] if profile == "strict" else [])
+    np.testing.assert_array_equal(outcome.tmem[:, 9], tmem[:, 7])
