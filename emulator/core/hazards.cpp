@@ -302,6 +302,7 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what) {
     if (!machine_of(w).checks) return;
+    if (target.tmem.gave_back && !target.tmem.allocated(column, columns)) return;  // require_allocated has told
     const AgentKind mine = info(*target.cluster, who.agent).kind;
     u32 from = lane / TmemShadow::kLanes * TmemShadow::kLanes;
     Touch touch(

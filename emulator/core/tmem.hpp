@@ -36,6 +36,7 @@ struct Tmem {
     u32 used = 0;                                  // granules that have been allocated, a bit each
     TmemShadow shadow;
     bool relinquished = false;
+    bool gave_back = false;  // some columns, at some time
     u8 cta_group = 0;      // of the CTA's tcgen05 instructions; 0 before the first
     u32 last_columns = 0;  // of the last allocation
     PairCall pair_call;

@@ -54,6 +54,7 @@ void Tmem::reset() {
     block = {};
     freed = {};
     relinquished = false;
+    gave_back = false;
     cta_group = 0;
     last_columns = 0;
     pair_call = {};
@@ -210,6 +211,7 @@ void give_back(Warp& w, u32 address, u32 columns) {
         t.owner[g] = 0;
         t.freed[g] = w.pc() + 1;
     }
+    t.gave_back = true;
     t.shadow.forget(address, columns);
     wake_allocators(*w.cta);
 }
