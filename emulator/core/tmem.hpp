@@ -37,8 +37,8 @@ struct Tmem {
     TmemShadow shadow;
     bool relinquished = false;
     bool gave_back = false;  // some columns, at some time
-    u8 cta_group = 0;      // of the CTA's tcgen05 instructions; 0 before the first
-    u32 last_columns = 0;  // of the last allocation
+    u8 cta_group = 0;        // of the CTA's tcgen05 instructions; 0 before the first
+    u32 last_columns = 0;    // of the last allocation
     PairCall pair_call;
     std::vector<MmaMark> mma_writes, mma_reads;
     u32* row(u32 lane) { return reinterpret_cast<u32*>(lines.data()) + lane * kPitch; }
