@@ -178,6 +178,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         message = w.fences.fenced;  // of a relaxed arrival: what an earlier fence releases
     else
         message.clear();
+    if (relaxed) w.clocks.release_tc(message);
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     LaneTargets targets(w, "mbarrier.arrive", clock);
     const Mbarrier* first = nullptr;
