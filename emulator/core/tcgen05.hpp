@@ -43,6 +43,7 @@ struct Instruction {
     bool scales_e8m0;
     u32 scale_a_id, scale_b_id;
     u32 selector;  // of a sparse A's metadata
+    bool k_bit;    // bit 29, which is reserved: the tensor cores after this one's have a K there
 };
 Instruction decode_instruction(u32 bits, const Modifiers& mods);
 

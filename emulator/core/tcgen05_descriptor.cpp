@@ -65,7 +65,8 @@ void decode_plain(u32 bits, const Modifiers& mods, const KindRow& row, Instructi
     if (field(bits, 3, 1) && mods.kind != Kind::i8) refuse(bits, "saturation belongs to kind::i8");
     if (!(row.accumulators >> field(bits, 4, 2) & 1))
         refuse(bits, format("D type %u is not one of kind::%s", field(bits, 4, 2), row.name));
-    if (field(bits, 6, 1) || field(bits, 23, 1) || field(bits, 29, 1)) refuse(bits, "reserved bits are set");
+    if (field(bits, 6, 1) || field(bits, 23, 1)) refuse(bits, "reserved bits are set");
+    i.k_bit = field(bits, 29, 1);
     i.d = static_cast<Accumulator>(field(bits, 4, 2));
     i.saturate = field(bits, 3, 1);
     i.m = field(bits, 24, 5) << 4;

@@ -243,6 +243,8 @@ Mma decode(Warp& w, const Inst& i, u32 lane) {
 Flow mma(Warp& w, const Inst& i, u32 mask) {
     const u32 lane = issuing_lane(mask, "tcgen05.mma");
     const Mma op = decode(w, i, lane);
+    if (op.shape.k_bit)  // as cuDNN's attention of head_dim 256 does
+        machine_of(w).report_strict(&w, "instruction-descriptor", "bit 29, which is reserved, is set", w.pc());
     Access x{w, {w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false}, {}};
     x.writes = x.reads;
     x.writes.write = true;

@@ -168,6 +168,12 @@ def test_an_mma_by_a_whole_warp():
     assert rig.run("", bytes(SIZE), warps=text).report.findings[-1].rule == "mma-issued-by-many"
 
 
+def test_the_reserved_bit_that_cudnn_sets_is_reported_under_strict():
+    text = mma_text(F16, 0, A, B, f16(128, 64) | 1 << 29, accumulate=False)
+    assert rig.run(text, bytes(SIZE)).rules == ["instruction-descriptor"]
+    assert rig.run(text, bytes(SIZE), profile="lenient").rules == []
+
+
 def test_mixed_cta_groups_are_reported_under_strict():
     text = registers(("%rd1", A), ("%r8", 0)) + "\ntcgen05.cp.cta_group::1.128x128b [%r8], %rd1;"
     shared = bytes(32768)
