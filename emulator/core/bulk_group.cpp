@@ -85,6 +85,7 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
     bulk.groups.back().reads += 1;
     bulk.groups.back().writes += 1;
     bulk.last_pc = w.pc();
+    bulk.used = bulk.committed + 1;
     const u32 group = bulk.committed;
     AsyncOp first;
     first.store = true;

@@ -225,6 +225,19 @@ struct WarpClocks {
         m.async_global.join(async_global);
         tick();
     }
+    // What a relaxed arrival hands on: the order of tcgen05 operations needs execution to be ordered, not memory (PTX
+    // ISA 9.7.16.6.3).
+    void release_tc(Message& m) const {
+        m.tc.join(published);
+        m.tc_unfenced.join(tc);
+        m.tc_unfenced.join(acquired_unfenced);
+        m.cluster = cluster;
+    }
+    void acquire_tc(const Message& m) {
+        if (m.cluster != cluster) return;
+        acquired.join(m.tc);
+        acquired_unfenced.join(m.tc_unfenced);
+    }
     void acquire(const Message& m) {
         for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
         if (m.cluster != cluster) {

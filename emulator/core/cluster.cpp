@@ -167,8 +167,7 @@ void report_unordered_exit(Cta& cta, const Use& access) {
 void check_stores(Cta& cta) {
     for (Warp& w : cta.warps) {
         for (const auto& [lane, bulk] : w.bulk) {
-            const u32 issued = static_cast<u32>(bulk.groups.size());
-            if (w.clocks.generic.get(bulk.reads) < issued)
+            if (w.clocks.generic.get(bulk.reads) < bulk.used)
                 cta.cluster->machine->report_strict(
                     &w, "exit-with-work-in-flight",
                     format("lane %u exits with bulk stores that may still read shared memory: no "

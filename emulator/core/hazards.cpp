@@ -34,6 +34,14 @@ std::string describe_earlier(const Warp& w, const Access& earlier, const Accesso
 // How a linear memory is accessed. The async proxy needs a fence.proxy.async that covers the memory's space.
 enum class Proxy : u8 { generic, async_shared, async_global };
 
+// A relaxed cluster barrier orders no accesses. Triton's kernels rely on it all the same for what a CTA has done with
+// its shared memory before a peer's bulk copies overwrite it.
+bool overwritten_after_barrier(const Warp& w, const Access& earlier, const Accessor& who, Proxy proxy, AgentKind kind) {
+    return who.write && proxy == Proxy::async_shared && is_generic(kind) &&
+           w.cta->cluster->machine->profile == Profile::lenient &&
+           w.cta->exit_ordered.get(earlier.agent) >= earlier.clock;
+}
+
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
     if (earlier.strong && who.strong) return true;
@@ -48,7 +56,7 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) return true;
     const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
     const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;
-    return view.get(earlier.agent) >= earlier.clock;
+    return view.get(earlier.agent) >= earlier.clock || overwritten_after_barrier(w, earlier, who, proxy, kind);
 }
 
 // An MMA may be issued early, up to the last tcgen05.fence::after_thread_sync: what its issuer learned since, from
@@ -293,6 +301,7 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what) {
     if (!machine_of(w).checks) return;
+    if (target.tmem.gave_back && !target.tmem.allocated(column, columns)) return;  // require_allocated has told
     const AgentKind mine = info(*target.cluster, who.agent).kind;
     u32 from = lane / TmemShadow::kLanes * TmemShadow::kLanes;
     Touch touch(

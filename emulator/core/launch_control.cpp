@@ -57,10 +57,11 @@ Flow setmaxnreg(Warp& w, const Inst& i, u32) {
 }
 
 // The response of clusterlaunchcontrol.try_cancel, opaque to kernels: ctaid x, y, z of the cancelled cluster's first
-// CTA, and whether there is one.
+// CTA, and whether there is one. As silicon has it, to go by cuDNN's attention, which reads the words.
 struct Response {
-    u32 ctaid[3] = {};
-    u32 cancelled = 0;
+    u32 x = 0;
+    u16 y = 0, z = 0;
+    u32 cancelled = 0, unused = 0;
 };
 static_assert(sizeof(Response) == 16);
 
@@ -93,10 +94,13 @@ Flow try_cancel(Warp& w, const Inst& i, u32 mask) {
         Response response;
         std::array<u32, 3> first{};
         response.cancelled = machine_of(w).cursor->take(first);
-        if (response.cancelled)
-            std::copy(first.begin(), first.end(), response.ctaid);
-        else
+        if (response.cancelled) {
+            response.x = first[0];
+            response.y = static_cast<u16>(first[1]);
+            response.z = static_cast<u16>(first[2]);
+        } else {
             cluster.cancel_refused = true;
+        }
         if (!(i.mods & kBulkMulticast)) {
             respond(w, *w.cta, to.offset, w.cta->shared_address(at.offset), response);
             continue;
@@ -132,8 +136,9 @@ Flow first_ctaid(Warp& w, const Inst& i, u32 mask) {
             machine_of(w).report_strict(&w, "cancel-refused",
                                         "get_first_ctaid of a request that was not granted gives no defined value",
                                         w.pc());
+        const u32 ctaid[3] = {r.x, r.y, r.z};
         for (u32 d = 0; d < 3; ++d)
-            if (o[d] >= 0) w.reg<u32>(o[d])[l] = r.ctaid[d];
+            if (o[d] >= 0) w.reg<u32>(o[d])[l] = ctaid[d];
     }
     return Flow::next;
 }

@@ -97,8 +97,9 @@ struct Cta {
     std::vector<Warp> warps;
     u64 tensor_free = 0;  // when the tensor core finishes what it has
     u32 live_warps = 0;
-    std::vector<Use> outside;  // of its shared memory, by others: it must not exit before they are done
-    VectorClock exit_ordered;  // what a relaxed cluster barrier has ordered before this CTA's exit
+    std::vector<u32> invalidated;  // lenient: mbarriers that peers may still arrive on
+    std::vector<Use> outside;      // of its shared memory, by others: it must not exit before they are done
+    VectorClock exit_ordered;      // what a relaxed cluster barrier has ordered before this CTA's exit
     Message relaxed_arriving, relaxed_completed;   // lenient: what its own relaxed arrivals at that barrier bring
     u32 free_registers = 0;                        // setmaxnreg's pool
     std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup
@@ -111,6 +112,7 @@ struct Cluster {
     u64 ordinal = 0;  // in the grid
     u16 number = 0;   // tells the agents of resident clusters apart, in global memory
     ClusterBarrier barrier;
+    bool invalidated = false;     // some CTA's `invalidated` has an entry
     bool cancel_refused = false;  // a clusterlaunchcontrol.try_cancel has failed
     std::vector<std::unique_ptr<Cta>> ctas;
     std::vector<AgentInfo> agents;
@@ -267,6 +269,11 @@ void use_loaded_registers(Warp& w, const Inst& i);
 
 // deadlock.cpp
 void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule);
+
+// tmem_alloc.cpp
+// Columns of which some have never been allocated are a fault. What has been given back still holds its values until
+// another CTA gets it, and kernels have been released that rely on that: a hazard.
+void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const char* what);
 
 // control.cpp
 bool converge(Warp& w, u32 required);

@@ -67,9 +67,9 @@ ByteAt byte_m8_transposed(u32 lane, u32 k) { return {lane % 4 * 2 + k / 2, lane 
 // fragment; CuTe's SM100_U8x4_STSM_T gives it as numbers.
 ByteAt byte_m16n8(u32 lane, u32 k) { return {lane % 4 * 2 + k % 2, lane / 4 + 8 * (k / 2)}; }
 
-// ldmatrix .m16n16 .trans: a lane receives four rows of two columns. The ISA's figure is not in its text; the order
-// within the registers is that of CuTe's SM100_U8x8_LDSM_T.
-ByteAt byte_m16n16(u32 lane, u32 r, u32 k) { return {lane % 4 * 4 + 2 * r + k % 2, lane / 4 + 8 * (k / 2)}; }
+// ldmatrix .m16n16 .trans: a lane receives four rows of two columns, a column a register. The ISA's figure is not in
+// its text; CuTe's SM100_U8x8_LDSM_T says as much, which exchanges halves of the registers before its layout holds.
+ByteAt byte_m16n16(u32 lane, u32 r, u32 k) { return {lane % 4 * 4 + k, lane / 4 + 8 * r}; }
 
 Flow load(Warp& w, const Inst& i, u32 mask) {
     need_full_warp(mask, "ldmatrix");

@@ -42,6 +42,7 @@ void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed) {
         w.clocks.generic.raise(bar.phases, bar.phase);
         w.fences.collected.join(bar.completed);
         w.fences.has_collected = true;
+        w.clocks.acquire_tc(bar.completed);
     } else {
         w.clocks.acquire(bar.completed);
     }

@@ -1,4 +1,6 @@
 // The mbarrier instructions (PTX ISA 9.7.13.15).
+#include <algorithm>
+
 #include "handlers.hpp"
 #include "lanes.hpp"
 #include "mbarrier.hpp"
@@ -67,15 +69,18 @@ void touch_object(Warp& w, const SharedRef& at) {
                  Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}, false);
 }
 
-// Whoever has used the mbarrier and is not ordered before its end may use it afterwards.
+// Whoever has used the mbarrier and is not ordered before its end may use it afterwards. Triton's pairs of CTAs
+// invalidate, before their last cluster barrier, mbarriers on which the peer still arrives and nobody waits.
 void check_uses(Warp& w, const MbarrierTarget& t) {
     Machine& m = machine_of(w);
+    const Cluster& cluster = *t.cta->cluster;
     if (!m.checks) return;
     for (const Use& u : t.bar->uses) {
         if (u.agent == w.clocks.self || w.clocks.generic.get(u.agent) >= u.clock) continue;
+        if (m.profile == Profile::lenient && cluster.agents[u.agent].cta != t.cta->rank) continue;
         m.report(&w, "mbarrier-inval-race",
                  format("mbarrier.inval at shared 0x%x, which %s uses with no synchronisation in between", t.offset,
-                        describe_agent(*t.cta->cluster, u.agent).c_str()),
+                        describe_agent(cluster, u.agent).c_str()),
                  w.pc(), static_cast<i32>(u.pc));
     }
 }
@@ -95,6 +100,7 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         if (count == 0 || count >= 1u << 20)
             throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
         reinitialise(w, *ref.cta, ref.offset);
+        std::erase(ref.cta->invalidated, ref.offset);
         touch_object(w, ref);
         Mbarrier bar;
         bar.expected = bar.pending = count;
@@ -119,6 +125,10 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
                                  format("mbarrier.inval at shared 0x%x with bulk copies in flight", t.offset), w.pc(),
                                  t.bar->init_pc);
         check_uses(w, t);
+        if (machine_of(w).profile == Profile::lenient && t.cta->cluster->ctas.size() > 1) {
+            t.cta->invalidated.push_back(t.offset);
+            t.cta->cluster->invalidated = true;
+        }
         t.cta->mbarriers.erase(t.offset);
         t.cta->live_mbarriers.remove(t.offset);
         touch_object(w, {t.cta, t.offset});
@@ -146,6 +156,14 @@ void check_arrival(const Inst& i, const MbarrierTarget& t, u32 count) {
                            count, t.offset, t.bar->pending));
 }
 
+// Lenient: an arrival at another CTA's mbarrier that check_uses let it invalidate.
+bool comes_too_late(Warp& w, u64 address) {
+    if (!w.cta->cluster->invalidated) return false;
+    const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "mbarrier.arrive");
+    const std::vector<u32>& gone = ref.cta->invalidated;
+    return ref.cta != w.cta && std::find(gone.begin(), gone.end(), ref.offset) != gone.end();
+}
+
 // Operands: [state], address, [tx bytes | count]. Every active lane arrives. arrive_drop also lowers the count of later
 // phases (PTX ISA 9.7.13.15.14).
 Flow arrive(Warp& w, const Inst& i, u32 mask) {
@@ -160,13 +178,16 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         message = w.fences.fenced;  // of a relaxed arrival: what an earlier fence releases
     else
         message.clear();
+    if (relaxed) w.clocks.release_tc(message);
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     LaneTargets targets(w, "mbarrier.arrive", clock);
     const Mbarrier *first = nullptr, *last = nullptr;
     u32 first_phase = 0, last_phase = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        const MbarrierTarget& t = targets.at(lane_address(w, s[0], i.width_src, l, i.immediate));
+        const u64 address = lane_address(w, s[0], i.width_src, l, i.immediate);
+        if (comes_too_late(w, address)) continue;
+        const MbarrierTarget& t = targets.at(address);
         if (!first) {
             first = t.bar;
             first_phase = t.bar->phase;

@@ -172,6 +172,7 @@ NB_MODULE(_core, module) {
                                                      {"tc_a_shift", kTcAShift},
                                                      {"tc_disable", kTcDisable},
                                                      {"tc_zero_mask", kTcZeroMask},
+                                                     {"tc_sparse", kTcSparse},
                                                      {"tc_scales_shift", kTcScalesShift},
                                                      {"tc_input_scale_shift", kTcInputScaleShift},
                                                      {"tc_pack", kTcPack},

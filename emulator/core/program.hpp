@@ -175,6 +175,7 @@ enum Mods : u32 {
     kTcAShift = 1u << 4,
     kTcDisable = 1u << 5,
     kTcZeroMask = 1u << 6,
+    kTcSparse = 1u << 7,
     kTcScalesShift = 12,
     kTcInputScaleShift = 20,
     kTcPack = 1u << 5,

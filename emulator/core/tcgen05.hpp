@@ -5,6 +5,7 @@
 // tcgen05_operand.cpp     operands: which bytes, their conflict checks, their gathering
 // tcgen05_product.cpp     the product over the data path
 // tcgen05_chain.cpp       its sums in f32 and f16, of one MMA after another
+// tcgen05_sparse.cpp      metadata of a sparse A, and the product with it
 // tcgen05_mma.cpp         tcgen05.mma and the order of MMAs
 // tcgen05_copy.cpp        tcgen05.cp and tcgen05.shift
 // tcgen05_commit.cpp      tcgen05.commit and the fences
@@ -29,20 +30,22 @@ constexpr u32 kMaxScales = 4;
 
 struct Modifiers {  // of one tcgen05.mma
     Kind kind;
-    bool ws, pair, a_shift, a_tmem;
+    bool ws, pair, a_shift, a_tmem, sparse;
     u32 scales;  // a row: 1, 2 or 4; 0 without block scaling
 };
 
 // Instruction descriptor (PTX ISA 9.7.16.4.2).
 struct Instruction {
     Kind kind;
-    u32 m, n, k;
+    u32 m, n, k;  // k: elements of a row of A, of which a sparse one stores half
     Format a, b;
     Accumulator d;
     bool negate_a, negate_b, a_mn_major, b_mn_major, saturate;
     u32 max_shift;
     bool scales_e8m0;
     u32 scale_a_id, scale_b_id;
+    u32 selector;  // of a sparse A's metadata
+    bool k_bit;    // bit 29, which is reserved: the tensor cores after this one's have a K there
 };
 Instruction decode_instruction(u32 bits, const Modifiers& mods);
 
@@ -182,14 +185,13 @@ struct TmemAddress {
     u32 lane, column;
 };
 inline TmemAddress tmem_address(u32 bits) { return {bits >> 16, bits & 0xFFFF}; }
-void check_columns(const Cta& cta, u32 column, u32 columns, const char* what);
 
 struct Mma {
     Instruction shape;
     Modifiers mods;
     DataPath path;
-    SharedOperand a, b;
-    u32 a_column = 0, d_column = 0, d_lane = 0, scale_a = 0, scale_b = 0;
+    SharedOperand a, b, b_second;  // b_second: the second 32 bytes of each row, with a sparse A
+    u32 a_column = 0, d_column = 0, d_lane = 0, scale_a = 0, scale_b = 0, metadata = 0;
     bool accumulate = false;
     u32 input_scale = 0;
     std::array<u32, 8> disabled{};  // lanes of the even CTA, then of the odd one
@@ -198,6 +200,9 @@ struct Mma {
     std::array<Cta*, 2> ctas{};  // even, odd; the second is null without a pair
 };
 void execute(const Mma& op);
+
+// The columns of tensor memory that the metadata of a sparse A takes.
+u32 metadata_columns(Kind kind);
 
 // The CTAs that an instruction of this cta_group works on, even one first; records the group and reports a mixture.
 std::array<Cta*, 2> ctas_of(Warp& w, bool pair, const char* what);

@@ -171,7 +171,7 @@ void execute_float(const Mma& op) {
         owner.chain->depth = 0;
     }
     Chain& chain = *owner.chain;
-    load_b(op, chain.bt + chain.depth * kBPitch, kBPitch);
+    load_b(op, op.b, chain.bt + chain.depth * kBPitch, kBPitch);
     for (u32 which = 0; which < 2 && op.ctas[which]; ++which)
         load_a(op, *op.ctas[which], chain.a[which] + chain.depth, kAPitch);
     chain.depth += op.shape.k;

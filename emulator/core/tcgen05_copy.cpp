@@ -53,7 +53,7 @@ void copy(Cta& cta, const Copy& c) {
 
 void check_copy(Warp& w, Cta& cta, const Copy& c, const Accessor& reads) {
     const u32 columns = c.shape.chunks * 4;
-    check_columns(cta, c.to.column, columns, "tcgen05.cp");
+    require_allocated(w, cta, c.to.column, columns, "tcgen05.cp");
     std::vector<u32> chunks;
     for (u32 r = 0; r < c.shape.rows; ++r)
         for (u32 k = 0; k < c.shape.chunks; ++k) chunks.push_back(k_major_chunk(c.source, r, k));
@@ -112,7 +112,7 @@ Flow shift(Warp& w, const Inst& i, u32 mask) {
     Accessor who{w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false};
     for (Cta* cta : ctas) {
         if (!cta) continue;
-        check_columns(*cta, at.column, kRowColumns, "tcgen05.shift");
+        require_allocated(w, *cta, at.column, kRowColumns, "tcgen05.shift");
         for (bool write : {false, true}) {
             who.write = write;
             touch_tmem(*cta, w, at.lane, 32, at.column, kRowColumns, who, "tcgen05.shift");

@@ -58,11 +58,15 @@ bool transposes(Format f) {
 u32 field(u32 bits, u32 low, u32 width) { return bits >> low & ((1u << width) - 1); }
 
 void decode_plain(u32 bits, const Modifiers& mods, const KindRow& row, Instruction& i) {
-    if (field(bits, 0, 2)) refuse(bits, "a sparsity selector in a dense instruction");
+    i.selector = field(bits, 0, 2);
+    if (i.selector && !mods.sparse) refuse(bits, "a sparsity selector in a dense instruction");
+    if (i.selector > (metadata_columns(mods.kind) == 1 ? 1u : 0u))
+        refuse(bits, format("sparsity selector %u; the metadata of kind::%s does not have it", i.selector, row.name));
     if (field(bits, 3, 1) && mods.kind != Kind::i8) refuse(bits, "saturation belongs to kind::i8");
     if (!(row.accumulators >> field(bits, 4, 2) & 1))
         refuse(bits, format("D type %u is not one of kind::%s", field(bits, 4, 2), row.name));
-    if (field(bits, 6, 1) || field(bits, 23, 1) || field(bits, 29, 1)) refuse(bits, "reserved bits are set");
+    if (field(bits, 6, 1) || field(bits, 23, 1)) refuse(bits, "reserved bits are set");
+    i.k_bit = field(bits, 29, 1);
     i.d = static_cast<Accumulator>(field(bits, 4, 2));
     i.saturate = field(bits, 3, 1);
     i.m = field(bits, 24, 5) << 4;
@@ -114,6 +118,9 @@ void check_shape(u32 bits, const Modifiers& mods, const Instruction& i) {
     if (scaled && mods.pair && i.m == 128)
         refuse(bits,
                "block scaling of M = 128 over a CTA pair is not modelled: the ISA does not say where its scales lie");
+    if (mods.sparse && (mods.ws ? i.n == 256 : mods.pair ? i.m != 256 : i.m != 128))
+        refuse(bits, mods.ws ? "N = 256 is no shape of a sparse .ws"
+                             : format("sparse with M = %u is not modelled: where its metadata lies is not known", i.m));
     if (mods.a_shift && i.m != 128 && i.m != 256) refuse(bits, ".ashift needs M = 128 or 256");
 }
 
@@ -126,7 +133,9 @@ Instruction decode_instruction(u32 bits, const Modifiers& mods) {
     Instruction i{};
     i.kind = mods.kind;
     i.k = row.k;
-    if (field(bits, 2, 1)) refuse(bits, "the sparsity bit is set in a dense tcgen05.mma");
+    if (field(bits, 2, 1) != mods.sparse)
+        refuse(bits, mods.sparse ? "the sparsity bit is not set in a tcgen05.mma.sp"
+                                 : "the sparsity bit is set in a dense tcgen05.mma");
     const u32 a = field(bits, 7, 3), b = field(bits, 10, row.k == 64 ? 2 : 3);
     if (!(row.types >> a & 1) || !(row.types >> b & 1))
         refuse(bits, format("A type %u, B type %u; kind::%s has no such type", a, b, row.name));

@@ -14,6 +14,7 @@ Modifiers modifiers_of(u32 mods) {
             (mods & kTcPair) != 0,
             (mods & kTcAShift) != 0,
             (mods & kTcATmem) != 0,
+            (mods & kTcSparse) != 0,
             mods >> kTcScalesShift & 7};
 }
 
@@ -148,18 +149,24 @@ struct Access {
 void check_scales(Access& x, const Mma& op, Cta& cta) {
     const auto check = [&](u32 column, u32 rows, const char* what) {
         const u32 columns = (rows + 31) / 32;
-        check_columns(cta, column, columns, what);
+        require_allocated(x.w, cta, column, columns, what);
         touch_tmem(cta, x.w, 0, kTmemLanes, column, columns, x.reads, what);
     };
     check(op.scale_a, op.path.rows, "tcgen05.mma (scales of A)");
     check(op.scale_b, op.shape.n, "tcgen05.mma (scales of B)");
 }
 
+void check_metadata(Access& x, const Mma& op, Cta& cta) {
+    const u32 columns = metadata_columns(op.shape.kind), lanes = op.path.rows * op.path.banks;
+    require_allocated(x.w, cta, op.metadata, columns, "tcgen05.mma (sparsity metadata)");
+    touch_tmem(cta, x.w, 0, lanes, op.metadata, columns, x.reads, "tcgen05.mma (sparsity metadata)");
+}
+
 void check_cta(Access& x, const Mma& op, Cta& cta) {
     const Columns d = d_columns(op);
-    check_columns(cta, d.first, d.count, "tcgen05.mma (D)");
+    require_allocated(x.w, cta, d.first, d.count, "tcgen05.mma (D)");
     if (op.mods.a_tmem) {
-        check_columns(cta, op.a_column, kRowColumns, "tcgen05.mma (operand A)");
+        require_allocated(x.w, cta, op.a_column, kRowColumns, "tcgen05.mma (operand A)");
         each_lane_run(op, [&](u32 lane, u32 lanes) {
             touch_tmem(cta, x.w, lane, lanes, op.a_column, kRowColumns, x.reads, "tcgen05.mma (operand A)");
         });
@@ -167,6 +174,10 @@ void check_cta(Access& x, const Mma& op, Cta& cta) {
         check_shared(x.w, cta, op.a, x.reads, "tcgen05.mma reads operand A");
     }
     check_shared(x.w, cta, op.b, x.reads, "tcgen05.mma reads operand B");
+    if (op.mods.sparse) {
+        check_shared(x.w, cta, op.b_second, x.reads, "tcgen05.mma reads operand B");
+        check_metadata(x, op, cta);
+    }
     if (op.mods.scales) check_scales(x, op, cta);
     each_lane_run(op, [&](u32 lane, u32 lanes) {
         if (op.accumulate) touch_tmem(cta, x.w, lane, lanes, d.first, d.count, x.reads, "tcgen05.mma (accumulator)");
@@ -181,8 +192,37 @@ SharedOperand shared_operand(u64 descriptor, Format f, Kind kind, bool mn_major,
     return o;
 }
 
+// The other half of K, of a B whose rows have 64 bytes because A is sparse.
+SharedOperand second_half(SharedOperand o) {
+    MatrixDescriptor& d = o.descriptor;
+    const bool plain = d.swizzle == Swizzle::none;
+    if (!o.mn_major) {
+        if (d.swizzle == Swizzle::b32)
+            throw Fault("matrix-descriptor",
+                        "B of a sparse tcgen05.mma has 64 bytes a row: a 32-byte swizzle is not "
+                        "modelled");
+        d.start += kRowBytes / kChunk * (plain ? d.leading : kChunk);
+    } else {
+        const u32 depth = kRowBytes / element_bytes(o.format), group = d.swizzle == Swizzle::b128_atom32 ? 4 : 8;
+        d.start += depth / group * (plain ? d.leading : d.stride);
+    }
+    d.start &= kAddressMask;
+    return o;
+}
+
+// Metadata that a selector chooses from starts at an even column.
+void place_metadata(Mma& op, u32 address) {
+    const TmemAddress at = tmem_address(address);
+    const bool chosen = metadata_columns(op.shape.kind) == 1;
+    if (at.lane || (chosen && at.column % 2))
+        throw Fault("tmem-address",
+                    format("tcgen05.mma: sparsity metadata at lane %u, column %u; it starts at lane 0%s", at.lane,
+                           at.column, chosen ? " of an even column" : ""));
+    op.metadata = at.column + op.shape.selector;
+}
+
 // Operands: D, A (descriptor or address), B's descriptor, instruction descriptor, enable-input-d; then as the modifiers
-// say scale A and scale B, the words of disable-output-lane, the zero-column mask.
+// say the metadata of A, scale A and scale B, the words of disable-output-lane, the zero-column mask.
 Mma decode(Warp& w, const Inst& i, u32 lane) {
     const i32* o = w.ops(i);
     Mma op;
@@ -193,6 +233,7 @@ Mma decode(Warp& w, const Inst& i, u32 lane) {
     op.accumulate = w.pred(o[4]) >> lane & 1;
     op.input_scale = i.mods >> kTcInputScaleShift & 0xF;
     i32 next = 5;
+    if (op.mods.sparse) place_metadata(op, w.reg<u32>(o[next++])[lane]);
     if (op.mods.scales) {
         op.scale_a = place_scale(w.reg<u32>(o[next++])[lane], "the scales of A");
         op.scale_b = place_scale(w.reg<u32>(o[next++])[lane], "the scales of B");
@@ -211,12 +252,15 @@ Mma decode(Warp& w, const Inst& i, u32 lane) {
                               "A");
     op.b = shared_operand(w.reg<u64>(o[2])[lane], op.shape.b, op.shape.kind, op.shape.b_mn_major, op.mask.shift,
                           op.shape.n / (op.mods.pair ? 2 : 1), "B");
+    if (op.mods.sparse) op.b_second = second_half(op.b);
     return op;
 }
 
 Flow mma(Warp& w, const Inst& i, u32 mask) {
     const u32 lane = issuing_lane(mask, "tcgen05.mma");
     const Mma op = decode(w, i, lane);
+    if (op.shape.k_bit)  // as cuDNN's attention of head_dim 256 does
+        machine_of(w).report_strict(&w, "instruction-descriptor", "bit 29, which is reserved, is set", w.pc());
     Access x{w, {w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false}, {}};
     x.writes = x.reads;
     x.writes.write = true;

@@ -156,12 +156,6 @@ Chunks chunks_of(const Cta& cta, const SharedOperand& o) {
     return {cta.shared.data() + p.offset, p.footprint.chunks};
 }
 
-void check_columns(const Cta& cta, u32 column, u32 columns, const char* what) {
-    if (!cta.tmem.allocated(column, columns))
-        throw Fault("tmem-unallocated",
-                    format("%s in columns %u-%u, which are not all allocated", what, column, column + columns - 1));
-}
-
 u32 issuing_lane(u32 mask, const char* what) {
     if (std::popcount(mask) != 1)
         throw Fault("mma-issued-by-many",

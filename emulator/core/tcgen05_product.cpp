@@ -108,7 +108,7 @@ void load_scales(const Mma& op, Cta& cta, Scales& out) {
 // Too large for the stack. The padding behind the last column lets whole blocks be computed.
 template <class T>
 struct Workspace {
-    alignas(64) T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
+    alignas(64) T a[kTmemLanes * kMaxK], bt[2 * kMaxK * kMaxN + kBlockColumns];
     Scales scales;
 };
 
@@ -133,7 +133,8 @@ template <class T>
 void execute_as(const Mma& op) {
     Workspace<T>& space = workspace<T>();
     double& seconds = op.ctas[0]->cluster->machine->stats.product_seconds;
-    load_b(op, space.bt, kMaxN);
+    load_b(op, op.b, space.bt, kMaxN);
+    if (op.mods.sparse) load_b(op, op.b_second, space.bt + op.shape.k * kMaxN, kMaxN);
     const u32 columns = op.shape.n / op.path.banks;
     for (u32 which = 0; which < 2 && op.ctas[which]; ++which) {
         Cta& cta = *op.ctas[which];
@@ -143,7 +144,11 @@ void execute_as(const Mma& op) {
         for (u32 bank = 0; bank < op.path.banks; ++bank) {
             const Rows rows = rows_of(op, which, bank);
             const Stopwatch watch(seconds);
-            product(op, rows, space, space.bt + bank * columns, columns);
+            const T* bt = space.bt + bank * columns;
+            if (op.mods.sparse)
+                sparse_product(op, cta, rows, space.a, bt, space.scales.a, space.scales.b + bank * columns, columns);
+            else
+                product(op, rows, space, bt, columns);
         }
     }
 }
@@ -156,17 +161,17 @@ constexpr u32 kBytes = kMaxN * kRowBytes;
 }
 
 template <class T>
-void load_b_as(const Mma& op, T* bt, u32 pitch) {
+void load_b_as(const Mma& op, const SharedOperand& b, T* bt, u32 pitch) {
     const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
-    if (has_columns(op.b)) {
+    if (has_columns(b)) {
         const u32 step = kChunk / element_bytes(op.shape.b);
         for (u32 p = 0; p < parts; ++p) {
-            const Chunks chunks = chunks_of(*op.ctas[p], op.b);
+            const Chunks chunks = chunks_of(*op.ctas[p], b);
             decode_chunks(op.shape.b, chunks.memory, chunks.offsets, {k, step, pitch}, bt + p * (n / parts));
         }
     } else {
         u8* rows = gathered();
-        for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, rows + p * (n / parts) * kRowBytes);
+        for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], b, rows + p * (n / parts) * kRowBytes);
         decode_transposed(op.shape.b, rows, n, bt, pitch);
     }
     if (op.shape.negate_b)
@@ -221,8 +226,8 @@ void load_a_as(const Mma& op, Cta& cta, T* out, u32 pitch) {
 
 void load_a(const Mma& op, Cta& cta, float* out, u32 pitch) { load_a_as(op, cta, out, pitch); }
 void load_a(const Mma& op, Cta& cta, i32* out, u32 pitch) { load_a_as(op, cta, out, pitch); }
-void load_b(const Mma& op, float* bt, u32 pitch) { load_b_as(op, bt, pitch); }
-void load_b(const Mma& op, i32* bt, u32 pitch) { load_b_as(op, bt, pitch); }
+void load_b(const Mma& op, const SharedOperand& b, float* bt, u32 pitch) { load_b_as(op, b, bt, pitch); }
+void load_b(const Mma& op, const SharedOperand& b, i32* bt, u32 pitch) { load_b_as(op, b, bt, pitch); }
 
 Rows rows_of(const Mma& op, u32 which, u32 bank) {
     Rows rows;
@@ -245,7 +250,7 @@ DataPath data_path(const Modifiers& mods, u32 m) {
 
 void execute(const Mma& op) {
     if (op.shape.kind == Kind::i8) return execute_as<i32>(op);
-    if (op.mods.scales) return execute_as<float>(op);
+    if (op.mods.scales || op.mods.sparse) return execute_as<float>(op);
     execute_float(op);
 }
 

@@ -47,12 +47,20 @@ Rows rows_of(const Mma& op, u32 which, u32 bank);
 // Rows of A, one a lane of the data path: [bank][row][k], `pitch` from row to row. Those in tensor memory are settled.
 void load_a(const Mma& op, Cta& cta, float* out, u32 pitch);
 void load_a(const Mma& op, Cta& cta, i32* out, u32 pitch);
-// B^T, columns of zero-masked columns cleared: [k][n], `pitch` from k to k. Room for n up to the next multiple of 16.
-void load_b(const Mma& op, float* bt, u32 pitch);
-void load_b(const Mma& op, i32* bt, u32 pitch);
+// B^T of 32 bytes of K, columns of zero-masked columns cleared: [k][n], `pitch` from k to k. Room for n up to the next
+// multiple of 16.
+void load_b(const Mma& op, const SharedOperand& b, float* bt, u32 pitch);
+void load_b(const Mma& op, const SharedOperand& b, i32* bt, u32 pitch);
 
-// tcgen05_chain.cpp: kinds without scales. MMAs that add to the same D, one after the other, are multiplied together
-// when D is looked at.
+// As the dense product: a has shape.k elements a row, bt kMaxN columns a row of K, scale_a kMaxScales a row of the
+// path, scale_b a copy for every partition of 32 lanes. All of tensor memory is settled.
+void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const double* scale_a,
+                    const double* scale_b, u32 n);
+void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const i32* a, const i32* bt, const double* scale_a,
+                    const double* scale_b, u32 n);
+
+// tcgen05_chain.cpp: dense A, kinds without scales. MMAs that add to the same D, one after the other, are multiplied
+// together when D is looked at.
 void execute_float(const Mma& op);
 
 }  // namespace ptxm::tc

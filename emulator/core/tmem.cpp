@@ -31,18 +31,21 @@ struct Region {
     u32 lane, lanes, column, columns, split;
 };
 
-void check_region(Warp& w, u32 column, u32 columns, const char* what) {
-    if (!w.cta->tmem.allocated(column, columns))
-        throw Fault("tmem-unallocated",
-                    format("%s of columns %u-%u, which are not all allocated", what, column, column + columns - 1));
-}
-
+// All lanes pass the same address (PTX ISA 9.7.16.8.1). CUTLASS's mixed-input FMHA has each name the row that it gets,
+// where the first one's is what all should pass.
 u32 uniform_address(Warp& w, u32 mask, i32 unit, const char* what) {
     const u32* a = w.reg<u32>(unit);
-    const u32 address = a[std::countr_zero(mask)];
-    for (u32 l = 0; l < kLanes; ++l)
-        if ((mask >> l & 1) && a[l] != address)
-            throw Fault("tmem-address", format("%s: the lanes of a warp pass different tensor-memory addresses", what));
+    const u32 first = static_cast<u32>(std::countr_zero(mask)), address = a[first];
+    bool same = true, own_rows = true;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        same = same && a[l] == address;
+        own_rows = own_rows && a[l] == address + ((l - first) << 16);
+    }
+    if (same) return address;
+    const std::string message = format("%s: the lanes of a warp pass different tensor-memory addresses", what);
+    if (!own_rows) throw Fault("tmem-address", message);
+    machine_of(w).report_strict(&w, "tmem-address", message, w.pc());
     return address;
 }
 
@@ -66,8 +69,8 @@ Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registe
                                     w.pc());
         r.lane = quarter + (r.lanes == 16 ? r.lane % 32 / 16 * 16 : 0);
     }
-    check_region(w, r.column, r.columns, what);
-    if (r.split) check_region(w, r.column + r.split, r.columns, what);
+    require_allocated(w, *w.cta, r.column, r.columns, what);
+    if (r.split) require_allocated(w, *w.cta, r.column + r.split, r.columns, what);
     return r;
 }
 

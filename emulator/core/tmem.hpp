@@ -39,11 +39,13 @@ struct Tmem {
     std::vector<Line> lines;                       // empty before the first allocation, as the marks are
     std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
     std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
+    std::array<i32, kColumns / kGranule> freed{};  // pc of the dealloc + 1, 0 if it never was given back since
     u32 used = 0;                                  // granules that have been allocated, a bit each
     TmemShadow shadow;
     bool relinquished = false;
-    u8 cta_group = 0;      // of the CTA's tcgen05 instructions; 0 before the first
-    u32 last_columns = 0;  // of the last allocation
+    bool gave_back = false;  // some columns, at some time
+    u8 cta_group = 0;        // of the CTA's tcgen05 instructions; 0 before the first
+    u32 last_columns = 0;    // of the last allocation
     PairCall pair_call;
     MmaMarks mma_writes, mma_reads;
     // The words of a lane. Before columns are read or written, settle them.

@@ -15,6 +15,24 @@ bool Tmem::allocated(u32 column, u32 count) const {
     return true;
 }
 
+void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const char* what) {
+    const Tmem& t = cta.tmem;
+    if (t.allocated(column, count)) return;
+    const u32 last = column + count - 1;
+    i32 freed_by = -1;
+    for (u32 g = column / Tmem::kGranule; g <= last / Tmem::kGranule; ++g) {
+        if (g < t.freed.size() && (t.owner[g] || t.freed[g])) {
+            if (!t.owner[g]) freed_by = t.freed[g] - 1;
+            continue;
+        }
+        throw Fault("tmem-unallocated", format("%s of columns %u-%u, which are not all allocated", what, column, last));
+    }
+    machine_of(w).report(&w, "tmem-deallocated",
+                         format("%s of columns %u-%u, which have been deallocated: another CTA may have them by now",
+                                what, column, last),
+                         w.pc(), freed_by);
+}
+
 void Tmem::prepare() {
     lines.resize(kLanesTotal * kPitch / kLineWords);
     mma_writes.prepare(2 * kColumns);
@@ -34,7 +52,9 @@ void Tmem::reset() {
     }
     owner = {};
     block = {};
+    freed = {};
     relinquished = false;
+    gave_back = false;
     cta_group = 0;
     last_columns = 0;
     pair_call = {};
@@ -62,6 +82,7 @@ void take(Warp& w, u32 first, u32 columns, u32 result) {
         t.owner[g] = w.pc() + 1;
         t.used |= 1u << g;
         t.block[g] = static_cast<u16>(first);
+        t.freed[g] = 0;
     }
     t.shadow.forget(first * Tmem::kGranule, columns);
     t.last_columns = columns;
@@ -186,7 +207,11 @@ void give_back(Warp& w, u32 address, u32 columns) {
     touch_tmem(*w.cta, w, 0, Tmem::kLanesTotal, address, columns,
                Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc");
     w.clocks.wait_st();
-    for (u32 g = first; g < first + count; ++g) t.owner[g] = 0;
+    for (u32 g = first; g < first + count; ++g) {
+        t.owner[g] = 0;
+        t.freed[g] = w.pc() + 1;
+    }
+    t.gave_back = true;
     t.shadow.forget(address, columns);
     wake_allocators(*w.cta);
 }

@@ -55,6 +55,7 @@ struct BulkLane {
     };
     AgentId reads = 0, writes = 0;
     u32 committed = 0;
+    u32 used = 0;                           // groups up to the last that holds an operation
     u32 read_front = 0, written_front = 0;  // groups before these are done
     i32 last_pc = -1;                       // of the last operation
     std::vector<Group> groups;              // the last one is open when there are more than `committed`

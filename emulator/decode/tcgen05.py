@@ -194,11 +194,8 @@ def _wait(op: str) -> Callable[[Builder, Modifiers], None]:
 
 
 def _mma(b: Builder, m: Modifiers) -> None:
-    if m.take("sp"):
-        b.fail("sparse matrices (tcgen05.mma.sp) are not modelled")
     ws = m.take("ws")
-    if ws and m.take("sp"):
-        b.fail("sparse matrices (tcgen05.mma.ws.sp) are not modelled")
+    sparse = m.take("sp")
     pair = _pair(m)
     if ws and pair:
         b.fail("tcgen05.mma.ws has cta_group::1 only")
@@ -209,14 +206,15 @@ def _mma(b: Builder, m: Modifiers) -> None:
     shifted = not ws and not scales and m.take("ashift")
     _collector(b, m, ws, shifted)
     m.done()
-    operands = list(_operands(b, 5, 7))
+    operands = list(_operands(b, 5 + sparse, 7 + sparse))
+    metadata = [_tmem_value(b, operands.pop(3))] if sparse else []
     d, a, desc_b, idesc, *rest = operands
     from_tmem = isinstance(a, Address)
     if shifted and not from_tmem:
         b.fail(".ashift shifts an A in tensor memory")
     mods = _KINDS[kind] << MODS["tc_kind_shift"] | scales << MODS["tc_scales_shift"] | pair
     mods |= (MODS["tc_ws"] if ws else 0) | (MODS["tc_a_shift"] if shifted else 0)
-    mods |= MODS["tc_a_tmem"] if from_tmem else 0
+    mods |= (MODS["tc_a_tmem"] if from_tmem else 0) | (MODS["tc_sparse"] if sparse else 0)
     src = [
         _tmem_value(b, d),
         _tmem_value(b, a) if from_tmem else b.src(a, "b64"),
@@ -224,16 +222,14 @@ def _mma(b: Builder, m: Modifiers) -> None:
         b.src(idesc, "b32"),
     ]
     if scales:
-        src += _scaled_operands(b, rest)
+        enable, *extra = _scaled_operands(b, rest)
     elif ws:
-        extra = _ws_operands(b, rest)
-        src += extra
-        mods |= MODS["tc_zero_mask"] if len(extra) > 1 else 0
+        enable, *extra = _ws_operands(b, rest)
+        mods |= MODS["tc_zero_mask"] if extra else 0
     else:
-        extra, bits = _plain_operands(b, rest, kind, 8 if pair else 4)
-        src += extra
+        (enable, *extra), bits = _plain_operands(b, rest, kind, 8 if pair else 4)
         mods |= bits
-    b.emit("tc_mma", src=src, mods=mods)
+    b.emit("tc_mma", src=[*src, enable, *metadata, *extra], mods=mods)
 
 
 def _scales(b: Builder, m: Modifiers, kind: str) -> int:

@@ -65,8 +65,14 @@ TENSOR: Mapping[str, Rule] = {
     ),
     "tmem-unallocated": fault(
         "9.7.16.1, Tensor Memory",
-        "Columns are accessed that are not allocated: never, no longer, or behind the allocation.",
-        "Compare the column map with the argument of tcgen05.alloc; deallocate last.",
+        "Columns are accessed that have not been allocated: never, or behind the allocation.",
+        "Compare the column map with the argument of tcgen05.alloc.",
+    ),
+    "tmem-deallocated": Rule(
+        "9.7.16.7.1, tcgen05.dealloc",
+        "Columns are accessed that have been given back. They hold what they held until another CTA of the "
+        "multiprocessor allocates them.",
+        "Deallocate last: a barrier between the last access and the deallocation.",
     ),
     "tmem-alloc-size": fault(
         "9.7.16.7.1, tcgen05.alloc", "The number of columns is no power of two of 32..512.", "Round up."

@@ -98,7 +98,7 @@ class Layout:
     def place(self, rows: Bytes, size: int) -> bytes:
         image = np.zeros(size, np.uint8)
         for mn in range(len(rows)):
-            for k in range(32):
+            for k in range(rows.shape[1]):
                 image[self.address(mn, k)] = rows[mn, k]
         return image.tobytes()
 
@@ -156,3 +156,44 @@ def d_cells(m: int, n: int, *, ws: bool = False, pair: bool = False, lane: int =
             else:  # F
                 cells[r, c] = (0, 32 * (r // 16) + r % 16 + lane, c)
     return cells
+
+
+# Kind -> elements of a group that four bits of metadata describe, columns of metadata (PTX ISA 9.7.16.10.8).
+GROUPS = {"f16": (4, 1), "tf32": (2, 1), "f8f6f4": (4, 2), "i8": (4, 2), "mxf8f6f4": (4, 2), "mxf4": (8, 2)}
+
+
+def metadata_bits(kind: str) -> NDArray[np.int64]:
+    """[lane of the row in D, group along K] -> lane << 16 | bit of its four bits of metadata."""
+    _, columns = GROUPS[kind]
+    out = np.zeros((128, 8 * columns), np.int64)
+    for lane in range(128):
+        for group in range(8 * columns):
+            if columns == 2:
+                out[lane, group] = lane << 16 | 4 * group
+            else:  # rows eight apart share two lanes: each lane has half of K of both
+                half, nibble = divmod(group, 4)
+                out[lane, group] = (lane - lane // 8 % 2 * 8 + 8 * half) << 16 | 16 * (lane // 8 % 2) + 4 * nibble
+    return out
+
+
+def random_pattern(rng: np.random.Generator, kind: str, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(codes [rows, groups], where each stored element belongs along K [rows, stored])."""
+    length, columns = GROUPS[kind]
+    groups = 8 * columns
+    if length == 2:
+        second = rng.integers(0, 2, (rows, groups))
+        return np.where(second, 0b1110, 0b0100), 2 * np.arange(groups) + second
+    pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])[rng.integers(0, 6, (rows, groups))]
+    codes = pairs[..., 0] | pairs[..., 1] << 2
+    if length == 8:
+        pairs = (2 * pairs[..., None] + np.arange(2)).reshape(rows, groups, 4)
+    return codes, (length * np.arange(groups)[:, None] + pairs).reshape(rows, -1)
+
+
+def metadata_words(kind: str, codes: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Codes of 128 lanes -> the columns of tensor memory that hold them."""
+    words = np.zeros((128, GROUPS[kind][1]), np.uint32)
+    for at, code in zip(metadata_bits(kind).ravel(), codes.ravel(), strict=True):
+        lane, bit = at >> 16, at & 0xFFFF
+        words[lane, bit // 32] |= np.uint32(code << bit % 32)
+    return words

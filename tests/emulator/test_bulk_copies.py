@@ -116,6 +116,8 @@ def test_empty_groups_hold_nothing() -> None:
     one_left = store_then(FENCE + empty, "cp.async.bulk.wait_group.read 1;\n" + rewrite + read)
     assert one_left == {"bulk-store-in-flight"}
     assert "exit-with-work-in-flight" in store_then(FENCE + empty, empty)
+    # Nor one that is committed after the last wait.
+    assert store_then(FENCE, read + empty) == set()
     # Nothing is read by lanes that have only committed.
     assert run(empty, {"out": np.zeros(1, np.uint32)}, block=32).rules == set()
 

@@ -88,10 +88,15 @@ def test_ldmatrix_m8n16(count: int, fmt: str, bits: int) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("suffix", "bits"), [("b8", 8), ("b8x16.b6x16_p32", 6), ("b8x16.b4x16_p64", 4)])
 def test_ldmatrix_m16n16(count: int, suffix: str, bits: int) -> None:
-    """A lane has four rows of two columns; the arrangement is that of CuTe's SM100_U8x8_LDSM_T, by its own maps."""
+    """A lane has four rows of two columns. CuTe's SM100_U8x8_LDSM_T moves two bytes of each of the instruction's
+    registers into each of its own, and those it describes."""
     rows = _rows()
     got = _load(f"ldmatrix.sync.aligned.m16n16.x{count}.trans.shared.{suffix}", 2 * count, rows)
     data = rows if bits == 8 else _packed(rows, bits)
+    first, second = got[:, ::2], got[:, 1::2]
+    reordered = np.empty_like(got)
+    reordered[:, ::2] = np.concatenate([first[..., :2], second[..., :2]], axis=2)
+    reordered[:, 1::2] = np.concatenate([first[..., 2:], second[..., 2:]], axis=2)
     for r in range(2 * count):
         matrix = data[16 * (r // 2) : 16 * (r // 2) + 16]
         for lane in range(32):
@@ -101,7 +106,7 @@ def test_ldmatrix_m16n16(count: int, suffix: str, bits: int) -> None:
                 row, column = at // 128, at % 128 // 8
                 # The row that lane i names: (2, 2, 4) : (128, 1024, 256).
                 provider = row % 2 + row // 8 * 2 + row % 8 // 2 * 4
-                assert got[lane, r, byte] == matrix[provider, column]
+                assert reordered[lane, r, byte] == matrix[provider, column]
 
 
 def _store(mnemonic: str, registers: int, values: NDArray[np.uint8]) -> NDArray[np.uint8]:

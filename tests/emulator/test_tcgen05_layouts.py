@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.emulator.tcgen05_numbers import Layout, d_cells, k_major
+from tests.emulator.tcgen05_numbers import Layout, d_cells, k_major, metadata_bits
 from tests.emulator.test_tcgen05_memory import COPIES, position
 from tests.emulator.test_tcgen05_mma import scale_columns
 
@@ -143,6 +143,7 @@ FORMULAS = {
     "sf": lambda name, rows, columns: scales(rows, columns),
     "cp": copies,
     "smem": shared,
+    "e": lambda name, rows, columns: metadata_bits(name.split(".")[1]),
 }
 
 
@@ -155,5 +156,5 @@ def test_layout(library, name):
 
 def test_every_family_is_compared_with_both_libraries_or_is_only_in_one():
     families = {library: {name.split(".")[0] for name in tables} for library, tables in TABLES.items()}
-    assert families == {"cute": {"ld", "ld16", "d", "a", "sf", "cp", "smem"}, "tvm": {"d", "atom", "cp"}}
+    assert families == {"cute": {"ld", "ld16", "d", "a", "sf", "cp", "smem", "e"}, "tvm": {"d", "atom", "cp"}}
     assert sum(t["rows"] * t["columns"] for tables in TABLES.values() for t in tables.values()) > 300_000

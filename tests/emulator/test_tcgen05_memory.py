@@ -328,3 +328,51 @@ def test_alloc_rules():
     for columns in (31, 48, 1024):
         _, report = allocate(f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [where], {columns};")
         assert report.findings[0].rule == "tmem-alloc-size"
+
+
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+def test_lanes_that_name_their_own_rows(profile: str) -> None:
+    """CUTLASS's mixed-input FMHA passes each thread's own lane; leniently, the first one's address counts."""
+    tmem = np.arange(128 * 512, dtype=np.uint32).reshape(128, 512)
+    text = """
+    and.b32 %r20, %tid, 127; shl.b32 %r20, %r20, 16;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r20+7];
+    tcgen05.wait::ld.sync.aligned;
+    shl.b32 %r21, %warp, 21;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r21+9], {%v0};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    """
+    outcome = rig.run("", tmem=tmem, warps=text, profile=profile)
+    assert outcome.rules == (["tmem-address"] if profile == "strict" else [])
+    np.testing.assert_array_equal(outcome.tmem[:, 9], tmem[:, 7])
+
+
+def test_a_relaxed_arrival_orders_tensor_memory() -> None:
+    """The fences of tcgen05 need execution to be ordered, not memory: cuDNN's attention arrives with .relaxed."""
+    before = "tcgen05.fence::before_thread_sync;"
+    look = "AGAIN: mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 %p5, [%bars+8], 0; @!%p5 bra AGAIN;"
+    text = f"""
+    setp.ne.u32 %p4, %warp, 1; @%p4 bra STORED;
+    shl.b32 %r21, %warp, 21;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r21+9], {{%tid}};
+    tcgen05.wait::st.sync.aligned;
+    {before}
+    bar.warp.sync -1;
+    setp.eq.u32 %p5, %lane, 0;
+    @%p5 mbarrier.arrive.relaxed.cluster.shared::cta.b64 _, [%bars+8];
+    STORED:
+    setp.ne.u32 %p4, %tid, 0; @%p4 bra SHIFTED;
+    {look}
+    tcgen05.fence::after_thread_sync;
+    mov.u32 %r22, {32 << 16 | 8};
+    tcgen05.shift.cta_group::1.down [%r22];
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%bars];
+    SHIFTED: mbarrier.try_wait.parity.shared::cta.b64 %p6, [%bars], 1; @!%p6 bra SHIFTED;
+    tcgen05.fence::after_thread_sync;
+    """
+    outcome = rig.run("", warps=text)
+    assert outcome.rules == []
+    assert (outcome.tmem[32:63, 9] == np.arange(33, 64)).all()
+    assert "tmem-missing-fence-before" in rig.run("", warps=text.replace(before, "")).rules
+    assert "tmem-race" in rig.run("", warps=text.replace(look, "")).rules

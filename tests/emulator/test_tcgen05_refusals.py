@@ -168,6 +168,12 @@ def test_an_mma_by_a_whole_warp():
     assert rig.run("", bytes(SIZE), warps=text).report.findings[-1].rule == "mma-issued-by-many"
 
 
+def test_the_reserved_bit_that_cudnn_sets_is_reported_under_strict():
+    text = mma_text(F16, 0, A, B, f16(128, 64) | 1 << 29, accumulate=False)
+    assert rig.run(text, bytes(SIZE)).rules == ["instruction-descriptor"]
+    assert rig.run(text, bytes(SIZE), profile="lenient").rules == []
+
+
 def test_mixed_cta_groups_are_reported_under_strict():
     text = registers(("%rd1", A), ("%r8", 0)) + "\ntcgen05.cp.cta_group::1.128x128b [%r8], %rd1;"
     shared = bytes(32768)
@@ -176,8 +182,8 @@ def test_mixed_cta_groups_are_reported_under_strict():
 
 
 DECODING = [
-    ("tcgen05.mma.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, [%r8], %r10, %p3;", "sparse"),
-    ("tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, [%r8], %r10, %p3;", "sparse"),
+    ("tcgen05.mma.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, %r10, %p3;", "6 to 8 operands"),
+    ("tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%r8], %rd1, %rd2, %r10, %r11, %p3;", "tensor-memory address"),
     ("tcgen05.mma.ws.cta_group::2.kind::f16 [%r8], %rd1, %rd2, %r10, %p3;", "cta_group::1 only"),
     ("tcgen05.mma.ws.cta_group::1.kind::mxf4.block_scale [%r8], %rd1, %rd2, %r10, [%r8], [%r8], %p3;", "no kind::mxf4"),
     ("tcgen05.mma.cta_group::1.kind::f64 [%r8], %rd1, %rd2, %r10, %p3;", "kind::f16"),

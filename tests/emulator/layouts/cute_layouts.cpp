@@ -80,6 +80,18 @@ void copy_01_23(const char* name) {
                 [&](int r, int c) { return word_of(address(r % 32 + 32 * 32 * c + 32 * 128 * (r / 32))); });
 }
 
+// Metadata of a sparse A, a group of elements a column: lane << 16 | bit. Addresses count elements, of `Halves` half
+// bits each. Row r of copy c is row r + M c.
+template <class Fragment, int M, int K, int Group, int Halves>
+void metadata(const char* name) {
+    auto layout = get<0>(Fragment::make(make_shape(make_shape(Int<M>{}, Int<K>{}), Int<1>{}, Int<1>{})).layout());
+    // Element (r, k) is number r + M k; the copies of .ws follow.
+    print_table(name, 128, K / Group, [&](int r, int g) {
+        const int at = layout(r % M + M * (Group * g + K * (r / M)));
+        return word_of(Halves == 1 ? at / 2 : at * (Halves / 2), 1);
+    });
+}
+
 template <class Atom, class T, int K>
 void shared(const char* name) {
     // The atoms swizzle byte addresses; this form of them swizzles offsets of elements.
@@ -92,10 +104,11 @@ int main() {
     using float32 = float;
     LOAD(32dp32b, 1, 1)
     LOAD(32dp32b, 8, 8)
-    LOAD(32dp32b, 64, 64) LOAD(32dp32b, 128, 128) LOAD(16dp64b, 1, 1) LOAD(16dp64b, 4, 4) LOAD(16dp64b, 32, 32)
-        LOAD(16dp64b, 128, 128) LOAD(16dp128b, 1, 2) LOAD(16dp128b, 4, 8) LOAD(16dp128b, 16, 32) LOAD(16dp128b, 64, 128)
-            LOAD(16dp256b, 1, 4) LOAD(16dp256b, 2, 8) LOAD(16dp256b, 8, 32) LOAD(16dp256b, 32, 128) LOAD(16dp32b, 1, 1)
-                LOAD(16dp32b, 4, 4) LOAD(16dp32b, 32, 32) LOAD(16dp32b, 128, 128)
+    LOAD(32dp32b, 64, 64)
+    LOAD(32dp32b, 128, 128) LOAD(16dp64b, 1, 1) LOAD(16dp64b, 4, 4) LOAD(16dp64b, 32, 32) LOAD(16dp64b, 128, 128)
+        LOAD(16dp128b, 1, 2) LOAD(16dp128b, 4, 8) LOAD(16dp128b, 16, 32) LOAD(16dp128b, 64, 128) LOAD(16dp256b, 1, 4)
+            LOAD(16dp256b, 2, 8) LOAD(16dp256b, 8, 32) LOAD(16dp256b, 32, 128) LOAD(16dp32b, 1, 1) LOAD(16dp32b, 4, 4)
+                LOAD(16dp32b, 32, 32) LOAD(16dp32b, 128, 128)
                     fragment<UMMA::tmem_frg_1sm<float>, 64, 256>("d.F.64.256");
     fragment<UMMA::tmem_frg_1sm<float>, 128, 256>("d.D.128.256");
     fragment<UMMA::tmem_frg_2sm<float>, 64, 256>("d.B.64.256");
@@ -110,6 +123,13 @@ int main() {
     scales<128, 2, true>("sf.a.2");
     scales<128, 4, true>("sf.a.4");
     scales<256, 4, false>("sf.b.4");
+    metadata<UMMA::tmem_e_frg<half_t>, 128, 32, 4, 2>("e.f16.128");
+    metadata<UMMA::tmem_e_frg<float32>, 128, 16, 2, 4>("e.tf32.128");
+    metadata<UMMA::tmem_e_frg<uint8_t>, 128, 64, 4, 2>("e.f8f6f4.128");
+    metadata<UMMA::tmem_e_frg<float_e2m1_t>, 128, 128, 8, 1>("e.mxf4.128");
+    metadata<UMMA::tmem_e_frg_ws<half_t>, 64, 32, 4, 2>("e.f16.64");
+    metadata<UMMA::tmem_e_frg_ws<float32>, 32, 16, 2, 4>("e.tf32.32");
+    metadata<UMMA::tmem_e_frg_ws<uint8_t>, 32, 64, 4, 2>("e.f8f6f4.32");
     using namespace SM100::TMEM::UTCCP;
     copy_rows<SM100_UTCCP_128dp256bit_1cta, 128, 8, 1>("cp.128x256b");
     copy_rows<SM100_UTCCP_128dp128bit_1cta, 128, 4, 1>("cp.128x128b");
@@ -118,10 +138,11 @@ int main() {
     copy_01_23<SM100_UTCCP_2x64dp128bitlw0123_1cta>("cp.64x128b.warpx2::01_23");
     SHARED(K_INTER, half_t, 16)
     SHARED(K_SW32, half_t, 16)
-    SHARED(K_SW64, half_t, 32) SHARED(K_SW128, half_t, 64) SHARED(K_INTER, uint8_t, 32) SHARED(K_SW32, uint8_t, 32)
-        SHARED(K_SW64, uint8_t, 64) SHARED(K_SW128, uint8_t, 128) SHARED(K_INTER, float32, 8) SHARED(K_SW32, float32, 8)
-            SHARED(K_SW64, float32, 16) SHARED(K_SW128, float32, 32) SHARED(MN_INTER, half_t, 16)
-                SHARED(MN_SW32, half_t, 16) SHARED(MN_SW64, half_t, 16) SHARED(MN_SW128, half_t, 16)
-                    SHARED(MN_INTER, uint8_t, 32) SHARED(MN_SW32, uint8_t, 32) SHARED(MN_SW64, uint8_t, 32)
-                        SHARED(MN_SW128, uint8_t, 32) SHARED(MN_SW128_32B, float32, 8)
+    SHARED(K_SW64, half_t, 32)
+    SHARED(K_SW128, half_t, 64) SHARED(K_INTER, uint8_t, 32) SHARED(K_SW32, uint8_t, 32) SHARED(K_SW64, uint8_t, 64)
+        SHARED(K_SW128, uint8_t, 128) SHARED(K_INTER, float32, 8) SHARED(K_SW32, float32, 8) SHARED(K_SW64, float32, 16)
+            SHARED(K_SW128, float32, 32) SHARED(MN_INTER, half_t, 16) SHARED(MN_SW32, half_t, 16)
+                SHARED(MN_SW64, half_t, 16) SHARED(MN_SW128, half_t, 16) SHARED(MN_INTER, uint8_t, 32)
+                    SHARED(MN_SW32, uint8_t, 32) SHARED(MN_SW64, uint8_t, 32) SHARED(MN_SW128, uint8_t, 32)
+                        SHARED(MN_SW128_32B, float32, 8)
 }

@@ -108,7 +108,7 @@ LIFETIMES = (
         "syncthreads-last",
         "no CTA barrier between the last loads of O and the deallocation",
         drop(SETUP, "    __syncthreads();\n", before="    if (warp == kMmaWarp) {"),
-        by="tmem-access-under-mma tmem-overwrite-under-mma tmem-unallocated unwritten",
+        by="tmem-access-under-mma tmem-deallocated tmem-overwrite-under-mma",
     ),
     mutant(
         "dealloc-dropped",
