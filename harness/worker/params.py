@@ -64,6 +64,7 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("scale", 772, "f"),
     ("flags", 776, "I"),
     ("head_dim", 780, "i"),
+    ("arrivals", 784, "Q"),
 )
 
 
@@ -101,6 +102,7 @@ class FmhaParams:
     scale: float
     flags: int = 0
     head_dim: int
+    arrivals: int = 0
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""

@@ -52,4 +52,8 @@ struct FmhaParams {
     float scale;           // multiplies q.k, natural-log units
     uint32_t flags;
     int32_t head_dim;  // for the combine kernel; a forward kernel is compiled for one
+
+    // [batch, grid.x], zero before the first launch and after every one: how many splits of a row tile are done. For
+    // sm_90a kernels whose CTAs merge their splits themselves (FMHA_SM90_MERGE); else null.
+    uint32_t* arrivals;
 };

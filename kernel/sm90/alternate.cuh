@@ -6,6 +6,7 @@
 // thread, through one buffer: a warpgroup fills it only after it has read what the other had put there.
 #pragma once
 
+#include "clocks.cuh"
 #include "consumer.cuh"
 
 namespace fmha::sm90 {
@@ -165,9 +166,11 @@ struct Alternation {
 template <class T>
 __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
     ptx::mbarrier_wait(c.shared.query_full(), 0);  // also without a tile: the copy must land before the CTA ends
+    stamp<kQueryThere>(threadIdx.x == 0);
     Alternation<T> turns(c);
     if (turns.has_own) {
         turns.issue_scores();
+        stamp<kFirstScores>(threadIdx.x == 0);
         if (c.column_group == 0) {
             turns.template step<false>();
         }

@@ -87,6 +87,49 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
     }
 }
 
+// Of this row tile the rows [begin, end), from the partial results of all splits, split 0 first.
+template <class T>
+__device__ __forceinline__ void merge_rows(const FmhaParams& params, int begin, int end) {
+    constexpr int kVectors = T::kHeadDim / 4;
+    const int64_t rows = int64_t(params.t) * params.heads;
+#pragma unroll 1
+    for (int e = begin * kVectors + threadIdx.x; e < end * kVectors; e += T::kConsumerThreads) {
+        const int own = ptx::block_x() * T::kRows + e / kVectors, vector = e % kVectors;
+        const int64_t row = ptx::block_z() * rows + own;
+        const Merged merged = merge_splits(params, row, params.batch * rows, kVectors, vector);
+        const float factor = output_factor(params, own % params.heads, merged.maximum, merged.sum);
+        store_vector(params, (row * kVectors + vector) * 4, scaled(merged.o, factor));
+        if (vector == 0) {
+            store_statistics(params, row, merged.maximum, merged.sum);
+        }
+    }
+}
+
+// Behind store_rows, in place of the combine kernel. Each CTA counts itself in once its part is written, and the count
+// is back at 0 with the last.
+template <class T>
+__device__ __forceinline__ void merge_in_grid(const FmhaParams& params, const SharedMap<T>& shared) {
+    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the CTA's part is written
+    uint32_t* const counter = params.arrivals + ptx::block_z() * gridDim.x + ptx::block_x();
+    if (threadIdx.x == 0) {
+        const bool last = ptx::count_in(counter, params.splits - 1) == params.splits - 1;
+        if constexpr (kFmhaSm90MergeBy == kFmhaSm90Together) {
+            while (!last && ptx::load_acquire(counter) != 0) {
+            }
+        } else {
+            ptx::store_shared(shared.statistics(0, 0), uint32_t(last));
+        }
+    }
+    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
+    const int rows = min(T::kRows, params.t * params.heads - ptx::block_x() * T::kRows);
+    if constexpr (kFmhaSm90MergeBy == kFmhaSm90Together) {
+        const int split = ptx::block_y();
+        merge_rows<T>(params, rows * split / params.splits, rows * (split + 1) / params.splits);
+    } else if (ptx::load_shared(shared.statistics(0, 0))) {
+        merge_rows<T>(params, 0, rows);
+    }
+}
+
 // O to this CTA's shared memory, statistics to every CTA of the cluster with the same rows.
 template <class T>
 __device__ __forceinline__ void publish_part(const Consumer<T>& consumer, const float (&correction)[2]) {

@@ -15,6 +15,7 @@
 #include "traits.cuh"
 
 #include "alternate.cuh"
+#include "clocks.cuh"
 #include "epilogue.cuh"
 #include "producer.cuh"
 #include "rounds.cuh"
@@ -24,11 +25,11 @@ namespace fmha::sm90 {
 // By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
 // would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
 // consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
-template <class T>
+template <class T, int First, int End>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
     const int readers = 4 * T::kConsumers * (T::kShares ? width : 1);
 #pragma unroll
-    for (int i = 0; i < T::kBarriers; ++i) {
+    for (int i = First; i < End; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
         ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 4);
     }
@@ -36,22 +37,43 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
     ptx::fence_proxy_async();
 }
 
+// Q's barrier and those of the first tile's K, which come first where no other CTA takes part.
+template <class T>
+constexpr int kFirstBarriers = kFmhaSm90Early ? T::kFull + T::kUnits : T::kBarriers;
+
 // Loads start as early as they can: K and V before the consumers have gathered, unless other CTAs take part in them.
 template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
                                         bool alone) {
+    const auto meet = [](bool alone) {  // the barriers are initialised
+        if (!alone) {
+            ptx::cluster_arrive();
+        }
+        ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 32);
+    };
     if (ptx::elect_one()) {
         load_query<T>(params, shared, place);
     }
+    stamp<kQueryIssued>(threadIdx.x % 32 == 0);
     __syncwarp();
-    if (!alone) {
-        ptx::cluster_arrive();
+    if constexpr (!kFmhaSm90Early) {
+        meet(alone);
     }
-    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 32);
+    Loads<T> loads(params, shared, place);
+    if constexpr (kFmhaSm90Early) {
+        if (alone && loads.more) {
+            loads.ahead = loads.producer.load_ahead(loads.keys.tile);
+        }
+        if (alone && ptx::elect_one()) {
+            init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, 1);
+        }
+        __syncwarp();
+        meet(alone);
+    }
     if (place.width > 1) {
         ptx::cluster_wait();
     }
-    producer_role<T>(params, shared, place);
+    producer_role<T>(params, loads);
     __syncwarp();
     if (!alone && place.width == 1) {
         ptx::cluster_wait();
@@ -69,6 +91,7 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     if (!alone) {
         ptx::cluster_wait();
     }
+    stamp<kConsumersMet>(threadIdx.x == 0);
     if constexpr (T::kColumnGroups == 2) {
         run_alternating(consumer);
     } else if constexpr (T::kOverlap) {
@@ -76,6 +99,7 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     } else {
         run_in_turn(consumer);
     }
+    stamp<kLastProduct>(threadIdx.x == 0);
     float correction[2];
     finish_sums(consumer, correction);
     if (place.height > 1) {
@@ -85,7 +109,14 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
         merge_parts<T>(params, shared, place);
     } else {
         store_rows(consumer, correction);
+        stamp<kStored>(threadIdx.x == 0);
+        if constexpr (kFmhaSm90MergeBy != kFmhaSm90Combine) {
+            if (params.splits > 1) {
+                merge_in_grid<T>(params, shared);
+            }
+        }
     }
+    stamp<kMerged>(threadIdx.x == 0);
     __syncwarp();
 }
 
@@ -98,15 +129,22 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     const int width = ptx::cluster_width(), height = ptx::cluster_height();
     const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
+    const bool producer_lane = threadIdx.x == 128 * T::kConsumers;
+    stamp<kEntered>(producer_lane);
     if (warp == 4 * T::kConsumers && ptx::elect_one()) {
-        init_barriers<T>(shared, width);
+        init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
+        if (kFmhaSm90Early && !alone) {
+            init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
+        }
         ptx::prefetch_tensor_map(params.q);
     }
     __syncwarp();
+    stamp<kBarriersReady>(producer_lane);
     // Launched to overlap the grid before, this one has come so far while that one ran; from here on it reads what that
     // one may have written.
     ptx::wait_for_primary();
     ptx::launch_dependents();
+    stamp<kGridBeforeDone>(producer_lane);
     const Place<T> place(params, width, height);
     if (warp >= 4 * T::kConsumers) {
         ptx::keep_registers<T::kProducerRegisters>();

@@ -31,6 +31,23 @@ struct FmhaSm90Launch {
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 
+// Q and the first K are on their way before the other barriers are initialised.
+#ifndef FMHA_SM90_EARLY
+#define FMHA_SM90_EARLY false
+#endif
+constexpr bool kFmhaSm90Early = FMHA_SM90_EARLY;
+
+// Who merges splits that no cluster merges.
+enum FmhaSm90Merge : int32_t {
+    kFmhaSm90Combine,   // the combine kernel
+    kFmhaSm90Last,      // the CTA of a row tile that is done last, all its rows
+    kFmhaSm90Together,  // every CTA of a row tile a share of the rows, once all are done: the grid must fit the GPU
+};
+#ifndef FMHA_SM90_MERGE
+#define FMHA_SM90_MERGE kFmhaSm90Combine
+#endif
+constexpr FmhaSm90Merge kFmhaSm90MergeBy = FMHA_SM90_MERGE;
+
 #ifndef FMHA_ROWS
 #define FMHA_ROWS 0
 #endif

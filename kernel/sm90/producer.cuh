@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common/ptx/mbarrier.cuh"
+#include "clocks.cuh"
 #include "ptx/tma.cuh"
 #include "traits.cuh"
 
@@ -38,10 +39,30 @@ struct Producer {
         return true;
     }
 
+    // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
+    __device__ bool has_tail(const Tile& tile, bool value) const {
+        return !tile.sparse() && tile.begin + T::kKeys > place.length && place.length < params.s_k &&
+               (value || (params.flags & kFmhaSharedKv));
+    }
+
+    // K of the first tile into the empty ring, of which only these units' barriers are initialised. False: it was not
+    // loaded, since it is gathered or has a tail to clear.
+    __device__ bool load_ahead(const Tile& tile) {
+        if (tile.sparse() || has_tail(tile, false)) {
+            return false;
+        }
+#pragma unroll 1
+        for (; cursor.slot < T::kUnits; ++cursor.slot) {
+            if (lane == 0) {
+                load_unit(tile, false, cursor.slot, shared.full(cursor.slot));
+            }
+        }
+        stamp<kFirstKeyIssued>(lane == 0);
+        return true;
+    }
+
     __device__ void load_tile(const Load& load, bool value) {
-        // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
-        const bool tail = !load.tile.sparse() && load.tile.begin + T::kKeys > place.length &&
-                          place.length < params.s_k && (value || (params.flags & kFmhaSharedKv));
+        const bool tail = has_tail(load.tile, value);
 #pragma unroll 1
         for (int unit = 0; unit < T::kUnits; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
@@ -130,22 +151,40 @@ __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T
     }
 }
 
+// What the producer warp loads: all of it but Q.
+template <class T>
+struct Loads {
+    Producer<T> producer;
+    TileStream<T::kKeys> stream;
+    typename Producer<T>::Load keys{};
+    bool more;
+    bool ahead = false;  // K of the first tile is on its way
+
+    __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place)
+        : producer{params, shared, place, int(threadIdx.x % 32), {}}, stream(place.tiles(params)) {
+        more = producer.next(stream, keys);
+    }
+};
+
 // One call of load_tile, in a loop: the code is long, and a cold instruction cache slow.
 template <class T>
-__device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
-    Producer<T> producer{params, shared, place, int(threadIdx.x % 32), {}};
-    TileStream<T::kKeys> stream = place.tiles(params);
-    typename Producer<T>::Load keys{}, values{};
+__device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>& loads) {
+    auto& [producer, stream, keys, more, ahead] = loads;
+    typename Producer<T>::Load values{};
     const bool one_load = params.flags & kFmhaSharedKv;
-    bool more = producer.next(stream, keys);
     bool value = false, loaded = false;  // loaded: K of `values`, whose V is due
+    bool first = !ahead;
     while (more || loaded) {
-        if (value ? loaded : more) {
+        if (ahead) {
+            ahead = false;
+        } else if (value ? loaded : more) {
             typename Producer<T>::Load load = keys;
             if (value) {
                 load = values;
             }
             producer.load_tile(load, value);
+            stamp<kFirstKeyIssued>(producer.lane == 0 && first);
+            first = false;
         }
         if (T::kKeysAhead ? value || one_load : !value) {
             loaded = more && !one_load;

@@ -30,6 +30,26 @@ __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontr
 // The grid before this one, if this was launched to overlap it, has finished and its writes are visible.
 __device__ __forceinline__ void wait_for_primary() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// Adds 1 to a counter of the whole GPU, which wraps to 0 after `last`; what it was. Releases what this thread has done,
+// or has seen done, and acquires what those released that came before it.
+__device__ __forceinline__ uint32_t count_in(uint32_t* counter, uint32_t last) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter)), "r"(last)
+                 : "memory");
+    return before;
+}
+
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* counter) {
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+    return value;
+}
+
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
