@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.bench.problem import Problem
 
@@ -13,8 +14,13 @@ def combine_grid(p: Problem) -> tuple[int, int, int]:
     return -(-p.t * p.heads // COMBINE_ROWS), 1, p.batch
 
 
+Merge = Literal["combine", "last", "together"]
+
+
 @dataclass(frozen=True)
 class Shape:
+    """FmhaSm90Launch, and what else a build may be told: who merges splits, early loads, clocks."""
+
     rows: int
     keys: int
     row_groups: int
@@ -25,6 +31,9 @@ class Shape:
     overlap: bool = False
     registers: int = 232
     ctas_per_sm: int = 1
+    merge: Merge = "combine"
+    early: bool = False
+    clocks: bool = False
 
     @property
     def shares(self) -> bool:
@@ -34,7 +43,7 @@ class Shape:
     @property
     def defines(self) -> tuple[str, ...]:
         """What overrides launch.h's own shape, to try another."""
-        values = {
+        values: dict[str, int | str] = {
             "KEYS": self.keys,
             "ROW_GROUPS": self.row_groups,
             "COLUMN_GROUPS": self.column_groups,
@@ -44,7 +53,18 @@ class Shape:
             "REGISTERS": self.registers,
             "CTAS": self.ctas_per_sm,
         }
+        values |= {"MERGE": f"kFmhaSm90{self.merge.capitalize()}", "EARLY": str(self.early).lower()}
+        if self.clocks:
+            values |= {"CLOCKS": 1}
         return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
+
+    def combines(self, p: Problem) -> bool:
+        """Whether the combine kernel merges the partial results of `p`."""
+        return p.partials > 1 and (self.merge == "combine" or p.cluster[1] > 1)
+
+    def row_tiles(self, p: Problem) -> int:
+        """grid.x: as many as clusters of row tiles take."""
+        return -(-p.t * p.heads // (self.rows * p.cluster[0])) * p.cluster[0]
 
     @property
     def threads(self) -> int:

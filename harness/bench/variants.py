@@ -1,6 +1,8 @@
-"""The shapes that are tried."""
+"""The shapes and builds that are tried beside those of the harness; docs/hopper.md says what for."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from harness.bench.shapes import OTHERS, SHAPES, Shape
 
@@ -14,3 +16,36 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd128_3": Shape(192, 64, 3, 1, 2, 10, 128, overlap=True, registers=160),
     "hd128_short": OTHERS[128, 64],
 }
+
+# More keys a tile, fewer tiles; and two CTAs an SM of half the rows, one of which begins while the other multiplies.
+RESHAPED = {
+    "hd64_k192": Shape(128, 192, 2, 1, 1, 8, 64, overlap=True),
+    "hd64_half": Shape(64, 128, 1, 1, 1, 6, 64, overlap=True, registers=208, ctas_per_sm=2),
+    "hd64_half64": Shape(64, 64, 1, 1, 1, 12, 64, overlap=True, registers=208, ctas_per_sm=2),
+    "hd128_half": Shape(64, 128, 1, 1, 1, 5, 128, overlap=True, registers=216, ctas_per_sm=2),
+    "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2),
+    "hd256_half": Shape(64, 64, 1, 1, 1, 9, 256, overlap=True, registers=232, ctas_per_sm=2),
+}
+
+# ptxas spills a few bytes of the producer at 128, of a consumer at 512, where these have the usual budget.
+_BUDGETS = {("hd128", "early"): 224, ("hd512", "together"): 240, ("hd512", "clocks"): 240}
+
+
+def _built(name: str, *, merge: str = "combine", early: bool = False, clocks: bool = False) -> dict[str, Shape]:
+    words = [merge] * (merge != "combine") + ["early"] * early + ["clocks"] * clocks
+    shape = (CANDIDATES | RESHAPED)[name]
+    budget = max((_BUDGETS.get((name, word), 0) for word in words), default=0) or shape.registers
+    changed = replace(shape, merge=merge, early=early, clocks=clocks, registers=budget)  # type: ignore[arg-type]
+    return {"_".join((name, *words)): changed}
+
+
+REBUILT: dict[str, Shape] = {}
+for _name in SHAPES:
+    for _merge, _early in (("combine", True), ("last", False), ("together", False), ("together", True)):
+        REBUILT |= _built(f"hd{_name}", merge=_merge, early=_early)
+    REBUILT |= _built(f"hd{_name}", clocks=True)
+for _half in ("hd64_half", "hd128_half64"):
+    REBUILT |= _built(_half, merge="together", early=True)
+    REBUILT |= _built(_half, clocks=True)
+
+ALL = CANDIDATES | RESHAPED | REBUILT
