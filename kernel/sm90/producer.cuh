@@ -4,8 +4,8 @@
 // only the K's, and the consumers read each twice.
 #pragma once
 
-#include "common/ptx/mbarrier.cuh"
 #include "clocks.cuh"
+#include "common/ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "traits.cuh"
 
