@@ -6,8 +6,9 @@ bench.json       of `fmha bench`
 sanitizer-*.log  compute-sanitizer's four tools over small problems of each head_dim
 ncu-*.log        the profile of each head_dim's decode
 
-With `--device emulator` the records alone, of the same PTX on the emulator. The checkout is copied and its copy is a
-repository of one commit: a run needs one, and a machine that was lent for an hour may have the files only.
+`--seconds` bounds all of it: what runs when they are over is ended, and nothing more begun. With `--device emulator`
+the records alone, of the same PTX on the emulator. The checkout is copied and its copy is a repository of one commit: a
+run needs one, and a machine that was lent for an hour may have the files only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from harness.worker.process import run_group
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90a"
+SANITIZER_PROCESSES = 8
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
@@ -44,24 +47,36 @@ SUITES = {name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged
 
 @dataclass(frozen=True)
 class Step:
-    """One command, and how it ended; `code` is None for one that was ended at its limit."""
+    """One command, and how it ended; `code` is None for one that was ended at its limit or had no time left."""
 
     name: str
     code: int | None
     seconds: float
 
 
-def run(name: str, command: Sequence[str], folder: Path, limit: float, cwd: Path = ROOT) -> Step:
-    """Runs `command` for at most `limit` seconds, its words in FOLDER/NAME.log; prints the last of them."""
-    start = time.monotonic()
-    done = run_group(command, cwd=cwd, limit_seconds=limit)
-    (folder / f"{name}.log").write_text(done.output)
-    step = Step(name, None if done.timed_out else done.returncode, round(time.monotonic() - start, 1))
-    last = done.output.strip().splitlines()[-1:]
-    print(
-        f"{step.seconds:6.1f} s  {name}: {'ended' if done.timed_out else done.returncode}  {' '.join(last)}", flush=True
-    )
-    return step
+class Session:
+    """Runs commands until `seconds` are over; their words go to `folder`."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder
+        self.steps: list[Step] = []
+        self._end = time.monotonic() + seconds
+
+    def run(self, name: str, command: Sequence[str], limit: float, cwd: Path = ROOT, late: bool = False) -> Step:
+        """Runs `command` for at most `limit` seconds, its words in NAME.log; prints the last of them. `late`: also once
+        the session's time is over."""
+        start = time.monotonic()
+        limit = limit if late else min(limit, self._end - start)
+        code, words = None, "no time was left"
+        if limit > 0:
+            done = run_group(command, cwd=cwd, limit_seconds=limit)
+            code, words = None if done.timed_out else done.returncode, done.output
+        (self.folder / f"{name}.log").write_text(words)
+        step = Step(name, code, round(time.monotonic() - start, 1))
+        self.steps.append(step)
+        ended = "ended" if code is None else code
+        print(f"{step.seconds:6.1f} s  {name}: {ended}  {' '.join(words.strip().splitlines()[-1:])}", flush=True)
+        return step
 
 
 def project(root: Path, home: Path, device: str) -> None:
@@ -79,43 +94,50 @@ def project(root: Path, home: Path, device: str) -> None:
         subprocess.run([*git, *words], cwd=root, check=True)
 
 
-def matrix(folder: Path, device: str, suites: Sequence[str], limit: float) -> list[Step]:
-    """Every suite through the command; FOLDER/records has a record of each that was judged."""
+def matrix(session: Session, device: str, suites: Sequence[str], limit: float) -> None:
+    """Every suite through the command; records/ has a record of each that was judged."""
     python = [sys.executable, "-m", "harness"]
-    start = [*python, "run-matrix", "--host", "local", "--quiet", "--results", str(folder / "records")]
-    steps = []
+    start = [*python, "run-matrix", "--host", "local", "--quiet", "--results", str(session.folder / "records")]
     with tempfile.TemporaryDirectory(prefix="fmha-session-") as name:
         root, home = Path(name) / "project", Path(name) / "home"
         project(root, home, device)
         for suite in suites:
-            steps.append(run(f"suite-{suite}", [*start, *SUITES[suite]], folder, limit, root))
-            if steps[-1].code is None:  # the run goes on without its client
+            step = session.run(f"suite-{suite}", [*start, *SUITES[suite]], limit, root)
+            if step.code is None and (home / "runs").is_dir():  # the run goes on without its client
                 newest = max(item.name for item in (home / "runs").iterdir())
-                run(f"cancel-{suite}", [*python, "cancel", newest, "--host", "local"], folder, 60, root)
-    return steps
+                session.run(f"cancel-{suite}", [*python, "cancel", newest, "--host", "local"], 30, root, late=True)
 
 
-def measurements(folder: Path) -> list[Step]:
-    """Bench, sanitizers and profiles."""
-    cubins = folder / "cubins"
-    steps = [run("build", [sys.executable, "-m", "harness.bench.build", str(cubins)], folder, 120)]
+def sanitize(session: Session, cubins: Path) -> None:
+    """Every tool over every head_dim, several at a time: slow, and not on the GPU."""
     check = [sys.executable, "-m", "harness.bench.check", str(cubins), "--few"]
-    jobs = [
-        (f"sanitizer-{tool}-hd{head_dim}", ["compute-sanitizer", "--tool", tool, *check, f"hd{head_dim}"])
-        for tool in SANITIZERS
-        for head_dim in SHAPES
-    ]
-    with ThreadPoolExecutor(8) as pool:  # slow, and not on the GPU
-        steps += pool.map(lambda job: run(job[0], job[1], folder, 120), jobs)
-    bench = [sys.executable, "-m", "harness", "bench", "--output", str(folder / "bench.json")]
-    steps.append(run("bench", bench, folder, 300))
-    profile = ["ncu", "--set", "full", "--clock-control", "none", "--kernel-name", "regex:fmha_fwd"]
-    profile += ["--launch-skip", "2", "--launch-count", "1", sys.executable, "-m", "harness.bench.profile"]
+
+    def one(job: tuple[str, int]) -> Step:
+        tool, head_dim = job
+        command = ["compute-sanitizer", "--tool", tool, *check, f"hd{head_dim}"]
+        return session.run(f"sanitizer-{tool}-hd{head_dim}", command, 120)
+
+    with ThreadPoolExecutor(SANITIZER_PROCESSES) as pool:
+        list(pool.map(one, product(SANITIZERS, SHAPES)))
+
+
+def profile(session: Session, cubins: Path) -> None:
+    """Decode of each head_dim under ncu."""
+    ncu = ["ncu", "--set", "full", "--clock-control", "none", "--kernel-name", "regex:fmha_fwd"]
+    ncu += ["--launch-skip", "2", "--launch-count", "1", sys.executable, "-m", "harness.bench.profile"]
     for head_dim, splits in DECODE_SPLITS.items():
-        command = [*profile, str(cubins), f"hd{head_dim}", "decode", str(splits), "1", "1"]
-        steps.append(run(f"ncu-hd{head_dim}", command, folder, 60))
+        session.run(f"ncu-hd{head_dim}", [*ncu, str(cubins), f"hd{head_dim}", "decode", str(splits), "1", "1"], 60)
+
+
+def on_gpu(session: Session, suites: Sequence[str], limit: float) -> None:
+    cubins = session.folder / "cubins"
+    session.run("build", [sys.executable, "-m", "harness.bench.build", str(cubins)], 120)
+    matrix(session, "cuda", suites, limit)
+    bench = [sys.executable, "-m", "harness", "bench", "--output", str(session.folder / "bench.json")]
+    session.run("bench", bench, 300)
+    sanitize(session, cubins)
+    profile(session, cubins)
     shutil.rmtree(cubins, ignore_errors=True)
-    return steps
 
 
 def main() -> int:
@@ -125,14 +147,17 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", choices=("cuda", "emulator"))
     parser.add_argument("--suites", nargs="*", default=list(SUITES), choices=list(SUITES))
     parser.add_argument("--suite-seconds", type=float, default=120.0, help="limit of one suite")
+    parser.add_argument("--seconds", type=float, default=540.0, help="limit of the session")
     given = parser.parse_args()
     folder = given.folder.resolve()
     folder.mkdir(parents=True)
-    steps = matrix(folder, given.device, given.suites, given.suite_seconds)
+    session = Session(folder, given.seconds)
     if given.device == "cuda":
-        steps += measurements(folder)
-    (folder / "session.json").write_text(json.dumps([asdict(step) for step in steps], indent=1) + "\n")
-    return 0 if all(step.code == 0 for step in steps) else 1
+        on_gpu(session, given.suites, given.suite_seconds)
+    else:
+        matrix(session, given.device, given.suites, given.suite_seconds)
+    (folder / "session.json").write_text(json.dumps([asdict(step) for step in session.steps], indent=1) + "\n")
+    return 0 if all(step.code == 0 for step in session.steps) else 1
 
 
 if __name__ == "__main__":
