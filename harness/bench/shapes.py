@@ -19,7 +19,7 @@ Merge = Literal["combine", "last", "together"]
 
 @dataclass(frozen=True)
 class Shape:
-    """FmhaSm90Launch, and what else a build may be told: who merges splits, early loads, clocks."""
+    """FmhaSm90Launch, and what else a build may be told: who merges splits, early loads, clocks, parts left out."""
 
     rows: int
     keys: int
@@ -34,6 +34,7 @@ class Shape:
     merge: Merge = "combine"
     early: bool = False
     clocks: bool = False
+    left_out: str = ""  # "exponentials" or "output_product": what remains can be timed, and is wrong
 
     @property
     def shares(self) -> bool:
@@ -56,6 +57,8 @@ class Shape:
         values |= {"MERGE": f"kFmhaSm90{self.merge.capitalize()}", "EARLY": str(self.early).lower()}
         if self.clocks:
             values |= {"CLOCKS": 1}
+        if self.left_out:
+            values |= {"LEFT_OUT": "kFmhaSm90" + self.left_out.title().replace("_", "")}
         return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
 
     def combines(self, p: Problem) -> bool:

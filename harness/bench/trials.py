@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from harness.bench.cases import decode, prefill
 from harness.bench.plans import Plan
 from harness.bench.problem import Problem
-from harness.bench.shapes import SHAPES
+from harness.bench.shapes import SHAPES, Shape
 from harness.bench.variants import ALL, REBUILT
 
 MULTIPROCESSORS = 132
 KINDS = ("decode", "decode_kv", "decode_b8", "short256", "short", "short1024", "prefill")
 SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}  # of decode: with them the CTAs of 16 batch entries fill an H200 once
+THIRDS_SPLITS = 12  # three CTAs an SM
 HALVES: dict[int, tuple[str, ...]] = {
     64: ("hd64_half", "hd64_half64", "hd64_short"),
     128: ("hd128_half", "hd128_half64", "hd128_short"),
@@ -70,6 +71,11 @@ def _decode(head_dim: int) -> Iterator[Planned]:
         yield half, splits // 2, one, True
     if head_dim in HALVES_TOGETHER:
         yield HALVES_TOGETHER[head_dim], splits, one, True
+    if head_dim == 64:
+        for third in ("hd64_third", "hd64_third_together_early"):
+            yield third, THIRDS_SPLITS, one, True
+    for part in ("exponentials", "output_product") if head_dim < 512 else ():
+        yield f"{own}_no_{part}", splits, one, True
 
 
 def _decode_few(head_dim: int) -> Iterator[Planned]:
@@ -146,10 +152,16 @@ def every_trial() -> list[Trial]:
     return [trial for kind in KINDS for head_dim in SHAPES for trial in trials(kind, head_dim)]
 
 
+def _filling(shape: Shape) -> int:
+    """Splits of decode that fill an H200 once."""
+    tiles = shape.row_tiles(decode(shape.head_dim)) * decode(shape.head_dim).batch
+    return MULTIPROCESSORS * shape.ctas_per_sm // tiles
+
+
 def clocked() -> list[Trial]:
     """Decode, through each build with clocks."""
     return [
-        Trial("decode", replace(decode(shape.head_dim), splits=SPLITS[shape.head_dim]), name)
+        Trial("decode", replace(decode(shape.head_dim), splits=_filling(shape)), name)
         for name, shape in REBUILT.items()
         if shape.clocks
     ]

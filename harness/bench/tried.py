@@ -142,8 +142,9 @@ def main() -> int:
         on_emulator(trials, keep)
     else:
         good = on_gpu(trials, folder, report, keep)
+        table(report["rows"])
     (folder / "tried.json").write_text(json.dumps(report, indent=1) + "\n")
-    table(report["rows"])
+    print(f"{len(report['rows'])} trials, {'all right' if good else 'some wrong'}")
     return 0 if good else 1
 
 

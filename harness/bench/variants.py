@@ -17,11 +17,13 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd128_short": OTHERS[128, 64],
 }
 
-# More keys a tile, fewer tiles; and two CTAs an SM of half the rows, one of which begins while the other multiplies.
+# More keys a tile, fewer tiles; and two or three CTAs an SM of half the rows, one of which begins while another
+# multiplies.
 RESHAPED = {
     "hd64_k192": Shape(128, 192, 2, 1, 1, 8, 64, overlap=True),
     "hd64_half": Shape(64, 128, 1, 1, 1, 6, 64, overlap=True, registers=208, ctas_per_sm=2),
     "hd64_half64": Shape(64, 64, 1, 1, 1, 12, 64, overlap=True, registers=208, ctas_per_sm=2),
+    "hd64_third": Shape(64, 64, 1, 1, 1, 7, 64, overlap=True, registers=136, ctas_per_sm=3),
     "hd128_half": Shape(64, 128, 1, 1, 1, 5, 128, overlap=True, registers=216, ctas_per_sm=2),
     "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2),
     "hd256_half": Shape(64, 64, 1, 1, 1, 9, 256, overlap=True, registers=232, ctas_per_sm=2),
@@ -44,8 +46,14 @@ for _name in SHAPES:
     for _merge, _early in (("combine", True), ("last", False), ("together", False), ("together", True)):
         REBUILT |= _built(f"hd{_name}", merge=_merge, early=_early)
     REBUILT |= _built(f"hd{_name}", clocks=True)
-for _half in ("hd64_half", "hd128_half64"):
+for _half in ("hd64_half", "hd64_third", "hd128_half64"):
     REBUILT |= _built(_half, merge="together", early=True)
     REBUILT |= _built(_half, clocks=True)
 
-ALL = CANDIDATES | RESHAPED | REBUILT
+PARTIAL = {
+    f"hd{head_dim}_no_{part}": replace(SHAPES[head_dim], left_out=part)
+    for head_dim in (64, 128, 256)
+    for part in ("exponentials", "output_product")
+}
+
+ALL = CANDIDATES | RESHAPED | REBUILT | PARTIAL

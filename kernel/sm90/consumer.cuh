@@ -91,7 +91,9 @@ struct Consumer {
         const uint64_t b = descriptor(value, T::kBoxBytes);
 #pragma unroll
         for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
-            ptx::wgmma_registers<T::kUnitColumns>(o[Unit], p[step], b + (step * 2048 >> 4));
+            if (kFmhaSm90LeavesOut != kFmhaSm90OutputProduct || step == 0) {
+                ptx::wgmma_registers<T::kUnitColumns>(o[Unit], p[step], b + (step * 2048 >> 4));
+            }
         }
         cursor.advance();
         if constexpr (Unit + 1 < T::kUnits) {

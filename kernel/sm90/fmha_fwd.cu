@@ -132,6 +132,12 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     const bool producer_lane = threadIdx.x == 128 * T::kConsumers;
     stamp<kEntered>(producer_lane);
     if (warp == 4 * T::kConsumers && ptx::elect_one()) {
+        if (kFmhaSm90Early && params.s_k > 0) {
+            ptx::prefetch_tensor_map(params.k);
+            if (!(params.flags & kFmhaSharedKv)) {
+                ptx::prefetch_tensor_map(params.v);
+            }
+        }
         init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
         if (kFmhaSm90Early && !alone) {
             init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);

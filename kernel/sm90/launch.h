@@ -37,6 +37,13 @@ constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 #endif
 constexpr bool kFmhaSm90Early = FMHA_SM90_EARLY;
 
+// What a build leaves out, so that the difference in time is that part's; its results are wrong.
+enum FmhaSm90LeftOut : int32_t { kFmhaSm90Nothing, kFmhaSm90Exponentials, kFmhaSm90OutputProduct };
+#ifndef FMHA_SM90_LEFT_OUT
+#define FMHA_SM90_LEFT_OUT kFmhaSm90Nothing
+#endif
+constexpr FmhaSm90LeftOut kFmhaSm90LeavesOut = FMHA_SM90_LEFT_OUT;
+
 // Who merges splits that no cluster merges.
 enum FmhaSm90Merge : int32_t {
     kFmhaSm90Combine,   // the combine kernel

@@ -4,6 +4,7 @@
 
 #include "common/ptx/math.cuh"
 #include "common/softmax.cuh"
+#include "launch.h"
 
 namespace fmha::sm90 {
 
@@ -39,7 +40,10 @@ __device__ __forceinline__ void exponentiate(float (&s)[Count], int half, RowSta
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
             float& x = s[i + 2 * half + k];
-            x = ptx::exp2(fmaf(x, scale_log2, -state.anchor));
+            x = fmaf(x, scale_log2, -state.anchor);
+            if constexpr (kFmhaSm90LeavesOut != kFmhaSm90Exponentials) {
+                x = ptx::exp2(x);
+            }
             chain[k] += x;
         }
     }

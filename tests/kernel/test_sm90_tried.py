@@ -12,7 +12,7 @@ from harness.bench.cases import checks
 from harness.bench.check_numbers import verdict
 from harness.bench.problem import Problem, draw, reference
 from harness.bench.shapes import Shape
-from harness.bench.variants import REBUILT, RESHAPED
+from harness.bench.variants import PARTIAL, REBUILT, RESHAPED
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import run
 
@@ -99,7 +99,7 @@ def test_a_wait_that_acquires_nothing_is_seen() -> None:
 
 
 @pytest.mark.parametrize("name", EARLY)
-@pytest.mark.parametrize("index", [0, 2, 3, 5, 6, 8])
+@pytest.mark.parametrize("index", [0, 2, 3, 4, 5, 6, 8, 9])
 def test_early_loads_do_not_show(name: str, index: int) -> None:
     """A first tile that is dense, has a tail, is gathered or is not there; and clusters, which start as before."""
     shape = EARLY[name]
@@ -123,8 +123,8 @@ def test_clocks_change_nothing(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REBUILT | RESHAPED)
+@pytest.mark.parametrize("name", REBUILT | RESHAPED | PARTIAL)
 def test_nothing_spills_and_no_product_waits(name: str, tmp_path: object) -> None:
-    said = sm90_rig.compile_for((REBUILT | RESHAPED)[name], tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")  # type: ignore[operator]
+    said = sm90_rig.compile_for((REBUILT | RESHAPED | PARTIAL)[name], tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")  # type: ignore[operator]
     assert "serialized" not in said
     assert said.count("0 bytes spill stores, 0 bytes spill loads") == 2, said
