@@ -13,6 +13,7 @@ several sizes, one is run. `--only WORD` keeps the trials whose description has 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from harness.bench.variants import ALL, REBUILT, RESHAPED
 
 ROOT = Path(__file__).parents[2]
 CHECK_SECONDS = 90
+TRIAL_SECONDS = 60  # without an answer: a kernel hangs, and what was measured before is kept
 Keep = Callable[[dict[str, Any]], None]
 METHOD = (
     "Microseconds a call in a CUDA graph over rotated inputs, 400 MB in all (20 sets at most), 12 replays, 4 of "
@@ -59,8 +61,8 @@ def on_emulator(trials: Sequence[Trial], keep: Keep) -> None:
             keep(row_of(trial, attempt(trial)))
 
 
-def check(folder: Path, cubins: Path) -> bool:
-    """Every mask, branch and output through each new build, eight processes at a time. Prints what fails."""
+def check(folder: Path, cubins: Path) -> set[str]:
+    """Every mask, branch and output through each new build, eight processes at a time. The builds that fail."""
 
     def one(name: str) -> bool:
         command = [sys.executable, "-m", "harness.bench.check", str(cubins), "--few", name]
@@ -74,7 +76,8 @@ def check(folder: Path, cubins: Path) -> bool:
         return code == 0
 
     with ThreadPoolExecutor(8) as pool:
-        return all(list(pool.map(one, REBUILT | RESHAPED)))
+        names = list(REBUILT | RESHAPED)
+        return {name for name, good in zip(names, pool.map(one, names), strict=True) if not good}
 
 
 def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: Keep) -> bool:
@@ -91,21 +94,24 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
     report["environment"] = environment()
     report["builds"] = build_candidates(cubins, ALL)
     print(f"{time.monotonic() - start:.0f} s: built", flush=True)
-    good = check(folder, cubins)
+    wrong = check(folder, cubins)
     print(f"{time.monotonic() - start:.0f} s: checked", flush=True)
     torch.zeros(1, device="cuda")
     initialise()
     kernels = {name: load_forward(cubins / f"{name}.cubin", shape) for name, shape in ALL.items()}
-    for trial, measured in timed_trials.timed(trials, kernels):
+    faulthandler.dump_traceback_later(TRIAL_SECONDS, exit=True)
+    for trial, measured in timed_trials.timed([t for t in trials if t.shape not in wrong], kernels):
+        faulthandler.dump_traceback_later(TRIAL_SECONDS, exit=True)
         if "wrong" in measured:
-            good = False
+            wrong.add(trial.shape)
             print(f"WRONG {trial.kind} {trial.describe()}: relative error {measured['wrong']:.1e}", flush=True)
         else:
             keep(row_of(trial, measured))
     report["clocks"] = {trial.shape: timed_trials.stamped(trial, kernels[trial.shape]) for trial in clocked()}
+    faulthandler.cancel_dump_traceback_later()
     print(f"{time.monotonic() - start:.0f} s: timed", flush=True)
     shutil.rmtree(cubins)
-    return good
+    return not wrong
 
 
 def table(rows: Sequence[dict[str, Any]]) -> None:
