@@ -3,7 +3,7 @@
 FOLDER, a new one, gets a log of each step and session.json with their exit codes and seconds, and
 records/         run records of `fmha run-matrix --host local`, one a suite: what `fmha compare` reads
 bench.json       of `fmha bench`
-sanitizer-*.log  compute-sanitizer's four tools over small problems of each head_dim
+sanitizer-*.log  compute-sanitizer's four tools over small problems of each kernel
 ncu-*.log        the profile of each head_dim's decode
 
 `--seconds` bounds all of it: what runs when they are over is ended, and nothing more begun. With `--device emulator`
@@ -30,13 +30,16 @@ from typing import Any
 import yaml
 
 from harness.bench.shape_cases import CASES
-from harness.bench.shapes import SHAPES
+from harness.bench.shapes import OTHERS, SHAPES
+from harness.bench.variants import CANDIDATES
 from harness.worker.process import run_group
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90a"
 SANITIZER_PROCESSES = 8
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
+# Every kernel that the harness launches, by its name in harness.bench.variants.
+LAUNCHED = [name for name, shape in CANDIDATES.items() if shape in (*SHAPES.values(), *OTHERS.values())]
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
 SUITES = {name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged", "extreme", "long")} | {
@@ -109,16 +112,15 @@ def matrix(session: Session, device: str, suites: Sequence[str], limit: float) -
 
 
 def sanitize(session: Session, cubins: Path) -> None:
-    """Every tool over every head_dim, several at a time: slow, and not on the GPU."""
+    """Every tool over every kernel, several at a time: slow, and not on the GPU."""
     check = [sys.executable, "-m", "harness.bench.check", str(cubins), "--few"]
 
-    def one(job: tuple[str, int]) -> Step:
-        tool, head_dim = job
-        command = ["compute-sanitizer", "--tool", tool, *check, f"hd{head_dim}"]
-        return session.run(f"sanitizer-{tool}-hd{head_dim}", command, 120)
+    def one(job: tuple[str, str]) -> Step:
+        tool, name = job
+        return session.run(f"sanitizer-{tool}-{name}", ["compute-sanitizer", "--tool", tool, *check, name], 120)
 
     with ThreadPoolExecutor(SANITIZER_PROCESSES) as pool:
-        list(pool.map(one, product(SANITIZERS, SHAPES)))
+        list(pool.map(one, product(SANITIZERS, LAUNCHED)))
 
 
 def profile(session: Session, cubins: Path) -> None:
