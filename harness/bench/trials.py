@@ -23,6 +23,7 @@ HALVES: dict[int, tuple[str, ...]] = {
 }
 HALVES_TOGETHER = {64: "hd64_half_together_early", 128: "hd128_half64_together_early"}
 SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256", 512: "hd512"}  # the rule's shape for short launches
+SMALL_EARLY = {64: "hd64_short_early", 128: "hd128_short_early", 256: "hd256_half_early", 512: "hd512_early"}
 Planned = tuple[str, int, tuple[int, int], bool]  # build, splits, cluster, whether it overlaps the grid before it
 
 
@@ -103,6 +104,9 @@ def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
         yield own, splits, one, True
         yield small, splits, (1, splits), True
     yield small, 8, (1, 8), False
+    yield SMALL_EARLY[head_dim], 8, (1, 8), True
+    if head_dim == 256:
+        yield "hd256_half", 8, (1, 8), True
     yield f"{own}_together_early", 8 if s_k >= 512 else 4, one, True
     if head_dim in HALVES_TOGETHER:
         yield HALVES_TOGETHER[head_dim], 8 if s_k >= 512 else 4, one, True

@@ -46,6 +46,8 @@ for _name in SHAPES:
     for _merge, _early in (("combine", True), ("last", False), ("together", False), ("together", True)):
         REBUILT |= _built(f"hd{_name}", merge=_merge, early=_early)
     REBUILT |= _built(f"hd{_name}", clocks=True)
+for _short in ("hd64_short", "hd128_short", "hd256_half"):
+    REBUILT |= _built(_short, early=True)
 for _half in ("hd64_half", "hd64_third", "hd128_half64"):
     REBUILT |= _built(_half, merge="together", early=True)
     REBUILT |= _built(_half, clocks=True)

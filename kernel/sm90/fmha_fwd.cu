@@ -61,10 +61,10 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     }
     Loads<T> loads(params, shared, place);
     if constexpr (kFmhaSm90Early) {
-        if (alone && loads.more) {
+        if (place.width == 1 && loads.more) {
             loads.ahead = loads.producer.load_ahead(loads.keys.tile);
         }
-        if (alone && ptx::elect_one()) {
+        if (place.width == 1 && ptx::elect_one()) {
             init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, 1);
         }
         __syncwarp();
@@ -139,7 +139,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
             }
         }
         init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
-        if (kFmhaSm90Early && !alone) {
+        if (kFmhaSm90Early && T::kShares && width > 1) {
             init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
         }
         ptx::prefetch_tensor_map(params.q);
