@@ -1,8 +1,14 @@
+import fcntl
+import os
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from harness.worker.build import build_variants
+from harness.worker.protocol import BuildResult
+from harness.worker.variants import VARIANTS
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)
@@ -19,3 +25,15 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 def repository() -> Path:
     """The root of the checkout under test."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def builds(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, BuildResult]:
+    """Every variant, by name, built as the harness builds it: by one worker of a run, for all."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builds"
+    with cache.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = build_variants(repository, VARIANTS, cache, 300.0, 2, lambda line: None)
+    assert not [result.error for result in results if result.error]
+    return {result.variant.name: result for result in results}

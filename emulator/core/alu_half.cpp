@@ -61,6 +61,24 @@ float fma_odd(float a, float b, float c) {
     return round_odd(exact_sum(static_cast<double>(a) * static_cast<double>(b), static_cast<double>(c)));
 }
 
+// The NaN with which a tensor copy fills what lies out of bounds; an H200 writes it for both types.
+constexpr u16 kOobNan = 0x7FF7;
+
+// .oob: the result is 0 where a factor is the NaN of an out-of-bounds fill (PTX ISA 9.7.4.4).
+template <class N, u32 kParts>
+Flow fma(Warp& w, const Inst& i, u32 m) {
+    if (!(i.mods & kOob)) return elements<N, kParts>(w, i, m, fma_odd);
+    const i32* o = w.ops(i);
+    const u16 *a = w.reg<u16>(o[1]), *b = w.reg<u16>(o[2]);
+    bool zero[kParts * kLanes];
+    for (u32 k = 0; k < kParts * kLanes; ++k) zero[k] = a[k] == kOobNan || b[k] == kOobNan;
+    const Flow flow = elements<N, kParts>(w, i, m, fma_odd);
+    u16* d = w.reg<u16>(o[0]);
+    for (u32 k = 0; k < kParts * kLanes; ++k)
+        if (zero[k] && m >> k / kParts & 1) d[k] = 0;
+    return flow;
+}
+
 // Signs are bits: neg, abs and copysign keep a NaN's payload, and .ftz flushes what they give.
 template <class N, u32 kParts>
 Flow sign_bits(Warp& w, const Inst& i, u32 m) {
@@ -98,7 +116,7 @@ Handler arithmetic(Op op) {
             return [](Warp& w, const Inst& i, u32 m) {
                 return elements<N, kParts>(w, i, m, [](float a, float b, float) { return a * b; });
             };
-        case Op::fma: return [](Warp& w, const Inst& i, u32 m) { return elements<N, kParts>(w, i, m, fma_odd); };
+        case Op::fma: return fma<N, kParts>;
         case Op::ex2:
             return [](Warp& w, const Inst& i, u32 m) {
                 return elements<N, kParts>(w, i, m, [](float a, float, float) { return exp2_approx(a); });

@@ -144,7 +144,7 @@ VectorClock known_at_exit(const Cta& cta) {
     return known;
 }
 
-void report_unordered_exit(Cta& cta, const OutsideAccess& access) {
+void report_unordered_exit(Cta& cta, const Use& access) {
     Cluster& cluster = *cta.cluster;
     Machine& m = *cluster.machine;
     const bool copy = cluster.agents[access.agent].kind == AgentKind::bulk_load;
@@ -195,12 +195,7 @@ void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc) {
         report_unordered_exit(target, {agent, clock, pc});
         return;
     }
-    for (OutsideAccess& o : target.outside) {
-        if (o.agent != agent) continue;
-        if (clock >= o.clock) o = {agent, clock, pc};
-        return;
-    }
-    target.outside.push_back({agent, clock, pc});
+    note_use(target.outside, {agent, clock, pc});
 }
 
 void check_cta_exit(Cta& cta) {
@@ -208,7 +203,7 @@ void check_cta_exit(Cta& cta) {
     check_stores(cta);
     if (cta.outside.empty()) return;
     const VectorClock known = known_at_exit(cta);
-    for (const OutsideAccess& o : cta.outside)
+    for (const Use& o : cta.outside)
         if (known.get(o.agent) < o.clock) report_unordered_exit(cta, o);
 }
 

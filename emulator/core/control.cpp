@@ -171,8 +171,8 @@ Flow shfl(Warp& w, const Inst& i, u32 mask) {
         else
             valid |= 1u << l;
         if (!(mask >> source & 1))
-            machine_of(w).report(&w, "shfl-inactive-lane",
-                                 format("lane %u reads lane %d, which does not take part", l, source), w.pc());
+            machine_of(w).report_strict(&w, "shfl-inactive-lane",
+                                        format("lane %u reads lane %d, which does not take part", l, source), w.pc());
         result[l] = a[source];
     }
     store_lanes(w.reg<u32>(o[0]), result, mask);

@@ -1,6 +1,7 @@
 // cvt to and from pairs: two f32 into one packed register, and f16x2 or bf16x2 to and from the 4-, 6- and 8-bit
 // formats; cvt.pack of integers (PTX ISA 9.7.9.21, 9.7.9.22).
 #include <algorithm>
+#include <cstdlib>
 
 #include "convert.hpp"
 #include "handlers.hpp"
@@ -30,6 +31,26 @@ u64 from_ue8m0(u64 bits) {
     n.magnitude = 1;
     n.exponent = static_cast<i32>(bits) - 127;
     return encode(kBf16, n, Rounding::nearest_even);
+}
+
+// s2f6: a two's complement number of 64ths.
+Number decode_element(Ty s, u64 bits) {
+    if (s != Ty::s2f6x2) return decode(*format_of(s), bits);
+    const i32 value = static_cast<std::int8_t>(bits);
+    Number n;
+    n.negative = value < 0;
+    n.magnitude = static_cast<u64>(std::abs(value));
+    n.exponent = -6;
+    return n;
+}
+
+// To bf16, multiplied by 2^(scale - 127), a scale of 0xFF being NaN; rounded once.
+u64 widen(Ty s, u64 bits, u64 scale, u32 mods) {
+    Number n = decode_element(s, bits);
+    if (scale == 0xFF) n.nan = true;
+    n.exponent += static_cast<i32>(scale) - 127;
+    if ((mods & kRelu) && n.negative && !n.nan) n = Number{};
+    return encode(kBf16, n, Rounding::nearest_even, mods & kSatfinite);
 }
 
 u64 convert_element(Ty d, Ty s, u64 bits, u32 mods) {
@@ -64,6 +85,22 @@ Flow pair_to_pair(Warp& w, const Inst& i, u32 m) {
         const u64 low = convert_element(d, s, source & mask, i.mods),
                   high = convert_element(d, s, source >> of & mask, i.mods);
         write_lane(w, o[0], i.width_dst, l, high << to | low);
+    }
+    return Flow::next;
+}
+
+// cvt of a narrow pair to bf16x2: d, a {, scale-factor}, a byte of which belongs to each element.
+Flow pair_to_bf16(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    const Ty s = static_cast<Ty>(i.type2);
+    const u32 of = element_bits(s);
+    const u64 mask = format_of(s) ? format_of(s)->sign_bit() * 2 - 1 : 0xFF;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(m >> l & 1)) continue;
+        const u64 source = read_lane(w, o[1], i.width_src, l), scales = i.mods & kScaled ? w.reg<u16>(o[2])[l] : 0x7F7F;
+        const u64 low = widen(s, source & mask, scales & 0xFF, i.mods),
+                  high = widen(s, source >> of & mask, scales >> 8, i.mods);
+        write_lane(w, o[0], i.width_dst, l, high << 16 | low);
     }
     return Flow::next;
 }
@@ -103,6 +140,7 @@ Flow pack_integers(Warp& w, const Inst& i, u32 m) {
 Handler bind_convert_packed(const InstRecord& r) {
     if (static_cast<Op>(r.op) == Op::cvt_int_pack) return pack_integers;
     const Ty d = static_cast<Ty>(r.type), s = static_cast<Ty>(r.type2);
+    if (d == Ty::bf16x2 && s != Ty::f32 && s != Ty::ue8m0x2) return pair_to_bf16;
     if (s != Ty::f32) return pair_to_pair;
     if (r.width_dst == 32 && (r.mods & ~static_cast<u32>(kRelu)) == 0) {
         const bool relu = r.mods & kRelu;

@@ -242,8 +242,24 @@ private:
 
 }  // namespace
 
+namespace {
+
+void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {
+    const Mbarrier& bar = target.mbarriers.at(offset);
+    machine_of(w).report(
+        &w, "mbarrier-accessed",
+        format("%s %s shared memory where an mbarrier lives, at 0x%x: no mbarrier.inval before",
+               describe_agent(*target.cluster, who.agent).c_str(), who.write ? "writes" : "reads", offset),
+        static_cast<i32>(who.pc), bar.init_pc);
+}
+
+}  // namespace
+
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
+    for (const Range& range : ranges)
+        if (const u32* bar = target.live_mbarriers.find(range.start, range.start + range.bytes))
+            report_mbarrier_accessed(w, target, *bar, who);
     const AgentKind kind = info(*target.cluster, who.agent).kind;
     if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
     const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;

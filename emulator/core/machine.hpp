@@ -9,6 +9,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "live_mbarriers.hpp"
 #include "sync_table.hpp"
 #include "tmem.hpp"
 #include "warp.hpp"
@@ -17,6 +18,13 @@ namespace ptxm {
 
 struct Cluster;
 struct Machine;
+
+// The last use of something by an agent.
+struct Use {
+    AgentId agent;
+    u32 clock;
+    u32 pc;
+};
 
 struct Mbarrier {
     u32 expected = 0, pending = 0;
@@ -31,7 +39,17 @@ struct Mbarrier {
     Access init;
     u32 init_fenced = 0;     // clock of the initialising warp at its fence.mbarrier_init, 0: none
     u32 init_published = 0;  // cluster-barrier phase that published it to the whole cluster, 0: none
+    std::vector<Use> uses;   // by warps: mbarrier.inval comes after all of them
 };
+
+inline void note_use(std::vector<Use>& uses, const Use& use) {
+    for (Use& u : uses) {
+        if (u.agent != use.agent) continue;
+        if (use.clock >= u.clock) u = use;
+        return;
+    }
+    uses.push_back(use);
+}
 
 struct NamedBarrier {
     u32 expected = 0, arrived = 0;  // threads, in whole warps
@@ -54,13 +72,6 @@ struct ClusterBarrier {
     Message arriving, completed;
     Message early;        // of arrivals that are a phase ahead
     VectorClock reached;  // what the threads that have arrived had done, released or not
-};
-
-// Accesses to a CTA's shared memory that others started: it must not exit before they are done.
-struct OutsideAccess {
-    AgentId agent;
-    u32 clock;
-    u32 pc;
 };
 
 // A warp's last acquiring fence of the tensormap proxy on one map, and what the warp knew then.
@@ -90,13 +101,14 @@ struct Cta {
     std::vector<u8> shared;  // indexed by shared offset; the first kSharedStart bytes are never valid
     std::unique_ptr<LinearShadow> shared_shadow;
     std::unordered_map<u32, Mbarrier> mbarriers;
+    LiveMbarriers live_mbarriers;
     std::array<NamedBarrier, 16> barriers;
     Tmem tmem;
     std::vector<Warp> warps;
     u64 tensor_free = 0;  // when the tensor core finishes what it has
     u32 live_warps = 0;
-    std::vector<OutsideAccess> outside;
-    VectorClock exit_ordered;                      // what a relaxed cluster barrier has ordered before this CTA's exit
+    std::vector<Use> outside;  // of its shared memory, by others: it must not exit before they are done
+    VectorClock exit_ordered;  // what a relaxed cluster barrier has ordered before this CTA's exit
     Message relaxed_arriving, relaxed_completed;   // lenient: what its own relaxed arrivals at that barrier bring
     u32 free_registers = 0;                        // setmaxnreg's pool
     std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup

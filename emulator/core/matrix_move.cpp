@@ -12,9 +12,7 @@ u32 count_of(const Inst& i) { return i.mods >> kMatCountShift & 7; }
 
 // Offsets of the rows, one a lane: rows of matrix n are named by the n-th eight (m16n16: sixteen) lanes. Lanes beyond
 // them give no address.
-void row_offsets(Warp& w, const Inst& i, u32 rows, i32 unit, u32 width, bool write, u32* out) {
-    const char* what = write ? "stmatrix" : "ldmatrix";
-    Pieces pieces;
+void row_offsets(Warp& w, const Inst& i, u32 rows, i32 unit, u32 width, const char* what, u32* out) {
     for (u32 l = 0; l < rows; ++l) {
         const u64 base = width == 64 ? w.reg<u64>(unit)[l] : w.reg<u32>(unit)[l];
         const u64 address = base + static_cast<u64>(i.immediate);
@@ -23,11 +21,21 @@ void row_offsets(Warp& w, const Inst& i, u32 rows, i32 unit, u32 width, bool wri
         if (out[l] % kRowBytes)
             throw Fault("misaligned", format("%s: the row at shared 0x%x (lane %u) is not aligned to %u bytes", what,
                                              out[l], l, kRowBytes));
-        pieces.add(out[l], kRowBytes);
     }
-    const Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
+}
+
+// `rows`: a bit a row.
+void touch_rows(Warp& w, const u32* offsets, u32 rows, bool write, bool repeats) {
+    if (!rows) return;
+    Pieces pieces;
+    for (u32 l = 0; l < kLanes; ++l)
+        if (rows >> l & 1) pieces.add(offsets[l], kRowBytes);
+    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
+    who.repeats = repeats;
     touch_shared(*w.cta, w, pieces.runs(), who, false);
 }
+
+u32 first_rows(u32 count) { return count == kLanes ? kFullMask : (1u << count) - 1; }
 
 // The 16 bytes of a row; packed 6- and 4-bit elements become bytes: 6 bits in the low bits of theirs, 4 bits in bits 2
 // to 5 (PTX ISA 9.7.16.5, optional decompression).
@@ -71,7 +79,8 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
     const bool wide = shape == MoveShape::m16n16;
     const u32 matrices = count_of(i), rows = wide ? 16 : 8;
     u32 offsets[kLanes];
-    row_offsets(w, i, matrices * rows, o[i.n_dst], i.width_src, false, offsets);
+    row_offsets(w, i, matrices * rows, o[i.n_dst], i.width_src, "ldmatrix", offsets);
+    touch_rows(w, offsets, first_rows(matrices * rows), false, false);
     u8 data[kLanes][kRowBytes];
     for (u32 l = 0; l < matrices * rows; ++l) read_row(w.cta->shared.data() + offsets[l], format, data[l]);
     for (u32 r = 0; r < i.n_dst; ++r) {
@@ -101,12 +110,12 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const bool tall = shape_of(i) == MoveShape::m16n8;
     const u32 matrices = count_of(i);
     u32 offsets[kLanes];
-    row_offsets(w, i, matrices * 8, o[0], i.width_dst, true, offsets);
+    row_offsets(w, i, matrices * 8, o[0], i.width_dst, "stmatrix", offsets);
+    u8 rows[kLanes][kRowBytes];
     for (u32 r = 0; r < matrices; ++r) {
         const u32* s = w.reg<u32>(o[1 + r]);
         if (!tall && !(i.mods & kMatTrans)) {
-            for (u32 row = 0; row < 8; ++row)
-                std::memcpy(w.cta->shared.data() + offsets[r * 8 + row], s + row * 4, kRowBytes);
+            std::memcpy(rows[r * 8], s, 8 * kRowBytes);  // row n is in the words of lanes 4 n to 4 n + 3
             continue;
         }
         for (u32 l = 0; l < kLanes; ++l) {
@@ -114,10 +123,19 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
             std::memcpy(bytes, &s[l], 4);
             for (u32 k = 0; k < 4; ++k) {
                 const ByteAt p = tall ? byte_m16n8(l, k) : byte_m8_transposed(l, k);
-                w.cta->shared[offsets[r * 8 + p.row] + p.byte] = bytes[k];
+                rows[r * 8 + p.row][p.byte] = bytes[k];
             }
         }
     }
+    u8* shared = w.cta->shared.data();
+    const u32 all = first_rows(matrices * 8);
+    u32 repeating = 0;
+    if (machine_of(w).profile == Profile::lenient)
+        for (u32 l = 0; l < matrices * 8; ++l)
+            repeating |= static_cast<u32>(!std::memcmp(shared + offsets[l], rows[l], kRowBytes)) << l;
+    touch_rows(w, offsets, all & ~repeating, true, false);
+    touch_rows(w, offsets, repeating, true, true);
+    for (u32 l = 0; l < matrices * 8; ++l) std::memcpy(shared + offsets[l], rows[l], kRowBytes);
     return Flow::next;
 }
 

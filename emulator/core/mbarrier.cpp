@@ -73,8 +73,9 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
 
 MbarrierTarget mbarrier_of(Warp& w, u64 address, const char* what, u32 clock) {
     const MbarrierTarget t = find_mbarrier(w, address, what);
-    if (t.cta != w.cta)
-        note_outside_access(*t.cta, w.clocks.self, clock ? clock : w.clocks.epoch(), static_cast<u32>(w.pc()));
+    if (!clock) clock = w.clocks.epoch();
+    note_use(t.bar->uses, {w.clocks.self, clock, static_cast<u32>(w.pc())});
+    if (t.cta != w.cta) note_outside_access(*t.cta, w.clocks.self, clock, static_cast<u32>(w.pc()));
     return t;
 }
 

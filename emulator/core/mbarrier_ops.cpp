@@ -38,6 +38,26 @@ void reinitialise(Warp& w, Cta& cta, u32 offset) {
         format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", offset), w.pc(),
         old.init_pc);
     cta.mbarriers.erase(it);
+    cta.live_mbarriers.remove(offset);
+}
+
+// The object's memory is written as by any store: what else uses that memory is ordered before or after it.
+void touch_object(Warp& w, const SharedRef& at) {
+    touch_shared(*at.cta, w, at.offset, LiveMbarriers::kBytes,
+                 Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}, false);
+}
+
+// Whoever has used the mbarrier and is not ordered before its end may use it afterwards.
+void check_uses(Warp& w, const MbarrierTarget& t) {
+    Machine& m = machine_of(w);
+    if (!m.checks) return;
+    for (const Use& u : t.bar->uses) {
+        if (u.agent == w.clocks.self || w.clocks.generic.get(u.agent) >= u.clock) continue;
+        m.report(&w, "mbarrier-inval-race",
+                 format("mbarrier.inval at shared 0x%x, which %s uses with no synchronisation in between", t.offset,
+                        describe_agent(*t.cta->cluster, u.agent).c_str()),
+                 w.pc(), static_cast<i32>(u.pc));
+    }
 }
 
 Flow init(Warp& w, const Inst& i, u32 mask) {
@@ -55,12 +75,14 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         if (count == 0 || count >= 1u << 20)
             throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
         reinitialise(w, *ref.cta, ref.offset);
+        touch_object(w, ref);
         Mbarrier bar;
         bar.expected = bar.pending = count;
         bar.init_pc = w.pc();
         bar.init = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access();
         bar.phases = w.cta->cluster->new_agent({AgentKind::phase, static_cast<u16>(ref.cta->rank), 0, ref.offset});
         ref.cta->mbarriers.emplace(ref.offset, std::move(bar));
+        ref.cta->live_mbarriers.add(ref.offset);
     }
     return Flow::next;
 }
@@ -76,7 +98,10 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
             machine_of(w).report(&w, "mbarrier-inval-in-flight",
                                  format("mbarrier.inval at shared 0x%x with bulk copies in flight", t.offset), w.pc(),
                                  t.bar->init_pc);
+        check_uses(w, t);
         t.cta->mbarriers.erase(t.offset);
+        t.cta->live_mbarriers.remove(t.offset);
+        touch_object(w, {t.cta, t.offset});
     }
     return Flow::next;
 }

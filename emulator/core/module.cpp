@@ -122,7 +122,7 @@ NB_MODULE(_core, module) {
         {"f64", Ty::f64},         {"b128", Ty::b128},     {"pred", Ty::pred},     {"f16x2", Ty::f16x2},
         {"bf16x2", Ty::bf16x2},   {"f32x2", Ty::f32x2},   {"tf32", Ty::tf32},     {"e4m3x2", Ty::e4m3x2},
         {"e5m2x2", Ty::e5m2x2},   {"e2m1x2", Ty::e2m1x2}, {"e2m3x2", Ty::e2m3x2}, {"e3m2x2", Ty::e3m2x2},
-        {"ue8m0x2", Ty::ue8m0x2}, {"u16x2", Ty::u16x2},   {"s16x2", Ty::s16x2}};
+        {"ue8m0x2", Ty::ue8m0x2}, {"u16x2", Ty::u16x2},   {"s16x2", Ty::s16x2},   {"s2f6x2", Ty::s2f6x2}};
     for (const auto& [name, ty] : type_names) types[name] = static_cast<u32>(ty);
     nb::dict mods;
     const std::pair<const char*, u32> mod_names[] = {{"rn", kRn},
@@ -153,6 +153,8 @@ NB_MODULE(_core, module) {
                                                      {"tc_shape_shift", kTcShapeShift},
                                                      {"rna", kRna},
                                                      {"satfinite", kSatfinite},
+                                                     {"scaled", kScaled},
+                                                     {"oob", kOob},
                                                      {"xorsign_abs", kXorsignAbs},
                                                      {"abs", kAbs},
                                                      {"carry_in", kCarryIn},

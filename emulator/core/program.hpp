@@ -54,6 +54,7 @@ enum class Ty : u8 {
     e2m3x2,
     e3m2x2,
     ue8m0x2,
+    s2f6x2,
     u16x2,
     s16x2
 };
@@ -156,7 +157,9 @@ enum Mods : u32 {
     kTcShapeShift = 16,
     kRna = 1u << 7,         // cvt: to nearest, ties away from zero
     kSatfinite = 1u << 8,   // cvt
+    kScaled = 1u << 9,      // cvt: the last source has two exponents to multiply by
     kXorsignAbs = 1u << 8,  // min, max
+    kOob = 1u << 8,         // fma
     kAbs = 1u << 9,         // three-input min, max
     kCarryIn = 1u << 8,
     kCarryOut = 1u << 9,

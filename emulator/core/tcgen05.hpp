@@ -156,7 +156,7 @@ struct SharedOperand {
     u32 first = 0, rows = 0;
 };
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what);
-void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Accessor& who, const char* what);
+void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, u32 bytes, const Accessor& who, const char* what);
 void gather(const Cta& cta, const SharedOperand& o, u8* rows);
 
 struct TmemAddress {

@@ -162,7 +162,6 @@ MatrixDescriptor decode_matrix(u64 bits, const char* which) {
     d.start = at(0, 14) << 4;
     d.leading = at(16, 14) << 4;
     d.stride = at(32, 14) << 4;
-    d.base = at(49, 3);
     switch (at(61, 3)) {
         case 0: d.swizzle = Swizzle::none; break;
         case 1: d.swizzle = Swizzle::b128_atom32; break;
@@ -171,7 +170,8 @@ MatrixDescriptor decode_matrix(u64 bits, const char* which) {
         case 6: d.swizzle = Swizzle::b32; break;
         default: refuse_matrix(format("swizzle code %u is invalid", at(61, 3)));
     }
-    if (d.base && d.swizzle == Swizzle::none) refuse_matrix("a base offset without a swizzle");
+    // Without a swizzle there is no pattern to start: the field is not valid then, and Triton sets it all the same.
+    d.base = d.swizzle == Swizzle::none ? 0 : at(49, 3);
     return d;
 }
 

@@ -31,6 +31,9 @@ void each_chunk(const SharedOperand& o, F f) {
         for (u32 k = 0; k < kRowBytes / bytes; ++k) f(mn_major_chunk(o.descriptor, mn, k, bytes), mn, k);
 }
 
+// Bytes of a chunk that hold elements; the rest is padding, which nobody has to write (PTX ISA 9.7.16.9.1).
+u32 chunk_bytes(Format f) { return !is_padded(f) ? kChunk : f == Format::e2m1 ? 8 : 12; }
+
 void unpack_row(Format f, u8* row) {
     u8 packed[kRowBytes];
     std::memcpy(packed, row, kRowBytes);
@@ -44,8 +47,8 @@ void unpack_row(Format f, u8* row) {
 
 }  // namespace
 
-// Runs of adjacent chunks are checked for conflicts together.
-void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Accessor& who, const char* what) {
+// Runs of adjacent chunks are checked for conflicts together; of each, its first `bytes`.
+void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, u32 bytes, const Accessor& who, const char* what) {
     u32 low = ~0u, high = 0;
     for (u32 at : chunks) {
         low = std::min(low, at);
@@ -57,14 +60,20 @@ void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, const Acces
     if (!machine_of(w).checks) return;
     ChunkSet used;
     for (u32 at : chunks) used.add(at / kChunk);
-    touch_shared(cta, w, used.runs(machine_of(w).ranges), who, true);
+    std::vector<Range>& ranges = machine_of(w).ranges;
+    used.runs(ranges);
+    if (bytes == kChunk) return touch_shared(cta, w, ranges, who, true);
+    std::vector<Range> parts;
+    for (const Range& run : ranges)
+        for (u64 at = run.start; at < run.start + run.bytes; at += kChunk) parts.push_back({at, bytes});
+    touch_shared(cta, w, parts, who, true);
 }
 
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {
     static thread_local std::vector<u32> chunks;
     chunks.clear();
     each_chunk(o, [&](u32 at, u32, u32) { chunks.push_back(at); });
-    check_chunks(w, cta, chunks, who, what);
+    check_chunks(w, cta, chunks, chunk_bytes(o.format), who, what);
 }
 
 // Rows of 32 bytes each, k ascending, as tensor memory would hold them.

@@ -81,8 +81,12 @@ u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
 template <class F>
 void each_piece(const Box& box, u32 offset, F f) {
     const u32 bytes = box.bytes(), row = box.row_bytes(), pitch = box.pitch();
-    if (box.map.swizzle == Swizzle::none) return f(0, offset, bytes);
+    if (box.map.swizzle == Swizzle::none && !box.map.padding) return f(0, offset, bytes);
     const u32 piece = piece_of(box.map.swizzle);
+    if (box.map.padding) {
+        for (u32 n = 0; n < bytes; n += piece) f(n, swizzled(box.map.swizzle, offset + n), box.map.element_bytes());
+        return;
+    }
     for (u32 n = 0; n < bytes; n += row, offset += pitch)
         for (u32 x = 0; x < row; x += piece) f(n + x, swizzled(box.map.swizzle, offset + x), std::min(piece, row - x));
 }
@@ -132,6 +136,12 @@ Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dim
                                                     box.start[0]));
         box.start[0] /= 2;
     }
+    if (box.map.padding) {
+        if (box.start[0] % 128)
+            throw Fault("tensor-coordinate",
+                        format("innermost coordinate %d of padded elements: it is a multiple of 128", box.start[0]));
+        box.start[0] /= 16;
+    }
     if (i64{box.start[0]} * box.map.element_bytes() % 16)
         throw Fault("tensor-coordinate",
                     format("innermost coordinate %d of elements of %u bytes: it is a multiple of 16 bytes",
@@ -140,7 +150,7 @@ Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dim
 }
 
 void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who) {
-    if (box.pitch() == box.row_bytes()) return touch_shared(cta, w, offset, box.bytes(), who, true);
+    if (box.pitch() == box.row_bytes() && !box.map.padding) return touch_shared(cta, w, offset, box.bytes(), who, true);
     std::vector<Range>& ranges = machine_of(w).ranges;
     ranges.clear();
     each_piece(box, offset, [&](u32, u32 at, u32 bytes) { ranges.push_back({at, bytes}); });
@@ -172,11 +182,18 @@ void touch_box(Warp& w, const Box& box, const Accessor& who) {
 
 std::vector<u8> load_box(GlobalView& memory, const Box& box) {
     const u32 element = box.map.element_bytes();
+    const u32 pitch = box.map.shared_element();
     std::vector<u8> linear(box.bytes(), 0);
     if (box.map.oob) fill_nan(linear);
     each_row(box, false, [&](u32 at, u64 address, u32 elements) {
         const Allocation* a = memory.find(address, u64{elements} * element);
-        if (a) std::memcpy(linear.data() + at * element, a->data.get() + (address - a->base), elements * element);
+        if (!a) return;
+        const u8* from = a->data.get() + (address - a->base);
+        if (pitch == element)
+            std::memcpy(linear.data() + at * element, from, elements * element);
+        else
+            for (u32 e = 0; e < elements; ++e)
+                std::memcpy(linear.data() + (at + e) * pitch, from + e * element, element);
     });
     flush_subnormals(box.map, linear);
     return linear;

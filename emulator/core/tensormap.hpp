@@ -35,14 +35,16 @@ struct TensorMap {
     u64 stride[5] = {};  // bytes; [0] is the element size
     u32 box[5] = {1, 1, 1, 1, 1};
     u32 element_stride[5] = {1, 1, 1, 1, 1};
+    u32 padding = 0;  // bytes behind each element in shared memory
 
     u32 element_bytes() const { return element_bits / 8; }
+    u32 shared_element() const { return element_bytes() + padding; }
     // Elements of a box along a dimension. The driver ignores the stride of the innermost one (CUDA driver API,
     // cuTensorMapEncodeTiled: TMA does not support it without interleave).
     u32 step(u32 d) const { return d ? element_stride[d] : 1; }
     u32 count(u32 d) const { return (box[d] + step(d) - 1) / step(d); }
     u32 box_bytes() const {
-        u32 n = element_bytes();
+        u32 n = shared_element();
         for (u32 d = 0; d < rank; ++d) n *= count(d);
         return n;
     }
@@ -84,10 +86,12 @@ struct Box {
     i32 start[5] = {};
     bool rows4 = false;  // tile::gather4, tile::scatter4: start[0] is the column, start[1..4] the rows
 
-    u32 bytes() const { return rows4 ? 4 * map.count(0) * map.element_bytes() : map.box_bytes(); }
-    u32 row_bytes() const { return map.count(0) * map.element_bytes(); }
+    u32 bytes() const { return rows4 ? 4 * map.count(0) * map.shared_element() : map.box_bytes(); }
+    u32 row_bytes() const { return map.count(0) * map.shared_element(); }
     // From row to row in shared memory: a row shorter than the swizzle's span takes the span all the same.
     u32 pitch() const { return std::max(row_bytes(), swizzle_span(map.swizzle)); }
+    // What the copy reports to its mbarrier; padding does not count (Triton's and CUTLASS's expect_tx).
+    u32 data_bytes() const { return bytes() / map.shared_element() * map.element_bytes(); }
     u32 shared_bytes() const { return bytes() / row_bytes() * pitch(); }
 };
 

@@ -8,8 +8,6 @@ namespace {
 constexpr u8 kBits[] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6};
 
 void refuse_unmodelled(const TensorMap& t) {
-    if (t.dtype >= d16u4_align16)
-        throw Fault("tensor-map", "tensor maps of .b4x16_p64 and .b6x16_p32 are not modelled");
     if (t.interleave) throw Fault("tensor-map", "interleaved tensor maps are not modelled");
     if (t.swizzle > Swizzle::b128_atom64) throw Fault("tensor-map", format("swizzle code %u", (unsigned)t.swizzle));
     if (t.rank < 1 || t.rank > 5) throw Fault("tensor-map", format("rank %u", t.rank));
@@ -20,6 +18,15 @@ void pack_nibbles(TensorMap& t) {
     t.element_bits = 8;
     t.global_dim[0] /= 2;
     t.box[0] /= 2;
+}
+
+// .b4x16_p64, .b6x16_p32: sixteen packed elements are one of 8 or 12 bytes, which takes 16 in shared memory (PTX ISA
+// 5.5.1, Tensor Dimension, size and format).
+void pad_sixteens(TensorMap& t) {
+    t.element_bits = static_cast<u8>(16 * t.element_bits);
+    t.padding = 16 - t.element_bytes();
+    t.global_dim[0] /= 16;
+    t.box[0] /= 16;
 }
 
 constexpr u16 kMagic = 0x4D54u;
@@ -56,6 +63,7 @@ TensorMap decode_tensor_map(const u8* b) {
         if (d) t.stride[d] = field<u32>(b, 36 + 5 * (d - 1)) | u64{b[40 + 5 * (d - 1)]} << 32;
     }
     if (t.dtype == d16u4_align8) pack_nibbles(t);
+    if (t.dtype == d16u4_align16 || t.dtype == d16u6_align16) pad_sixteens(t);
     t.stride[0] = t.element_bytes();
     return t;
 }

@@ -39,7 +39,7 @@ constexpr u32 kAlignment = 128;
 
 void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const char* what) {
     Machine& m = machine_of(w);
-    const u32 bytes = box.bytes(), pc = static_cast<u32>(w.pc());
+    const u32 bytes = box.data_bytes(), pc = static_cast<u32>(w.pc());
     const TxSource source = begin_tx(w, signal, what);
     touch_box_shared(to, w, box, offset, Accessor{source.agent, source.clock(), pc, true});
     m.stats.bulk_loads += 1;

@@ -18,6 +18,8 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, dims, i.mods & kTmaGather4);
         if (box.map.swizzle == Swizzle::b128_atom32_flip8)
             throw Fault("tensor-map", "a store through a map with the 8-byte flip, which only loads take");
+        if (box.map.padding)
+            throw Fault("tensor-map", "a store through a map of padded elements, which only loads take");
         if (!box.rows4 && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
             throw Fault("tensor-coordinate", "a store at a negative coordinate, which only loads take");
         if (reduction != Reduction::none) element_type(box.map, reduction);

@@ -1,4 +1,4 @@
-"""st.async and red.async through an mbarrier (PTX ISA 9.7.9 and 9.7.13)."""
+"""st.async and red.async (PTX ISA 9.7.9 and 9.7.13): through an mbarrier to shared memory, or to global memory."""
 
 from __future__ import annotations
 
@@ -20,19 +20,23 @@ _REDUCTIONS = {
 }
 
 
-def _refuse_global(b: Builder, m: Modifiers) -> None:
-    if m.take("global") or m.take("mmio"):
-        b.fail("asynchronous accesses of global memory, which no mbarrier completes, are not modelled")
+def goes_to_global(m: Modifiers) -> bool:
+    """Takes .async. What goes to global memory completes nothing, and nobody can wait for it: it is performed when
+    it is issued, one of the outcomes that the ISA allows, and decoded as st or red."""
+    m.need("async")
+    if not m.has("global"):
+        return False
+    m.take("mmio")
+    m.take("weak")
+    return True
 
 
 def store(b: Builder, m: Modifiers) -> None:
-    _refuse_global(b, m)
     m.take("weak")
     _emit(b, m, 0, _STORED)
 
 
 def reduction(b: Builder, m: Modifiers) -> None:
-    _refuse_global(b, m)
     m.take("relaxed")
     _emit(b, m, None, ())
 

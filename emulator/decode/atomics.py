@@ -86,7 +86,7 @@ def atomic(b: Builder, m: Modifiers) -> None:
 
 
 def reduction(b: Builder, m: Modifiers) -> None:
-    if m.take("async"):
+    if m.has("async") and not async_store.goes_to_global(m):
         async_store.reduction(b, m)
         return
     access = _access(b, m)

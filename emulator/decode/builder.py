@@ -40,7 +40,7 @@ SPACES = {
 _FUNCTION_BASE = 0x500_0000_0000
 
 _WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "f16": 16, "bf16": 16} | {
-    **dict.fromkeys(("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2"), 16),
+    **dict.fromkeys(("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "s2f6x2"), 16),
     **dict.fromkeys(("tf32", "u16x2", "s16x2"), 32),
 }
 

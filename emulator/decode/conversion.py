@@ -32,9 +32,12 @@ def convert(b: Builder, m: Modifiers) -> None:
     flags = [name for name in ("ftz", "sat", "relu", "satfinite") if m.take(name)]
     for name in flags:
         mods |= MODS[name]
+    if m.take("scaled::n2::ue8m0"):
+        flags.append("scaled")
+        mods |= MODS["scaled"]
     to, of = m.type(), m.type()
     m.done()
-    if to in _NARROW or of in _NARROW or "ue8m0x2" in (to, of) or to in _HALVES:
+    if to in _NARROW or of in (*_NARROW, "s2f6x2") or "ue8m0x2" in (to, of) or to in _HALVES:
         _check_packed(b, to, of, rounding, set(flags))
         _emit_packed(b, to, of, mods)
         return
@@ -65,6 +68,8 @@ def _check_packed(b: Builder, to: str, of: str, rounding: int, flags: set[str]) 
         roundings, needs, may = {rn}, {"satfinite"}, {"relu"}
     elif to == "f16x2" and of in _NARROW:
         roundings, needs, may = {rn}, set(), {"relu"}
+    elif to == "bf16x2" and of in (*_NARROW, "s2f6x2"):
+        roundings, needs, may = {rn}, set(), {"relu", "satfinite", "scaled"}
     elif to == "ue8m0x2" and of in ("f32", "bf16x2"):
         roundings, needs, may = {rz, rp}, set(), {"satfinite"}
     elif to == "bf16x2" and of == "ue8m0x2":
@@ -77,11 +82,14 @@ def _check_packed(b: Builder, to: str, of: str, rounding: int, flags: set[str]) 
 
 
 def _emit_packed(b: Builder, to: str, of: str, mods: int) -> None:
-    d, *s = _operands(b, 3 if of == "f32" else 2)
+    scaled = bool(mods & MODS["scaled"])
+    d, *s = _operands(b, 3 if of == "f32" or scaled else 2)
     width_dst = width_of(d.type) if isinstance(d, Register) else width_of(to)
     width_src = width_of(s[0].type) if isinstance(s[0], Register) else width_of(of)
     dst = [b.dst(d, to, any_width=True)]
-    src = [b.src(x, of, any_width=of == "e2m1x2") for x in s]
+    src = [b.src(x, of, any_width=of == "e2m1x2") for x in (s[:1] if scaled else s)]
+    if scaled:
+        src.append(b.src(s[1], "b16"))
     b.emit("cvt_pack", to, type2=of, dst=dst, src=src, mods=mods, width_dst=width_dst, width_src=width_src)
 
 

@@ -88,7 +88,7 @@ def load(b: Builder, m: Modifiers) -> None:
 
 
 def store(b: Builder, m: Modifiers) -> None:
-    if m.take("async"):
+    if m.has("async") and not async_store.goes_to_global(m):
         async_store.store(b, m)
         return
     if m.take("bulk"):

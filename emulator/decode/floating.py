@@ -37,7 +37,9 @@ def arithmetic(b: Builder, m: Modifiers, op: str, type_name: str, sources: int) 
             b.fail(f".{type_name} rounds to nearest only")
         # bf16 has neither .ftz nor .sat; of the half operations fma alone has .relu.
         allowed = ("ftz", "sat") if type_name.startswith("f16") else ()
-        mods = _flags(m, *allowed, *(("relu",) if op == "fma" else ()))
+        mods = _flags(m, *allowed, *(("relu", "oob") if op == "fma" else ()))
+        if mods & MODS["oob"] and mods & (MODS["ftz"] | MODS["sat"]):
+            b.fail(".oob excludes .ftz and .sat")
         m.done()
         emit(b, op, type_name, sources, mods)
         return

@@ -24,6 +24,9 @@ class Modifiers:
                 return True
         return False
 
+    def has(self, name: str) -> bool:
+        return name in self._left
+
     def need(self, *names: str) -> None:
         for name in names:
             if not self.take(name):

@@ -18,6 +18,7 @@ from typing import Any
 
 from emulator.device import load_ptx
 from emulator.mutation.operators import Mutant, mutants_of
+from emulator.mutation.proof import check_separation
 from emulator.mutation.redundant import Redundant, load_redundant
 from emulator.mutation.run import (
     Launch,
@@ -119,7 +120,9 @@ def main(arguments: Sequence[str]) -> int:
     with ProcessPoolExecutor(options.jobs, initializer=_Worker.begin, initargs=state) as pool:
         outcomes = list(pool.map(_Worker.run, mutants, chunksize=4))
     launch = load_launch(options.launch)
-    outcomes = [check_reached(o, ptx, module.parsed.functions[entry], launch) for o in outcomes]
+    function = module.parsed.functions[entry]
+    outcomes = [check_reached(o, ptx, function, launch) for o in outcomes]
+    outcomes = [check_separation(o, ptx, function, launch, plan) for o in outcomes]
     for o in outcomes:
         m = o.mutant
         print(f"{m.index:4} {o.status:9} line {m.line:5} {m.what:28} {o.by:28} {m.text[:60]}")

@@ -76,6 +76,17 @@ BARRIERS: Mapping[str, Rule] = {
         "mbarrier.inval while bulk copies will still complete on the mbarrier.",
         "Wait for their phase first.",
     ),
+    "mbarrier-inval-race": Rule(
+        "9.7.13.15.10, mbarrier.inval",
+        "mbarrier.inval while another warp may still arrive on the mbarrier or wait for it.",
+        "bar.sync, or any other synchronisation with the warps that use it, before mbarrier.inval.",
+    ),
+    "mbarrier-accessed": Rule(
+        "9.7.13.15.10, mbarrier.inval",
+        "A load, a store, a copy or the tensor core accesses the memory of a live mbarrier. It lives from "
+        "mbarrier.init to mbarrier.inval, or to the end of its CTA.",
+        "mbarrier.inval before the memory serves another purpose; or two arrays overlap by mistake.",
+    ),
     "mbarrier-tx-range": fault(
         "9.7.13.15.5, tx-count", "The tx-count leaves -(2^20-1)..2^20-1.", "Look for a wrong count; split the phase."
     ),

@@ -21,6 +21,7 @@ WARPS: Mapping[str, Rule] = {
         "9.7.9.6, shfl.sync",
         "A lane reads from a lane that does not take part: the value is undefined.",
         "Name all lanes that are read in the member mask, and have them execute the instruction.",
+        lenient=False,
     ),
     "branch-index": fault(
         "9.7.12.4, brx.idx", "The index is not below the number of targets.", "Test the index before the branch."

@@ -136,7 +136,7 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     scratch.mkdir()
     ptx, cubin = work / f"{variant.name}.ptx", work / f"{variant.name}.cubin"
     deadline = time.monotonic() + task.limit_seconds
-    _run_nvcc(task, [*_flags(variant), "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
+    _run_nvcc(task, [*flags(variant), "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
     _relative_paths(ptx, task.root)
     assemble = [*_ASSEMBLE, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
     log = _run_nvcc(task, assemble, scratch, deadline).output
@@ -188,13 +188,14 @@ def _relative_paths(ptx: Path, root: Path) -> None:
     ptx.write_text(directive.sub(r"\1", text), encoding="utf-8")
 
 
-def _flags(variant: Variant) -> tuple[str, ...]:
+def flags(variant: Variant) -> tuple[str, ...]:
+    """What nvcc is given to make the PTX of `variant`, in the root of the sources."""
     return (*_COMPILE, f"-arch={variant.arch}", *(f"-D{name}={value}" for name, value in variant.defines))
 
 
 def _key(task: _Task, variant: Variant) -> str:
     entries = (variant.entry, variant.combine)
-    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, _flags(variant), _ASSEMBLE)
+    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, flags(variant), _ASSEMBLE)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -215,7 +216,7 @@ def _result(
         resources=_resources(manifest, variant.entry),
         source_hash=task.source_hash,
         nvcc=task.nvcc.version,
-        flags=_flags(variant),
+        flags=flags(variant),
         seconds=time.monotonic() - start,
         cached=cached,
         error=error,

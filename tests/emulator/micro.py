@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator import Buffer, Device, Report, encode_tiled, load_ptx
+from emulator import Buffer, Device, Module, Report, encode_tiled, load_ptx
 
 _HEAD = """.version 8.8
 .target sm_100a
@@ -89,11 +89,17 @@ def run_micro(
     body: str, setup: str = "none", block: int = 128, grid: int = 1, **device_options: Any
 ) -> tuple[Report, Device, Buffer]:
     """Runs a body; returns the report, the device and the `out` buffer (zeros until the body writes)."""
+    return launch_micro(load_ptx(micro_ptx(body, setup)), block, grid, **device_options)
+
+
+def launch_micro(
+    module: Module, block: int = 128, grid: int = 1, **device_options: Any
+) -> tuple[Report, Device, Buffer]:
+    """The same for the module that a body has become."""
     device = Device(**device_options)
     out = device.alloc(4096, "out")
     tensor_map = encode_tiled(
         dtype="bf16", address=out.address, global_dim=(64, 32), global_strides=(128,), box_dim=(64, 32)
     )
-    module = load_ptx(micro_ptx(body, setup))
     report = device.launch(module, "kernel", (grid, 1, 1), (block, 1, 1), [out.address, tensor_map])
     return report, device, out

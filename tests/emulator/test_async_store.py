@@ -84,8 +84,7 @@ def test_faults() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("st.async.mmio.release.sys.global.u32 [%d1], %r1;", "global memory"),
-        ("red.async.mmio.release.sys.global.add.u32 [%d1], %r1;", "global memory"),
+        ("st.async.release.gpu.b32 [%d1], %r1;", "complete_tx"),
         (f"red.async.shared::cluster.{TX}.add.f32 [%r1], %f1, [%r2];", "type"),
         (f"st.async.shared::cluster.{TX}.v2.b32 [%r1], {{%r1, %r2, %r3}}, [%r2];", "2 registers"),
     ],
@@ -93,3 +92,37 @@ def test_faults() -> None:
 def test_refused_forms(text: str, message: str) -> None:
     with pytest.raises(PtxError, match=message):
         Device().launch(load_ptx(source(text, {}, {})), "kernel", (1, 1, 1), (1, 1, 1), [])
+
+
+# DeepGEMM's fused kernels: CTAs tell others through a counter in global memory that their part is written.
+COUNT = """
+setp.eq.u32 %p1, %cta, 0; setp.eq.and.u32 %p2, %tid, 0, %p1; setp.ne.and.u32 %p3, %tid, 0, %p1;
+@%p3 bra END;
+@%p2 bra READ;
+mul.wide.u32 %d1, %cta, 4; add.u64 %d1, %d1, %out;
+@%leader st.global.u32 [%d1], %cta;
+bar.sync 0;
+@%leader {signal};
+bra END;
+READ: ld.acquire.gpu.global.u32 %r1, [%out];
+setp.ne.u32 %p1, %r1, 2; @%p1 bra READ;
+ld.global.u32 %r2, [%out+4]; ld.global.u32 %r3, [%out+8]; add.u32 %r2, %r2, %r3;
+st.global.u32 [%out+12], %r2;
+END:
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_reduction_in_global_memory_releases(schedule: Any) -> None:
+    arrays = {"out": np.zeros(4, np.uint32)}
+    release = COUNT.format(signal="red.async.release.gpu.global.add.u32 [%out], 1")
+    assert run(release, arrays, grid=3, schedule=schedule).clean().arrays["out"].tolist() == [2, 1, 2, 3]
+    relaxed = COUNT.format(signal="red.async.relaxed.gpu.global.add.u32 [%out], 1")
+    assert run(relaxed, arrays, grid=3, schedule=schedule).rules == {"race"}
+
+
+def test_a_store_to_global_memory_releases() -> None:
+    arrays = {"out": np.zeros(4, np.uint32)}
+    store = COUNT.format(signal="st.async.mmio.release.sys.global.u32 [%out], %two")
+    done = run(".reg .b32 %two; mov.u32 %two, 2;" + store, arrays, grid=2)
+    assert done.clean().arrays["out"].tolist() == [2, 1, 0, 1]

@@ -242,3 +242,75 @@ def test_a_tensor_map_of_packed_4_bit_elements() -> None:
         expected[:, : 64 - x // 2] = rows[1:3, x // 2 : x // 2 + 32]
         np.testing.assert_array_equal(nibbles(x).clean().arrays["out"].reshape(2, 32), expected)
     assert nibbles(8).rules == {"tensor-coordinate"}
+
+
+# Triton, mxfp8 times mxfp4: sixteen packed elements take 16 bytes of shared memory, the rest of which nobody writes.
+PADDED = """
+mov.u32 %r30, tile;
+@%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {expected};
+@%leader cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r30], [%map, {{{x}, 1}}], [bar];
+{wait}
+shl.b32 %r31, %tid, 2;
+add.u32 %r31, %r31, %r30;
+and.b32 %r32, %tid, 3;
+setp.lt.u32 %p1, %r32, {words};
+@%p1 ld.shared.u32 %r33, [%r31];
+@%p1 ld.shared.u32 %r34, [%r31+128];
+mul.wide.u32 %d1, %tid, 4;
+add.u64 %d1, %d1, %out;
+@%p1 st.global.u32 [%d1], %r33;
+@%p1 st.global.u32 [%d1+128], %r34;
+"""
+
+
+def padded(bits: int, x: int = 0, words: int | None = None, swizzle: str = "none") -> Run:
+    """The second and third row of 128 elements, as they lie in shared memory."""
+    data = np.random.default_rng(1).integers(0, 256, (4, 256 * bits // 8), dtype=np.uint8)
+    arrays = {"data": data, "out": np.zeros((2, 8, 4), np.uint32)}
+    maps = {
+        "map": lambda at: encode_tiled(
+            dtype=f"16u{bits}_align16b",
+            address=at["data"],
+            global_dim=[256, 4],
+            global_strides=[data.shape[1]],
+            box_dim=[128, 2],
+            swizzle=swizzle,
+        )
+    }
+    body = PADDED.format(x=x, expected=2 * 128 * bits // 8, words=words or bits // 2, wait=wait())
+    return run(init_barriers() + body, arrays, maps)
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+@pytest.mark.parametrize("swizzle", ["none", "128B"])
+@pytest.mark.parametrize("x", [0, 128])
+def test_a_tensor_map_of_padded_elements(bits: int, swizzle: str, x: int) -> None:
+    done = padded(bits, x, swizzle=swizzle).clean()
+    got, words = done.arrays["out"], bits // 2
+    rows = done.arrays["data"].view(np.uint32).reshape(4, 2, 8, words)[1:3, x // 128]
+    if swizzle != "none":  # the box starts at a multiple of 1024 bytes: row r has its chunks exchanged with r
+        got = np.stack([got[r][np.arange(8) ^ r] for r in range(2)])
+    np.testing.assert_array_equal(got[:, :, :words], rows)
+
+
+@pytest.mark.parametrize("bits", [4, 6])
+def test_the_padding_is_not_written(bits: int) -> None:
+    assert padded(bits, words=4).rules == {"uninitialised-shared"}
+    assert padded(bits, x=64).rules == {"tensor-coordinate"}
+
+
+# Triton, epilogues: where a tile has fewer elements than the warps have lanes, several warps store the same rows.
+MATRIX_STORE = """
+mov.u32 %r30, tile;
+and.b32 %r31, %tid, 7;
+shl.b32 %r31, %r31, 4;
+add.u32 %r30, %r30, %r31;
+stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r30], {{{value}}};
+"""
+
+
+def test_matrix_stores_of_what_is_there() -> None:
+    same, other = MATRIX_STORE.format(value="%r31"), MATRIX_STORE.format(value="%tid")
+    run(same, ONE, block=64, profile="lenient").clean()
+    assert run(same, ONE, block=64).rules == {"race"}
+    assert run(other, ONE, block=64, profile="lenient").rules == {"race"}

@@ -1,6 +1,7 @@
 """The mutation tool: what it enumerates, how it judges, and samples of our kernels' mutants."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,12 @@ from emulator.mutation import (
     schedule_plan,
 )
 from emulator.mutation.__main__ import load_launch, main, sample, summary
+from emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separation
 from emulator.mutation.run import Outcome, check_original, check_reached
 from emulator.mutation.statements import Source, moved, split_operands, statement_of
 from emulator.ptx import Instruction
-from harness.worker.build import build_variants
-from harness.worker.variants import VARIANTS
-from tests.emulator.micro import micro_ptx
+from harness.worker.protocol import BuildResult
+from tests.emulator.micro import launch_micro, micro_ptx
 
 HERE = Path(__file__).parent
 SPEC = str(HERE / "mutation/sm100.py")
@@ -224,6 +225,61 @@ def test_a_survivor_that_is_never_executed_says_nothing() -> None:
     assert check_reached(killed, ptx, function, handover) is killed
 
 
+STEPS = f"""
+setp.eq.u32 %p3, %thread, 32;
+bar.sync 0;
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 4096;
+bar.sync 0;
+{{issue}} {BULK_LOAD} [tile], [%map, {{{{%zero, %zero}}}}], [bar];
+{{more}}
+bar.sync 0;
+{{{{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra W; }}}}
+"""
+
+
+def proof_of(body: str, barrier: int, what: str = "deleted", text: str = "bar.sync 0") -> Outcome:
+    """What the tool says of the kernel without its so-manieth bar.sync 0, or of another mutant."""
+    ptx = micro_ptx(body, "barrier")
+    function = load_ptx(ptx).parsed.functions["kernel"]
+    first = body.strip().splitlines()[0]
+    start = next(n for n, x in enumerate(ptx.splitlines(), 1) if x.strip() == first.strip())
+    mutants = [m for m in mutants_of(ptx, function) if m.what == what and m.text == text and m.line >= start]
+    return check_separation(Outcome(mutants[barrier], "survived", ""), ptx, function, micro_launch, schedule_plan(1))
+
+
+def micro_launch(module: Module, schedule: Schedule, seed: int) -> Trial:
+    report, _, _ = launch_micro(module, seed=seed, schedule=schedule)
+    return Trial(tuple(f.rule for f in report.findings), True)
+
+
+def test_a_barrier_between_the_steps_of_one_warp_is_proven_redundant() -> None:
+    one = proof_of(STEPS.format(issue="@%first", more=""), 1)
+    assert (one.status, one.by) == ("redundant", ONE_WARP)
+    assert proof_of(STEPS.format(issue="@%p3", more=""), 1).status == "survived"  # another warp
+    assert proof_of(STEPS.format(issue="@%first", more="@%first ld.shared.b32 %r1, [slot];"), 1).status == "survived"
+    assert proof_of(STEPS.format(issue="@%first", more="AGAIN:"), 1).status == "survived"  # no straight line
+
+
+def test_a_barrier_before_a_fence_of_all_threads_is_proven_redundant() -> None:
+    body = """
+    st.shared.b32 [tile], %zero;
+    bar.sync 0;
+    {guard} fence.proxy.async.shared::cta;
+    bar.sync 0;
+    """
+    every = proof_of(body.format(guard=""), 0)
+    assert (every.status, every.by) == ("redundant", ONLY_FENCES)
+    assert proof_of(body.format(guard="@%first"), 0).status == "survived"
+
+
+def test_a_barrier_under_a_number_of_its_own_is_proven_redundant() -> None:
+    body = "st.shared.b32 [tile], %zero;\nbar.sync 1, 128;\n{other}"
+    renamed = proof_of(body.format(other="bar.sync 3, 128;"), 0, "barrier +1", "bar.sync 1, 128")
+    assert (renamed.status, renamed.by) == ("redundant", RENAMED)
+    for other in ("bar.sync 2, 128;", "bar.arrive 2, 128;", "mov.u32 %r1, 5; bar.sync %r1, 128;"):
+        assert proof_of(body.format(other=other), 0, "barrier +1", "bar.sync 1, 128").status == "survived"
+
+
 def test_the_redundant_list_excuses_only_what_survives(tmp_path: Path) -> None:
     listed = tmp_path / "redundant.yaml"
     listed.write_text("- {kernel: handover, what: '.*', instruction: '.*', reason: because}\n")
@@ -261,11 +317,10 @@ def test_a_launch_that_does_not_exist_is_an_error() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sm100_hd64_ptmem", "sm100_hd512_psmem"])
 def test_a_sample_of_our_kernels_mutants_is_killed_or_redundant(
-    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    builds: Mapping[str, BuildResult], capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    variant = next(variant for variant in VARIANTS if variant.name == name)
-    (build,) = build_variants(repository, [variant], tmp_path / "cache", 120.0, 1, lambda line: None)
-    arguments = [build.ptx, "--entry", variant.entry, "--launch", SPEC, "--redundant", str(REDUNDANT)]
+    build = builds[name]
+    arguments = [build.ptx, "--entry", build.variant.entry, "--launch", SPEC, "--redundant", str(REDUNDANT)]
     code = main([*arguments, "--every", "20", "--random", "1"])
     printed = capsys.readouterr().out
     assert code == 0, printed

@@ -230,7 +230,6 @@ def test_plain_accesses_race_with_atomics() -> None:
         "atom.global.inc.s32 %r1, [%cell], %r2;",
         "red.global.cas.b32 [%cell], %r1, %r2;",
         "red.shared.add.v2.f32 [tile], {%r1, %r2};",
-        "red.async.relaxed.cluster.global.add.u32 [%cell], %r1;",
     ],
 )
 def test_forms_that_are_not_modelled_are_refused(line: str) -> None:

@@ -135,6 +135,39 @@ def test_ue8m0_to_bf16() -> None:
     check("cvt.rn.bf16x2.ue8m0x2 %d0, %a;", pairs, 32, lambda a: one(a >> 8) << 16 | one(a & 255))
 
 
+@pytest.mark.parametrize("of", [*NARROW, "s2f6x2"])
+@pytest.mark.parametrize("flags", ["", ".relu", ".satfinite", ".satfinite.relu"])
+@pytest.mark.parametrize("scaled", ["", ".scaled::n2::ue8m0"])
+def test_every_narrow_value_widens_to_bf16(of: str, flags: str, scaled: str) -> None:
+    """Each element times a power of two of its own, rounded once: subnormals, zero and overflow are among them."""
+    bits, shift = (8 if of == "s2f6x2" else FORMATS[NARROW[of]].bits), 4 if of == "e2m1x2" else 8
+    scales = [0, 1, 5, 100, 127, 133, 250, 254, 255] if scaled else [127]
+    every = np.arange(1 << bits, dtype=np.uint16)
+    pairs = np.tile(every | every[::-1] << shift, len(scales))
+    factors = np.repeat([s | scales[-1 - n] << 8 for n, s in enumerate(scales)], len(every)).astype(np.uint16)
+
+    def one(element: int, scale: int) -> int:
+        if of == "s2f6x2":
+            value = element - 256 if element & 0x80 else element
+            x = Real(value < 0, "number", Fraction(abs(value), 64))
+        else:
+            x = decode(NARROW[of], element)
+        if scale == 255:
+            x = Real(False, "nan")
+        if "relu" in flags and x.negative and x.kind != "nan":
+            x = Real(False)
+        if x.kind == "number":
+            x = Real(x.negative, "number", x.magnitude * Fraction(2) ** (scale - 127))
+        return encode("bf16", x, "rn", "satfinite" in flags)
+
+    def expected(a: int, factor: int) -> int:
+        mask = (1 << bits) - 1
+        return one(a >> shift & mask, factor >> 8) << 16 | one(a & mask, factor & 255)
+
+    operands = "%a, %b" if scaled else "%a"
+    check(f"cvt.rn{flags}{scaled}.bf16x2.{of} %d0, {operands};", [pairs, factors], 32, expected)
+
+
 INTEGERS = {f"{s}{b}": (b, s == "s") for s in "us" for b in (8, 16, 32, 64)}
 _INTEGRAL = {"rni": round, "rzi": trunc, "rmi": floor, "rpi": ceil}
 
@@ -299,6 +332,8 @@ def test_ftz_and_sat_of_f32() -> None:
         "cvt.rn.relu.f32.f16 %r1, %h1",
         "cvt.rz.satfinite.e5m2x2.f32 %h1, %r1, %r2",
         "cvt.rni.f32.f64 %r1, %d1",
+        "cvt.rn.scaled::n2::ue8m0.f16x2.e4m3x2 %r1, %h1, %h2",
+        "cvt.rz.bf16x2.e4m3x2 %r1, %h1",
     ],
 )
 def test_a_form_that_the_isa_does_not_have_is_refused(instruction: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -122,6 +123,36 @@ def test_half_precision(op: str, name: str, flags: str) -> None:
         return low | high << 16
 
     check(f"{op}{mode}{flags}.{name}x2 %d0, {names};", pairs, 32, two)
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("relu", ["", ".relu"])
+def test_an_out_of_bounds_factor_makes_zero(name: str, relu: str) -> None:
+    """The NaN that a tensor copy fills in does so, any other stays one; the summand is no factor."""
+    one = _expected(name, "fma", "rn", relu)
+    values = [
+        0x7FF7,
+        0x7FFF,
+        0xFFF7,
+        encode(name, Real(False, "number", Fraction(3))),
+        encode(name, Real(True, "inf")),
+        0,
+    ]
+    grid = [np.array(x, np.uint16) for x in zip(*itertools.product(values, repeat=3), strict=True)]
+    inputs = [np.tile(x, 2) for x in grid]
+
+    def clamped(a: int, b: int, c: int) -> int | None:
+        return 0 if 0x7FF7 in (a, b) else one(a, b, c)
+
+    check(f"fma.rn.oob{relu}.{name} %d0, %a, %b, %c;", inputs, 16, clamped)
+    pairs = [x.astype(np.uint32) | np.roll(x, 5).astype(np.uint32) << 16 for x in inputs]
+
+    def both(*bits: int) -> int:
+        low, high = (clamped(*(b >> s & 0xFFFF for b in bits)) for s in (0, 16))
+        assert low is not None and high is not None  # noqa: PT018
+        return low | high << 16
+
+    check(f"fma.rn.oob{relu}.{name}x2 %d0, %a, %b, %c;", pairs, 32, both)
 
 
 def _extreme(name: str, op: str, flags: str) -> Callable[..., int]:

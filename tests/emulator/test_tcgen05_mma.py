@@ -344,6 +344,17 @@ def test_a_base_offset_moves_the_start_of_the_swizzle_pattern():
     expect(rig.run(issue, bytes(image)), d_cells(128, 64), 0, av @ bv.T)
 
 
+def test_a_base_offset_without_a_swizzle_says_nothing():
+    rng = np.random.default_rng(11)
+    (a, av), (b, bv) = random_operand(rng, "f16", 128), random_operand(rng, "f16", 64)
+    plain = k_major(0)
+    issue = mma_text(
+        ".cta_group::1.kind::f16", 0, plain.descriptor(rig.BASE) | 4 << 49, plain.descriptor(rig.BASE + B_AT),
+        instruction("f16", 128, 64, "f16", "f16"), accumulate=False,
+    )  # fmt: skip
+    expect(rig.run(issue, images(a, b, plain, plain)), d_cells(128, 64), 0, av @ bv.T)
+
+
 def test_descriptor_addresses_wrap_at_18_bits():
     """A stride of 2^18 - 1024 bytes steps backwards by 1024."""
     rng = np.random.default_rng(12)

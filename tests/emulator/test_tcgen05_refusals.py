@@ -98,7 +98,6 @@ MATRICES = [
     (A & ~(7 << 61) | 3 << 61, "swizzle code 3"),
     (A & ~(7 << 61) | 5 << 61, "swizzle code 5"),
     (A & ~(7 << 61) | 7 << 61, "swizzle code 7"),
-    (A & ~(7 << 61) | 1 << 49, "base offset without a swizzle"),
     (A & ~(7 << 61) | 1 << 61, "no K-major atom"),
 ]
 

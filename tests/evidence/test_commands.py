@@ -107,6 +107,31 @@ def test_pruning_says_what_it_does_and_does_it(results: Path, fmha: Fmha) -> Non
     assert len(list(results.glob("2*.json.gz"))) == 0
 
 
+@pytest.mark.parametrize("compress", [[], ["--compress"]], ids=["remove", "compress"])
+def test_an_archive_that_cannot_be_written_is_left_as_it_is(
+    repository: Path, results: Path, compress: list[str]
+) -> None:
+    """Mounted read-only, which stops root as well."""
+    before = {path.name: path.read_bytes() for path in results.glob("2*")}
+    mount = 'mount --bind results results && mount -o remount,bind,ro results && exec "$@"'
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    command = [sys.executable, "-m", "harness", "results", "prune", "--keep", "1", *compress]
+    ran = subprocess.run(
+        ["unshare", *user, "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *command],
+        cwd=results.parent,
+        env=os.environ | {"PYTHONPATH": str(repository)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare: " in ran.stderr or "mount: " in ran.stderr:
+        pytest.skip(f"no mounts of one's own here: {ran.stderr.strip()}")
+    assert ran.returncode == ExitCode.INFRASTRUCTURE
+    assert "Read-only file system" in ran.stderr
+    assert [line for line in ran.stderr.splitlines() if "skipped" not in line] == ran.stderr.splitlines()[-1:]
+    assert {path.name: path.read_bytes() for path in results.glob("2*")} == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

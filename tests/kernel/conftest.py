@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.worker.build import build_variants
 from harness.worker.nvcc import find_nvcc
-from harness.worker.protocol import BuildResult
-from harness.worker.variants import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "kernel"
@@ -41,11 +38,3 @@ def host_compile(tmp_path_factory: pytest.TempPathFactory) -> HostCompile:
 @pytest.fixture(scope="session")
 def nvcc() -> str:
     return str(find_nvcc().path)
-
-
-@pytest.fixture(scope="session")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BuildResult]:
-    """Every variant, by name, built as the harness builds it."""
-    results = build_variants(ROOT, VARIANTS, tmp_path_factory.mktemp("builds"), 300.0, 2, lambda line: None)
-    assert not [result.error for result in results if result.error]
-    return {result.variant.name: result for result in results}

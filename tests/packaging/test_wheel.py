@@ -50,6 +50,13 @@ def test_core_is_compiled_without_changing_what_floating_point_means(repository,
         assert not {"-ffast-math", "-Ofast", "-flto"} & set(command.split())
 
 
+def test_one_worker_builds_the_wheel(request):
+    """Two at once would configure the same build/, and one of them fails."""
+    if not request.config.getoption("loadgroup", False):
+        pytest.skip("not distributed by group")
+    assert request.node.nodeid.endswith("@wheel")
+
+
 def test_console_script_is_installed():
     script = Path(sys.executable).parent / "fmha"
     shown = subprocess.run([script, "--help"], check=False, capture_output=True, text=True)

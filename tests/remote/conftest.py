@@ -175,10 +175,11 @@ cp {core} "$FMHA_ENVIRONMENT/tree/emulator/"
 
 @pytest.fixture(scope="session")
 def template(public_folder: Path, repository: Path, server: Server) -> Path:
-    return make_template(public_folder, repository, server)
+    """Without what no run reads, half the files: most tests have a copy of their own, and a worktree on the host."""
+    return make_template(public_folder, repository, server, without=("docs/", "tests/emulator/", "tests/probes/"))
 
 
-def make_template(folder: Path, repository: Path, server: Server) -> Path:
+def make_template(folder: Path, repository: Path, server: Server, without: tuple[str, ...] = ()) -> Path:
     """The project as it stands here, as a repository with one commit and a matrix.yaml for these tests."""
     root = folder / "template"
     listed = subprocess.run(
@@ -189,7 +190,7 @@ def make_template(folder: Path, repository: Path, server: Server) -> Path:
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (repository / name).is_file() and not name.startswith("results/"):
+        if (repository / name).is_file() and not name.startswith(("results/", *without)):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(repository / name, root / name)
     (root / "tests" / "unit").mkdir(exist_ok=True)

@@ -1,19 +1,16 @@
 """The launcher over the real emulator, and the emulator's refusals and findings in the worker's own terms."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.worker.__main__ import run_job
-from harness.worker.build import build_variants
 from harness.worker.codec import encode
 from harness.worker.devices.base import DeviceError
 from harness.worker.devices.emulator import EmulatorDevice
 from harness.worker.launch import tensor_map
 from harness.worker.protocol import Configuration, Job
-from harness.worker.variants import VARIANTS
 
 PTX = """\
 .version 9.0
@@ -97,12 +94,10 @@ def test_an_unknown_schedule():
 
 
 @pytest.mark.nvcc
-def test_the_kernel_from_source_to_numbers(repository, tmp_path):
-    builds = build_variants(repository, VARIANTS, tmp_path / "cache", 120, 2, lambda line: None)
-    assert Path(builds[0].ptx).is_file(), builds[0].error
+def test_the_kernel_from_source_to_numbers(builds):
     events = []
     configurations = (Configuration(64, 1, 1), Configuration(64, 33, 129, batch=2))
-    run_job(Job("emulator", tuple(builds), configurations, seed=1), EmulatorDevice, events.append)
+    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), EmulatorDevice, events.append)
     results = [event for event in events if event.event == "result"]
     assert len(results) == 2, events
     for event in results:
