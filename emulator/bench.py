@@ -162,6 +162,7 @@ _LOOPS = {
 @dataclass(frozen=True)
 class Rate:
     seconds: float  # of the thread when there is one, else by the clock on the wall
+    product_seconds: float  # of these, in multiplications of tcgen05.mma
     warp_instructions: float
     mma: float
 
@@ -180,7 +181,8 @@ def measure(loop: Loop, checks: bool, repeat: int, ctas: int = 1, threads: int =
         if report.stats["threads"] != threads:
             raise RuntimeError(f"the launch ran on {report.stats['threads']} of {threads} threads")
         seconds = report.stats["thread_seconds" if threads == 1 else "seconds"]
-        rate = Rate(seconds, report.stats["warp_instructions"], report.stats["mma"])
+        stats = report.stats
+        rate = Rate(seconds, stats["product_seconds"], stats["warp_instructions"], stats["mma"])
         best = rate if best is None or rate.seconds < best.seconds else best
     assert best is not None
     return best
@@ -202,6 +204,9 @@ def _print_classes(repeat: int) -> None:
         on, off = (measure(loop, checks, repeat) for checks in (True, False))
         counts = (on.mma, off.mma) if loop.mma else (on.warp_instructions, off.warp_instructions)
         print(f"{name:30} {1e9 * on.seconds / counts[0]:10.1f} {1e9 * off.seconds / counts[1]:10.1f}", flush=True)
+        if loop.mma:
+            seconds = [1e9 * rate.product_seconds / rate.mma for rate in (on, off)]
+            print(f"{'  of these, multiplications':30} {seconds[0]:10.1f} {seconds[1]:10.1f}", flush=True)
 
 
 def _print_threads(repeat: int) -> None:

@@ -96,8 +96,9 @@ def apply_waivers(findings: Sequence[Finding], waivers: Sequence[Waiver]) -> tup
 @dataclass(frozen=True, slots=True)
 class Report:
     findings: tuple[Finding, ...]
-    # warp_instructions, mma, bulk_loads, bulk_load_bytes, async_operations, seconds, ...; thread_seconds is the
-    # processor time of the thread that launched.
+    # warp_instructions, mma, bulk_loads, bulk_load_bytes, async_operations, seconds, ...; product_seconds of these
+    # went into the multiplications of tcgen05.mma and wgmma. thread_seconds is the processor time of the thread that
+    # launched.
     stats: dict[str, float]
 
     @property

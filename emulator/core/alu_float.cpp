@@ -34,6 +34,9 @@ template <bool kMax>
 Flow f32_extreme(Warp& w, const Inst& i, u32 m) {
     const bool propagate = i.mods & kNan, ftz = i.mods & kFtz;
     const u32 mods = i.mods;
+    if (i.n_src == 3 && !ftz && !(mods & (kAbs | kNan)))
+        return ternary<float, float, float, float>(
+            w, i, m, [](float a, float b, float c) { return extreme<kMax>(extreme<kMax>(a, b, false), c, false); });
     if (i.n_src == 3)
         return ternary<float, float, float, float>(w, i, m, [=](float a, float b, float c) {
             return extreme_of<kMax>(maybe_flush(a, ftz), maybe_flush(b, ftz), maybe_flush(c, ftz), mods);
@@ -262,18 +265,15 @@ u32 compare_lanes(Warp& w, const Inst& i) {
     const i32* o = w.ops(i) + i.n_dst;
     const T *a = w.reg<T>(o[0]), *b = w.reg<T>(o[1]);
     const Cmp cmp = static_cast<Cmp>((i.mods & kCmpMask) >> kCmpShift);
-    u32 bits = 0;
-    for (u32 l = 0; l < kLanes; ++l) {
-        T x = a[l], y = b[l];
-        if constexpr (std::is_same_v<T, float>) {
-            if (i.mods & kFtz) {
-                x = flush(x);
-                y = flush(y);
-            }
+    if constexpr (std::is_same_v<T, float>) {
+        if (i.mods & kFtz) {
+            float x[kLanes], y[kLanes];
+            for (u32 l = 0; l < kLanes; ++l) x[l] = flush(a[l]);
+            for (u32 l = 0; l < kLanes; ++l) y[l] = flush(b[l]);
+            return compared_lanes(cmp, x, y);
         }
-        bits |= static_cast<u32>(compare_one(cmp, x, y)) << l;
     }
-    return bits;
+    return compared_lanes(cmp, a, b);
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "compare.hpp"
 #include "handlers.hpp"
 #include "lanes.hpp"
 
@@ -222,20 +223,8 @@ template <class T>
 Flow compare(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i) + i.n_dst;
     const T *a = w.reg<T>(o[0]), *b = w.reg<T>(o[1]);
-    u32 bits = 0;
-    const auto each = [&](auto f) {
-        for (u32 l = 0; l < kLanes; ++l) bits |= static_cast<u32>(f(a[l], b[l])) << l;
-    };
-    switch (static_cast<Cmp>((i.mods & kCmpMask) >> kCmpShift)) {
-        case Cmp::eq: each([](T x, T y) { return x == y; }); break;
-        case Cmp::ne: each([](T x, T y) { return x != y; }); break;
-        case Cmp::lt: each([](T x, T y) { return x < y; }); break;
-        case Cmp::le: each([](T x, T y) { return x <= y; }); break;
-        case Cmp::gt: each([](T x, T y) { return x > y; }); break;
-        case Cmp::ge: each([](T x, T y) { return x >= y; }); break;
-        default: break;
-    }
-    write_comparison(w, i, m, bits);
+    const Cmp cmp = static_cast<Cmp>((i.mods & kCmpMask) >> kCmpShift);
+    write_comparison(w, i, m, compared_lanes(cmp, a, b));
     return Flow::next;
 }
 

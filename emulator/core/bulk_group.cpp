@@ -30,10 +30,11 @@ bool complete(BulkLane& bulk, u32 allowed, bool read) {
     return (read ? bulk.read_front : bulk.written_front) >= needed;
 }
 
+// Of a lane that has started no operation, every group so far is empty, and nothing waits for those: they are not
+// counted. Kernels let whole warps commit what one lane has started.
 Flow commit(Warp& w, const Inst&, u32 mask) {
-    for (u32 l = 0; l < kLanes; ++l) {
-        if (!(mask >> l & 1)) continue;
-        BulkLane& bulk = bulk_lane(w, l);
+    for (auto& [lane, bulk] : w.bulk) {
+        if (!(mask >> lane & 1)) continue;
         bulk.committed += 1;
         bulk.groups.resize(bulk.committed);
     }
@@ -85,25 +86,24 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
     bulk.groups.back().writes += 1;
     bulk.last_pc = w.pc();
     const u32 group = bulk.committed;
-    AsyncOp second;
-    second.store = second.outlives = true;
-    second.cta = w.cta->rank;
-    second.pc = w.pc();
-    second.warp = w.index;
+    AsyncOp first;
+    first.store = true;
+    first.cta = w.cta->rank;
+    first.pc = w.pc();
+    first.warp = w.index;
+    AsyncOp second = first;
+    second.outlives = true;
     second.complete = [&w, lane, group, write = std::move(write)] {
         write();
         w.bulk.at(lane).groups[group].writes -= 1;
         wake(w);
     };
-    AsyncOp first = second;
-    first.outlives = false;
-    first.complete = [&w, lane, group, latency, read = std::move(read), second = std::move(second)] {
+    first.complete = [&w, lane, group, latency, read = std::move(read), second = std::move(second)]() mutable {
         read();
         w.bulk.at(lane).groups[group].reads -= 1;
         wake(w);
-        AsyncOp next = second;
-        next.time = w.cta->cluster->now + latency / 2;
-        enqueue_async(*w.cta->cluster, std::move(next));
+        second.time = w.cta->cluster->now + latency / 2;
+        enqueue_async(*w.cta->cluster, std::move(second));
     };
     first.time = w.time + latency / 2;
     machine_of(w).stats.async_ops += 1;

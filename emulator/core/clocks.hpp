@@ -186,10 +186,21 @@ struct WarpClocks {
     void tick() { generic.raise(self, epoch() + 1); }
 
     Message release() {
-        Message m{generic, async, published, tc, async_global, cluster, foreign};
-        m.tc_unfenced.join(acquired_unfenced);
-        tick();
+        Message m;
+        release(m);
         return m;
+    }
+    // Into a message that keeps its memory.
+    void release(Message& m) {
+        m.generic = generic;
+        m.async = async;
+        m.tc = published;
+        m.tc_unfenced = tc;
+        m.tc_unfenced.join(acquired_unfenced);
+        m.async_global = async_global;
+        m.cluster = cluster;
+        m.foreign = foreign;
+        tick();
     }
     void acquire(const Message& m) {
         for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);

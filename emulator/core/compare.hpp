@@ -1,12 +1,15 @@
 // Comparison operators, and how setp and set combine and write their results (PTX ISA 9.7.6).
 #pragma once
 
+#include <array>
+#include <utility>
+
 #include "machine.hpp"
 
 namespace ptxm {
 
 template <class T>
-bool compare_one(Cmp cmp, T a, T b) {
+[[gnu::always_inline]] inline bool compare_one(Cmp cmp, T a, T b) {
     const bool unordered = a != a || b != b;
     switch (cmp) {
         case Cmp::eq: return a == b;
@@ -25,6 +28,22 @@ bool compare_one(Cmp cmp, T a, T b) {
         case Cmp::nan: return unordered;
     }
     return false;
+}
+
+// A bit a lane. The operator is known where the loop is compiled, which lets it vectorise.
+template <Cmp kCmp, class T>
+u32 compared_lanes(const T* a, const T* b) {
+    u32 bits = 0;
+    for (u32 l = 0; l < kLanes; ++l) bits |= compare_one(kCmp, a[l], b[l]) ? 1u << l : 0;
+    return bits;
+}
+
+template <class T>
+u32 compared_lanes(Cmp cmp, const T* a, const T* b) {
+    constexpr auto kEach = []<std::size_t... N>(std::index_sequence<N...>) {
+        return std::array{compared_lanes<static_cast<Cmp>(N), T>...};
+    }(std::make_index_sequence<static_cast<std::size_t>(Cmp::nan) + 1>{});
+    return kEach[static_cast<std::size_t>(cmp)](a, b);
 }
 
 // A comparison's lanes combined with its third source when there is one.

@@ -132,51 +132,51 @@ Flow activemask(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
-// shfl.sync: operands d, p, a, b, c, membermask. Modes: 0 up, 1 down, 2 bfly, 3 idx (PTX ISA 9.7.9.6).
+// The lane that each lane of a shfl.sync reads, by mode: 0 up, 1 down, 2 bfly, 3 idx; `valid`: in range, otherwise its
+// own (PTX ISA 9.7.9.6).
+struct ShuffleSources {
+    i32 lane[kLanes];
+    u32 valid;
+};
+
+template <u32 kMode>
+ShuffleSources shuffle_sources(const u32* b, const u32* c) {
+    ShuffleSources s;
+    u32 valid[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) {
+        const i32 bound = static_cast<i32>(c[l] & 0x1F), segment = static_cast<i32>(c[l] >> 8 & 0x1F),
+                  n = static_cast<i32>(b[l] & 0x1F);
+        const i32 lane = static_cast<i32>(l), low = lane & segment, high = low | (bound & ~segment);
+        const i32 source = kMode == 0 ? lane - n : kMode == 1 ? lane + n : kMode == 2 ? lane ^ n : low | (n & ~segment);
+        const bool ok = kMode == 0 ? source >= high : source <= high;
+        s.lane[l] = ok ? source : lane;
+        valid[l] = ok;
+    }
+    s.valid = 0;
+    for (u32 l = 0; l < kLanes; ++l) s.valid |= valid[l] << l;
+    return s;
+}
+
+// Operands d, p, a, b, c, membermask.
 Flow shfl(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 members = uniform_lane_mask(w, o[5], mask);
     if (!converge(w, members)) return Flow::stay;
     mask = w.fragment().mask & members;
-    const u32 *a = w.reg<u32>(o[2]), *b = w.reg<u32>(o[3]), *c = w.reg<u32>(o[4]);
-    alignas(32) u32 result[kLanes];
-    u32 valid = 0;
-    for (u32 l = 0; l < kLanes; ++l) {
-        if (!(mask >> l & 1)) continue;
-        const i32 bound = static_cast<i32>(c[l] & 0x1F), segment = static_cast<i32>(c[l] >> 8 & 0x1F),
-                  n = static_cast<i32>(b[l] & 0x1F);
-        const i32 lane = static_cast<i32>(l), low = lane & segment, high = (lane & segment) | (bound & ~segment);
-        i32 source = 0;
-        bool ok = false;
-        switch (i.mods >> kShflShift & 3) {
-            case 0:
-                source = lane - n;
-                ok = source >= high;
-                break;
-            case 1:
-                source = lane + n;
-                ok = source <= high;
-                break;
-            case 2:
-                source = lane ^ n;
-                ok = source <= high;
-                break;
-            default:
-                source = low | (n & ~segment);
-                ok = source <= high;
-                break;
-        }
-        if (!ok)
-            source = lane;
-        else
-            valid |= 1u << l;
-        if (!(mask >> source & 1))
-            machine_of(w).report_strict(&w, "shfl-inactive-lane",
-                                        format("lane %u reads lane %d, which does not take part", l, source), w.pc());
-        result[l] = a[source];
-    }
+    constexpr auto kSourcesOf =
+        std::array{shuffle_sources<0>, shuffle_sources<1>, shuffle_sources<2>, shuffle_sources<3>};
+    const ShuffleSources from = kSourcesOf[i.mods >> kShflShift & 3](w.reg<u32>(o[3]), w.reg<u32>(o[4]));
+    if (mask != kFullMask)
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && !(mask >> from.lane[l] & 1))
+                machine_of(w).report_strict(&w, "shfl-inactive-lane",
+                                            format("lane %u reads lane %d, which does not take part", l, from.lane[l]),
+                                            w.pc());
+    const u32* a = w.reg<u32>(o[2]);
+    alignas(64) u32 result[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) result[l] = a[from.lane[l] & (kLanes - 1)];
     store_lanes(w.reg<u32>(o[0]), result, mask);
-    if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~mask) | (valid & mask);
+    if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~mask) | (from.valid & mask);
     return Flow::next;
 }
 

@@ -35,6 +35,10 @@ struct Transfer {
     void run() const {
         for (u32 k = 0; k < count; ++k) {
             const Piece& p = pieces[k];
+            if (p.bytes == 16) {  // mostly: a move
+                std::memcpy(p.to, p.from, 16);
+                continue;
+            }
             if (p.bytes) std::memcpy(p.to, p.from, p.bytes);
             std::memset(p.to + p.bytes, 0, bytes - p.bytes);
         }
@@ -113,6 +117,7 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
     Transfer transfer;
     transfer.bytes = bytes;
     Pieces reads, writes;
+    const Allocation* recent = nullptr;  // of the lane before, mostly this one's too
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const u64 to_address = lane_address(w, o[0], i.mods & kCopyWideDestination, l, to_offset);
@@ -125,8 +130,8 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
         const u32 n = source_bytes(w, i, l, bytes);
         const u8* source = nullptr;
         if (n) {
-            const Allocation& a = resolve_global(w, from, n, "cp.async");
-            source = a.data.get() + (from - a.base);
+            if (!recent || !recent->holds(from, n)) recent = &resolve_global(w, from, n, "cp.async");
+            source = recent->data.get() + (from - recent->base);
             reads.add(from, n);
         }
         writes.add(to, bytes);

@@ -16,19 +16,25 @@ inline float canonical_nan(float) { return std::bit_cast<float>(0x7FFFFFFFu); }
 inline double canonical_nan(double) { return std::bit_cast<double>(0x7FFFFFFFFFFFFFFFull); }
 
 // min and max return the other operand for one NaN, the canonical NaN for two; .NaN propagates one. Written as
-// selections, which vectorise. Equal numbers differ in the sign of a zero at most: max clears it, min sets it.
+// selections of whole numbers, which vectorise: as such, with the magnitude of negative ones inverted, numbers are in
+// their order and -0 lies below +0.
 template <bool kMax, class T>
 [[gnu::always_inline]] inline T extreme(T a, T b, bool propagate) {
     using U = std::conditional_t<sizeof(T) == 4, u32, u64>;
+    using S = std::make_signed_t<U>;
+    constexpr u32 kSign = 8 * sizeof(T) - 1;
+    constexpr U kMagnitude = ~(U{1} << kSign);
+    constexpr U kInfinity = static_cast<U>(sizeof(T) == 4 ? 0x7F800000 : 0x7FF0000000000000);
     const U x = std::bit_cast<U>(a), y = std::bit_cast<U>(b);
-    const T equal = std::bit_cast<T>(static_cast<U>(kMax ? x & y : x | y));
-    const bool first = kMax ? a > b : a < b, a_nan = a != a, b_nan = b != b;
-    T r = first ? a : b;
-    r = a == b ? equal : r;
-    r = b_nan ? a : r;
-    r = a_nan ? b : r;
+    const auto rank = [](U bits) {
+        return static_cast<S>(bits ^ (static_cast<U>(static_cast<S>(bits) >> kSign) & kMagnitude));
+    };
+    const bool a_nan = (x & kMagnitude) > kInfinity, b_nan = (y & kMagnitude) > kInfinity;
+    U r = (kMax ? rank(x) > rank(y) : rank(x) < rank(y)) ? x : y;
+    r = b_nan ? x : r;
+    r = a_nan ? y : r;
     const bool nan = propagate ? a_nan | b_nan : a_nan & b_nan;
-    return nan ? canonical_nan(a) : r;
+    return std::bit_cast<T>(nan ? std::bit_cast<U>(canonical_nan(a)) : r);
 }
 
 // .xorsign.abs: of the magnitudes, under the product of the signs.

@@ -38,9 +38,10 @@ enum class Proxy : u8 { generic, async_shared, async_global };
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
     if (earlier.strong && who.strong) return true;
     const AgentKind kind = kind_of(w, earlier, who);
-    // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence.
-    const bool overwrites = who.write && machine_of(w).profile == Profile::lenient;
-    const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !overwrites;
+    // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence, and
+    // the tensor core read what cp.async wrote.
+    const bool unfenced = (who.write || kind == AgentKind::cp_async) && machine_of(w).profile == Profile::lenient;
+    const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !unfenced;
     if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
     const bool unordered_within =
         kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
@@ -216,34 +217,6 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
 
 namespace {
 
-// Remembers its last answers: neighbouring cells were mostly touched by the same accesses.
-template <class Ordered>
-class Remembering {
-public:
-    explicit Remembering(Ordered ordered) : ordered_(ordered) {}
-    bool operator()(const Access& e, bool was_write) {
-        Answer& a = last_[was_write];
-        if (a.known && a.clock == e.clock && a.agent == e.agent && a.cluster == e.cluster && a.strong == e.strong)
-            return a.ordered;
-        a = {true, ordered_(e, was_write), e.strong != 0, e.agent, e.cluster, e.clock};
-        return a.ordered;
-    }
-
-private:
-    struct Answer {
-        bool known = false, ordered = false, strong = false;
-        AgentId agent = 0;
-        u16 cluster = 0;
-        u32 clock = 0;
-    };
-    Ordered ordered_;
-    Answer last_[2];
-};
-
-}  // namespace
-
-namespace {
-
 void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {
     const Mbarrier& bar = target.mbarriers.at(offset);
     machine_of(w).report(
@@ -253,30 +226,44 @@ void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Acce
         static_cast<i32>(who.pc), bar.init_pc);
 }
 
+// One by one only where an mbarrier lies between the first byte and the last.
+void check_mbarriers(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who) {
+    u64 low = ~u64{0}, end = 0;
+    for (const Range& range : ranges) {
+        low = std::min(low, range.start);
+        end = std::max(end, range.start + range.bytes);
+    }
+    if (low >= end || !target.live_mbarriers.find(low, end)) return;
+    for (const Range& range : ranges)
+        if (const u32* bar = target.live_mbarriers.find(range.start, range.start + range.bytes))
+            report_mbarrier_accessed(w, target, *bar, who);
+}
+
 }  // namespace
 
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
-    for (const Range& range : ranges)
-        if (const u32* bar = target.live_mbarriers.find(range.start, range.start + range.bytes))
-            report_mbarrier_accessed(w, target, *bar, who);
+    check_mbarriers(target, w, ranges, who);
     const AgentKind kind = info(*target.cluster, who.agent).kind;
     if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
     const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;
     const Proxy proxy = proxy_async ? Proxy::async_shared : Proxy::generic;
     const Range* at = nullptr;
-    Touch touch(who, true, Remembering([&](const Access& e, bool was_write) {
-                    return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
-                }),
-                [&](const Conflict& c) {
-                    report_linear(w, c, who, proxy, [&] {
-                        return format("shared memory in [0x%llx, 0x%llx)", (unsigned long long)at->start,
-                                      (unsigned long long)(at->start + at->bytes));
-                    });
-                });
+    LinearShadow& shadow = *target.shared_shadow;
+    Touch touch(
+        shadow.pasts(), who, true,
+        [&](const Access& e, bool was_write) {
+            return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
+        },
+        [&](const Conflict& c) {
+            report_linear(w, c, who, proxy, [&] {
+                return format("shared memory in [0x%llx, 0x%llx)", (unsigned long long)at->start,
+                              (unsigned long long)(at->start + at->bytes));
+            });
+        });
     for (const Range& range : ranges) {
         at = &range;
-        target.shared_shadow->touch(range.start, range.bytes, touch);
+        shadow.touch(range.start, range.bytes, touch);
     }
 }
 
@@ -289,15 +276,15 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
     who.kind = info(*w.cta->cluster, who.agent).kind;
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
     const Range* at = nullptr;
-    Touch touch(who, false, Remembering([&](const Access& e, bool was_write) {
-                    return linear_ordered(w, e, was_write, who, proxy);
-                }),
-                [&](const Conflict& c) {
-                    report_linear(w, c, who, proxy, [&] {
-                        return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
-                    });
-                });
     LinearShadow& shadow = m.global.shadow(a);
+    Touch touch(
+        shadow.pasts(), who, false,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
+        [&](const Conflict& c) {
+            report_linear(w, c, who, proxy, [&] {
+                return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
+            });
+        });
     for (const Range& range : ranges) {
         at = &range;
         shadow.touch(range.start - a.base, range.bytes, touch);
@@ -309,18 +296,20 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     if (!machine_of(w).checks) return;
     const AgentKind mine = info(*target.cluster, who.agent).kind;
     u32 from = lane / TmemShadow::kLanes * TmemShadow::kLanes;
-    Touch touch(who, true, Remembering([&](const Access& e, bool was_write) {
-                    if (e.agent == who.agent) return true;
-                    if (w.clocks.tc.get(e.agent) >= e.clock) return true;
-                    // A warp's own store after its own load is ordered by the registers between them.
-                    return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
-                }),
-                [&](const Conflict& conflict) {
-                    report_tmem(w, target, conflict, who, what, [&] {
-                        return format("tensor memory lanes %u-%u, columns %u-%u", from, from + TmemShadow::kLanes - 1,
-                                      column, column + columns - 1);
-                    });
-                });
+    Touch touch(
+        target.tmem.shadow.pasts(), who, true,
+        [&](const Access& e, bool was_write) {
+            if (e.agent == who.agent) return true;
+            if (w.clocks.tc.get(e.agent) >= e.clock) return true;
+            // A warp's own store after its own load is ordered by the registers between them.
+            return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
+        },
+        [&](const Conflict& conflict) {
+            report_tmem(w, target, conflict, who, what, [&] {
+                return format("tensor memory lanes %u-%u, columns %u-%u", from, from + TmemShadow::kLanes - 1, column,
+                              column + columns - 1);
+            });
+        });
     for (; from < lane + lanes; from += TmemShadow::kLanes) target.tmem.shadow.touch(from, column, columns, touch);
 }
 

@@ -276,6 +276,7 @@ void Machine::absorb(Machine& other) {
     stats.bulk_stores += other.stats.bulk_stores;
     stats.async_ops += other.stats.async_ops;
     stats.barrier_waits += other.stats.barrier_waits;
+    stats.product_seconds += other.stats.product_seconds;
 }
 
 // In the order of the clusters, whichever ran first.

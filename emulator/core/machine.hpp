@@ -1,6 +1,7 @@
 // The machine: clusters of CTAs, their warps, and the agents that work beside them.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -177,8 +178,21 @@ private:
 struct Stats {
     u64 warp_instructions = 0, mma = 0, bulk_loads = 0, bulk_load_bytes = 0, bulk_stores = 0, async_ops = 0,
         barrier_waits = 0;
-    u32 threads = 1;  // of the host, that ran it
-    double seconds = 0;
+    u32 threads = 1;                          // of the host, that ran it
+    double seconds = 0, product_seconds = 0;  // of these, in the multiplications of tcgen05.mma and wgmma
+};
+
+// Adds the time of its life to a sum, by the clock on the wall.
+class Stopwatch {
+public:
+    explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+    Stopwatch(const Stopwatch&) = delete;
+    Stopwatch& operator=(const Stopwatch&) = delete;
+    ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+private:
+    double& seconds_;
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 struct Machine {
@@ -208,6 +222,8 @@ struct Machine {
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
     std::vector<Range> ranges;     // scratch of one instruction
+    Message released;              // the same
+    std::vector<u8> box;           // scratch of one bulk tensor copy
 
     // Runs one grid to its end. Hazards and faults become findings; nothing is thrown for what a kernel does.
     void run(const Program& program, const Launch& launch);

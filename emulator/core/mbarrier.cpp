@@ -60,8 +60,8 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     bar.phase += 1;
     bar.pending = bar.expected;
     bar.in_flight = 0;
-    bar.completed = std::move(bar.arriving);
-    bar.arriving = Message{};
+    std::swap(bar.completed, bar.arriving);  // both keep their memory
+    bar.arriving.clear();
     if (bar.completed.cluster == kNoCluster) bar.completed.cluster = cta.cluster->number;
     bar.completed.generic.raise(bar.phases, bar.phase);
     if (bar.has_agent) {

@@ -23,6 +23,26 @@ u64 lane_address(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
     return base + static_cast<u64>(offset);
 }
 
+// The mbarriers that the lanes of an instruction name: mostly one, looked up once.
+class LaneTargets {
+public:
+    LaneTargets(Warp& w, const char* what, u32 clock = 0) : w_(w), what_(what), clock_(clock) {}
+    const MbarrierTarget& at(u64 address) {
+        if (!known_ || address != address_) target_ = mbarrier_of(w_, address, what_, clock_);
+        address_ = address;
+        known_ = target_.cta == w_.cta;  // of others', every access is noted
+        return target_;
+    }
+
+private:
+    Warp& w_;
+    const char* what_;
+    const u32 clock_;
+    bool known_ = false;
+    u64 address_ = 0;
+    MbarrierTarget target_{};
+};
+
 // The ISA asks for mbarrier.inval first (9.7.13.15.9). Released kernels initialise a barrier twice before they use it,
 // or anew between two uses; that is harmless while nothing waits for the phase in progress or counts towards it.
 void reinitialise(Warp& w, Cta& cta, u32 offset) {
@@ -133,17 +153,20 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     const i32* s = o + i.n_dst;
     const bool relaxed = i.mods & kMbarRelaxed;
     const u32 clock = w.clocks.epoch();
-    Message message;  // of a relaxed arrival: what an earlier fence releases
+    Message& message = machine_of(w).released;
     if (!relaxed)
-        message = w.clocks.release();
+        w.clocks.release(message);
     else if (w.fences.has_fenced)
-        message = w.fences.fenced;
+        message = w.fences.fenced;  // of a relaxed arrival: what an earlier fence releases
+    else
+        message.clear();
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
+    LaneTargets targets(w, "mbarrier.arrive", clock);
     const Mbarrier* first = nullptr;
     u32 first_phase = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        MbarrierTarget t = mbarrier_of(w, lane_address(w, s[0], i.width_src, l, i.immediate), "mbarrier.arrive", clock);
+        const MbarrierTarget& t = targets.at(lane_address(w, s[0], i.width_src, l, i.immediate));
         if (!first) {
             first = t.bar;
             first_phase = t.bar->phase;
@@ -238,18 +261,22 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     u32 done = 0;
     u64 address = 0, blocked_on = 0;
     bool same = true;
+    LaneTargets targets(w, "mbarrier wait");
+    const Mbarrier* observed = nullptr;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         address = lane_address(w, o[1], i.width_src, l, i.immediate);
-        MbarrierTarget t = mbarrier_of(w, address, "mbarrier wait");
+        const MbarrierTarget& t = targets.at(address);
         check_local(w, t.cta, "a wait");
         check_mbarrier_visible(w, *t.bar, false);
         check_phase_lag(w, i, l, t);
         const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1)
                                                    : t.bar->phase != token_phase(w.reg<u64>(o[2])[l]);
         if (complete) {
+            // The first lane learns for the warp.
+            if (observed != t.bar) observe_phase(w, *t.bar, i.mods & kMbarRelaxed);
+            observed = t.bar;
             done |= 1u << l;
-            observe_phase(w, *t.bar, i.mods & kMbarRelaxed);
         } else {
             const u64 canonical = t.cta->shared_address(t.offset);
             same = same && (blocked_on == 0 || blocked_on == canonical);

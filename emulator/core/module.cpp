@@ -90,6 +90,7 @@ nb::dict stats_of(const Machine& m) {
     d["barrier_waits"] = m.stats.barrier_waits;
     d["threads"] = m.stats.threads;
     d["seconds"] = m.stats.seconds;
+    d["product_seconds"] = m.stats.product_seconds;
     return d;
 }
 

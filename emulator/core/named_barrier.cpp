@@ -112,7 +112,9 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
     NamedBarrier& b = w.cta->barriers[id];
     const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
     check_agreement(w, b, id, expected, reduction);
-    b.arriving.join(w.clocks.release());
+    Message& released = machine_of(w).released;
+    w.clocks.release(released);
+    b.arriving.join(released);
     if (reduction != Reduction::none) reduce(w, i, b, s[i.n_src - 1], mask);
     const bool arrive_only = i.mods & kBarArriveOnly;
     if (mark(w, b, id, mask, !arrive_only)) b.arrived += kLanes;

@@ -100,9 +100,23 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
 // Reports sources without a value, or returns the lanes in which the result has none.
 u32 check_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
+    const u32* initialised = w.initialised.data();
+    const auto lacking = [&](u32 k) { return s[k] < 0 ? 0 : ~initialised[s[k]]; };
+    u32 missing = 0;
+    switch (i.n_src) {  // most have few: no loop that the compiler would vectorise
+        default:
+            for (u32 k = 3; k < i.n_src; ++k) missing |= lacking(k);
+            [[fallthrough]];
+        case 3: missing |= lacking(2); [[fallthrough]];
+        case 2: missing |= lacking(1); [[fallthrough]];
+        case 1: missing |= lacking(0); [[fallthrough]];
+        case 0: break;
+    }
+    if (!(missing & mask)) return 0;
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
         if (computes(static_cast<Op>(i.op))) return undefined_result(w, i, s, mask);
+        if (machine_of(w).profile != Profile::strict) continue;
         machine_of(w).report_strict(&w, "uninitialised-register",
                                     format("source operand %u has no value in lanes 0x%08x: nothing was written to it, "
                                            "or it was computed from a register without one",

@@ -48,6 +48,7 @@ Instruction decode_instruction(u32 bits, const Modifiers& mods);
 struct MatrixDescriptor {
     u32 start, leading, stride, base;
     Swizzle swizzle;
+    bool operator==(const MatrixDescriptor&) const = default;
 };
 MatrixDescriptor decode_matrix(u64 bits, const char* which);
 
@@ -109,10 +110,10 @@ bool is_padded(Format f);  // 16 elements of 6 or 4 bits in 16 bytes of shared m
 void unpack_b6x16_p32(const u8* source, u8* containers);
 void unpack_b4x16_p64(const u8* source, u8* containers);
 
-// One row of 32 bytes, as tensor memory holds it (padded formats unpacked), to k numbers.
-void decode_row(Format f, const u8* row, float* out);
-void decode_row(Format f, const u8* row, i32* out);
-// The same of `rows` rows, transposed: element k of row r becomes out[k * pitch + r]. In blocks of 16 rows: `bytes` and
+// `n` bytes of elements, as tensor memory holds them (padded formats unpacked), to numbers.
+void decode_bytes(Format f, const u8* bytes, u32 n, float* out);
+void decode_bytes(Format f, const u8* bytes, u32 n, i32* out);
+// `rows` rows of 32 bytes, transposed: element k of row r becomes out[k * pitch + r]. In blocks of 16 rows: `bytes` and
 // `out` have room for whole ones.
 void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch);
 void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch);
@@ -154,10 +155,15 @@ struct SharedOperand {
     Format format;
     bool mn_major;
     u32 first = 0, rows = 0;
+    bool operator==(const SharedOperand&) const = default;
 };
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what);
-void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, u32 bytes, const Accessor& who, const char* what);
+void check_chunks(Warp& w, Cta& cta, std::vector<u32> chunks, const Accessor& who, const char* what);
+// Rows of 32 bytes each, k ascending, as tensor memory would hold them.
 void gather(const Cta& cta, const SharedOperand& o, u8* rows);
+// Whether the chunks of an operand are whole pieces of the columns of its k, and these columns, `pitch` bytes apart.
+bool has_columns(const SharedOperand& o);
+void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pitch);
 
 struct TmemAddress {
     u32 lane, column;

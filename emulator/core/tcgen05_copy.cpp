@@ -56,7 +56,7 @@ void check_copy(Warp& w, Cta& cta, const Copy& c, const Accessor& reads) {
     std::vector<u32> chunks;
     for (u32 r = 0; r < c.shape.rows; ++r)
         for (u32 k = 0; k < c.shape.chunks; ++k) chunks.push_back(k_major_chunk(c.source, r, k));
-    check_chunks(w, cta, chunks, kChunk, reads, "tcgen05.cp reads");
+    check_chunks(w, cta, std::move(chunks), reads, "tcgen05.cp reads");
     Accessor writes = reads;
     writes.write = true;
     if (c.name == CopyShape::s4x256b) {

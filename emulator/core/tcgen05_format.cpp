@@ -83,41 +83,32 @@ void unpack_b4x16_p64(const u8* source, u8* containers) {
     for (u32 k = 0; k < 16; ++k) containers[k] = static_cast<u8>((source[k / 2] >> (4 * (k % 2)) & 0xF) << 2);
 }
 
-void decode_row(Format f, const u8* row, float* out) {
+void decode_bytes(Format f, const u8* bytes, u32 n, float* out) {
+    const auto decode = [&]<class T>(T, auto number) {
+        for (u32 k = 0; k < n / sizeof(T); ++k) {
+            T bits;
+            std::memcpy(&bits, bytes + k * sizeof bits, sizeof bits);
+            out[k] = number(bits);
+        }
+    };
     switch (f) {
-        case Format::f16:
-        case Format::bf16: {
-            u16 h[kRowBytes / 2];
-            std::memcpy(h, row, kRowBytes);
-            if (f == Format::bf16)
-                for (u32 k = 0; k < 16; ++k) out[k] = std::bit_cast<float>(static_cast<u32>(h[k]) << 16);
-            else
-                for (u32 k = 0; k < 16; ++k) out[k] = half_to_float(h[k]);
-            return;
-        }
-        case Format::tf32: {
-            u32 words[kRowBytes / 4];
-            std::memcpy(words, row, kRowBytes);
-            for (u32 k = 0; k < 8; ++k) out[k] = std::bit_cast<float>(words[k] & ~0x1FFFu);
-            return;
-        }
+        case Format::f16: return decode(u16{}, half_to_float);
+        case Format::bf16: return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case Format::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
         case Format::e2m1x2: {
             const Table& t = table_of(Format::e2m1);
-            for (u32 k = 0; k < 64; ++k) out[k] = t[(row[k / 2] >> (4 * (k % 2)) & 0xF) << 2];
+            for (u32 k = 0; k < 2 * n; ++k) out[k] = t[(bytes[k / 2] >> (4 * (k % 2)) & 0xF) << 2];
             return;
         }
-        default: {
-            const Table& t = table_of(f);
-            for (u32 k = 0; k < kRowBytes; ++k) out[k] = t[row[k]];
-        }
+        default: return decode(u8{}, [t = table_of(f).data()](u8 b) { return t[b]; });
     }
 }
 
-void decode_row(Format f, const u8* row, i32* out) {
+void decode_bytes(Format f, const u8* bytes, u32 n, i32* out) {
     if (f == Format::s8)
-        for (u32 k = 0; k < kRowBytes; ++k) out[k] = static_cast<std::int8_t>(row[k]);
+        for (u32 k = 0; k < n; ++k) out[k] = static_cast<std::int8_t>(bytes[k]);
     else
-        for (u32 k = 0; k < kRowBytes; ++k) out[k] = row[k];
+        for (u32 k = 0; k < n; ++k) out[k] = bytes[k];
 }
 
 namespace {
@@ -174,8 +165,10 @@ void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch)
 }
 
 double decode_scale(u8 bits, bool e8m0) {
-    if (!e8m0) return decode_small(bits & 0x7F, kE4m3);
-    return bits == 0xFF ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<i32>(bits) - 127);
+    if (!e8m0) return table_of(Format::e4m3)[bits & 0x7F];
+    // 2^(bits - 127), which a double has as a normal number.
+    if (bits == 0xFF) return std::numeric_limits<double>::quiet_NaN();
+    return std::bit_cast<double>((u64{bits} + 1023 - 127) << 52);
 }
 
 }  // namespace ptxm::tc

@@ -45,47 +45,102 @@ void unpack_row(Format f, u8* row) {
     }
 }
 
+// Where the chunks of an operand lie.
+struct Footprint {
+    SharedOperand operand{};
+    std::vector<u32> chunks;  // shared offsets, in the order of each_chunk
+    std::vector<Range> runs;  // adjacent ones together, ascending; of padded chunks what holds elements
+    u64 low = 0, end = 0;     // of all chunks
+};
+
+void find_runs(Footprint& f, u32 bytes = kChunk) {
+    ChunkSet used;
+    for (u32 at : f.chunks) used.add(at / kChunk);
+    std::vector<Range> whole;
+    used.runs(whole);
+    f.low = whole.front().start;
+    f.end = whole.back().start + whole.back().bytes;
+    f.runs.clear();
+    if (bytes == kChunk) {
+        f.runs = std::move(whole);
+        return;
+    }
+    for (const Range& run : whole)
+        for (u64 at = run.start; at < run.start + run.bytes; at += kChunk) f.runs.push_back({at, bytes});
+}
+
+// Kernels use few operands, over and over.
+const Footprint& kept_footprint(const SharedOperand& o) {
+    constexpr u32 kKept = 64;
+    static thread_local std::array<Footprint, kKept> kept;
+    const MatrixDescriptor& d = o.descriptor;
+    const u32 hash = (d.start / kChunk + d.stride * 3 + d.leading * 5 + o.rows * 7 + o.first) * 0x9E3779B1u;
+    Footprint& f = kept[hash >> 26];
+    if (f.operand == o && !f.chunks.empty()) return f;
+    f.operand = o;
+    f.chunks.clear();
+    each_chunk(o, [&chunks = f.chunks](u32 at, u32, u32) { chunks.push_back(at); });
+    find_runs(f, chunk_bytes(o.format));
+    return f;
+}
+
+// What lies where `footprint` says, `offset` bytes further on.
+struct Placed {
+    const Footprint& footprint;
+    u32 offset;
+};
+
+// Every swizzle repeats after 1024 bytes: the stages of a ring lie alike, unless addresses wrap.
+Placed place(const SharedOperand& o) {
+    constexpr u32 kPattern = 1024;
+    SharedOperand first = o;
+    first.descriptor.start %= kPattern;
+    const u32 offset = o.descriptor.start - first.descriptor.start;
+    const Footprint& f = kept_footprint(first);
+    if (f.end + offset <= kAddressMask) return {f, offset};
+    return {kept_footprint(o), 0};
+}
+
+void check_placed(Warp& w, Cta& cta, const Placed& p, const Accessor& who, const char* what) {
+    const u64 low = p.footprint.low + p.offset, end = p.footprint.end + p.offset;
+    if (low < kSharedStart || end > cta.shared.size())
+        throw Fault("shared-out-of-bounds", format("%s at shared 0x%llx; the CTA has [0x%x, 0x%zx)", what,
+                                                   (unsigned long long)(low < kSharedStart ? low : end - kChunk),
+                                                   kSharedStart, cta.shared.size()));
+    if (!machine_of(w).checks) return;
+    std::vector<Range>& runs = machine_of(w).ranges;
+    runs = p.footprint.runs;
+    for (Range& run : runs) run.start += p.offset;
+    touch_shared(cta, w, runs, who, true);
+}
+
 }  // namespace
 
-// Runs of adjacent chunks are checked for conflicts together; of each, its first `bytes`.
-void check_chunks(Warp& w, Cta& cta, const std::vector<u32>& chunks, u32 bytes, const Accessor& who, const char* what) {
-    u32 low = ~0u, high = 0;
-    for (u32 at : chunks) {
-        low = std::min(low, at);
-        high = std::max(high, at);
-    }
-    if (low < kSharedStart || high + kChunk > cta.shared.size())
-        throw Fault("shared-out-of-bounds", format("%s at shared 0x%x; the CTA has [0x%x, 0x%zx)", what,
-                                                   low < kSharedStart ? low : high, kSharedStart, cta.shared.size()));
-    if (!machine_of(w).checks) return;
-    ChunkSet used;
-    for (u32 at : chunks) used.add(at / kChunk);
-    std::vector<Range>& ranges = machine_of(w).ranges;
-    used.runs(ranges);
-    if (bytes == kChunk) return touch_shared(cta, w, ranges, who, true);
-    std::vector<Range> parts;
-    for (const Range& run : ranges)
-        for (u64 at = run.start; at < run.start + run.bytes; at += kChunk) parts.push_back({at, bytes});
-    touch_shared(cta, w, parts, who, true);
+void check_chunks(Warp& w, Cta& cta, std::vector<u32> chunks, const Accessor& who, const char* what) {
+    Footprint f;
+    f.chunks = std::move(chunks);
+    find_runs(f);
+    check_placed(w, cta, {f, 0}, who, what);
 }
 
 void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who, const char* what) {
-    static thread_local std::vector<u32> chunks;
-    chunks.clear();
-    each_chunk(o, [&](u32 at, u32, u32) { chunks.push_back(at); });
-    check_chunks(w, cta, chunks, chunk_bytes(o.format), who, what);
+    check_placed(w, cta, place(o), who, what);
 }
 
-// Rows of 32 bytes each, k ascending, as tensor memory would hold them.
 void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
-    const u8* shared = cta.shared.data();
     if (!o.mn_major) {
-        each_chunk(o,
-                   [&](u32 at, u32 r, u32 c) { std::memcpy(rows + r * kRowBytes + c * kChunk, shared + at, kChunk); });
+        const Placed p = place(o);
+        const u8* shared = cta.shared.data() + p.offset;
+        u8* to = rows;
+        for (u32 at : p.footprint.chunks) {
+            std::memcpy(to, shared + at, kChunk);
+            to += kChunk;
+        }
         if (is_padded(o.format))
             for (u32 r = 0; r < o.rows; ++r) unpack_row(o.format, rows + r * kRowBytes);
         return;
     }
+    const u8* shared = cta.shared.data();
     const u32 bytes = element_bytes(o.format);
     each_chunk(o, [&](u32 at, u32 mn, u32 k) {
         for (u32 e = 0; e < kChunk / bytes; ++e) {
@@ -93,6 +148,20 @@ void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
             if (row < o.rows) std::memcpy(rows + row * kRowBytes + k * bytes, shared + at + e * bytes, bytes);
         }
     });
+}
+
+bool has_columns(const SharedOperand& o) {
+    const u32 step = kChunk / element_bytes(o.format);
+    return o.mn_major && o.first % step == 0 && o.rows % step == 0;
+}
+
+void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pitch) {
+    const Placed p = place(o);
+    const u8* shared = cta.shared.data() + p.offset;
+    const std::vector<u32>& chunks = p.footprint.chunks;
+    const u32 depth = kRowBytes / element_bytes(o.format);
+    for (u32 n = 0; n < chunks.size(); n += depth, columns += kChunk)
+        for (u32 k = 0; k < depth; ++k) std::memcpy(columns + k * pitch, shared + chunks[n + k], kChunk);
 }
 
 void check_columns(const Cta& cta, u32 column, u32 columns, const char* what) {

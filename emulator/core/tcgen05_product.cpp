@@ -91,7 +91,7 @@ template <class D>
 // kRows rows of D, kBlocks blocks of 16 columns: every value of B is used kRows times, every one of A kBlocks times,
 // and kRows x kBlocks sums are in flight. Only with these loops unrolled does GCC keep the sums in registers.
 template <class D, u32 K, u32 kRows, u32 kBlocks>
-inline void float_block(const float* const* a, const float* bt, u32* const* d, u32 column, bool accumulate,
+inline void float_block(const float (&a)[kRows][K], const float* bt, u32* const* d, u32 column, bool accumulate,
                         float scale) {
     Floats sum[kRows][kBlocks];
 #pragma GCC unroll 8
@@ -118,7 +118,9 @@ inline void float_block(const float* const* a, const float* bt, u32* const* d, u
 }
 
 template <class D, u32 K, u32 kRows>
-void float_rows(const float* const* a, const float* bt, u32* const* d, u32 whole, bool accumulate, float scale) {
+void float_rows(const float* const* rows, const float* bt, u32* const* d, u32 whole, bool accumulate, float scale) {
+    alignas(64) float a[kRows][K];  // side by side: one register addresses them all
+    for (u32 r = 0; r < kRows; ++r) std::memcpy(a[r], rows[r], sizeof a[r]);
     u32 column = 0;
     for (; column + 2 * kBlockColumns <= whole; column += 2 * kBlockColumns)
         float_block<D, K, kRows, 2>(a, bt, d, column, accumulate, scale);
@@ -167,37 +169,85 @@ void int_product(const Mma& op, const Rows<i32>& rows, const i32* bt, u32 n) {
     }
 }
 
+// Sums of 16 columns of kRows rows over K.
+template <u32 K, u32 kRows>
+[[gnu::always_inline]] inline void block_sums(const float* const* a, u32 from, const float* bt, Floats (&sum)[kRows]) {
+#pragma GCC unroll 8
+    for (u32 r = 0; r < kRows; ++r) sum[r] = Floats{};
+    for (u32 k = 0; k < K; ++k) {
+        const Floats b = load_floats(bt + k * kMaxN);
+#pragma GCC unroll 8
+        for (u32 r = 0; r < kRows; ++r) sum[r] = multiply_add(a[r][from + k], b, sum[r]);
+    }
+}
+
 // (A scale_A) (B scale_B) + D (PTX ISA 9.7.16.10.7): sums of one block in f32, scaled and added in f64.
+template <u32 K, u32 S, u32 kRows>
+void scaled_rows(const Mma& op, const Rows<float>& rows, u32 first, const float* bt, const double* scale_b, u32 n) {
+    constexpr u32 kBlock = K / S;
+    for (u32 column = 0; column < n; column += kBlockColumns) {
+        const u32 width = std::min(kBlockColumns, n - column);
+        double total[kRows][kBlockColumns] = {};
+        if (op.accumulate)
+            for (u32 r = 0; r < kRows; ++r)
+                for (u32 j = 0; j < width; ++j) total[r][j] = std::bit_cast<float>(rows.d[first + r][column + j]);
+        for (u32 s = 0; s < S; ++s) {
+            Floats sum[kRows];
+            block_sums<kBlock, kRows>(rows.a + first, s * kBlock, bt + s * kBlock * kMaxN + column, sum);
+            for (u32 r = 0; r < kRows; ++r) {
+                const double scale = rows.scale[first + r][s];
+                const double* sb = scale_b + (rows.lane[first + r] / 32 * kMaxScales + s) * kMaxN + column;
+                float sums[kBlockColumns];
+                std::memcpy(sums, &sum[r], sizeof sums);
+                for (u32 j = 0; j < kBlockColumns; ++j) total[r][j] += static_cast<double>(sums[j]) * scale * sb[j];
+            }
+        }
+        for (u32 r = 0; r < kRows; ++r)
+            for (u32 j = 0; j < width; ++j)
+                rows.d[first + r][column + j] = std::bit_cast<u32>(static_cast<float>(total[r][j]));
+    }
+}
+
 template <u32 K, u32 S>
 void scaled_product(const Mma& op, const Rows<float>& rows, const float* bt, const double* scale_b, u32 n) {
-    constexpr u32 kBlock = K / S;
-    for (u32 r = 0; r < rows.count; ++r) {
-        const double* sb = scale_b + rows.lane[r] / 32 * kMaxScales * kMaxN;
-        for (u32 column = 0; column < n; column += kBlockColumns) {
-            const u32 width = std::min(kBlockColumns, n - column);
-            u32* d = rows.d[r] + column;
-            double total[kBlockColumns] = {};
-            if (op.accumulate)
-                for (u32 j = 0; j < width; ++j) total[j] = std::bit_cast<float>(d[j]);
-            for (u32 s = 0; s < S; ++s) {
-                float sum[kBlockColumns] = {};
-                partial<kBlock>(rows.a[r] + s * kBlock, bt + s * kBlock * kMaxN + column, sum);
-                const double scale = rows.scale[r][s];
-                for (u32 j = 0; j < kBlockColumns; ++j)
-                    total[j] += static_cast<double>(sum[j]) * scale * sb[s * kMaxN + column + j];
-            }
-            for (u32 j = 0; j < width; ++j) d[j] = std::bit_cast<u32>(static_cast<float>(total[j]));
-        }
-    }
+    constexpr u32 kRows = 8;
+    u32 r = 0;
+    for (; r + kRows <= rows.count; r += kRows) scaled_rows<K, S, kRows>(op, rows, r, bt, scale_b, n);
+    for (; r < rows.count; ++r) scaled_rows<K, S, 1>(op, rows, r, bt, scale_b, n);
+}
+
+struct Scales {
+    double a[kTmemLanes * kMaxScales];
+    double b[4 * kMaxScales * kMaxN + kBlockColumns];  // a partition of 32 lanes reads its own copy
+};
+
+// Too large for the stack. The padding behind the last column lets whole blocks be computed.
+template <class T>
+struct Workspace {
+    alignas(64) T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
+    u8 bytes[kMaxN * kRowBytes];  // of A, or of B
+    Scales scales;
+};
+
+// Not inlined: a thread's variable is looked up wherever it is named.
+template <class T>
+[[gnu::noinline]] Workspace<T>& workspace() {
+    static thread_local Workspace<T> space;
+    return space;
 }
 
 // B^T, columns of zero-masked columns cleared: [k][kMaxN].
 template <class T>
-void load_b(const Mma& op, T* bt) {
-    static thread_local u8 bytes[kMaxN * kRowBytes];
+void load_b(const Mma& op, u8* bytes, T* bt) {
     const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
-    for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, bytes + p * (n / parts) * kRowBytes);
-    decode_transposed(op.shape.b, bytes, n, bt, kMaxN);
+    if (has_columns(op.b)) {
+        const u32 pitch = n * element_bytes(op.shape.b);
+        for (u32 p = 0; p < parts; ++p) gather_columns(*op.ctas[p], op.b, bytes + p * (pitch / parts), pitch);
+        for (u32 e = 0; e < k; ++e) decode_bytes(op.shape.b, bytes + e * pitch, pitch, bt + e * kMaxN);
+    } else {
+        for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, bytes + p * (n / parts) * kRowBytes);
+        decode_transposed(op.shape.b, bytes, n, bt, kMaxN);
+    }
     if (op.shape.negate_b)
         for (u32 e = 0; e < k; ++e)
             for (u32 j = 0; j < n; ++j) bt[e * kMaxN + j] = -bt[e * kMaxN + j];
@@ -207,35 +257,26 @@ void load_b(const Mma& op, T* bt) {
             for (u32 e = 0; e < k; ++e) bt[e * kMaxN + j] = 0;
 }
 
-// Rows of A, one a lane of the data path: [bank][row][kMaxK].
+// Rows of A, one a lane of the data path: [bank][row][k].
 template <class T>
-void load_a(const Mma& op, Cta& cta, T* out) {
-    static thread_local u8 bytes[kTmemLanes * kRowBytes];
+void load_a(const Mma& op, Cta& cta, u8* rows, T* out) {
     const DataPath& path = op.path;
-    if (!op.mods.a_tmem) gather(cta, op.a, bytes);
-    for (u32 bank = 0; bank < path.banks; ++bank) {
-        for (u32 r = 0; r < path.rows; ++r) {
-            T* row = out + (bank * path.rows + r) * kMaxK;
-            if (op.mods.a_tmem) {
-                // .ashift: every row but the last of tensor memory takes the one below it.
-                u32 lane = op.d_lane + path.lane_of(r, bank);
-                if (op.mods.a_shift && lane + 1 < kTmemLanes) ++lane;
-                decode_row(op.shape.a, reinterpret_cast<const u8*>(cta.tmem.row(lane) + op.a_column), row);
-            } else if (bank == 0) {
-                decode_row(op.shape.a, bytes + r * kRowBytes, row);
-            } else {
-                std::copy_n(out + r * kMaxK, op.shape.k, row);
-            }
+    const u32 in_bank = path.rows * kRowBytes;
+    if (op.mods.a_tmem) {
+        for (u32 n = 0; n < path.rows * path.banks; ++n) {
+            // .ashift: every row but the last of tensor memory takes the one below it.
+            u32 lane = op.d_lane + path.lane_of(n % path.rows, n / path.rows);
+            if (op.mods.a_shift && lane + 1 < kTmemLanes) ++lane;
+            std::memcpy(rows + n * kRowBytes, cta.tmem.row(lane) + op.a_column, kRowBytes);
         }
+    } else {
+        gather(cta, op.a, rows);
+        for (u32 bank = 1; bank < path.banks; ++bank) std::memcpy(rows + bank * in_bank, rows, in_bank);
     }
+    decode_bytes(op.shape.a, rows, path.banks * in_bank, out);
     if (op.shape.negate_a)
-        for (u32 e = 0; e < path.rows * path.banks * kMaxK; ++e) out[e] = -out[e];
+        for (u32 e = 0; e < path.rows * path.banks * op.shape.k; ++e) out[e] = -out[e];
 }
-
-struct Scales {
-    double a[kTmemLanes * kMaxScales];
-    double b[4 * kMaxScales * kMaxN + kBlockColumns];  // a partition of 32 lanes reads its own copy
-};
 
 // One byte a row and block: row r of a matrix in lane r % 32 of each partition, column r / 32 (PTX ISA 9.7.16.10.7).
 void load_scales(const Mma& op, Cta& cta, Scales& out) {
@@ -262,7 +303,7 @@ Rows<T> rows_of(const Mma& op, u32 which, u32 bank, const T* a, const Scales& sc
     for (u32 r = 0; r < op.path.rows; ++r) {
         const u32 lane = op.d_lane + op.path.lane_of(r, bank);
         if (op.disabled[4 * which + lane / 32] >> (lane % 32) & 1) continue;
-        rows.a[rows.count] = a + (bank * op.path.rows + r) * kMaxK;
+        rows.a[rows.count] = a + (bank * op.path.rows + r) * op.shape.k;
         rows.d[rows.count] = op.ctas[which]->tmem.row(lane) + op.d_column;
         rows.scale[rows.count] = scales.a + r * kMaxScales;
         rows.lane[rows.count++] = lane;
@@ -293,16 +334,18 @@ void product(const Mma& op, const Rows<i32>& rows, const i32* bt, const Scales&,
 
 template <class T>
 void execute_as(const Mma& op) {
-    // The padding behind the last column lets whole blocks be computed.
-    static thread_local T a[kTmemLanes * kMaxK], bt[kMaxK * kMaxN + kBlockColumns];
-    static thread_local Scales scales;
-    load_b(op, bt);
+    Workspace<T>& space = workspace<T>();
+    double& seconds = op.ctas[0]->cluster->machine->stats.product_seconds;
+    load_b(op, space.bytes, space.bt);
     const u32 columns = op.shape.n / op.path.banks;
     for (u32 which = 0; which < 2 && op.ctas[which]; ++which) {
-        load_a(op, *op.ctas[which], a);
-        if (op.mods.scales) load_scales(op, *op.ctas[which], scales);
-        for (u32 bank = 0; bank < op.path.banks; ++bank)
-            product(op, rows_of(op, which, bank, a, scales), bt + bank * columns, scales, columns);
+        load_a(op, *op.ctas[which], space.bytes, space.a);
+        if (op.mods.scales) load_scales(op, *op.ctas[which], space.scales);
+        for (u32 bank = 0; bank < op.path.banks; ++bank) {
+            const Rows<T> rows = rows_of(op, which, bank, space.a, space.scales);
+            const Stopwatch watch(seconds);
+            product(op, rows, space.bt + bank * columns, space.scales, columns);
+        }
     }
 }
 

@@ -87,8 +87,14 @@ void each_piece(const Box& box, u32 offset, F f) {
         for (u32 n = 0; n < bytes; n += piece) f(n, swizzled(box.map.swizzle, offset + n), box.map.element_bytes());
         return;
     }
-    for (u32 n = 0; n < bytes; n += row, offset += pitch)
-        for (u32 x = 0; x < row; x += piece) f(n + x, swizzled(box.map.swizzle, offset + x), std::min(piece, row - x));
+    for (u32 n = 0; n < bytes; n += row, offset += pitch) {
+        for (u32 x = 0; x < row;) {
+            // What a swizzle exchanges depends on the address from bit 7 on.
+            const u32 exchanged = swizzled(box.map.swizzle, offset + x) ^ (offset + x);
+            for (const u32 line = (offset + x) / 128; x < row && (offset + x) / 128 == line; x += piece)
+                f(n + x, (offset + x) ^ exchanged, std::min(piece, row - x));
+        }
+    }
 }
 
 // Most pieces are of one size: a constant one is a move.
@@ -180,10 +186,10 @@ void touch_box(Warp& w, const Box& box, const Accessor& who) {
     });
 }
 
-std::vector<u8> load_box(GlobalView& memory, const Box& box) {
+void load_box(GlobalView& memory, const Box& box, std::vector<u8>& linear) {
     const u32 element = box.map.element_bytes();
     const u32 pitch = box.map.shared_element();
-    std::vector<u8> linear(box.bytes(), 0);
+    linear.assign(box.bytes(), 0);
     if (box.map.oob) fill_nan(linear);
     each_row(box, false, [&](u32 at, u64 address, u32 elements) {
         const Allocation* a = memory.find(address, u64{elements} * element);
@@ -196,7 +202,6 @@ std::vector<u8> load_box(GlobalView& memory, const Box& box) {
                 std::memcpy(linear.data() + (at + e) * pitch, from + e * element, element);
     });
     flush_subnormals(box.map, linear);
-    return linear;
 }
 
 void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {

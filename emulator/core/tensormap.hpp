@@ -108,7 +108,7 @@ void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Acces
 void touch_box(Warp& w, const Box& box, const Accessor& who);
 
 // The box as it lies in shared memory before swizzling, out-of-bounds elements filled.
-std::vector<u8> load_box(GlobalView& memory, const Box& box);
+void load_box(GlobalView& memory, const Box& box, std::vector<u8>& linear);
 void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction);
 
 // Between the unswizzled bytes of a box and the shared memory at `offset`.

@@ -20,8 +20,8 @@ void pack_nibbles(TensorMap& t) {
     t.box[0] /= 2;
 }
 
-// .b4x16_p64, .b6x16_p32: sixteen packed elements are one of 8 or 12 bytes, which takes 16 in shared memory (PTX ISA
-// 5.5.1, Tensor Dimension, size and format).
+// .b4x16_p64, .b6x16_p32: sixteen packed elements are one of 8 or 12 bytes, which takes 16 in shared memory; the rest
+// of these stays uninitialised (PTX ISA 5.5.1.1.1).
 void pad_sixteens(TensorMap& t) {
     t.element_bits = static_cast<u8>(16 * t.element_bits);
     t.padding = 16 - t.element_bytes();

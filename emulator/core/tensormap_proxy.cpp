@@ -38,7 +38,8 @@ void check_tensor_map_fresh(Warp& w, u64 address) {
     Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false};
     who.cluster = w.cta->cluster->number;
     Touch touch(
-        who, false, [&](const Access& e, bool was_write) { return !was_write || fenced_since(w, fences, e); },
+        shadow->pasts(), who, false,
+        [&](const Access& e, bool was_write) { return !was_write || fenced_since(w, fences, e); },
         [&](const Conflict& c) {
             m.report(&w, "tensor-map-stale",
                      format("a copy uses the tensor map at 0x%llx ('%s'), changed in this launch, with no "

@@ -19,7 +19,9 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         if (box.map.swizzle == Swizzle::b128_atom32_flip8)
             throw Fault("tensor-map", "a store through a map with the 8-byte flip, which only loads take");
         if (box.map.padding)
-            throw Fault("tensor-map", "a store through a map of padded elements, which only loads take");
+            throw Fault("tensor-map", box.map.dtype == d16u6_align16
+                                          ? "stores of .b6p2x16, which drop two bits of each byte, are not modelled"
+                                          : "a store through a map of .b4x16_p64, which only loads take");
         if (!box.rows4 && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
             throw Fault("tensor-coordinate", "a store at a negative coordinate, which only loads take");
         if (reduction != Reduction::none) element_type(box.map, reduction);

@@ -16,7 +16,7 @@ bool Tmem::allocated(u32 column, u32 count) const {
 }
 
 void Tmem::prepare() {
-    words.resize(kLanesTotal * kPitch, 0);
+    lines.resize(kLanesTotal * kPitch / kLineWords);
     mma_writes.resize(kMarks);
     mma_reads.resize(kMarks);
 }
@@ -24,8 +24,11 @@ void Tmem::prepare() {
 // As a new CTA finds it.
 void Tmem::reset() {
     if (last_columns) {  // otherwise nothing has been allocated, and nothing written
-        std::fill(words.begin(), words.end(), 0);
-        shadow.forget(0, kColumns);
+        const u32 first = static_cast<u32>(std::countr_zero(used)), end = static_cast<u32>(std::bit_width(used));
+        for (u32 lane = 0; lane < kLanesTotal; ++lane)
+            std::memset(row(lane) + first * kGranule, 0, (end - first) * kGranule * sizeof(u32));
+        used = 0;
+        shadow.reset();
         std::fill(mma_writes.begin(), mma_writes.end(), MmaMark{});
         std::fill(mma_reads.begin(), mma_reads.end(), MmaMark{});
     }
@@ -57,6 +60,7 @@ void take(Warp& w, u32 first, u32 columns, u32 result) {
     t.prepare();
     for (u32 g = first; g < first + columns / Tmem::kGranule; ++g) {
         t.owner[g] = w.pc() + 1;
+        t.used |= 1u << g;
         t.block[g] = static_cast<u16>(first);
     }
     t.shadow.forget(first * Tmem::kGranule, columns);

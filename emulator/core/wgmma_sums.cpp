@@ -212,6 +212,7 @@ bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, c
         for (u32 e = 0; e < registers; ++e)
             if (!finite(*w.reg<float[kLanes]>(units[e]))) return false;
     const Precision precision = precision_of(s.a);
+    const Stopwatch watch(machine_of(w).stats.product_seconds);
     for (u32 e = 0; e < registers; ++e) {
         float (&d)[kLanes] = *w.reg<float[kLanes]>(units[e]);
         if (!op.accumulate) std::fill(std::begin(d), std::end(d), 0.0f);

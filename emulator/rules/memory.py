@@ -8,7 +8,7 @@ from emulator.rules.rule import Rule, fault
 
 MEMORY: Mapping[str, Rule] = {
     "race": Rule(
-        "8, Memory Consistency Model",
+        "8.7.1, Conflict and Data-races",
         "Two accesses to the same bytes, one of them a write, by two warps (or a warp and an agent) with nothing that "
         "orders one before the other.",
         "Put a bar.sync, or an arrive and a wait on an mbarrier, between them; relaxed ones order nothing.",

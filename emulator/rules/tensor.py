@@ -109,7 +109,7 @@ TENSOR: Mapping[str, Rule] = {
         "Elect one lane: elect.sync.",
     ),
     "tensor-map": fault(
-        "5.5, Tensors",
+        "5.5.8, Tensor-map",
         "The address holds no tensor map, or one that the copy cannot use.",
         "Pass the map as const __grid_constant__, and its rank as the copy's.",
     ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.worker import params
-from harness.worker.devices.base import SINGLE, Device, Dim3, LaunchReport, LoadedModule, TensorMapSpec
+from harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import LaunchShape, Variant
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
@@ -81,13 +81,13 @@ def launch_attention(
     ).pack()
     shape = variant.shape
     grid = (params.query_blocks(shape, call.t, call.heads, call.topk), call.splits, call.batch)
-    block = (shape.threads, 1, 1)
     cluster = (1, call.splits if call.in_cluster else 1, 1)
-    report = device.launch(module, variant.entry, grid, block, shape.shared_bytes, packed, cluster)
+    config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster)
+    report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
-    block = (params.COMBINE_THREADS, 1, 1)
-    combined = device.launch(module, variant.combine, combine_grid(call), block, 0, packed, SINGLE)
+    config = LaunchConfig(combine_grid(call), (params.COMBINE_THREADS, 1, 1))
+    combined = device.launch(module, variant.combine, config, packed)
     return LaunchReport(report.findings + combined.findings, _added(report, combined))
 
 

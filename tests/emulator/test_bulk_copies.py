@@ -107,6 +107,19 @@ def test_what_bulk_groups_order() -> None:
     assert "exit-with-work-in-flight" in store_then(FENCE, "")
 
 
+def test_empty_groups_hold_nothing() -> None:
+    read, empty = "cp.async.bulk.wait_group.read 0;\n", "cp.async.bulk.commit_group;\n"
+    rewrite = "st.shared.u32 [%r40], 1;\n"
+    assert store_then(FENCE + empty, read + rewrite) == set()
+    assert store_then(FENCE, empty + "cp.async.bulk.wait_group.read 1;\n" + rewrite + read) == set()
+    # A group from before the first store is none that a wait may leave pending, or has to wait for.
+    one_left = store_then(FENCE + empty, "cp.async.bulk.wait_group.read 1;\n" + rewrite + read)
+    assert one_left == {"bulk-store-in-flight"}
+    assert "exit-with-work-in-flight" in store_then(FENCE + empty, empty)
+    # Nothing is read by lanes that have only committed.
+    assert run(empty, {"out": np.zeros(1, np.uint32)}, block=32).rules == set()
+
+
 def test_a_wait_leaves_the_newest_groups_pending() -> None:
     second = """add.u64 %d1, %out, 256; add.u32 %r1, %r40, 256;
     cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r1], 256;

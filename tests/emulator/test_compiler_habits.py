@@ -3,6 +3,8 @@ those that break a rule without harm only under the lenient one, and the nearest
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -299,6 +301,24 @@ def test_the_padding_is_not_written(bits: int) -> None:
     assert padded(bits, x=64).rules == {"tensor-coordinate"}
 
 
+@pytest.mark.parametrize(("bits", "text"), [(4, "only loads take"), (6, "b6p2x16")])
+def test_stores_through_maps_of_padded_elements_are_refused(bits: int, text: str) -> None:
+    arrays = {"data": np.zeros(4 * 256 * bits // 8, np.uint8)}
+    maps = {
+        "map": lambda at: encode_tiled(
+            dtype=f"16u{bits}_align16b",
+            address=at["data"],
+            global_dim=[256, 4],
+            global_strides=[32 * bits],
+            box_dim=[128, 2],
+        )
+    }
+    store = "@%leader cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {0, 0}], [%r30];"
+    done = run("mov.u32 %r30, tile;\n" + store, arrays, maps)
+    assert done.rules == {"tensor-map"}
+    assert text in done.report.findings[0].message
+
+
 # Triton, epilogues: where a tile has fewer elements than the warps have lanes, several warps store the same rows.
 MATRIX_STORE = """
 mov.u32 %r30, tile;
@@ -314,3 +334,36 @@ def test_matrix_stores_of_what_is_there() -> None:
     run(same, ONE, block=64, profile="lenient").clean()
     assert run(same, ONE, block=64).rules == {"race"}
     assert run(other, ONE, block=64, profile="lenient").rules == {"race"}
+
+
+# CUTLASS, the mixture of experts: an operand comes by cp.async, which arrives on an mbarrier, and nobody executes a
+# proxy fence.
+COPY_AND_READ = """
+mov.u32 %r30, tile;
+shl.b32 %r31, %tid, 4;
+add.u32 %r31, %r31, %r30;
+mul.wide.u32 %d1, %tid, 16;
+add.u64 %d1, %d1, %data;
+cp.async.ca.shared.global [%r31], [%d1], 16;
+cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];
+{wait}
+{fence}
+@%leader cp.async.bulk.global.shared::cta.bulk_group [%out], [%r30], 512;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;
+"""
+
+
+def copy_and_read(fence: str, **options: Any) -> Run:
+    arrays = {"data": np.arange(128, dtype=np.uint32), "out": np.zeros(128, np.uint32)}
+    return run(init_barriers(32) + COPY_AND_READ.format(wait=wait(), fence=fence), arrays, **options)
+
+
+def test_the_async_proxy_reads_what_cp_async_wrote() -> None:
+    fence = "fence.proxy.async.shared::cta;"
+    np.testing.assert_array_equal(copy_and_read(fence).clean().arrays["out"], np.arange(128))
+    copy_and_read("", profile="lenient").clean()
+    assert copy_and_read("").rules == {"missing-proxy-fence"}
+    no_wait = COPY_AND_READ.format(wait="", fence="")
+    arrays = {"data": np.arange(128, dtype=np.uint32), "out": np.zeros(128, np.uint32)}
+    assert "cp-async-in-flight" in run(init_barriers(32) + no_wait, arrays, profile="lenient").rules

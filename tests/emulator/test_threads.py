@@ -20,7 +20,7 @@ from tests.emulator.thirdparty.running import execute
 
 ONE = {"out": np.zeros(1024, np.uint32)}
 SLOT = "mul.wide.u32 %d1, %cta, 4; add.u64 %d1, %out, %d1;\n"
-HOST = ("thread_seconds", "seconds", "threads")  # counters that are the host's
+HOST = ("thread_seconds", "product_seconds", "seconds", "threads")  # counters that are the host's
 # Warps of one CTA race for a word of its shared memory, and each CTA writes an element of its own.
 RACE = f"{SLOT} st.shared.u32 [word], %tid; ld.shared.u32 %r1, [word]; bar.sync 0; @%leader st.global.u32 [%d1], %cta;"
 ADD_TO_ALL = "ld.global.u32 %r1, [%out]; add.u32 %r1, %r1, 1; st.global.u32 [%out], %r1;"

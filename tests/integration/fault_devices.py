@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from harness.worker.devices.base import SINGLE, DeviceError, DeviceLostError, Dim3, LaunchReport
+from harness.worker.devices.base import DeviceError, DeviceLostError, LaunchConfig, LaunchReport
 from harness.worker.params import LAYOUT
 from harness.worker.protocol import FindingRecord
 from harness.worker.supervise import MAXIMUM_LINE
@@ -31,20 +31,11 @@ class FaultyDevice(NumpyDevice):
         super().__init__(seed, schedule)
         log(f"pid {os.getpid()}")
 
-    def launch(
-        self,
-        module: object,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
+    def launch(self, module: object, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         fault = FAULTS.get(int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little"))
         if fault is not None:
             fault(self)
-        return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
+        return super().launch(module, entry, config, params)
 
 
 def log(text: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.worker.devices.base import SINGLE, Dim3, LaunchReport
+from harness.worker.devices.base import LaunchConfig, LaunchReport
 from tests.integration.fault_devices import T_OFFSET, FaultyDevice
 from tests.worker.numpy_device import NumpyDevice
 
@@ -20,23 +20,14 @@ POLL_SECONDS = 0.02
 class HeldDevice(FaultyDevice):
     """FaultyDevice, once the test lets go; where `hold/dirty-t<T>` is, it changes the worktree too."""
 
-    def launch(
-        self,
-        module: object,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
+    def launch(self, module: object, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         t = int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little")
         hold = Path(os.environ[MARK], "hold")
         while (hold / f"t{t}").exists():
             time.sleep(POLL_SECONDS)
         if (hold / f"dirty-t{t}").exists():
             Path("kernel/README.added").write_text("not in the commit")
-        return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
+        return super().launch(module, entry, config, params)
 
 
 class TimedDevice(NumpyDevice):
@@ -51,18 +42,9 @@ class TimedDevice(NumpyDevice):
         super().load(artifact)
         return str(artifact)
 
-    def launch(
-        self,
-        module: object,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
+    def launch(self, module: object, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         if self._kept is None:
-            return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
+            return super().launch(module, entry, config, params)
         sleeps = re.findall(r"nanosleep\.u32\s+(\d+);", Path(str(module)).read_text())
         self._kept.append(10e-6 + 1e-9 * sum(map(int, sleeps)))
         return LaunchReport()

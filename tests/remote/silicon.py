@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from harness.worker.devices.base import SINGLE, Dim3, LaunchReport
+from harness.worker.devices.base import LaunchConfig, LaunchReport
 from harness.worker.devices.cuda import CudaDevice, architecture
 from harness.worker.nvcc import find_nvcc
 from harness.worker.params import LAYOUT
@@ -33,16 +33,7 @@ NOWHERE = 0x10
 class FaultyCudaDevice(CudaDevice):
     """A CudaDevice that launches a probe in place of the kernel where t says so."""
 
-    def launch(
-        self,
-        module: Any,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
+    def launch(self, module: Any, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         t = int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little")
         if t == HANGS:
             flag = self.alloc(4, "flag")
@@ -50,7 +41,7 @@ class FaultyCudaDevice(CudaDevice):
             return self._probe("spin", flag)
         if t == POISONS:
             return self._probe("poison", NOWHERE)
-        return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
+        return super().launch(module, entry, config, params)
 
     def _probe(self, entry: str, pointer: int) -> LaunchReport:
         with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +50,7 @@ class FaultyCudaDevice(CudaDevice):
             command = [find_nvcc().path, f"-arch={architecture()}", "-cubin", "-o", cubin, source]
             subprocess.run(command, check=True)
             module = self.load(cubin)
-        return super().launch(module, entry, (1, 1, 1), (1, 1, 1), 0, pointer.to_bytes(8, "little"))
+        return super().launch(module, entry, LaunchConfig((1, 1, 1), (1, 1, 1)), pointer.to_bytes(8, "little"))
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.reference import denominator, reference
 from harness.worker.bf16 import round_to_bf16
-from harness.worker.devices.base import SINGLE, DeviceError, Dim3, LaunchReport, TensorMapSpec
+from harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport, TensorMapSpec
 from harness.worker.inputs import Inputs, Sparse
 from harness.worker.params import LAYOUT, MAPS, NORMALISE, OUTPUT_BF16, SHARED_KV, UNLIMITED
 from harness.worker.protocol import FindingRecord
@@ -32,8 +32,7 @@ class NumpyDevice:
     def __init__(self, seed: int = 0, schedule: str = "realistic") -> None:
         self.memory: dict[int, NDArray[np.uint8]] = {}
         self.maps: list[TensorMapSpec] = []
-        self.launches: list[tuple[str, Dim3, Dim3, int]] = []
-        self.clusters: list[Dim3] = []
+        self.launches: list[tuple[str, LaunchConfig]] = []
         self.findings: tuple[FindingRecord, ...] = ()
         self.closed = False
 
@@ -57,24 +56,14 @@ class NumpyDevice:
             raise DeviceError(f"no such file: {artifact}")
         return artifact.name
 
-    def launch(
-        self,
-        module: object,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
-        self.launches.append((entry, grid, block, shared_bytes))
-        self.clusters.append(cluster)
+    def launch(self, module: object, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
+        self.launches.append((entry, config))
         fields = {name: struct.unpack_from(f"<{kind}", params, offset)[0] for name, offset, kind in LAYOUT}
         fields |= {name: struct.unpack_from(_ADDRESS, fields[name])[0] for name in MAPS}
         if "combine" in entry:
             self._combine(fields)
         else:
-            self._attend(fields, merged=cluster[1] == fields["splits"])
+            self._attend(fields, merged=config.cluster[1] == fields["splits"])
         return LaunchReport(self.findings, {"launches": 1})
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from harness.reference import reference
 from harness.worker import choice
 from harness.worker.configuration import Configuration, fault
+from harness.worker.devices.base import LaunchConfig
 from harness.worker.inputs import make_inputs
 from harness.worker.launch import Call, choose_splits
 from harness.worker.measure import measure
@@ -139,5 +140,6 @@ def test_a_cluster_that_merges_needs_no_combine_kernel(merge: Any, launches: int
     assert (measured.unwritten, measured.nonfinite_mismatches) == (0, 0)
     assert measured.relative_l2 < 1e-6
     assert len(device.launches) == launches
-    assert device.launches[0][1:3] == ((1, 5, 1), (256, 1, 1))
-    assert device.clusters[0] == ((1, 5, 1) if launches == 1 else (1, 1, 1))
+    _, config = device.launches[0]
+    cluster = (1, 5, 1) if launches == 1 else (1, 1, 1)
+    assert config == LaunchConfig((1, 5, 1), (256, 1, 1), variant.shape.shared_bytes, cluster)

@@ -1,13 +1,14 @@
 """The launcher over the real emulator, and the emulator's refusals and findings in the worker's own terms."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from harness.worker.__main__ import run_job
 from harness.worker.codec import encode
-from harness.worker.devices.base import DeviceError
+from harness.worker.devices.base import DeviceError, LaunchConfig
 from harness.worker.devices.emulator import EmulatorDevice
 from harness.worker.launch import tensor_map
 from harness.worker.protocol import Configuration, Job
@@ -41,8 +42,8 @@ def module(device, tmp_path):
 
 
 def poke(device, module, address, **changes):
-    arguments = {"grid": (1, 1, 1), "block": (1, 1, 1), "shared_bytes": 0} | changes
-    return device.launch(module, "poke", params=address.to_bytes(8, "little"), **arguments)
+    config = replace(LaunchConfig((1, 1, 1), (1, 1, 1)), **changes)
+    return device.launch(module, "poke", config, address.to_bytes(8, "little"))
 
 
 def test_memory_and_a_launch(device, module):

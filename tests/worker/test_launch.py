@@ -6,7 +6,7 @@ import pytest
 from harness.config.random_cases import Space, draw_cases
 from harness.reference import reference
 from harness.worker.configuration import Configuration
-from harness.worker.devices.base import LaunchReport
+from harness.worker.devices.base import LaunchConfig, LaunchReport
 from harness.worker.inputs import make_inputs
 from harness.worker.launch import LEAST_TILES_A_SPLIT, Call, choose_splits
 from harness.worker.measure import measure
@@ -21,7 +21,7 @@ SPACE = Space(head_dims=(64,), rows=40, keys=150, topk=40, batch=3, work=10**8)
 class IdleDevice(NumpyDevice):
     """Accepts a launch and does nothing."""
 
-    def launch(self, module, entry, grid, block, shared_bytes, params, cluster):
+    def launch(self, module, entry, config, params):
         return LaunchReport()
 
 
@@ -43,15 +43,15 @@ def test_what_the_device_computes_arrives(configuration):
 def test_launch_shape():
     device = NumpyDevice()
     run(device, Configuration(64, 129, 130, batch=3))
-    assert device.launches == [(VARIANT.entry, (2, 1, 3), (192, 1, 1), VARIANT.shape.shared_bytes)]
+    assert device.launches == [(VARIANT.entry, LaunchConfig((2, 1, 3), (192, 1, 1), VARIANT.shape.shared_bytes))]
 
 
 def test_splits_launch_a_combine_kernel():
     device = NumpyDevice()
     run(device, Configuration(64, 5, 130, heads=3, batch=2, splits=4))
     forward, combine = device.launches
-    assert forward[:2] == (VARIANT.entry, (1, 4, 2))
-    assert combine == ("combine", (4, 1, 2), (128, 1, 1), 0)
+    assert forward == (VARIANT.entry, LaunchConfig((1, 4, 2), (192, 1, 1), VARIANT.shape.shared_bytes))
+    assert combine == ("combine", LaunchConfig((4, 1, 2), (128, 1, 1)))
 
 
 def test_tensor_maps_are_those_of_the_header():

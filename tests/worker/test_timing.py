@@ -10,7 +10,7 @@ import pytest
 
 from harness.reference import reference
 from harness.worker.configuration import Configuration
-from harness.worker.devices.base import SINGLE, Dim3, LaunchReport
+from harness.worker.devices.base import LaunchConfig, LaunchReport
 from harness.worker.inputs import make_inputs
 from harness.worker.protocol import Beside, BuildResult, Timed
 from harness.worker.timing import MOST_LAUNCHES, ROUNDS, UntimedError, time_beside
@@ -34,23 +34,14 @@ class Watched(NumpyDevice):
     def load(self, artifact: Path) -> str:
         return artifact.parent.name
 
-    def launch(
-        self,
-        module: object,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
+    def launch(self, module: object, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         if self.kept is not None:
             self.kept.append(SECONDS[str(module)])
             return LaunchReport()
         self.ran.append(str(module))
         if module == "wrong":
             return LaunchReport()
-        return super().launch(module, entry, grid, block, shared_bytes, params, cluster)
+        return super().launch(module, entry, config, params)
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
         self.kept = kept = []

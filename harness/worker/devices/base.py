@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from harness.worker.protocol import FindingRecord
 
 Dim3 = tuple[int, int, int]
-SINGLE: Final[Dim3] = (1, 1, 1)  # a cluster of one CTA: none
+SINGLE: Final[Dim3] = (1, 1, 1)
 
 
 class DeviceError(Exception):
@@ -38,6 +38,16 @@ class TensorMapSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """CTAs of a grid, threads of a CTA, CTAs of a cluster, and a CTA's bytes of dynamic shared memory."""
+
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int = 0
+    cluster: Dim3 = SINGLE  # of one CTA: none
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchReport:
     """What a launch left behind: hazards (none on a device that cannot see them) and counters."""
 
@@ -59,16 +69,7 @@ class Device(Protocol):
     def download(self, address: int, nbytes: int) -> NDArray[np.uint8]: ...
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes: ...
     def load(self, artifact: Path) -> LoadedModule: ...
-    def launch(
-        self,
-        module: LoadedModule,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3,
-    ) -> LaunchReport: ...
+    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport: ...
     def close(self) -> None: ...
 
 

@@ -20,7 +20,7 @@ from harness.worker.devices.base import (
     SINGLE,
     DeviceError,
     DeviceLostError,
-    Dim3,
+    LaunchConfig,
     LaunchReport,
     LoadedModule,
     TensorMapSpec,
@@ -88,26 +88,16 @@ class CudaDevice:
         module: LoadedModule = _load(artifact)
         return module
 
-    def launch(
-        self,
-        module: LoadedModule,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
+    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         d = self._driver
-        function = _function(cast(Hashable, module), entry, shared_bytes)
+        function = _function(cast(Hashable, module), entry, config.shared_bytes)
         buffer = np.frombuffer(params, dtype=np.uint8)
         pointers = np.array([buffer.ctypes.data], dtype=np.uint64)
-        if cluster == SINGLE:
-            arguments = (*grid, *block, shared_bytes, self.stream, pointers.ctypes.data, 0)
+        if config.cluster == SINGLE:
+            arguments = (*config.grid, *config.block, config.shared_bytes, self.stream, pointers.ctypes.data, 0)
             launched = d.cuLaunchKernel(function, *arguments)
         else:
-            config = self._clustered(grid, block, shared_bytes, cluster)
-            launched = d.cuLaunchKernelEx(config, function, pointers.ctypes.data, 0)
+            launched = d.cuLaunchKernelEx(self._clustered(config), function, pointers.ctypes.data, 0)
         _check(f"launch of {entry}", launched)
         if self.wait:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
@@ -137,16 +127,16 @@ class CudaDevice:
             self._driver.cuMemFree(address)
         self._allocated.clear()
 
-    def _clustered(self, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3) -> Any:
-        config = self._driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = block
-        config.sharedMemBytes, config.hStream = shared_bytes, self.stream
+    def _clustered(self, config: LaunchConfig) -> Any:
+        made = self._driver.CUlaunchConfig()
+        made.gridDimX, made.gridDimY, made.gridDimZ = config.grid
+        made.blockDimX, made.blockDimY, made.blockDimZ = config.block
+        made.sharedMemBytes, made.hStream = config.shared_bytes, self.stream
         shape = self._driver.CUlaunchAttribute()
         shape.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = cluster
-        config.attrs, config.numAttrs = [shape], 1
-        return config
+        shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = config.cluster
+        made.attrs, made.numAttrs = [shape], 1
+        return made
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")

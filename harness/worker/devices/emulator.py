@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import emulator
-from harness.worker.devices.base import SINGLE, DeviceError, Dim3, LaunchReport, LoadedModule, TensorMapSpec
+from harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import FindingRecord
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
@@ -65,19 +65,12 @@ class EmulatorDevice:
     def load(self, artifact: Path) -> LoadedModule:
         return _load(artifact)
 
-    def launch(
-        self,
-        module: LoadedModule,
-        entry: str,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        params: bytes,
-        cluster: Dim3 = SINGLE,
-    ) -> LaunchReport:
+    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         assert isinstance(module, emulator.Module)
         try:
-            report = self._device.launch(module, entry, grid, block, [params], shared_bytes, cluster)
+            report = self._device.launch(
+                module, entry, config.grid, config.block, [params], config.shared_bytes, config.cluster
+            )
         except (emulator.LaunchError, emulator.PtxError) as error:
             raise DeviceError(f"launch of {entry} refused: {error}") from error
         return LaunchReport(tuple(_record(finding) for finding in report.findings), dict(report.stats))

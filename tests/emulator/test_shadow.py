@@ -1,0 +1,65 @@
+"""What the machine remembers of each byte of shared memory: through accesses of every size, and for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.emulator.micro import run_micro
+
+SIZES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8, "v4.b32": 16}
+
+
+def rules(body: str) -> list[str]:
+    return [finding.rule for finding in run_micro(body, "none", 64)[0].findings]
+
+
+def store(kind: str, offset: int, guard: str) -> str:
+    value = {"v4.b32": "{%zero, %zero, %zero, %zero}", "b64": "%d0", "b16": "%h0", "b8": "%h0"}.get(kind, "%zero")
+    return f"{guard} st.shared.{kind} [tile+{offset}], {value};\n"
+
+
+BEGIN = "mov.b16 %h0, 0;\nmov.b64 %d0, 0;\nsetp.eq.u32 %p0, %thread, 0;\nsetp.eq.u32 %p1, %thread, 32;\n"
+
+
+@pytest.mark.parametrize("second", SIZES)
+@pytest.mark.parametrize("first", SIZES)
+def test_a_race_is_seen_where_two_stores_overlap_and_nowhere_else(first: str, second: str) -> None:
+    for offset in range(0, 32, SIZES[second]):
+        body = BEGIN + store(first, 16 - SIZES[first], "@%p0") + store(second, offset, "@%p1")
+        overlap = offset < 16 and offset + SIZES[second] > 16 - SIZES[first]
+        assert rules(body) == ["race"] * overlap, offset
+
+
+def test_a_store_to_all_of_what_was_divided_replaces_its_past() -> None:
+    """The bytes that warp 1 wrote first are warp 0's after the barrier: warp 1 races with warp 0 alone."""
+    body = BEGIN + store("b8", 3, "@%p1") + store("b16", 6, "@%p1") + "bar.sync 0;\n" + store("v4.b32", 0, "@%p0")
+    for kind, offset in (("b8", 3), ("b16", 6), ("b32", 12)):
+        assert rules(body + store(kind, offset, "@%p1")) == ["race"]
+        assert rules(body + store(kind, offset, "@%p0")) == []
+
+
+FILL = """
+mov.b32 %r0, 0;
+next:
+and.b32 %r1, %r0, 4095;
+shl.b32 %r1, %r1, 2;
+mov.b32 %r2, tile;
+add.s32 %r2, %r2, %r1;
+@%first st.shared.b32 [%r2], %r0;
+bar.sync 0;
+add.s32 %r0, %r0, 1;
+setp.lt.u32 %p0, %r0, ROUNDS;
+@%p0 bra next;
+"""
+
+
+@pytest.mark.parametrize("rounds", [4096, 30000])
+def test_what_many_operations_leave_behind_is_not_forgotten(rounds: int) -> None:
+    """A past for every word, and for every word several that are gone."""
+    fill = FILL.replace("ROUNDS", str(rounds)) + "setp.ge.u32 %p1, %thread, 32;\n"
+    assert rules(fill) == []
+    for word in (0, 1000, 4095):
+        write = f"@%first st.shared.b32 [tile+{4 * word}], %r0;\n"
+        read = "@%p1 ld.shared.b32 %r3, [tile+{}];\n"
+        assert rules(fill + write + read.format(4 * (word ^ 1))) == []
+        assert rules(fill + write + read.format(4 * word)) == ["race"]
