@@ -17,6 +17,7 @@ from harness.bench.problem import Problem, draw, pack, reference
 from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
 from harness.bench.trials import Trial
 from harness.bench.variants import ALL
+from harness.worker.devices.base import LaunchConfig
 from harness.worker.devices.emulator import EmulatorDevice
 from harness.worker.launch import tensor_map
 from harness.worker.nvcc import find_nvcc
@@ -73,13 +74,11 @@ def _run(shape: Shape, p: Problem, x: dict[str, NDArray[Any]]) -> tuple[dict[str
     maps = {n: device.encode_tensor_map(tensor_map(addresses.pop(n), *box)) for n, box in boxes.items()}
     module = device.load(_ptx(shape.defines))
     entry, grid = f"fmha_fwd_sm90_hd{p.head_dim}", (shape.row_tiles(p), p.splits, p.batch)
-    block, cluster = (shape.threads, 1, 1), (*p.cluster, 1)
-    packed = pack(p, p.splits, maps, addresses)
-    findings = list(device.launch(module, entry, grid, block, shape.shared_bytes, packed, cluster).findings)
+    config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, (*p.cluster, 1))
+    findings = list(device.launch(module, entry, config, pack(p, p.splits, maps, addresses)).findings)
     if shape.combines(p):
-        packed = pack(p, p.partials, maps, addresses)
-        block = (COMBINE_THREADS, 1, 1)
-        findings += device.launch(module, "fmha_combine_sm90", combine_grid(p), block, 0, packed).findings
+        config = LaunchConfig(combine_grid(p), (COMBINE_THREADS, 1, 1))
+        findings += device.launch(module, "fmha_combine_sm90", config, pack(p, p.partials, maps, addresses)).findings
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):
         dtype = np.uint16 if name == "o" and p.bf16 else np.float32
