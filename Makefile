@@ -70,7 +70,7 @@ bench: install
 	@$(PY) -m emulator.bench $(ARGS)
 	@$(PY) -m tests.emulator.attention_speed $(ARGS)
 
-# Every mutant of our kernels' PTX: half an hour. The tests run a sample.
+# Every mutant of our kernels' PTX: a quarter of an hour. The tests run a sample.
 .PHONY: mutation
 mutation: install
 	@$(PY) -m tests.emulator.mutation $(ARGS)

@@ -18,9 +18,9 @@ from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
+from harness.bench.shapes import Shape, combine_grid
 from harness.worker.nvcc import find_nvcc
-from harness.worker.params import MAPS
+from harness.worker.params import COMBINE_THREADS, MAPS
 
 KERNELS = Path(__file__).parents[2] / "kernel"
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from harness.bench.problem import Problem
-
-COMBINE_THREADS, COMBINE_ROWS = 128, 4
+from harness.worker.params import COMBINE_ROWS, sm90_figures, sm90_shared_bytes
 
 
 def combine_grid(p: Problem) -> tuple[int, int, int]:
@@ -75,22 +74,27 @@ class Shape:
 
     @property
     def shared_bytes(self) -> int:
-        exchange = 128 * self.keys + 256 * 8 if self.column_groups == 2 else 0
-        ring = self.slots * self.boxes * self.keys * 128
-        return 1024 + self.rows * self.head_dim * 2 + ring + exchange + self.rows * 64 + 512
+        return sm90_shared_bytes(self.head_dim, self.rows, self.keys, self.boxes, self.slots)
+
+
+def _launched(head_dim: int, rows: int = 0, **more: Any) -> Shape:
+    """What the harness launches, with what else the kernel is compiled for."""
+    rows, keys, consumers, boxes, slots = sm90_figures(head_dim, rows)
+    columns = 2 if head_dim == 512 else 1
+    return Shape(rows, keys, consumers // columns, columns, boxes, slots, head_dim, **more)
 
 
 SHAPES = {
-    64: Shape(128, 128, 2, 1, 1, 12, 64, overlap=True),
-    128: Shape(128, 128, 2, 1, 2, 5, 128, overlap=True),
-    256: Shape(128, 64, 2, 1, 2, 9, 256, overlap=True),
-    512: Shape(64, 64, 1, 2, 2, 9, 512),
+    64: _launched(64, overlap=True),
+    128: _launched(128, overlap=True),
+    256: _launched(256, overlap=True),
+    512: _launched(512),
 }
 # By head_dim and FMHA_ROWS: what harness.worker.choice has beside them.
 OTHERS = {
-    (64, 64): Shape(64, 64, 1, 1, 1, 8, 64, registers=168, ctas_per_sm=2),
-    (64, 192): Shape(192, 128, 3, 1, 1, 11, 64, overlap=True, registers=160),
-    (128, 64): Shape(64, 64, 1, 1, 2, 5, 128, registers=168, ctas_per_sm=2),
+    (64, 64): _launched(64, 64, registers=168, ctas_per_sm=2),
+    (64, 192): _launched(64, 192, overlap=True, registers=160),
+    (128, 64): _launched(128, 64, registers=168, ctas_per_sm=2),
 }
 
 

@@ -237,4 +237,4 @@ def _beat(path: Path) -> None:
     while True:
         with contextlib.suppress(OSError):
             path.touch()
-        time.sleep(HEARTBEAT_SECONDS)
+        time.sleep(HEARTBEAT_SECONDS)  # the beat itself

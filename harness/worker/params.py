@@ -135,12 +135,22 @@ SM90_SHAPES: Final = {
 }
 
 
-def sm90_shape(head_dim: int, rows: int = 0) -> LaunchShape:
-    """fmha_sm90_launch and the figures beside it of kernel/sm90/launch.h: the shape of `rows` rows, 0 for the first."""
-    rows, keys, consumers, boxes, slots = next(s for s in SM90_SHAPES[head_dim] if rows in (0, s[0]))
+def sm90_figures(head_dim: int, rows: int = 0) -> tuple[int, int, int, int, int]:
+    """The row of SM90_SHAPES with `rows` rows, 0 for the first."""
+    return next(figures for figures in SM90_SHAPES[head_dim] if rows in (0, figures[0]))
+
+
+def sm90_shared_bytes(head_dim: int, rows: int, keys: int, boxes: int, slots: int) -> int:
+    """fmha_sm90_launch's dynamic shared memory: Q, the ring, what two warpgroups of columns exchange, and the rest."""
     exchange = 128 * keys + 256 * 8 if head_dim == 512 else 0
     ring = slots * boxes * keys * 128
-    shared_bytes = SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
+    return SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
+
+
+def sm90_shape(head_dim: int, rows: int = 0) -> LaunchShape:
+    """fmha_sm90_launch of kernel/sm90/launch.h: the shape of `rows` rows, 0 for the first."""
+    rows, keys, consumers, boxes, slots = sm90_figures(head_dim, rows)
+    shared_bytes = sm90_shared_bytes(head_dim, rows, keys, boxes, slots)
     return LaunchShape(rows, keys, slots, 128 * (consumers + 1), shared_bytes)
 
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
 from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import COMBINE_THREADS, OTHERS, SHAPES, Shape, combine_grid, shape_of
+from harness.bench.shapes import OTHERS, SHAPES, Shape, combine_grid, shape_of
 from harness.worker.nvcc import find_nvcc
-from harness.worker.params import MAPS
+from harness.worker.params import COMBINE_THREADS, MAPS
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
