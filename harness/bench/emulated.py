@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from harness.bench.check_numbers import verdict
 from harness.bench.problem import Problem, draw, pack, reference
-from harness.bench.shapes import COMBINE_THREADS, Shape, combine_grid
+from harness.bench.shapes import Shape, combine_grid
 from harness.bench.trials import Trial
 from harness.bench.variants import ALL
 from harness.worker.devices.base import LaunchConfig
 from harness.worker.devices.emulator import EmulatorDevice
 from harness.worker.launch import tensor_map
 from harness.worker.nvcc import find_nvcc
+from harness.worker.params import COMBINE_THREADS
 
 KERNELS = Path(__file__).parents[2] / "kernel"
 POISON = np.uint32(0x7FEDBEEF)
