@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from harness.bench.gpu import Kernel, ok
 
 STAMPS = (
-    "entered", "barriers_ready", "grid_before_done", "query_issued", "first_key_issued", "consumers_met", "query_there",
-    "first_scores", "first_softmax", "last_product", "stored", "merged",
+    "entered", "barriers_ready", "grid_before_done", "placed", "query_issued", "loads_ready", "first_unit_issued",
+    "first_key_issued", "consumers_met", "query_there", "first_key_there", "first_scores", "first_softmax",
+    "last_product", "stored", "merged",
 )  # fmt: skip
-CTAS, WORDS, NANOSECONDS = 1024, 16, 12
+CTAS, WORDS, NANOSECONDS, COMBINE = 1024, 32, 24, 28
 
 
 def read(kernel: Kernel, run: Callable[[], Any], ctas: int) -> NDArray[np.uint64]:
@@ -43,6 +44,10 @@ def summary(words: NDArray[np.uint64]) -> dict[str, Any]:
     times = {
         name: _spread((words[:, NANOSECONDS + i] - start).astype(np.int64)) for i, name in enumerate(("entry", "end"))
     }
+    combine = words[words[:, COMBINE] != 0, COMBINE : COMBINE + 3]
+    if len(combine):
+        names = ("combine_entry", "combine_waited", "combine_end")
+        times |= {name: _spread((combine[:, i] - start).astype(np.int64)) for i, name in enumerate(names)}
     sms = len(np.unique(words[:, NANOSECONDS + 2]))
     return {"ctas": len(words), "multiprocessors": sms, "cycles": cycles, "nanoseconds": times}
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import torch
+
 from harness.bench.calls import Call, error, inputs
 from harness.bench.clocks import read, summary
 from harness.bench.gpu import Kernel
@@ -44,9 +46,17 @@ def stamped(trial: Trial, kernel: Kernel) -> dict[str, Any]:
     p = trial.problem
     calls = [Call(kernel, p, inputs(p, seed)) for seed in range(STAMPED_CALLS)]
 
-    def run() -> None:
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         for call in calls:
             call()
+
+    def run() -> None:
+        graph.replay()
+        torch.cuda.synchronize()
 
     run()
     found = summary(read(kernel, run, kernel.shape.row_tiles(p) * p.splits * p.batch))

@@ -9,10 +9,14 @@ enum Stamp : int32_t {
     kEntered,
     kBarriersReady,  // the producer's warp, to kFirstKeyIssued
     kGridBeforeDone,
+    kPlaced,
     kQueryIssued,
+    kLoadsReady,
+    kFirstUnitIssued,
     kFirstKeyIssued,
     kConsumersMet,  // the first consumer thread, to the end
     kQueryThere,
+    kFirstKeyThere,
     kFirstScores,
     kFirstSoftmax,
     kLastProduct,
@@ -24,8 +28,9 @@ enum Stamp : int32_t {
 #ifdef FMHA_SM90_CLOCKS
 
 constexpr int kClockedCtas = 1024;  // of a grid, its first ones
-constexpr int kClockWords = 16;     // a CTA: the stamps, in cycles of its SM; from 12 on:
-constexpr int kNanoseconds = 12;    // the GPU's timer with the first and the last stamp, and the SM
+constexpr int kClockWords = 32;     // a CTA: the stamps, in cycles of its SM; from 24 on:
+constexpr int kNanoseconds = 24;    // the GPU's timer with the first and the last stamp, the SM;
+constexpr int kCombine = 28;        // and of the combine kernel's CTA of the same number, at three places
 
 extern "C" __device__ uint64_t fmha_sm90_clocks[kClockedCtas * kClockWords];
 
@@ -59,10 +64,21 @@ __device__ __forceinline__ void stamp(bool mine) {
     }
 }
 
+// The combine kernel: 0 at its start, 1 behind the wait for the forward kernel, 2 at its end.
+template <int At>
+__device__ __forceinline__ void stamp_combine() {
+    if (threadIdx.x == 0) {
+        clock_words()[kCombine + At] = nanoseconds();
+    }
+}
+
 #else
 
 template <Stamp At>
 __device__ __forceinline__ void stamp(bool) {}
+
+template <int At>
+__device__ __forceinline__ void stamp_combine() {}
 
 #endif
 

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "clocks.cuh"
 #include "common/combine.cuh"
 #include "common/row_output.cuh"
 #include "fmha_launch.h"
@@ -81,12 +82,14 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
     constexpr int kVectors = HeadDim / 4;
     const int rows = params.t * params.heads;
     const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
+    stamp_combine<0>();
     ptx::launch_dependents();
     if (own >= rows) {
         return;
     }
     const int64_t row = int64_t(blockIdx.z) * rows + own;
     ptx::wait_for_primary();
+    stamp_combine<1>();
 #pragma unroll 1
     for (int vector = threadIdx.x % 32; vector < kVectors; vector += 32) {
         const Merged merged = merge_splits(params, row, int64_t(params.batch) * rows, kVectors, vector);
@@ -96,6 +99,7 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
             store_statistics(params, row, merged.maximum, merged.sum);
         }
     }
+    stamp_combine<2>();
 }
 
 }  // namespace fmha::sm90

@@ -2,6 +2,7 @@
 // registers, its softmax. rounds.cuh has the order in which they run.
 #pragma once
 
+#include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
@@ -57,6 +58,7 @@ struct Consumer {
     // every product of the kernel wait for the one before (C7520).
     __device__ __forceinline__ void issue_score_unit(Cursor<T>& cursor, int unit) {
         ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
+        stamp<kFirstKeyThere>(threadIdx.x == 0 && cursor.slot == 0 && cursor.parity == 0);
         ptx::pin(s);
         ptx::wgmma_fence();
         const uint32_t key = shared.slot(cursor.slot);

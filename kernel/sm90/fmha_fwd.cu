@@ -60,6 +60,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         meet(alone);
     }
     Loads<T> loads(params, shared, place);
+    stamp<kLoadsReady>(threadIdx.x % 32 == 0);
     if constexpr (kFmhaSm90Early) {
         if (place.width == 1 && loads.more) {
             loads.ahead = loads.producer.load_ahead(loads.keys.tile);
@@ -152,6 +153,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     ptx::launch_dependents();
     stamp<kGridBeforeDone>(producer_lane);
     const Place<T> place(params, width, height);
+    stamp<kPlaced>(producer_lane && place.length >= 0);
     if (warp >= 4 * T::kConsumers) {
         ptx::keep_registers<T::kProducerRegisters>();
         if (warp == 4 * T::kConsumers) {

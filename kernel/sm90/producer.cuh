@@ -77,6 +77,7 @@ struct Producer {
                 }
             }
             __syncwarp();
+            stamp<kFirstUnitIssued>(lane == 0 && !value && cursor.parity == 0 && cursor.slot == 0);
             cursor.advance();
         }
     }
