@@ -38,7 +38,7 @@ class Shape:
     @property
     def shares(self) -> bool:
         """Whether two row tiles in a cluster can share their loads."""
-        return self.boxes % 2 == 0 and self.column_groups == 1
+        return self.boxes % 2 == 0
 
     @property
     def defines(self) -> tuple[str, ...]:

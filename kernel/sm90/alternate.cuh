@@ -2,6 +2,10 @@
 // columns. They take the tiles of S in turn; the owner of tile j hands P_j and the row maxima to the other, and both
 // multiply P_j V_j. While one exponentiates, the other has products under way.
 //
+// Each has a ring. With V apart from K it holds what its warpgroup reads, in that order: K of a tile of its own, its
+// half of V of the tile before, its half of V of that tile. With K = V it holds its half of every tile: the owner
+// reads both rings for S_j, and each warpgroup gives its own half back behind P_j V_j.
+//
 // Thread i of either warpgroup holds the same places of its fragments, so what they exchange goes from thread to
 // thread, through one buffer: a warpgroup fills it only after it has read what the other had put there.
 #pragma once
@@ -21,38 +25,33 @@ struct Alternation {
     Tile own{};      // the next tile of S,
     bool has_own;    // if there is one; and
     bool has_other;  // whether P of the tile before it, or of the last one, is due from the other
+    bool other_sparse = false;
     typename Rows<T>::Entries valid{};
-    Cursor<T> keys, values;    // one and the same where K and V come apart
-    Cursor<T> key, value;      // the last unit of K, the last tile of V that products were issued of
+    Cursor<T> keys, values;  // one and the same where K and V come apart
+    Cursor<T> value;         // V that the last product was issued of,
+    bool value_sparse = false;
+    bool multiplying = false;  // and whether it is still to be given back
     uint32_t received = 0;     // the parity of the next phase of what the other hands over
-    bool multiplying = false;  // that product's slots are not given back yet
 
     __device__ __forceinline__ explicit Alternation(Consumer<T>& c)
-        : c(c), stream(c.place.tiles(c.params)), one_load(c.params.flags & kFmhaSharedKv) {
+        : c(c),
+          stream(c.place.tiles(c.params)),
+          one_load(c.params.flags & kFmhaSharedKv),
+          keys(one_load ? 0 : c.column_group),
+          values(c.column_group),
+          value(values) {
+        if (one_load && c.column_group != 0) {
+            keys.advance(T::kGroupUnits);
+        }
         has_other = c.column_group != 0 && next_of_other();
         has_own = (has_other || c.column_group == 0) && stream.next(own);
     }
 
     __device__ __forceinline__ bool next_of_other() {
         Tile tile;
-        if (!stream.next(tile)) {
-            return false;
-        }
-        pass_keys();
-        return true;
-    }
-
-    // K of a tile whose S is the other's. A wait for a phase must know that the one before it is over, so a unit goes
-    // to both warpgroups, and back from both.
-    __device__ __forceinline__ void pass_keys() {
-#pragma unroll 1
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            if (!one_load) {
-                ptx::mbarrier_wait(c.shared.full(keys.slot), keys.parity);
-                c.template release<1>(keys, false);
-            }
-            keys.advance();
-        }
+        const bool more = stream.next(tile);
+        other_sparse = more && tile.sparse();
+        return more;
     }
 
     __device__ __forceinline__ void publish(const Packed& packed) {
@@ -81,47 +80,52 @@ struct Alternation {
         factor[1] = raise_anchor(c.state[1], maximum.y, c.scale_log2);
     }
 
-    __device__ __forceinline__ void issue_values() {
+    // With K = V the tile has landed: S of it was read, here or by the other, whose P says so.
+    __device__ __forceinline__ void issue_values(bool sparse) {
         values = one_load ? values : keys;
         value = values;
+        value_sparse = sparse;
         multiplying = true;
-        c.issue_output(values);
+        c.issue_output(values, one_load);
         keys = one_load ? keys : values;
     }
 
     // Once the product is done.
     __device__ __forceinline__ void release_values() {
-        c.template release<T::kUnits>(value, false);
+        c.template release<T::kGroupUnits>(value, value_sparse);
         multiplying = false;
     }
 
-    // S of the next tile of one's own. K goes back unit by unit, and V before it as soon as its product is done: the
-    // ring is little more than two tiles.
+    // S of the next tile of one's own, and its K back unit by unit. A unit of either ring was filled before by a tile
+    // of one's own or by one whose P was received: the phase that is waited for is not the one before last.
     __device__ __forceinline__ void issue_scores() {
         valid = c.rows.valid_entries(stream, own);
-        key = keys;
-        c.issue_score_unit(keys, 0);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();
-        if (multiplying) {
-            release_values();
-        }
+        Cursor<T> key = keys;
 #pragma unroll 1
-        for (int unit = 1; unit < T::kUnits; ++unit) {
-            const Cursor<T> before = key;
-            key = keys;
-            c.issue_score_unit(keys, unit);
+        for (int unit = 0; unit < T::kUnits; ++unit) {
+            const bool second = one_load && unit >= T::kGroupUnits;
+            const int slot = keys.slot + (one_load ? unit + (second ? T::kRingSlots - T::kGroupUnits : 0) : 0);
+            c.issue_score_unit(slot, keys.parity, unit);
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
+            if (multiplying) {
+                release_values();
+            }
             if (!one_load) {
-                c.template release<1>(before, false);
+                if (unit > 0) {
+                    c.template release<1>(key, own.sparse());
+                }
+                key = keys;
+                keys.advance();
             }
         }
         ptx::wgmma_wait<0>();
         ptx::pin(c.s);
         c.pin_output();
-        if (!one_load) {
-            c.template release<1>(key, false);
+        if (one_load) {
+            keys.advance(2 * T::kGroupUnits);
+        } else {
+            c.template release<1>(key, own.sparse());
         }
     }
 
@@ -132,12 +136,13 @@ struct Alternation {
         if constexpr (Follows) {
             receive(factor);
             c.rescale(factor);
-            issue_values();
+            issue_values(other_sparse);
         }
         c.softmax(own, valid, factor);
         Packed packed;
         c.pack(packed);
         publish(packed);
+        const bool sparse = own.sparse();
         has_other = next_of_other();
         has_own = has_other && stream.next(own);
         if constexpr (Follows) {
@@ -153,13 +158,18 @@ struct Alternation {
                 c.p[v][i] = packed[v][i];
             }
         }
-        issue_values();
+        issue_values(sparse);
         if (has_own) {
             issue_scores();
         } else {
-            ptx::wgmma_wait<0>();
-            c.pin_output();
+            finish_product();
         }
+    }
+
+    __device__ __forceinline__ void finish_product() {
+        ptx::wgmma_wait<0>();
+        c.pin_output();
+        release_values();
     }
 };
 
@@ -181,13 +191,9 @@ __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
     if (turns.has_other) {
         float factor[2];
         turns.receive(factor);
-        if (turns.multiplying) {
-            turns.release_values();
-        }
         c.rescale(factor);
-        turns.issue_values();
-        ptx::wgmma_wait<0>();
-        c.pin_output();
+        turns.issue_values(turns.other_sparse);
+        turns.finish_product();
     }
 }
 

@@ -37,11 +37,11 @@ template <class T, class Store>
 __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int half, Store store) {
     const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 2;
 #pragma unroll
-    for (int unit = 0; unit < T::kUnits; ++unit) {
+    for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
-        for (int i = 0; i < T::kUnitColumns / 2; i += 4) {
-            const float* const pair = &consumer.o[unit][i + 2 * half];
-            store(first + unit * T::kUnitColumns + i * 2, pair[0], pair[1]);
+        for (int i = 0; i < T::kPartColumns / 2; i += 4) {
+            const float* const pair = &consumer.o[part][i + 2 * half];
+            store(first + part * T::kPartColumns + i * 2, pair[0], pair[1]);
         }
     }
 }

@@ -27,7 +27,7 @@ namespace fmha::sm90 {
 // consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
 template <class T, int First, int End>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-    const int readers = 4 * T::kConsumers * (T::kShares ? width : 1);
+    const int readers = 4 * T::kConsumers / T::kRings * (T::kShares ? width : 1);
 #pragma unroll
     for (int i = First; i < End; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
@@ -39,29 +39,33 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 
 // Q's barrier and those of the first tile's K, which come first where no other CTA takes part.
 template <class T>
-constexpr int kFirstBarriers = kFmhaSm90Early ? T::kFull + T::kUnits : T::kBarriers;
+constexpr int kFirstBarriers = T::kEarly ? T::kFull + T::kUnits : T::kBarriers;
 
 // Loads start as early as they can: K and V before the consumers have gathered, unless other CTAs take part in them.
 template <class T>
-__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring,
                                         bool alone) {
-    const auto meet = [](bool alone) {  // the barriers are initialised
+    const auto meet = [ring](bool alone) {  // the barriers are initialised, by the first producer
         if (!alone) {
             ptx::cluster_arrive();
         }
-        ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 32);
+        if (ring == 0) {
+            ptx::named_barrier_arrive(kStartBarrier, T::kMeetingThreads);
+        } else {
+            ptx::named_barrier_sync(kStartBarrier, T::kMeetingThreads);
+        }
     };
-    if (ptx::elect_one()) {
+    if (ring == 0 && ptx::elect_one()) {
         load_query<T>(params, shared, place);
     }
-    stamp<kQueryIssued>(threadIdx.x % 32 == 0);
+    stamp<kQueryIssued>(ring == 0 && threadIdx.x % 32 == 0);
     __syncwarp();
-    if constexpr (!kFmhaSm90Early) {
+    if constexpr (!T::kEarly) {
         meet(alone);
     }
-    Loads<T> loads(params, shared, place);
-    stamp<kLoadsReady>(threadIdx.x % 32 == 0);
-    if constexpr (kFmhaSm90Early) {
+    Loads<T> loads(params, shared, place, ring);
+    stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
+    if constexpr (T::kEarly) {
         if (place.width == 1 && loads.more) {
             loads.ahead = loads.producer.load_ahead(loads.keys.tile);
         }
@@ -74,7 +78,11 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     if (place.width > 1) {
         ptx::cluster_wait();
     }
-    producer_role<T>(params, loads);
+    if constexpr (T::kRings == 1) {
+        producer_role<T>(params, loads);
+    } else {
+        group_producer_role<T>(params, loads, ring);
+    }
     __syncwarp();
     if (!alone && place.width == 1) {
         ptx::cluster_wait();
@@ -88,7 +96,7 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
         ptx::cluster_arrive();
     }
     Consumer<T> consumer(params, shared, place, group);
-    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 32);
+    ptx::named_barrier_sync(kStartBarrier, T::kMeetingThreads);
     if (!alone) {
         ptx::cluster_wait();
     }
@@ -133,14 +141,14 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     const bool producer_lane = threadIdx.x == 128 * T::kConsumers;
     stamp<kEntered>(producer_lane);
     if (warp == 4 * T::kConsumers && ptx::elect_one()) {
-        if (kFmhaSm90Early && params.s_k > 0) {
+        if (T::kEarly && params.s_k > 0) {
             ptx::prefetch_tensor_map(params.k);
             if (!(params.flags & kFmhaSharedKv)) {
                 ptx::prefetch_tensor_map(params.v);
             }
         }
         init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
-        if (kFmhaSm90Early && T::kShares && width > 1) {
+        if (T::kEarly && T::kShares && width > 1) {
             init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
         }
         ptx::prefetch_tensor_map(params.q);
@@ -156,8 +164,9 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     stamp<kPlaced>(producer_lane && place.length >= 0);
     if (warp >= 4 * T::kConsumers) {
         ptx::keep_registers<T::kProducerRegisters>();
-        if (warp == 4 * T::kConsumers) {
-            produce<T>(params, shared, place, alone);
+        const int ring = warp - 4 * T::kConsumers;
+        if (ring < T::kRings) {
+            produce<T>(params, shared, place, ring, alone);
         } else if (!alone) {
             ptx::cluster_arrive();
             ptx::cluster_wait();
