@@ -63,6 +63,14 @@ struct Producer {
 
     __device__ void load_tile(const Load& load, bool value, int first = 0, int end = T::kUnits) {
         const bool tail = has_tail(load.tile, value);
+        if (!tail && !load.tile.sparse()) {
+            if (ptx::elect_one()) {
+                load_dense(load.tile, value, first, end);
+            }
+            __syncwarp();
+            cursor.advance(end - first);
+            return;
+        }
 #pragma unroll 1
         for (int unit = first; unit < end; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
@@ -82,6 +90,41 @@ struct Producer {
     }
 
 private:
+    // By one thread, and no more than a unit takes: where tiles are small this loop is what the consumers wait for.
+    __device__ __forceinline__ void load_dense(const Tile& tile, bool value, int first, int end) {
+        const FmhaTensorMap& map = value ? params.v : params.k;
+        Cursor<T> at = cursor;
+        if (place.width == 1) {
+#pragma unroll 1
+            for (int unit = first; unit < end; ++unit) {
+                const uint32_t barrier = shared.full(at.slot), destination = shared.slot(at.slot);
+                ptx::mbarrier_wait(shared.empty(at.slot), at.parity ^ 1);
+                ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+#pragma unroll
+                for (int position = 0; position < T::kBoxes; ++position) {
+                    ptx::tma_tile_3d(destination + position * T::kBoxBytes, map, barrier,
+                                     (unit * T::kBoxes + position) * 64, tile.begin, place.batch);
+                }
+                at.advance();
+            }
+            return;
+        }
+        const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
+#pragma unroll 1
+        for (int unit = first; unit < end; ++unit) {
+            const uint32_t barrier = shared.full(at.slot);
+            ptx::mbarrier_wait(shared.empty(at.slot), at.parity ^ 1);
+            ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+#pragma unroll
+            for (int pair = 0; pair < T::kBoxes / 2; ++pair) {
+                const int position = 2 * pair + place.x;
+                ptx::tma_multicast_3d(shared.slot(at.slot) + position * T::kBoxBytes, map, barrier,
+                                      (unit * T::kBoxes + position) * 64, tile.begin, place.batch, mask);
+            }
+            at.advance();
+        }
+    }
+
     // Of a unit that several CTAs need, each loads some boxes for all.
     __device__ void load_unit(const Tile& tile, bool value, int unit, uint32_t barrier) {
         const FmhaTensorMap& map = value ? params.v : params.k;
