@@ -53,12 +53,12 @@ struct Consumer {
         }
     }
 
-    // One unit's share of S = Q K^T, accumulated over the whole head_dim. Waits for the unit; does not commit. Each
+    // One unit's share of S = Q K^T, added to that of other units if it `follows` them. Waits for the unit; does not commit. Each
     // unit is fenced behind its wait: else ptxas adds fences of its own, and where it must add one in a branch it makes
     // every product of the kernel wait for the one before (C7520).
-    __device__ __forceinline__ void issue_score_unit(int slot, uint32_t parity, int unit) {
+    __device__ __forceinline__ void issue_score_unit(int slot, uint32_t parity, int unit, bool follows) {
         ptx::mbarrier_wait(shared.full(slot), parity);
-        stamp<kFirstKeyThere>(threadIdx.x == 0 && unit == 0);
+        stamp<kFirstKeyThere>(threadIdx.x == 0 && !follows);
         ptx::pin(s);
         ptx::wgmma_fence();
         const uint32_t key = shared.slot(slot);
@@ -68,7 +68,7 @@ struct Consumer {
             const uint64_t b = descriptor(key + position * T::kBoxBytes, 16);
 #pragma unroll
             for (int step = 0; step < 4; ++step) {  // 16 elements, 32 bytes
-                ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, unit + position + step > 0);
+                ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, follows || position + step > 0);
             }
         }
     }
@@ -77,7 +77,7 @@ struct Consumer {
     __device__ __forceinline__ void issue_scores(Cursor<T>& cursor) {
 #pragma unroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
-            issue_score_unit(cursor.slot, cursor.parity, unit);
+            issue_score_unit(cursor.slot, cursor.parity, unit, unit > 0);
             cursor.advance();
         }
         ptx::wgmma_commit();
@@ -85,7 +85,8 @@ struct Consumer {
 
     // O += P V, this group's columns, part by part. Waits for each unit, unless `landed`; commits.
     template <int Part = 0>
-    __device__ __forceinline__ void issue_output(Cursor<T>& cursor, bool landed = false) {
+    __device__ __forceinline__ void issue_output(Cursor<T>& cursor, const uint32_t (&p)[T::kKeys / 16][4],
+                                                 bool landed = false) {
         if (!landed) {
 #pragma unroll
             for (int unit = 0; unit < T::kPartUnits; ++unit) {
@@ -103,7 +104,7 @@ struct Consumer {
         }
         cursor.advance(T::kPartUnits);
         if constexpr (Part + 1 < T::kParts) {
-            issue_output<Part + 1>(cursor, landed);
+            issue_output<Part + 1>(cursor, p, landed);
         } else {
             ptx::wgmma_commit();
         }

@@ -13,10 +13,12 @@ template <class T>
 __device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[2]) {
     float sum[2] = {row_sum(c.state[0].sum), row_sum(c.state[1].sum)};
     if constexpr (T::kColumnGroups == 2) {
-        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last maxima were read
-        ptx::store_shared(c.shared.maximum(threadIdx.x), sum[0], sum[1]);
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last anchors were read
+        if (c.lane % 4 == 0) {
+            ptx::store_shared(c.shared.anchors(threadIdx.x), sum[0], sum[1]);
+        }
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
-        const float2 other = ptx::load_shared_pair(c.shared.maximum(threadIdx.x ^ 128));
+        const float2 other = ptx::load_shared_pair(c.shared.anchors(threadIdx.x ^ 128));
         sum[0] += other.x;
         sum[1] += other.y;
     }

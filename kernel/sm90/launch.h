@@ -93,7 +93,7 @@ constexpr int32_t fmha_sm90_threads(int32_t head_dim, int32_t rows = FMHA_ROWS) 
 // Room to align, Q, the ring, the exchange between column groups, statistics of the splits, barriers.
 constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim, int32_t rows = FMHA_ROWS) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
-    const int32_t exchange = launch.column_groups == 2 ? 128 * launch.keys + 256 * 8 : 0;
+    const int32_t exchange = launch.column_groups == 2 ? 256 * launch.keys + 64 * 16 : 0;
     return 1024 + launch.rows * head_dim * 2 + launch.slots * launch.boxes_per_unit * launch.keys * 128 + exchange +
            launch.rows * kFmhaSm90MergeSplits * 8 + 512;
 }

@@ -55,12 +55,12 @@ struct Traits {
     static constexpr int kUnitBytes = kBoxes * kBoxBytes;
     static constexpr int kSmemQuery = 0;
     static constexpr int kSmemRing = kSmemQuery + kRows * HeadDim * 2;
-    // Column groups exchange P in 16-byte vectors, and row maxima, thread by thread.
+    // Column groups exchange P in 16-byte vectors, thread by thread, and maxima and anchors, row by row.
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
     static constexpr int kProbabilityVectors = kKeys / 16;
-    static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 128 * kProbabilityVectors * 16 : 0);
+    static constexpr int kSmemAnchors = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
     // {row_max, row_sum} of each split of the cluster.
-    static constexpr int kSmemStatistics = kSmemMaximum + (kColumnGroups == 2 ? 256 * 8 : 0);
+    static constexpr int kSmemStatistics = kSmemAnchors + (kColumnGroups == 2 ? 64 * 16 : 0);
     static constexpr int kSmemBarriers = kSmemStatistics + kRows * kFmhaSm90MergeSplits * 8;
     // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
     static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
@@ -71,8 +71,9 @@ struct Traits {
     static constexpr int kFull = kQueryFull + 1;
     static constexpr int kEmpty = kFull + kSlots;
     static constexpr int kTail = kEmpty + kSlots;
-    static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the row maxima are there for the other
-    static constexpr int kBarriers = kHanded + (kColumnGroups == 2 ? 2 : 0);
+    static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the anchors are there for the other,
+    static constexpr int kTaken = kHanded + (kColumnGroups == 2 ? 2 : 0);  // and the other has read them
+    static constexpr int kBarriers = kTaken + (kColumnGroups == 2 ? 2 : 0);
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
@@ -96,9 +97,9 @@ struct SharedMap {
     __device__ uint32_t query(int box) const { return base + T::kSmemQuery + box * T::kQueryBoxBytes; }
     __device__ uint32_t slot(int index) const { return base + T::kSmemRing + index * T::kUnitBytes; }
     __device__ uint32_t probability(int vector, int thread) const {
-        return base + T::kSmemProbability + (vector * 128 + thread) * 16;
+        return base + T::kSmemProbability + (vector * 256 + thread) * 16;
     }
-    __device__ uint32_t maximum(int thread) const { return base + T::kSmemMaximum + thread * 8; }
+    __device__ uint32_t anchors(int thread) const { return base + T::kSmemAnchors + thread / 4 * 16; }
     __device__ uint32_t statistics(int split, int row) const {
         return base + T::kSmemStatistics + (split * T::kRows + row) * 8;
     }
@@ -111,6 +112,7 @@ struct SharedMap {
     __device__ uint32_t empty(int slot) const { return barrier(T::kEmpty + slot); }
     __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
+    __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
 
