@@ -63,14 +63,6 @@ struct Producer {
 
     __device__ void load_tile(const Load& load, bool value, int first = 0, int end = T::kUnits) {
         const bool tail = has_tail(load.tile, value);
-        if (!tail && !load.tile.sparse()) {
-            if (ptx::elect_one()) {
-                load_dense(load.tile, value, first, end);
-            }
-            __syncwarp();
-            cursor.advance(end - first);
-            return;
-        }
 #pragma unroll 1
         for (int unit = first; unit < end; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
@@ -89,12 +81,11 @@ struct Producer {
         }
     }
 
-private:
-    // By one thread, and no more than a unit takes: where tiles are small this loop is what the consumers wait for.
-    __device__ __forceinline__ void load_dense(const Tile& tile, bool value, int first, int end) {
-        const FmhaTensorMap& map = value ? params.v : params.k;
-        Cursor<T> at = cursor;
-        if (place.width == 1) {
+    // Units [first, end) of the dense tile at `key`, without a tail to clear.
+    __device__ __forceinline__ void load_units(bool value, int key, int first, int end) {
+        if (ptx::elect_one()) {
+            const FmhaTensorMap& map = value ? params.v : params.k;
+            Cursor<T> at = cursor;
 #pragma unroll 1
             for (int unit = first; unit < end; ++unit) {
                 const uint32_t barrier = shared.full(at.slot), destination = shared.slot(at.slot);
@@ -102,29 +93,23 @@ private:
                 ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
-                    ptx::tma_tile_3d(destination + position * T::kBoxBytes, map, barrier,
-                                     (unit * T::kBoxes + position) * 64, tile.begin, place.batch);
+                    const int column = (unit * T::kBoxes + position) * 64;
+                    const uint32_t box = destination + position * T::kBoxBytes;
+                    if (!T::kShares || place.width == 1) {
+                        ptx::tma_tile_3d(box, map, barrier, column, key, place.batch);
+                    } else if (position % 2 == place.x) {
+                        ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch,
+                                              3 << (place.rank - place.x));
+                    }
                 }
                 at.advance();
             }
-            return;
         }
-        const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
-#pragma unroll 1
-        for (int unit = first; unit < end; ++unit) {
-            const uint32_t barrier = shared.full(at.slot);
-            ptx::mbarrier_wait(shared.empty(at.slot), at.parity ^ 1);
-            ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
-#pragma unroll
-            for (int pair = 0; pair < T::kBoxes / 2; ++pair) {
-                const int position = 2 * pair + place.x;
-                ptx::tma_multicast_3d(shared.slot(at.slot) + position * T::kBoxBytes, map, barrier,
-                                      (unit * T::kBoxes + position) * 64, tile.begin, place.batch, mask);
-            }
-            at.advance();
-        }
+        __syncwarp();
+        cursor.advance(end - first);
     }
 
+private:
     // Of a unit that several CTAs need, each loads some boxes for all.
     __device__ void load_unit(const Tile& tile, bool value, int unit, uint32_t barrier) {
         const FmhaTensorMap& map = value ? params.v : params.k;
@@ -209,6 +194,14 @@ struct Loads {
     }
 };
 
+// Where the dense tiles end of which none has a tail to clear: a run that a short loop loads, whose code stays in the
+// instruction cache. What is around it takes a thousand cycles a tile, and consumers would wait for it.
+template <class T>
+__device__ __forceinline__ int end_of_run(const Producer<T>& producer, const TileStream<T::kKeys>& stream, int begin) {
+    const int last = stream.dense_end - T::kKeys;
+    return last >= begin && producer.has_tail({last, 0, -1}, true) ? last : stream.dense_end;
+}
+
 // One call of load_tile, in a loop: the code is long, and a cold instruction cache slow.
 template <class T>
 __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>& loads) {
@@ -216,6 +209,24 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>
     typename Producer<T>::Load values{};
     const bool one_load = params.flags & kFmhaSharedKv;
     bool value = false, loaded = false;  // loaded: K of `values`, whose V is due
+    if (more && !keys.tile.sparse()) {
+        const int begin = keys.tile.begin, end = end_of_run(producer, stream, begin);
+        if (begin < end) {
+            int key = ahead ? begin + T::kKeys : begin, value_key = begin;
+            value = ahead && !one_load && !T::kKeysAhead;
+#pragma unroll 1
+            while (value || key < end) {
+                producer.load_units(value, value ? value_key : key, 0, T::kUnits);
+                (value ? value_key : key) += T::kKeys;
+                value = !one_load && !value && (!T::kKeysAhead || key > begin + T::kKeys);
+            }
+            ahead = false;
+            values.tile = {end - T::kKeys, 0, -1};
+            loaded = T::kKeysAhead && !one_load;
+            stream.dense = end;
+            more = producer.next(stream, keys);
+        }
+    }
     bool first = !ahead;
     while (more || loaded) {
         if (ahead) {
@@ -238,31 +249,57 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>
     }
 }
 
-// The ring of one column group, as run_alternating reads it. With K = V its half of each tile; else K of each tile that
-// is its own, its half of V of the tile before and of that one, and of the last tile's V in any case.
+// What comes of tile `turn` into the ring of one column group, as run_alternating reads it. Job 0: K of its own tiles,
+// or with K = V its half of every tile. Then its half of V: 1, of the tile before one of its own, 2, of its own, and of
+// the last one in any case.
+__device__ __forceinline__ bool is_due(int job, bool own, int turn, bool last, bool one_load) {
+    return one_load ? job == 0 : job == 0 ? own : job == 1 ? own && turn > 0 : own || last;
+}
+
 template <class T>
 __device__ __forceinline__ void group_producer_role(const FmhaParams& params, Loads<T>& loads, int group) {
     auto& [producer, stream, tile, more, ahead] = loads;
     typename Producer<T>::Load before{};
     const bool one_load = params.flags & kFmhaSharedKv;
-    for (int turn = 0; more; ++turn) {
+    int turn = 0;
+    if (more && !tile.tile.sparse()) {
+        int key = tile.tile.begin;
+        const int end = end_of_run(producer, stream, key);
+        if (key < end) {
+            before.tile = {end - T::kKeys, 0, -1};
+            stream.dense = end;
+            more = producer.next(stream, tile);
+#pragma unroll 1
+            for (; key < end; key += T::kKeys, ++turn) {
+                const bool own = turn % 2 == group, last = !more && key + T::kKeys >= end;
+#pragma unroll 1
+                for (int job = 0; job < 3; ++job) {
+                    if (is_due(job, own, turn, last, one_load)) {
+                        const bool half = one_load || job > 0;
+                        const int first = half ? group * T::kGroupUnits : 0;
+                        producer.load_units(job > 0, job == 1 ? key - T::kKeys : key, first,
+                                            half ? first + T::kGroupUnits : T::kUnits);
+                    }
+                }
+            }
+        }
+    }
+    for (; more; ++turn) {
         typename Producer<T>::Load after = tile;
         more = producer.next(stream, after);
         const bool own = turn % 2 == group;
 #pragma unroll 1
         for (int job = 0; job < 3; ++job) {
-            const bool keys = job == 0, half = one_load || !keys;
-            const bool due = one_load ? keys : keys ? own : job == 1 ? own && turn > 0 : own || !more;
-            if (!due) {
+            if (!is_due(job, own, turn, !more, one_load)) {
                 continue;
             }
+            const bool keys = job == 0, half = one_load || !keys;
             typename Producer<T>::Load load = tile;
             if (job == 1) {
                 load = before;
             }
             const int first = half ? group * T::kGroupUnits : 0;
             producer.load_tile(load, !keys, first, half ? first + T::kGroupUnits : T::kUnits);
-            stamp<kFirstKeyIssued>(producer.lane == 0 && turn == 0 && keys);
         }
         before = tile;
         tile = after;
