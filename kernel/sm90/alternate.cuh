@@ -46,7 +46,7 @@ struct Alternation {
           values(c.column_group),
           products{values, values} {
         if (one_load && c.column_group != 0) {
-            keys.advance(T::kGroupUnits);
+            keys.advance();
         }
         has_other = c.column_group != 0 && next_of_other();
         has_own = (has_other || c.column_group == 0) && stream.next(own);
@@ -117,8 +117,10 @@ struct Alternation {
         keys = one_load ? keys : values;
     }
 
-    // Once the products are done.
-    __device__ __forceinline__ void release_values() {
+    // At once, not behind the scores that follow: the producer waits for their slots.
+    __device__ __forceinline__ void finish_products() {
+        ptx::wgmma_wait<0>();
+        c.pin_output();
 #pragma unroll
         for (int whose = 0; whose < 2; ++whose) {
             if (multiplying >> whose & 1) {
@@ -128,25 +130,21 @@ struct Alternation {
         multiplying = 0;
     }
 
-    // S of the next tile of one's own, and its K back unit by unit. With K = V the other's half comes first, which was
-    // given back for it before. A unit of either ring was filled before by a tile of one's own or by one whose P was
-    // received: the phase that is waited for is not the one before last.
+    // S of the next tile of one's own, and its K back unit by unit. With K = V the other's half comes first, which was given back for it before. A unit of either ring was filled
+    // before by a tile of one's own or by one whose P was received: the phase that is waited for is not the one before
+    // last.
     __device__ __forceinline__ void issue_scores() {
         valid = c.rows.valid_entries(stream, own);
         Cursor<T> key = keys;
 #pragma unroll 1
         for (int i = 0; i < T::kUnits; ++i) {
-            const int unit = one_load ? i ^ (c.column_group ^ 1) * T::kGroupUnits : i;
-            const bool second = one_load && unit >= T::kGroupUnits;
-            const int slot = keys.slot + (one_load ? unit + (second ? T::kRingSlots - T::kGroupUnits : 0) : 0);
+            const int unit = one_load ? i ^ c.column_group ^ 1 : i;
+            const int slot = one_load ? keys.slot + unit * T::kRingSlots : keys.slot;
             c.issue_score_unit(slot, keys.parity, unit, i > 0);
             ptx::wgmma_commit();
-            ptx::wgmma_wait<1>();
-            if (i == 0) {
-                release_values();
-            }
             if (!one_load) {
                 if (i > 0) {
+                    ptx::wgmma_wait<1>();
                     c.template release<1>(key, own.sparse());
                 }
                 key = keys;
@@ -155,9 +153,8 @@ struct Alternation {
         }
         ptx::wgmma_wait<0>();
         ptx::pin(c.s);
-        c.pin_output();
         if (one_load) {
-            keys.advance(2 * T::kGroupUnits);
+            keys.advance(2);
         } else {
             c.template release<1>(key, own.sparse());
         }
@@ -192,17 +189,10 @@ struct Alternation {
             issue_values(0, c.p, before_gathered);
         }
         issue_values(1, packed, gathered);
+        finish_products();
         if (has_own) {
             issue_scores();
-        } else {
-            finish_products();
         }
-    }
-
-    __device__ __forceinline__ void finish_products() {
-        ptx::wgmma_wait<0>();
-        c.pin_output();
-        release_values();
     }
 };
 

@@ -270,15 +270,17 @@ __device__ __forceinline__ void group_producer_role(const FmhaParams& params, Lo
             stream.dense = end;
             more = producer.next(stream, tile);
 #pragma unroll 1
+            for (; one_load && key < end; key += T::kKeys, ++turn) {
+                producer.load_units(false, key, group, group + 1);
+            }
+#pragma unroll 1
             for (; key < end; key += T::kKeys, ++turn) {
                 const bool own = turn % 2 == group, last = !more && key + T::kKeys >= end;
 #pragma unroll 1
                 for (int job = 0; job < 3; ++job) {
-                    if (is_due(job, own, turn, last, one_load)) {
-                        const bool half = one_load || job > 0;
-                        const int first = half ? group * T::kGroupUnits : 0;
-                        producer.load_units(job > 0, job == 1 ? key - T::kKeys : key, first,
-                                            half ? first + T::kGroupUnits : T::kUnits);
+                    if (is_due(job, own, turn, last, false)) {
+                        producer.load_units(job > 0, job == 1 ? key - T::kKeys : key, job == 0 ? 0 : group,
+                                            job == 0 ? T::kUnits : group + 1);
                     }
                 }
             }
@@ -298,8 +300,7 @@ __device__ __forceinline__ void group_producer_role(const FmhaParams& params, Lo
             if (job == 1) {
                 load = before;
             }
-            const int first = half ? group * T::kGroupUnits : 0;
-            producer.load_tile(load, !keys, first, half ? first + T::kGroupUnits : T::kUnits);
+            producer.load_tile(load, !keys, half ? group : 0, half ? group + 1 : T::kUnits);
         }
         before = tile;
         tile = after;
