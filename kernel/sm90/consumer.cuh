@@ -53,6 +53,11 @@ struct Consumer {
         }
     }
 
+    // A ring's slot that the compiler cannot see to be the same in every lane.
+    static __device__ __forceinline__ uint32_t uniform(uint32_t address) {
+        return T::kRings == 1 ? address : ptx::uniform(address);
+    }
+
     // One unit's share of S = Q K^T, added to that of other units if it `follows` them. Waits for the unit; does not commit. Each
     // unit is fenced behind its wait: else ptxas adds fences of its own, and where it must add one in a branch it makes
     // every product of the kernel wait for the one before (C7520).
@@ -61,11 +66,11 @@ struct Consumer {
         stamp<kFirstKeyThere>(threadIdx.x == 0 && !follows);
         ptx::pin(s);
         ptx::wgmma_fence();
-        const uint32_t key = shared.slot(slot);
+        const uint64_t query = descriptor(uniform(shared.query(unit * T::kBoxes) + row_group * 64 * 128), 16);
+        const uint64_t key = descriptor(uniform(shared.slot(slot)), 16);
 #pragma unroll
         for (int position = 0; position < T::kBoxes; ++position) {
-            const uint64_t a = descriptor(shared.query(unit * T::kBoxes + position) + row_group * 64 * 128, 16);
-            const uint64_t b = descriptor(key + position * T::kBoxBytes, 16);
+            const uint64_t a = query + (position * T::kQueryBoxBytes >> 4), b = key + (position * T::kBoxBytes >> 4);
 #pragma unroll
             for (int step = 0; step < 4; ++step) {  // 16 elements, 32 bytes
                 ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, follows || position + step > 0);
@@ -95,7 +100,7 @@ struct Consumer {
         }
         ptx::pin(o[Part]);
         ptx::wgmma_fence();
-        const uint64_t b = descriptor(shared.slot(cursor.slot), T::kBoxBytes);
+        const uint64_t b = descriptor(uniform(shared.slot(cursor.slot)), T::kBoxBytes);
 #pragma unroll
         for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
             if (kFmhaSm90LeavesOut != kFmhaSm90OutputProduct || step == 0) {
