@@ -55,7 +55,7 @@ struct Consumer {
 
     // A ring's slot that the compiler cannot see to be the same in every lane.
     static __device__ __forceinline__ uint32_t uniform(uint32_t address) {
-        return T::kRings == 1 ? address : ptx::uniform(address);
+        return T::kUnits == 1 ? address : ptx::uniform(address);
     }
 
     // One unit's share of S = Q K^T, added to that of other units if it `follows` them. Waits for the unit; does not commit. Each
