@@ -73,7 +73,7 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_
                 return {64, 64, 1, 1, 2, 5, false, 168, 2};
             }
             return {128, 128, 2, 1, 2, 5, true, 224, 1};
-        case 256: return {128, 64, 2, 1, 2, 9, true, 232, 1};
+        case 256: return {128, 64, 2, 1, 2, 9, true, 224, 1};
         default: return {64, 48, 1, 2, 4, 6, false, 224, 1};
     }
 }
