@@ -77,8 +77,8 @@ struct Alternation {
         }
     }
 
-    // P of the other's tile, into c.p. O and one's own P shrink by `mine`, that P by `theirs`.
-    __device__ __forceinline__ void receive(float (&mine)[2], float (&theirs)[2]) {
+    // P of the other's tile, into c.p, and its maxima and anchors.
+    __device__ __forceinline__ float4 receive() {
         ptx::mbarrier_wait(c.shared.handed(c.column_group ^ 1), received);
         received ^= 1;
         const float4 anchors = ptx::load_shared_four(c.shared.anchors(threadIdx.x ^ 128));
@@ -90,8 +90,27 @@ struct Alternation {
         if (c.lane == 0) {
             ptx::mbarrier_arrive(c.shared.taken(c.column_group ^ 1));
         }
+        return anchors;
+    }
+
+    // O, one's own P, which follows `factor`'s raise, and the other's P to the same anchors. One vote, where nothing
+    // moved.
+    __device__ __forceinline__ void meet(float4 anchors, float (&factor)[2], Packed& packed) {
+        const bool moved = factor[0] != 1.0f || factor[1] != 1.0f || anchors.y != c.state[0].anchor ||
+                           anchors.w != c.state[1].anchor;
+        if (!ptx::any_lane(moved)) {
+            c.state[0].max = fmaxf(c.state[0].max, anchors.x);
+            c.state[1].max = fmaxf(c.state[1].max, anchors.z);
+            return;
+        }
+        float mine[2], theirs[2];
         meet_anchor(c.state[0], anchors.x, anchors.y, mine[0], theirs[0]);
         meet_anchor(c.state[1], anchors.z, anchors.w, mine[1], theirs[1]);
+        shrink(c.p, theirs);
+        shrink(packed, mine);
+        factor[0] *= mine[0];
+        factor[1] *= mine[1];
+        c.rescale(factor);
     }
 
     static __device__ __forceinline__ void shrink(Packed& packed, const float (&factor)[2]) {
@@ -164,31 +183,29 @@ struct Alternation {
     // come before one's own.
     template <bool Follows, bool First>
     __device__ __forceinline__ void step() {
-        float factor[2], mine[2], theirs[2];
+        float factor[2], none[2];
         if constexpr (Follows && First) {
-            receive(mine, theirs);
+            const float4 anchors = receive();
+            meet_anchor(c.state[0], anchors.x, anchors.y, none[0], none[0]);
+            meet_anchor(c.state[1], anchors.z, anchors.w, none[1], none[1]);
         }
         c.softmax(own, valid, factor);
         Packed packed;
         c.pack(packed);
         publish(packed);
-        const bool gathered = own.sparse(), before_gathered = other_sparse;
-        has_other = next_of_other();
-        has_own = has_other && stream.next(own);
         if constexpr (Follows && First) {
             shrink(c.p, factor);
         } else if constexpr (Follows) {
-            receive(mine, theirs);
-            shrink(c.p, theirs);
-            shrink(packed, mine);
-            factor[0] *= mine[0];
-            factor[1] *= mine[1];
+            meet(receive(), factor, packed);
+        } else {
+            c.rescale(factor);
         }
-        c.rescale(factor);
         if constexpr (Follows) {
-            issue_values(0, c.p, before_gathered);
+            issue_values(0, c.p, other_sparse);
         }
-        issue_values(1, packed, gathered);
+        issue_values(1, packed, own.sparse());
+        has_other = next_of_other();
+        has_own = has_other && stream.next(own);
         finish_products();
         if (has_own) {
             issue_scores();
@@ -214,10 +231,9 @@ __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
         }
     }
     if (turns.has_other) {
-        float mine[2], theirs[2];
-        turns.receive(mine, theirs);
-        turns.shrink(c.p, theirs);
-        c.rescale(mine);
+        float factor[2] = {1.0f, 1.0f};
+        uint32_t none[T::kKeys / 16][4] = {};
+        turns.meet(turns.receive(), factor, none);
         turns.issue_values(0, c.p, turns.other_sparse);
         turns.finish_products();
     }
