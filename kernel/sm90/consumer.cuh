@@ -13,8 +13,9 @@
 
 namespace fmha::sm90 {
 
-constexpr int kStartBarrier = 0;     // named barriers: the consumers and the producer warp,
-constexpr int kConsumerBarrier = 1;  // and the consumers alone
+constexpr int kStartBarrier = 0;     // named barriers: the consumers and the two warps that initialise mbarriers,
+constexpr int kConsumerBarrier = 1;  // the consumers alone,
+constexpr int kRingBarrier = 2;      // and those two warps
 
 template <class T>
 struct Consumer {

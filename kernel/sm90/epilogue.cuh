@@ -87,6 +87,48 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
     }
 }
 
+struct MergedVector {
+    float maximum = -kInfinity;
+    float sum = 0.0f;
+    float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
+};
+
+// Four columns of a row over all splits; `rows` from one split to the next.
+__device__ __forceinline__ MergedVector merge_splits(const FmhaParams& params, int64_t row, int64_t rows, int vectors,
+                                               int vector) {
+    constexpr int kInFlight = 8;
+    MergedVector merged;
+#pragma unroll 1
+    for (int first = 0; first < params.splits; first += kInFlight) {
+        float maxima[kInFlight], sums[kInFlight];
+        float4 parts[kInFlight];
+        float maximum = merged.maximum;
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            if (first + i < params.splits) {
+                const int64_t part = (first + i) * rows + row;
+                maxima[i] = params.partial_max[part];
+                sums[i] = params.partial_sum[part];
+                parts[i] = reinterpret_cast<const float4*>(params.partial_o)[part * vectors + vector];
+                maximum = fmaxf(maximum, maxima[i]);
+            }
+        }
+        const float shrink = split_weight(merged.maximum, maximum);
+        merged.maximum = maximum;
+        merged.sum *= shrink;
+        merged.o = scaled(merged.o, shrink);
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            if (first + i < params.splits) {
+                const float weight = split_weight(maxima[i], maximum);
+                merged.sum = fmaf(sums[i], weight, merged.sum);
+                add_weighted(merged.o, parts[i], weight);
+            }
+        }
+    }
+    return merged;
+}
+
 // Of this row tile the rows [begin, end), from the partial results of all splits, split 0 first.
 template <class T>
 __device__ __forceinline__ void merge_rows(const FmhaParams& params, int begin, int end) {
@@ -96,7 +138,7 @@ __device__ __forceinline__ void merge_rows(const FmhaParams& params, int begin, 
     for (int e = begin * kVectors + threadIdx.x; e < end * kVectors; e += T::kConsumerThreads) {
         const int own = ptx::block_x() * T::kRows + e / kVectors, vector = e % kVectors;
         const int64_t row = ptx::block_z() * rows + own;
-        const Merged merged = merge_splits(params, row, params.batch * rows, kVectors, vector);
+        const MergedVector merged = merge_splits(params, row, params.batch * rows, kVectors, vector);
         const float factor = output_factor(params, own % params.heads, merged.maximum, merged.sum);
         store_vector(params, (row * kVectors + vector) * 4, scaled(merged.o, factor));
         if (vector == 0) {
