@@ -4,7 +4,6 @@
 // works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
-#include "common/ptx/mbarrier.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
@@ -28,6 +27,10 @@ template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height) {
     const bool alone = width * height == 1;
     if (ptx::elect_one()) {
+        if (params.s_k > 0) {
+            ptx::prefetch_tensor_map(params.k);
+        }
+        ptx::prefetch_tensor_map(params.q);
         init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
     }
     __syncwarp();
@@ -55,8 +58,11 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
 
 // The other barriers, meanwhile.
 template <class T>
-__device__ __forceinline__ void prepare(SharedMap<T> shared, int width, bool alone) {
+__device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> shared, int width, bool alone) {
     if (ptx::elect_one()) {
+        if (params.s_k > 0 && !(params.flags & kFmhaSharedKv)) {
+            ptx::prefetch_tensor_map(params.v);
+        }
         init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
     }
     __syncwarp();
@@ -130,7 +136,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         if (warp == 4 * T::kConsumers) {
             produce<T>(params, shared, width, height);
         } else if (warp == 4 * T::kConsumers + 1) {
-            prepare<T>(shared, width, alone);
+            prepare<T>(params, shared, width, alone);
         } else if (!alone) {
             ptx::cluster_arrive();
             ptx::cluster_wait();
