@@ -111,10 +111,15 @@ struct CombineLanes {
     static constexpr int kInFlight = HeadDim == 512 ? 4 : 8;
 };
 
+// More than it needs: of what is launched while the forward kernel ends, four CTAs an SM, and not all where the first
+// ones end.
+constexpr int kCombineSharedBytes = 48 << 10;
+
 template <int HeadDim>
 __device__ __forceinline__ void combine(const FmhaParams& params) {
     using Lanes = CombineLanes<HeadDim>;
-    __shared__ float4 parts[Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads];
+    __shared__ float4 parts[kCombineSharedBytes / sizeof(float4)];
+    static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * sizeof(float4) <= kCombineSharedBytes);
     const int rows = params.t * params.heads;
     const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
     stamp_combine<0>();

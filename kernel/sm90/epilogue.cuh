@@ -3,9 +3,7 @@
 #pragma once
 
 #include "combine.cuh"
-#include "common/ptx/shared.cuh"
 #include "consumer.cuh"
-#include "ptx/tma.cuh"
 
 namespace fmha::sm90 {
 
@@ -48,49 +46,24 @@ __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int h
     }
 }
 
-// A warp's 16 rows from shared memory, where they lie one under the other, its share of the columns of each.
-template <class T>
-__device__ __forceinline__ void send_rows(const Consumer<T>& consumer, void* o, int64_t first_row, int end, int element) {
-    constexpr int kColumns = T::kHeadDim / T::kColumnGroups;
-    const int top = consumer.row_group * 64 + threadIdx.x / 32 % 4 * 16;
-    const int count = min(16, end - consumer.place.own - top);
-    const int column = consumer.column_group * kColumns * element;  // in bytes
-    uint8_t* to = static_cast<uint8_t*>(o) + (first_row + top) * T::kHeadDim * element + column;
-    uint32_t from = consumer.shared.merge(top, 0) + column;
-#pragma unroll 1
-    for (int row = 0; row < count; ++row) {
-        ptx::bulk_store(to, from, kColumns * element);
-        to += T::kHeadDim * element;
-        from += T::kMergeRowBytes;
-    }
-    ptx::bulk_commit();
-    if constexpr (kFmhaSm90MergeBy == kFmhaSm90Combine) {
-        ptx::bulk_wait_read();
-    } else {
-        ptx::bulk_wait();
-    }
-}
-
-// The whole result, or with splits this split's part: through the ring, then by TMA. A fragment's own pieces are of 16
-// or 32 bytes, and a store of them takes a turn for each row.
+// The whole result, or with splits this split's part, straight from the registers.
 template <class T>
 __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2]) {
     const FmhaParams& params = consumer.params;
     const Place<T>& place = consumer.place;
-    const SharedMap<T>& shared = consumer.shared;
     const int end = place.end(params);
     const bool partial = params.splits > 1;
-    const bool bf16 = !partial && params.flags & kFmhaOutputBf16;
     const int64_t rows = int64_t(params.t) * params.heads;
-    const int64_t first_row =
-        (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows + place.own;
-    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // every warpgroup is done with the ring
+    const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int index = Rows<T>::index(consumer.row_group, half), own = place.own + index;
-        const int64_t row = first_row + index;
+        const int own = place.own + Rows<T>::index(consumer.row_group, half);
+        if (own >= end) {
+            continue;
+        }
+        const int64_t row = before + own;
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
-        if (own < end && consumer.column_group == 0 && consumer.lane % 4 == 0) {
+        if (consumer.column_group == 0 && consumer.lane % 4 == 0) {
             if (partial) {
                 params.partial_max[row] = maximum;
                 params.partial_sum[row] = sum;
@@ -100,22 +73,18 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         }
         const float scale =
             correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
-        if (bf16) {
+        if (!partial && params.flags & kFmhaOutputBf16) {
+            uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
             for_each_pair(consumer, half, [&](int column, float x, float y) {
-                ptx::store_shared(shared.merge(index, 0) + column * 2, ptx::pack_bf16x2(x * scale, y * scale));
+                o[column / 2] = ptx::pack_bf16x2(x * scale, y * scale);
             });
         } else {
+            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
             for_each_pair(consumer, half, [&](int column, float x, float y) {
-                ptx::store_shared(shared.merge(index, column), x * scale, y * scale);
+                *reinterpret_cast<float2*>(o + column) = make_float2(x * scale, y * scale);
             });
         }
     }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    if (ptx::elect_one()) {
-        send_rows(consumer, partial ? params.partial_o : params.o, first_row, end, bf16 ? 2 : 4);
-    }
-    __syncwarp();
 }
 
 struct MergedVector {

@@ -24,26 +24,26 @@ namespace fmha::sm90 {
 
 // K of the first tile and Q first, then the walk over all tiles is set up.
 template <class T>
-__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height) {
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, FirstTile<T> first, int width,
+                                        int height) {
     const bool alone = width * height == 1;
     if (ptx::elect_one()) {
-        if (params.s_k > 0) {
-            ptx::prefetch_tensor_map(params.k);
-        }
-        ptx::prefetch_tensor_map(params.q);
         init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
     }
     __syncwarp();
     stamp<kBarriersReady>(threadIdx.x % 32 == 0);
     ptx::wait_for_primary();
     stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
-    const bool ahead = load_first<T>(params, shared, T::kShares ? width : 1);
+    if (params.kv_lens) {
+        first = FirstTile<T>(params, T::kShares ? width : 1, params.kv_lens[blockIdx.z]);
+    }
+    load_first<T>(params, shared, first);
     if (!alone) {
         ptx::cluster_arrive();
     }
     ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     const Place<T> place(params, width, height);
-    Loads<T> loads(params, shared, place, ahead);
+    Loads<T> loads(params, shared, place, first.known);
     stamp<kLoadsReady>(threadIdx.x % 32 == 0);
     ptx::named_barrier_sync(kRingBarrier, 64);
     if (place.width > 1) {
@@ -58,11 +58,8 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
 
 // The other barriers, meanwhile.
 template <class T>
-__device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> shared, int width, bool alone) {
+__device__ __forceinline__ void prepare(SharedMap<T> shared, int width, bool alone) {
     if (ptx::elect_one()) {
-        if (params.s_k > 0 && !(params.flags & kFmhaSharedKv)) {
-            ptx::prefetch_tensor_map(params.v);
-        }
         init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
     }
     __syncwarp();
@@ -133,13 +130,21 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     if (warp >= 4 * T::kConsumers) {
         stamp<kEntered>(threadIdx.x == 128 * T::kConsumers);
         ptx::keep_registers<T::kProducerRegisters>();
+        const FirstTile<T> first(params, T::kShares ? width : 1, params.s_k);
+        asm volatile("" ::"r"(first.begin), "r"(int(first.known)));
         if (warp == 4 * T::kConsumers) {
-            produce<T>(params, shared, width, height);
+            produce<T>(params, shared, first, width, height);
         } else if (warp == 4 * T::kConsumers + 1) {
-            prepare<T>(params, shared, width, alone);
-        } else if (!alone) {
-            ptx::cluster_arrive();
-            ptx::cluster_wait();
+            prepare<T>(shared, width, alone);
+        } else {
+            if (FMHA_PF > 0 && warp == 4 * T::kConsumers + 2 && !params.kv_lens) {
+                prefetch_first(params, first);
+            }
+            if (!alone) {
+                __syncwarp();
+                ptx::cluster_arrive();
+                ptx::cluster_wait();
+            }
         }
         if (height > 1) {
             ptx::cluster_sync();

@@ -33,25 +33,62 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 template <class T>
 constexpr int kFirstBarriers = T::kFull + T::kUnits;
 
-// Issues K of the first tile, where it is known at once, then Q. False: K was not loaded, since other CTAs share the
-// loads, a window decides which tile is the first, or that one has a tail to clear or is not dense.
+// The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no other CTA shares the
+// loads, no window decides which tile is the first, and it has no tail to clear.
 template <class T>
-__device__ __forceinline__ bool load_first(const FmhaParams& params, SharedMap<T> shared, int width) {
+struct FirstTile {
+    int begin;
+    int end;  // of all its dense tiles
+    bool known;
+
+    __device__ FirstTile(const FmhaParams& params, int width, int length) {
+        const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
+        begin = tiles.begin * T::kKeys;
+        end = tiles.end * T::kKeys;
+        const bool tail = begin + T::kKeys > length && length < params.s_k && params.flags & kFmhaSharedKv;
+        known = width == 1 && !windowed(params) && begin < end && !tail;
+    }
+};
+
+#ifndef FMHA_PF
+#define FMHA_PF 1
+#endif
+
+// Into L2, before the grid before this one is done.
+template <class T>
+__device__ __forceinline__ void prefetch_first(const FmhaParams& params, const FirstTile<T>& first) {
+    if (!first.known || !ptx::elect_one()) {
+        return;
+    }
     const int batch = blockIdx.z;
-    const int length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
-    const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
-    const int begin = tiles.begin * T::kKeys;
-    const bool tail = begin + T::kKeys > length && length < params.s_k && params.flags & kFmhaSharedKv;
-    const bool known = width == 1 && !windowed(params) && tiles.begin < tiles.end && !tail;
+#pragma unroll 1
+    for (int begin = first.begin; begin < min(first.end, first.begin + FMHA_PF * T::kKeys); begin += T::kKeys) {
+#pragma unroll 1
+        for (int column = 0; column < T::kHeadDim; column += 64) {
+            ptx::tma_prefetch_3d(params.k, column, begin, batch);
+            if (begin == first.begin) {
+                ptx::tma_prefetch_3d(params.q, column, blockIdx.x * T::kRows, batch);
+            }
+            if (!(params.flags & kFmhaSharedKv)) {
+                ptx::tma_prefetch_3d(params.v, column, begin, batch);
+            }
+        }
+    }
+}
+
+// Issues K of the first tile, if it is known, then Q.
+template <class T>
+__device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first) {
     if (ptx::elect_one()) {
-        if (known) {
+        const int batch = blockIdx.z;
+        if (first.known) {
 #pragma unroll 1
             for (int unit = 0; unit < T::kUnits; ++unit) {
                 ptx::mbarrier_arrive_expect_tx(shared.full(unit), T::kUnitBytes);
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
                     ptx::tma_tile_3d(shared.slot(unit) + position * T::kBoxBytes, params.k, shared.full(unit),
-                                     T::box(unit, position) * 64, begin, batch);
+                                     T::box(unit, position) * 64, first.begin, batch);
                 }
             }
             stamp<kFirstKeyIssued>(true);
@@ -64,7 +101,6 @@ __device__ __forceinline__ bool load_first(const FmhaParams& params, SharedMap<T
         stamp<kQueryIssued>(true);
     }
     __syncwarp();
-    return known;
 }
 
 }  // namespace fmha::sm90

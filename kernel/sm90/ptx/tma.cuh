@@ -37,20 +37,11 @@ __device__ __forceinline__ void tma_load_2d(uint32_t destination, const FmhaTens
         : "memory");
 }
 
-// `bytes`, a multiple of 16, from shared memory at `source`, in this thread's open group.
-__device__ __forceinline__ void bulk_store(void* destination, uint32_t source, uint32_t bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
-                     __cvta_generic_to_global(destination)),
-                 "r"(source), "r"(bytes)
+// The box of the copy into L2: a hint, which reads nothing that could be seen, and so may come before the wait for the
+// grid that writes it.
+__device__ __forceinline__ void tma_prefetch_3d(const FmhaTensorMap& map, int32_t x, int32_t y, int32_t z) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
-
-__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-
-// This thread's groups have read their sources,
-__device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-
-// and are written.
-__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 }  // namespace fmha::ptx
