@@ -38,7 +38,7 @@ class Shape:
     @property
     def shares(self) -> bool:
         """Whether two row tiles in a cluster can share their loads."""
-        return self.boxes % 2 == 0 and self.column_groups == 1
+        return self.boxes % 2 == 0
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -86,9 +86,9 @@ def _launched(head_dim: int, rows: int = 0, **more: Any) -> Shape:
 
 SHAPES = {
     64: _launched(64, overlap=True),
-    128: _launched(128, overlap=True),
-    256: _launched(256, overlap=True),
-    512: _launched(512),
+    128: _launched(128, overlap=True, registers=224),
+    256: _launched(256, overlap=True, registers=224),
+    512: _launched(512, registers=224),
 }
 # By head_dim and FMHA_ROWS: what harness.worker.choice has beside them.
 OTHERS = {

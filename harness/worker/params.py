@@ -131,7 +131,7 @@ SM90_SHAPES: Final = {
     64: ((128, 128, 2, 1, 12), (64, 64, 1, 1, 8), (192, 128, 3, 1, 11)),
     128: ((128, 128, 2, 2, 5), (64, 64, 1, 2, 5)),
     256: ((128, 64, 2, 2, 9),),
-    512: ((64, 64, 2, 2, 9),),
+    512: ((64, 48, 2, 2, 12),),
 }
 
 
@@ -142,7 +142,7 @@ def sm90_figures(head_dim: int, rows: int = 0) -> tuple[int, int, int, int, int]
 
 def sm90_shared_bytes(head_dim: int, rows: int, keys: int, boxes: int, slots: int) -> int:
     """fmha_sm90_launch's dynamic shared memory: Q, the ring, what two warpgroups of columns exchange, and the rest."""
-    exchange = 128 * keys + 256 * 8 if head_dim == 512 else 0
+    exchange = 256 * keys + 64 * 16 if head_dim == 512 else 0
     ring = slots * boxes * keys * 128
     return SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
 

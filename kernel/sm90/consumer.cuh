@@ -30,7 +30,7 @@ struct Consumer {
     RowState state[2];
     const float scale_log2;
 
-    float o[T::kUnits][T::kUnitColumns / 2];
+    float o[T::kParts][T::kPartColumns / 2];
     float s[T::kKeys / 2];
     uint32_t p[T::kKeys / 16][4];
 
@@ -46,61 +46,66 @@ struct Consumer {
           rows(params, place, row_group),
           scale_log2(params.scale * kLog2E) {
 #pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
+        for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
-            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
-                o[unit][i] = 0.0f;
+            for (int i = 0; i < T::kPartColumns / 2; ++i) {
+                o[part][i] = 0.0f;
             }
         }
     }
 
-    // One unit's share of S = Q K^T, accumulated over the whole head_dim. Waits for the unit; does not commit. Each
+    // One unit's share of S = Q K^T, added to that of other units if it `follows` them. Waits for the unit; does not commit. Each
     // unit is fenced behind its wait: else ptxas adds fences of its own, and where it must add one in a branch it makes
     // every product of the kernel wait for the one before (C7520).
-    __device__ __forceinline__ void issue_score_unit(Cursor<T>& cursor, int unit) {
-        ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
-        stamp<kFirstKeyThere>(threadIdx.x == 0 && cursor.slot == 0 && cursor.parity == 0);
+    __device__ __forceinline__ void issue_score_unit(int slot, uint32_t parity, int unit, bool follows) {
+        ptx::mbarrier_wait(shared.full(slot), parity);
+        stamp<kFirstKeyThere>(threadIdx.x == 0 && !follows);
         ptx::pin(s);
         ptx::wgmma_fence();
-        const uint32_t key = shared.slot(cursor.slot);
+        const uint32_t key = shared.slot(slot);
 #pragma unroll
         for (int position = 0; position < T::kBoxes; ++position) {
-            const uint64_t a = descriptor(shared.query(T::box(unit, position)) + row_group * 64 * 128, 16);
+            const uint64_t a = descriptor(shared.query(unit * T::kBoxes + position) + row_group * 64 * 128, 16);
             const uint64_t b = descriptor(key + position * T::kBoxBytes, 16);
 #pragma unroll
             for (int step = 0; step < 4; ++step) {  // 16 elements, 32 bytes
-                ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, unit + position + step > 0);
+                ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, follows || position + step > 0);
             }
         }
-        cursor.advance();
     }
 
     // S = Q K^T; commits.
     __device__ __forceinline__ void issue_scores(Cursor<T>& cursor) {
 #pragma unroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
-            issue_score_unit(cursor, unit);
+            issue_score_unit(cursor.slot, cursor.parity, unit, unit > 0);
+            cursor.advance();
         }
         ptx::wgmma_commit();
     }
 
-    // O += P V, this group's columns of the units from `Unit` on. Waits for each unit; commits.
-    template <int Unit = 0>
-    __device__ __forceinline__ void issue_output(Cursor<T>& cursor) {
-        ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
-        ptx::pin(o[Unit]);
+    // O += P V, this group's columns, part by part. Waits for each unit, unless `landed`; commits.
+    template <int Part = 0>
+    __device__ __forceinline__ void issue_output(Cursor<T>& cursor, const uint32_t (&p)[T::kKeys / 16][4],
+                                                 bool landed = false) {
+        if (!landed) {
+#pragma unroll
+            for (int unit = 0; unit < T::kPartUnits; ++unit) {
+                ptx::mbarrier_wait(shared.full(cursor.slot + unit), cursor.parity);
+            }
+        }
+        ptx::pin(o[Part]);
         ptx::wgmma_fence();
-        const uint32_t value = shared.slot(cursor.slot) + column_group * T::kGroupBoxes * T::kBoxBytes;
-        const uint64_t b = descriptor(value, T::kBoxBytes);
+        const uint64_t b = descriptor(shared.slot(cursor.slot), T::kBoxBytes);
 #pragma unroll
         for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
             if (kFmhaSm90LeavesOut != kFmhaSm90OutputProduct || step == 0) {
-                ptx::wgmma_registers<T::kUnitColumns>(o[Unit], p[step], b + (step * 2048 >> 4));
+                ptx::wgmma_registers<T::kPartColumns>(o[Part], p[step], b + (step * 2048 >> 4));
             }
         }
-        cursor.advance();
-        if constexpr (Unit + 1 < T::kUnits) {
-            issue_output<Unit + 1>(cursor);
+        cursor.advance(T::kPartUnits);
+        if constexpr (Part + 1 < T::kParts) {
+            issue_output<Part + 1>(cursor, p, landed);
         } else {
             ptx::wgmma_commit();
         }
@@ -156,18 +161,18 @@ struct Consumer {
             return;
         }
 #pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
+        for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
-            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
-                o[unit][i] *= factor[i / 2 % 2];
+            for (int i = 0; i < T::kPartColumns / 2; ++i) {
+                o[part][i] *= factor[i / 2 % 2];
             }
         }
     }
 
     __device__ __forceinline__ void pin_output() {
 #pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            ptx::pin(o[unit]);
+        for (int part = 0; part < T::kParts; ++part) {
+            ptx::pin(o[part]);
         }
     }
 };

@@ -13,10 +13,12 @@ template <class T>
 __device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[2]) {
     float sum[2] = {row_sum(c.state[0].sum), row_sum(c.state[1].sum)};
     if constexpr (T::kColumnGroups == 2) {
-        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last maxima were read
-        ptx::store_shared(c.shared.maximum(threadIdx.x), sum[0], sum[1]);
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last anchors were read
+        if (c.lane % 4 == 0) {
+            ptx::store_shared(c.shared.anchors(threadIdx.x), sum[0], sum[1]);
+        }
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
-        const float2 other = ptx::load_shared_pair(c.shared.maximum(threadIdx.x ^ 128));
+        const float2 other = ptx::load_shared_pair(c.shared.anchors(threadIdx.x ^ 128));
         sum[0] += other.x;
         sum[1] += other.y;
     }
@@ -37,11 +39,11 @@ template <class T, class Store>
 __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int half, Store store) {
     const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 2;
 #pragma unroll
-    for (int unit = 0; unit < T::kUnits; ++unit) {
+    for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
-        for (int i = 0; i < T::kUnitColumns / 2; i += 4) {
-            const float* const pair = &consumer.o[unit][i + 2 * half];
-            store(first + unit * T::kUnitColumns + i * 2, pair[0], pair[1]);
+        for (int i = 0; i < T::kPartColumns / 2; i += 4) {
+            const float* const pair = &consumer.o[part][i + 2 * half];
+            store(first + part * T::kPartColumns + i * 2, pair[0], pair[1]);
         }
     }
 }

@@ -24,32 +24,31 @@ namespace fmha::sm90 {
 
 // K of the first tile and Q first, then the walk over all tiles is set up.
 template <class T>
-__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, FirstTile<T> first, int width,
-                                        int height) {
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
+                                        int ring) {
     const bool alone = width * height == 1;
-    if (ptx::elect_one()) {
-        init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
+    bool ahead = false;
+    if (ring == 0) {
+        ahead = begin<T>(params, shared, width);
+        ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
+    } else {
+        ptx::wait_for_primary();
     }
-    __syncwarp();
-    stamp<kBarriersReady>(threadIdx.x % 32 == 0);
-    ptx::wait_for_primary();
-    stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
-    if (params.kv_lens) {
-        first = FirstTile<T>(params, T::kShares ? width : 1, params.kv_lens[blockIdx.z]);
-    }
-    load_first<T>(params, shared, first);
     if (!alone) {
         ptx::cluster_arrive();
     }
-    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     const Place<T> place(params, width, height);
-    Loads<T> loads(params, shared, place, first.known);
-    stamp<kLoadsReady>(threadIdx.x % 32 == 0);
-    ptx::named_barrier_sync(kRingBarrier, 64);
+    Loads<T> loads(params, shared, place, ring, ahead);
+    stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
+    ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
     if (place.width > 1) {
         ptx::cluster_wait();
     }
-    producer_role<T>(params, loads);
+    if constexpr (T::kRings == 1) {
+        producer_role<T>(params, loads);
+    } else {
+        group_producer_role<T>(params, loads, ring);
+    }
     __syncwarp();
     if (!alone && place.width == 1) {
         ptx::cluster_wait();
@@ -63,7 +62,7 @@ __device__ __forceinline__ void prepare(SharedMap<T> shared, int width, bool alo
         init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
     }
     __syncwarp();
-    ptx::named_barrier_arrive(kRingBarrier, 64);
+    ptx::named_barrier_arrive(kRingBarrier, 32 * (T::kRings + 1));
     ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     ptx::wait_for_primary();
     ptx::launch_dependents();
@@ -130,21 +129,14 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     if (warp >= 4 * T::kConsumers) {
         stamp<kEntered>(threadIdx.x == 128 * T::kConsumers);
         ptx::keep_registers<T::kProducerRegisters>();
-        const FirstTile<T> first(params, T::kShares ? width : 1, params.s_k);
-        asm volatile("" ::"r"(first.begin), "r"(int(first.known)));
-        if (warp == 4 * T::kConsumers) {
-            produce<T>(params, shared, first, width, height);
-        } else if (warp == 4 * T::kConsumers + 1) {
+        const int role = warp - 4 * T::kConsumers;
+        if (role < T::kRings) {
+            produce<T>(params, shared, width, height, role);
+        } else if (role == T::kRings) {
             prepare<T>(shared, width, alone);
-        } else {
-            if (FMHA_PF > 0 && warp == 4 * T::kConsumers + 2 && !params.kv_lens) {
-                prefetch_first(params, first);
-            }
-            if (!alone) {
-                __syncwarp();
-                ptx::cluster_arrive();
-                ptx::cluster_wait();
-            }
+        } else if (!alone) {
+            ptx::cluster_arrive();
+            ptx::cluster_wait();
         }
         if (height > 1) {
             ptx::cluster_sync();

@@ -45,10 +45,18 @@ struct Producer {
                (value || (params.flags & kFmhaSharedKv));
     }
 
-    __device__ void load_tile(const Load& load, bool value) {
+    __device__ void load_tile(const Load& load, bool value, int first = 0, int end = T::kUnits) {
         const bool tail = has_tail(load.tile, value);
+        if (!tail && !load.tile.sparse()) {
+            if (ptx::elect_one()) {
+                load_dense(load.tile, value, first, end);
+            }
+            __syncwarp();
+            cursor.advance(end - first);
+            return;
+        }
 #pragma unroll 1
-        for (int unit = 0; unit < T::kUnits; ++unit) {
+        for (int unit = first; unit < end; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
             if (load.tile.sparse()) {
                 gather_unit(load, value, unit);
@@ -61,12 +69,46 @@ struct Producer {
                 }
             }
             __syncwarp();
-            stamp<kFirstUnitIssued>(lane == 0 && !value && cursor.parity == 0 && cursor.slot == 0);
             cursor.advance();
         }
     }
 
 private:
+    // By one thread, and no more than a unit takes: where tiles are small this loop is what the consumers wait for.
+    __device__ __forceinline__ void load_dense(const Tile& tile, bool value, int first, int end) {
+        const FmhaTensorMap& map = value ? params.v : params.k;
+        Cursor<T> at = cursor;
+        if (place.width == 1) {
+#pragma unroll 1
+            for (int unit = first; unit < end; ++unit) {
+                const uint32_t barrier = shared.full(at.slot), destination = shared.slot(at.slot);
+                ptx::mbarrier_wait(shared.empty(at.slot), at.parity ^ 1);
+                ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+#pragma unroll
+                for (int position = 0; position < T::kBoxes; ++position) {
+                    ptx::tma_tile_3d(destination + position * T::kBoxBytes, map, barrier,
+                                     (unit * T::kBoxes + position) * 64, tile.begin, place.batch);
+                }
+                at.advance();
+            }
+            return;
+        }
+        const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
+#pragma unroll 1
+        for (int unit = first; unit < end; ++unit) {
+            const uint32_t barrier = shared.full(at.slot);
+            ptx::mbarrier_wait(shared.empty(at.slot), at.parity ^ 1);
+            ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+#pragma unroll
+            for (int pair = 0; pair < T::kBoxes / 2; ++pair) {
+                const int position = 2 * pair + place.x;
+                ptx::tma_multicast_3d(shared.slot(at.slot) + position * T::kBoxBytes, map, barrier,
+                                      (unit * T::kBoxes + position) * 64, tile.begin, place.batch, mask);
+            }
+            at.advance();
+        }
+    }
+
     // Of a unit that several CTAs need, each loads some boxes for all.
     __device__ void load_unit(const Tile& tile, bool value, int unit, uint32_t barrier) {
         const FmhaTensorMap& map = value ? params.v : params.k;
@@ -74,7 +116,7 @@ private:
 #pragma unroll
         for (int position = 0; position < T::kBoxes; ++position) {
             const uint32_t destination = shared.slot(cursor.slot) + position * T::kBoxBytes;
-            const int column = T::box(unit, position) * 64;
+            const int column = (unit * T::kBoxes + position) * 64;
             if (place.width == 1) {
                 ptx::tma_tile_3d(destination, map, barrier, column, tile.begin, place.batch);
             } else if (position % place.width == place.x) {
@@ -119,7 +161,7 @@ private:
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
                     ptx::tma_load_2d(shared.slot(cursor.slot) + position * T::kBoxBytes + row * 128, map, barrier,
-                                     T::box(unit, position) * 64, load.rows[i]);
+                                     (unit * T::kBoxes + position) * 64, load.rows[i]);
                 }
             }
         }
@@ -135,10 +177,11 @@ struct Loads {
     bool more;
     bool ahead;  // K of the first tile is on its way
 
-    __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, bool ahead)
-        : producer{params, shared, place, int(threadIdx.x % 32), {ahead ? T::kUnits : 0}},
-          stream(place.tiles(params)),
-          ahead(ahead) {
+    __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring, bool ahead)
+        : producer{params, shared, place, int(threadIdx.x % 32), {ring}}, stream(place.tiles(params)), ahead(ahead) {
+        if (ahead) {
+            producer.cursor.advance(T::kUnits);
+        }
         more = producer.next(stream, keys);
     }
 };
@@ -169,6 +212,37 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>
             more = more && producer.next(stream, keys);
         }
         value = !value && !one_load;
+    }
+}
+
+// The ring of one column group, as run_alternating reads it. With K = V its half of each tile; else K of each tile that
+// is its own, its half of V of the tile before and of that one, and of the last tile's V in any case.
+template <class T>
+__device__ __forceinline__ void group_producer_role(const FmhaParams& params, Loads<T>& loads, int group) {
+    auto& [producer, stream, tile, more, ahead] = loads;
+    typename Producer<T>::Load before{};
+    const bool one_load = params.flags & kFmhaSharedKv;
+    for (int turn = 0; more; ++turn) {
+        typename Producer<T>::Load after = tile;
+        more = producer.next(stream, after);
+        const bool own = turn % 2 == group;
+#pragma unroll 1
+        for (int job = 0; job < 3; ++job) {
+            const bool keys = job == 0, half = one_load || !keys;
+            const bool due = one_load ? keys : keys ? own : job == 1 ? own && turn > 0 : own || !more;
+            if (!due || (ahead && turn == 0 && keys)) {
+                continue;
+            }
+            typename Producer<T>::Load load = tile;
+            if (job == 1) {
+                load = before;
+            }
+            const int first = half ? group * T::kGroupUnits : 0;
+            producer.load_tile(load, !keys, first, half ? first + T::kGroupUnits : T::kUnits);
+            stamp<kFirstKeyIssued>(producer.lane == 0 && turn == 0 && keys);
+        }
+        before = tile;
+        tile = after;
     }
 }
 

@@ -37,7 +37,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
         c.rescale(factor);
         c.pack(c.p);
         value = at;
-        c.issue_output(at);
+        c.issue_output(at, c.p);
         before = tile;
         if (!stream.next(tile)) {
             break;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
         c.issue_scores(keys);
         values = one_load ? values : keys;
         value = values;
-        c.issue_output(values);
+        c.issue_output(values, c.p);
         keys = one_load ? keys : values;
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
@@ -109,7 +109,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
         before = current;
     }
     value = values = one_load ? values : keys;
-    c.issue_output(values);
+    c.issue_output(values, c.p);
     ptx::wgmma_wait<0>();
     c.pin_output();
     if (c.place.width > 1) {  // as above

@@ -31,6 +31,32 @@ __device__ __forceinline__ float fragment_max(const float (&s)[Count], int half)
     return fmaxf(chain[0], chain[1]);
 }
 
+// Two softmaxes of one row, each over keys of its own, go on from the higher of their anchors: what is relative to
+// this one's shrinks by `mine`, what is relative to the other's by `theirs`.
+__device__ __forceinline__ void meet_anchor(RowState& state, float other_max, float other_anchor, float& mine,
+                                            float& theirs) {
+    mine = theirs = 1.0f;
+    if (other_max == -kInfinity) {
+        return;  // what it has, is zero
+    }
+    const float above = other_anchor - state.anchor;
+    if (state.max == -kInfinity) {
+        state.anchor = other_anchor;
+    } else if (above > 0.0f) {
+        mine = ptx::exp2(-above);
+        state.anchor = other_anchor;
+        state.sum *= mine;
+    } else if (above < 0.0f) {
+        theirs = ptx::exp2(above);
+    }
+    state.max = fmaxf(state.max, other_max);
+}
+
+// Both halves of a packed pair of bf16, rounded again.
+__device__ __forceinline__ uint32_t scaled_pair(uint32_t pair, float factor) {
+    return ptx::pack_bf16x2(__uint_as_float(pair << 16) * factor, __uint_as_float(pair & 0xffff0000u) * factor);
+}
+
 // Turns the scores of row `half` into probabilities relative to the anchor and adds them to the sum.
 template <int Count>
 __device__ __forceinline__ void exponentiate(float (&s)[Count], int half, RowState& state, float scale_log2) {

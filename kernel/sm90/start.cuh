@@ -19,7 +19,7 @@ namespace fmha::sm90 {
 // consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
 template <class T, int First, int End>
 __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-    const int readers = 4 * T::kConsumers * (T::kShares ? width : 1);
+    const int readers = 4 * T::kConsumers / T::kRings * (T::kShares ? width : 1);
 #pragma unroll
     for (int i = First; i < End; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
@@ -34,47 +34,21 @@ template <class T>
 constexpr int kFirstBarriers = T::kFull + T::kUnits;
 
 // The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no other CTA shares the
-// loads, no window decides which tile is the first, and it has no tail to clear.
+// loads, no window decides which tile is the first, it has no tail to clear, and one ring takes all of it.
 template <class T>
 struct FirstTile {
-    int begin;
-    int end;  // of all its dense tiles
+    int key;
     bool known;
 
     __device__ FirstTile(const FmhaParams& params, int width, int length) {
         const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
-        begin = tiles.begin * T::kKeys;
-        end = tiles.end * T::kKeys;
-        const bool tail = begin + T::kKeys > length && length < params.s_k && params.flags & kFmhaSharedKv;
-        known = width == 1 && !windowed(params) && begin < end && !tail;
+        const bool one_load = params.flags & kFmhaSharedKv;
+        key = tiles.begin * T::kKeys;
+        const bool tail = one_load && key + T::kKeys > length && length < params.s_k;
+        known = (!T::kShares || width == 1) && !windowed(params) && tiles.begin < tiles.end && !tail &&
+                (T::kRings == 1 || !one_load);
     }
 };
-
-#ifndef FMHA_PF
-#define FMHA_PF 1
-#endif
-
-// Into L2, before the grid before this one is done.
-template <class T>
-__device__ __forceinline__ void prefetch_first(const FmhaParams& params, const FirstTile<T>& first) {
-    if (!first.known || !ptx::elect_one()) {
-        return;
-    }
-    const int batch = blockIdx.z;
-#pragma unroll 1
-    for (int begin = first.begin; begin < min(first.end, first.begin + FMHA_PF * T::kKeys); begin += T::kKeys) {
-#pragma unroll 1
-        for (int column = 0; column < T::kHeadDim; column += 64) {
-            ptx::tma_prefetch_3d(params.k, column, begin, batch);
-            if (begin == first.begin) {
-                ptx::tma_prefetch_3d(params.q, column, blockIdx.x * T::kRows, batch);
-            }
-            if (!(params.flags & kFmhaSharedKv)) {
-                ptx::tma_prefetch_3d(params.v, column, begin, batch);
-            }
-        }
-    }
-}
 
 // Issues K of the first tile, if it is known, then Q.
 template <class T>
@@ -88,7 +62,7 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
                     ptx::tma_tile_3d(shared.slot(unit) + position * T::kBoxBytes, params.k, shared.full(unit),
-                                     T::box(unit, position) * 64, first.begin, batch);
+                                     (unit * T::kBoxes + position) * 64, first.key, batch);
                 }
             }
             stamp<kFirstKeyIssued>(true);
@@ -101,6 +75,26 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
         stamp<kQueryIssued>(true);
     }
     __syncwarp();
+}
+
+// By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this
+// one. Whether K of the first tile was loaded.
+template <class T>
+__device__ __forceinline__ bool begin(const FmhaParams& params, SharedMap<T> shared, int width) {
+    FirstTile<T> first(params, width, params.s_k);
+    if (ptx::elect_one()) {
+        init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
+    }
+    __syncwarp();
+    stamp<kBarriersReady>(threadIdx.x % 32 == 0);
+    asm volatile("" ::"r"(first.key), "r"(int(first.known)));  // else ptxas computes it where it is used
+    ptx::wait_for_primary();
+    stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
+    if (params.kv_lens) {
+        first = FirstTile<T>(params, width, params.kv_lens[blockIdx.z]);
+    }
+    load_first<T>(params, shared, first);
+    return first.known;
 }
 
 }  // namespace fmha::sm90

@@ -37,11 +37,4 @@ __device__ __forceinline__ void tma_load_2d(uint32_t destination, const FmhaTens
         : "memory");
 }
 
-// The box of the copy into L2: a hint, which reads nothing that could be seen, and so may come before the wait for the
-// grid that writes it.
-__device__ __forceinline__ void tma_prefetch_3d(const FmhaTensorMap& map, int32_t x, int32_t y, int32_t z) {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z)
-                 : "memory");
-}
-
 }  // namespace fmha::ptx

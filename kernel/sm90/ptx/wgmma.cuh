@@ -29,6 +29,9 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 }
 
 #define FMHA_OPERANDS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define FMHA_OPERANDS_24                                                     \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23"
 #define FMHA_OPERANDS_32                                                     \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -57,6 +60,7 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
     "+f"((d)[i]), "+f"((d)[i + 1]), "+f"((d)[i + 2]), "+f"((d)[i + 3]), "+f"((d)[i + 4]), "+f"((d)[i + 5]), \
         "+f"((d)[i + 6]), "+f"((d)[i + 7])
 #define FMHA_ACCUMULATORS_16(d, i) FMHA_ACCUMULATORS_8(d, i), FMHA_ACCUMULATORS_8(d, i + 8)
+#define FMHA_ACCUMULATORS_24(d, i) FMHA_ACCUMULATORS_16(d, i), FMHA_ACCUMULATORS_8(d, (i) + 16)
 #define FMHA_ACCUMULATORS_32(d, i) FMHA_ACCUMULATORS_16(d, i), FMHA_ACCUMULATORS_16(d, i + 16)
 #define FMHA_ACCUMULATORS_64(d, i) FMHA_ACCUMULATORS_32(d, i), FMHA_ACCUMULATORS_32(d, i + 32)
 #define FMHA_ACCUMULATORS_96(d, i) FMHA_ACCUMULATORS_64(d, i), FMHA_ACCUMULATORS_32(d, i + 64)
@@ -80,9 +84,11 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 // D = A B^T (+ D if accumulate), A and B K-major in shared memory.
 template <int N>
 __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
-    static_assert(N == 32 || N == 64 || N == 128 || N == 192, "add the column count");
+    static_assert(N == 32 || N == 48 || N == 64 || N == 128 || N == 192, "add the column count");
     if constexpr (N == 32) {
         FMHA_WGMMA_SS(32, 16, "%16", "%17", "%18");
+    } else if constexpr (N == 48) {
+        FMHA_WGMMA_SS(48, 24, "%24", "%25", "%26");
     } else if constexpr (N == 64) {
         FMHA_WGMMA_SS(64, 32, "%32", "%33", "%34");
     } else if constexpr (N == 192) {
@@ -111,12 +117,14 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const uint32_
 #undef FMHA_ACCUMULATORS_96
 #undef FMHA_ACCUMULATORS_64
 #undef FMHA_ACCUMULATORS_32
+#undef FMHA_ACCUMULATORS_24
 #undef FMHA_ACCUMULATORS_16
 #undef FMHA_ACCUMULATORS_8
 #undef FMHA_OPERANDS_128
 #undef FMHA_OPERANDS_96
 #undef FMHA_OPERANDS_64
 #undef FMHA_OPERANDS_32
+#undef FMHA_OPERANDS_24
 #undef FMHA_OPERANDS_16
 
 }  // namespace fmha::ptx
