@@ -69,7 +69,8 @@ __device__ __forceinline__ Merged<Lanes::kVectors> merge_row(const FmhaParams& p
                 const uint32_t bytes = live && lane < Lanes::kUsed && chunk + batch + i < params.splits ? 16 : 0;
 #pragma unroll
                 for (int v = 0; v < Lanes::kVectors; ++v) {
-                    ptx::copy_async(buffer + (i * Lanes::kVectors + v) * 16 * kFmhaCombineThreads, part + 128 * v, bytes);
+                    ptx::copy_async(buffer + (i * Lanes::kVectors + v) * 16 * kFmhaCombineThreads, part + 128 * v,
+                                    bytes);
                 }
                 part += rows * Lanes::kHeadDim;
             }

@@ -97,7 +97,7 @@ struct MergedVector {
 
 // Four columns of a row over all splits; `rows` from one split to the next.
 __device__ __forceinline__ MergedVector merge_splits(const FmhaParams& params, int64_t row, int64_t rows, int vectors,
-                                               int vector) {
+                                                     int vector) {
     constexpr int kInFlight = 8;
     MergedVector merged;
 #pragma unroll 1

@@ -1,6 +1,7 @@
 // How a CTA begins: its barriers, and the first loads on their way before anything else is looked at.
 //
-// A launch finds its instruction cache cold, and what a thread has to run through before it issues a load counts double.
+// A launch finds its instruction cache cold, and what a thread has to run through before it issues a load counts
+// double.
 #pragma once
 
 #include "clocks.cuh"

@@ -112,7 +112,6 @@ struct TileStream {
         const int index = params->sparse_indices[list * params->topk + tile.begin + e];
         return index >= 0 && index < params->s_sparse ? index : -1;
     }
-
 };
 
 }  // namespace fmha::sm90
