@@ -18,7 +18,7 @@ Merge = Literal["combine", "last", "together"]
 
 @dataclass(frozen=True)
 class Shape:
-    """FmhaSm90Launch, and what else a build may be told: who merges splits, early loads, clocks, parts left out."""
+    """FmhaSm90Launch, and what else a build may be told: who merges splits, clocks, parts left out."""
 
     rows: int
     keys: int
@@ -31,7 +31,6 @@ class Shape:
     registers: int = 232
     ctas_per_sm: int = 1
     merge: Merge = "combine"
-    early: bool = False
     clocks: bool = False
     left_out: str = ""  # "exponentials" or "output_product": what remains can be timed, and is wrong
 
@@ -53,7 +52,7 @@ class Shape:
             "REGISTERS": self.registers,
             "CTAS": self.ctas_per_sm,
         }
-        values |= {"MERGE": f"kFmhaSm90{self.merge.capitalize()}", "EARLY": str(self.early).lower()}
+        values |= {"MERGE": f"kFmhaSm90{self.merge.capitalize()}"}
         if self.clocks:
             values |= {"CLOCKS": 1}
         if self.left_out:
@@ -85,7 +84,7 @@ def _launched(head_dim: int, rows: int = 0, **more: Any) -> Shape:
 
 
 SHAPES = {
-    64: _launched(64, overlap=True),
+    64: _launched(64, overlap=True, registers=224),
     128: _launched(128, overlap=True, registers=224),
     256: _launched(256, overlap=True, registers=224),
     512: _launched(512, registers=224),

@@ -21,9 +21,8 @@ HALVES: dict[int, tuple[str, ...]] = {
     256: ("hd256_half",),
     512: (),
 }
-HALVES_TOGETHER = {64: "hd64_half_together_early", 128: "hd128_half64_together_early"}
+HALVES_TOGETHER = {64: "hd64_half_together", 128: "hd128_half64_together"}
 SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256", 512: "hd512"}  # the rule's shape for short launches
-SMALL_EARLY = {64: "hd64_short_early", 128: "hd128_short_early", 256: "hd256_half_early", 512: "hd512_early"}
 Planned = tuple[str, int, tuple[int, int], bool]  # build, splits, cluster, whether it overlaps the grid before it
 
 
@@ -62,9 +61,9 @@ def _decode(head_dim: int) -> Iterator[Planned]:
     yield own, splits, one, False
     yield own, splits, (1, 2), True
     yield own, splits, one, True  # again: what two runs differ by
-    for build in ("early", "last", "together", "together_early"):
+    for build in ("last", "together"):
         yield f"{own}_{build}", splits, one, True
-    yield f"{own}_together_early", splits, one, False
+    yield f"{own}_together", splits, one, False
     if head_dim == 64:
         yield "hd64_k192", splits, one, True
     for half in HALVES[head_dim]:
@@ -73,7 +72,7 @@ def _decode(head_dim: int) -> Iterator[Planned]:
     if head_dim in HALVES_TOGETHER:
         yield HALVES_TOGETHER[head_dim], splits, one, True
     if head_dim == 64:
-        for third in ("hd64_third", "hd64_third_together_early"):
+        for third in ("hd64_third", "hd64_third_together"):
             yield third, THIRDS_SPLITS, one, True
     for part in ("exponentials", "output_product") if head_dim < 512 else ():
         yield f"{own}_no_{part}", splits, one, True
@@ -83,7 +82,7 @@ def _decode_few(head_dim: int) -> Iterator[Planned]:
     """Of K = V: the build to beat, and the two that may."""
     own, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
     yield own, splits, one, True
-    yield f"{own}_together_early", splits, one, True
+    yield f"{own}_together", splits, one, True
     for half in HALVES[head_dim][:1]:
         yield half, splits, one, True
 
@@ -95,7 +94,7 @@ def _decode_b8(head_dim: int) -> Iterator[Planned]:
     yield own, 8, (1, 1), True
     yield own, 8, (1, 8), True
     yield own, splits, (1, splits // 2 if splits == 8 else 8), True
-    yield f"{own}_together_early", splits, (1, 1), True
+    yield f"{own}_together", splits, (1, 1), True
 
 
 def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
@@ -104,10 +103,9 @@ def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
         yield own, splits, one, True
         yield small, splits, (1, splits), True
     yield small, 8, (1, 8), False
-    yield SMALL_EARLY[head_dim], 8, (1, 8), True
     if head_dim == 256:
         yield "hd256_half", 8, (1, 8), True
-    yield f"{own}_together_early", 8 if s_k >= 512 else 4, one, True
+    yield f"{own}_together", 8 if s_k >= 512 else 4, one, True
     if head_dim in HALVES_TOGETHER:
         yield HALVES_TOGETHER[head_dim], 8 if s_k >= 512 else 4, one, True
     if s_k == 1024:
@@ -123,7 +121,7 @@ def _prefill(head_dim: int) -> Iterator[Planned]:
         256: ("hd256_half",),
         512: (),
     }[head_dim]
-    shapes = (own, own, f"{own}_early", *others)
+    shapes = (own, own, *others)
     for shape in shapes:
         yield shape, 1, (1, 1), True
 

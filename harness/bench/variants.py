@@ -29,27 +29,25 @@ RESHAPED = {
     "hd256_half": Shape(64, 64, 1, 1, 1, 9, 256, overlap=True, registers=232, ctas_per_sm=2),
 }
 
-# ptxas spills a few bytes of the producer at 128, of a consumer at 512, where these have the usual budget.
-_BUDGETS = {("hd128", "early"): 224, ("hd512", "together"): 240, ("hd512", "clocks"): 240}
+# ptxas spills a few bytes of a consumer where these have the usual budget.
+_BUDGETS = {("hd512", "together"): 240, ("hd512", "clocks"): 240}
 
 
-def _built(name: str, *, merge: str = "combine", early: bool = False, clocks: bool = False) -> dict[str, Shape]:
-    words = [merge] * (merge != "combine") + ["early"] * early + ["clocks"] * clocks
+def _built(name: str, *, merge: str = "combine", clocks: bool = False) -> dict[str, Shape]:
+    words = [merge] * (merge != "combine") + ["clocks"] * clocks
     shape = (CANDIDATES | RESHAPED)[name]
     budget = max((_BUDGETS.get((name, word), 0) for word in words), default=0) or shape.registers
-    changed = replace(shape, merge=merge, early=early, clocks=clocks, registers=budget)  # type: ignore[arg-type]
+    changed = replace(shape, merge=merge, clocks=clocks, registers=budget)  # type: ignore[arg-type]
     return {"_".join((name, *words)): changed}
 
 
 REBUILT: dict[str, Shape] = {}
 for _name in SHAPES:
-    for _merge, _early in (("combine", True), ("last", False), ("together", False), ("together", True)):
-        REBUILT |= _built(f"hd{_name}", merge=_merge, early=_early)
+    for _merge in ("last", "together"):
+        REBUILT |= _built(f"hd{_name}", merge=_merge)
     REBUILT |= _built(f"hd{_name}", clocks=True)
-for _short in ("hd64_short", "hd128_short", "hd256_half"):
-    REBUILT |= _built(_short, early=True)
 for _half in ("hd64_half", "hd64_third", "hd128_half64"):
-    REBUILT |= _built(_half, merge="together", early=True)
+    REBUILT |= _built(_half, merge="together")
     REBUILT |= _built(_half, clocks=True)
 
 PARTIAL = {

@@ -13,8 +13,9 @@
 
 namespace fmha::sm90 {
 
-constexpr int kStartBarrier = 0;     // named barriers: the consumers and the producer warp,
-constexpr int kConsumerBarrier = 1;  // and the consumers alone
+constexpr int kStartBarrier = 0;     // named barriers: the consumers and the two warps that initialise mbarriers,
+constexpr int kConsumerBarrier = 1;  // the consumers alone,
+constexpr int kRingBarrier = 2;      // and those two warps
 
 template <class T>
 struct Consumer {
@@ -58,9 +59,9 @@ struct Consumer {
         return T::kUnits == 1 ? address : ptx::uniform(address);
     }
 
-    // One unit's share of S = Q K^T, added to that of other units if it `follows` them. Waits for the unit; does not commit. Each
-    // unit is fenced behind its wait: else ptxas adds fences of its own, and where it must add one in a branch it makes
-    // every product of the kernel wait for the one before (C7520).
+    // One unit's share of S = Q K^T, added to that of other units if it `follows` them. Waits for the unit; does not
+    // commit. Each unit is fenced behind its wait: else ptxas adds fences of its own, and where it must add one in a
+    // branch it makes every product of the kernel wait for the one before (C7520).
     __device__ __forceinline__ void issue_score_unit(int slot, uint32_t parity, int unit, bool follows) {
         ptx::mbarrier_wait(shared.full(slot), parity);
         stamp<kFirstKeyThere>(threadIdx.x == 0 && !follows);

@@ -48,6 +48,26 @@ __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int h
     }
 }
 
+// Calls store(column, v) for each four neighbouring elements of row `half` that this thread has once the even and the odd
+// threads of a row have exchanged halves: 64 bytes of fp32 a row and store, not 32. By the whole warp.
+template <class T, class Store>
+__device__ __forceinline__ void for_each_vector(const Consumer<T>& consumer, int half, Store store) {
+    const bool odd = consumer.lane % 2;
+    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 / 2 * 4 + odd * 8;
+#pragma unroll
+    for (int part = 0; part < T::kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < T::kPartColumns / 2; i += 8) {
+            const float* const near = &consumer.o[part][i + 2 * half];
+            const float* const far = near + 4;
+            const float x = __shfl_xor_sync(0xffffffffu, odd ? near[0] : far[0], 1);
+            const float y = __shfl_xor_sync(0xffffffffu, odd ? near[1] : far[1], 1);
+            store(first + part * T::kPartColumns + i * 2,
+                  odd ? make_float4(x, y, far[0], far[1]) : make_float4(near[0], near[1], x, y));
+        }
+    }
+}
+
 // The whole result, or with splits this split's part, straight from the registers.
 template <class T>
 __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const float (&correction)[2]) {
@@ -60,12 +80,10 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int own = place.own + Rows<T>::index(consumer.row_group, half);
-        if (own >= end) {
-            continue;
-        }
+        const bool there = own < end;
         const int64_t row = before + own;
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
-        if (consumer.column_group == 0 && consumer.lane % 4 == 0) {
+        if (there && consumer.column_group == 0 && consumer.lane % 4 == 0) {
             if (partial) {
                 params.partial_max[row] = maximum;
                 params.partial_sum[row] = sum;
@@ -76,17 +94,64 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         const float scale =
             correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
         if (!partial && params.flags & kFmhaOutputBf16) {
-            uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
-            for_each_pair(consumer, half, [&](int column, float x, float y) {
-                o[column / 2] = ptx::pack_bf16x2(x * scale, y * scale);
+            uint2* const o = static_cast<uint2*>(params.o) + row * (T::kHeadDim / 4);
+            for_each_vector(consumer, half, [&](int column, float4 v) {
+                v = scaled(v, scale);
+                if (there) {
+                    o[column / 4] = make_uint2(ptx::pack_bf16x2(v.x, v.y), ptx::pack_bf16x2(v.z, v.w));
+                }
             });
         } else {
             float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
-            for_each_pair(consumer, half, [&](int column, float x, float y) {
-                *reinterpret_cast<float2*>(o + column) = make_float2(x * scale, y * scale);
+            for_each_vector(consumer, half, [&](int column, float4 v) {
+                if (there) {
+                    *reinterpret_cast<float4*>(o + column) = scaled(v, scale);
+                }
             });
         }
     }
+}
+
+struct MergedVector {
+    float maximum = -kInfinity;
+    float sum = 0.0f;
+    float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
+};
+
+// Four columns of a row over all splits; `rows` from one split to the next.
+__device__ __forceinline__ MergedVector merge_splits(const FmhaParams& params, int64_t row, int64_t rows, int vectors,
+                                                     int vector) {
+    constexpr int kInFlight = 8;
+    MergedVector merged;
+#pragma unroll 1
+    for (int first = 0; first < params.splits; first += kInFlight) {
+        float maxima[kInFlight], sums[kInFlight];
+        float4 parts[kInFlight];
+        float maximum = merged.maximum;
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            if (first + i < params.splits) {
+                const int64_t part = (first + i) * rows + row;
+                maxima[i] = params.partial_max[part];
+                sums[i] = params.partial_sum[part];
+                parts[i] = reinterpret_cast<const float4*>(params.partial_o)[part * vectors + vector];
+                maximum = fmaxf(maximum, maxima[i]);
+            }
+        }
+        const float shrink = split_weight(merged.maximum, maximum);
+        merged.maximum = maximum;
+        merged.sum *= shrink;
+        merged.o = scaled(merged.o, shrink);
+#pragma unroll
+        for (int i = 0; i < kInFlight; ++i) {
+            if (first + i < params.splits) {
+                const float weight = split_weight(maxima[i], maximum);
+                merged.sum = fmaf(sums[i], weight, merged.sum);
+                add_weighted(merged.o, parts[i], weight);
+            }
+        }
+    }
+    return merged;
 }
 
 // Of this row tile the rows [begin, end), from the partial results of all splits, split 0 first.
@@ -98,7 +163,7 @@ __device__ __forceinline__ void merge_rows(const FmhaParams& params, int begin, 
     for (int e = begin * kVectors + threadIdx.x; e < end * kVectors; e += T::kConsumerThreads) {
         const int own = ptx::block_x() * T::kRows + e / kVectors, vector = e % kVectors;
         const int64_t row = ptx::block_z() * rows + own;
-        const Merged merged = merge_splits(params, row, params.batch * rows, kVectors, vector);
+        const MergedVector merged = merge_splits(params, row, params.batch * rows, kVectors, vector);
         const float factor = output_factor(params, own % params.heads, merged.maximum, merged.sum);
         store_vector(params, (row * kVectors + vector) * 4, scaled(merged.o, factor));
         if (vector == 0) {

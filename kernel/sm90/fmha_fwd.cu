@@ -4,7 +4,6 @@
 // works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
-#include "common/ptx/mbarrier.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
@@ -19,62 +18,29 @@
 #include "epilogue.cuh"
 #include "producer.cuh"
 #include "rounds.cuh"
+#include "start.cuh"
 
 namespace fmha::sm90 {
 
-// By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
-// would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
-// consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
-template <class T, int First, int End>
-__device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-    const int readers = 4 * T::kConsumers / T::kRings * (T::kShares ? width : 1);
-#pragma unroll
-    for (int i = First; i < End; ++i) {
-        const bool empty = i >= T::kEmpty && i < T::kTail;
-        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 4);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    ptx::fence_proxy_async();
-}
-
-// Q's barrier and those of the first tile's K, which come first where no other CTA takes part.
+// K of the first tile and Q first, then the walk over all tiles is set up.
 template <class T>
-constexpr int kFirstBarriers = T::kEarly ? T::kFull + T::kUnits : T::kBarriers;
-
-// Loads start as early as they can: K and V before the consumers have gathered, unless other CTAs take part in them.
-template <class T>
-__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring,
-                                        bool alone) {
-    const auto meet = [ring](bool alone) {  // the barriers are initialised, by the first producer
-        if (!alone) {
-            ptx::cluster_arrive();
-        }
-        if (ring == 0) {
-            ptx::named_barrier_arrive(kStartBarrier, T::kMeetingThreads);
-        } else {
-            ptx::named_barrier_sync(kStartBarrier, T::kMeetingThreads);
-        }
-    };
-    if (ring == 0 && ptx::elect_one()) {
-        load_query<T>(params, shared, place);
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
+                                        int ring) {
+    const bool alone = width * height == 1;
+    bool ahead = false;
+    if (ring == 0) {
+        ahead = begin<T>(params, shared, width);
+        ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
+    } else {
+        ptx::wait_for_primary();
     }
-    stamp<kQueryIssued>(ring == 0 && threadIdx.x % 32 == 0);
-    __syncwarp();
-    if constexpr (!T::kEarly) {
-        meet(alone);
+    if (!alone) {
+        ptx::cluster_arrive();
     }
-    Loads<T> loads(params, shared, place, ring);
+    const Place<T> place(params, width, height);
+    Loads<T> loads(params, shared, place, ring, ahead);
     stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
-    if constexpr (T::kEarly) {
-        if (place.width == 1 && loads.more) {
-            loads.ahead = loads.producer.load_ahead(loads.keys.tile);
-        }
-        if (place.width == 1 && ptx::elect_one()) {
-            init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, 1);
-        }
-        __syncwarp();
-        meet(alone);
-    }
+    ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
     if (place.width > 1) {
         ptx::cluster_wait();
     }
@@ -89,14 +55,34 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     }
 }
 
+// The other barriers, meanwhile.
 template <class T>
-__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int group,
-                                        bool alone) {
+__device__ __forceinline__ void prepare(SharedMap<T> shared, int width, bool alone) {
+    if (ptx::elect_one()) {
+        init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
+    }
+    __syncwarp();
+    ptx::named_barrier_arrive(kRingBarrier, 32 * (T::kRings + 1));
+    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
+    ptx::wait_for_primary();
+    ptx::launch_dependents();
+    if (!alone) {
+        ptx::cluster_arrive();
+        ptx::cluster_wait();
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, int width, int height,
+                                        int group) {
+    const bool alone = width * height == 1;
+    ptx::wait_for_primary();
     if (!alone) {
         ptx::cluster_arrive();
     }
+    const Place<T> place(params, width, height);
     Consumer<T> consumer(params, shared, place, group);
-    ptx::named_barrier_sync(kStartBarrier, T::kMeetingThreads);
+    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
     if (!alone) {
         ptx::cluster_wait();
     }
@@ -138,45 +124,26 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     const int width = ptx::cluster_width(), height = ptx::cluster_height();
     const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
-    const bool producer_lane = threadIdx.x == 128 * T::kConsumers;
-    stamp<kEntered>(producer_lane);
-    if (warp == 4 * T::kConsumers && ptx::elect_one()) {
-        if (T::kEarly && params.s_k > 0) {
-            ptx::prefetch_tensor_map(params.k);
-            if (!(params.flags & kFmhaSharedKv)) {
-                ptx::prefetch_tensor_map(params.v);
-            }
-        }
-        init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
-        if (T::kEarly && T::kShares && width > 1) {
-            init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
-        }
-        ptx::prefetch_tensor_map(params.q);
-    }
-    __syncwarp();
-    stamp<kBarriersReady>(producer_lane);
-    // Launched to overlap the grid before, this one has come so far while that one ran; from here on it reads what that
-    // one may have written.
-    ptx::wait_for_primary();
-    ptx::launch_dependents();
-    stamp<kGridBeforeDone>(producer_lane);
-    const Place<T> place(params, width, height);
-    stamp<kPlaced>(producer_lane && place.length >= 0);
+    // Launched to overlap the grid before, this one comes so far while that one runs; each role waits for it before it
+    // touches what that one may read or write.
     if (warp >= 4 * T::kConsumers) {
+        stamp<kEntered>(threadIdx.x == 128 * T::kConsumers);
         ptx::keep_registers<T::kProducerRegisters>();
-        const int ring = warp - 4 * T::kConsumers;
-        if (ring < T::kRings) {
-            produce<T>(params, shared, place, ring, alone);
+        const int role = warp - 4 * T::kConsumers;
+        if (role < T::kRings) {
+            produce<T>(params, shared, width, height, role);
+        } else if (role == T::kRings) {
+            prepare<T>(shared, width, alone);
         } else if (!alone) {
             ptx::cluster_arrive();
             ptx::cluster_wait();
         }
-        if (place.height > 1) {
+        if (height > 1) {
             ptx::cluster_sync();
         }
     } else {
         ptx::take_registers<T::kRegisters>();
-        consume<T>(params, shared, place, warp / 4, alone);
+        consume<T>(params, shared, width, height, warp / 4);
     }
     // No CTA leaves while another may still reach its shared memory.
     if (!alone) {

@@ -31,12 +31,6 @@ struct FmhaSm90Launch {
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 
-// Q and the first K are on their way before the other barriers are initialised.
-#ifndef FMHA_SM90_EARLY
-#define FMHA_SM90_EARLY false
-#endif
-constexpr bool kFmhaSm90Early = FMHA_SM90_EARLY;
-
 // What a build leaves out, so that the difference in time is that part's; its results are wrong.
 enum FmhaSm90LeftOut : int32_t { kFmhaSm90Nothing, kFmhaSm90Exponentials, kFmhaSm90OutputProduct };
 #ifndef FMHA_SM90_LEFT_OUT
@@ -66,7 +60,7 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_
             switch (rows) {
                 case 64: return {64, 64, 1, 1, 1, 8, false, 168, 2};
                 case 192: return {192, 128, 3, 1, 1, 11, true, 160, 1};
-                default: return {128, 128, 2, 1, 1, 12, true, 232, 1};
+                default: return {128, 128, 2, 1, 1, 12, true, 224, 1};
             }
         case 128:
             if (rows == 64) {

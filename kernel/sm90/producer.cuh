@@ -45,22 +45,6 @@ struct Producer {
                (value || (params.flags & kFmhaSharedKv));
     }
 
-    // K of the first tile into the empty ring, of which only these units' barriers are initialised. False: it was not
-    // loaded, since it is gathered or has a tail to clear.
-    __device__ bool load_ahead(const Tile& tile) {
-        if (tile.sparse() || has_tail(tile, false)) {
-            return false;
-        }
-#pragma unroll 1
-        for (; cursor.slot < T::kUnits; ++cursor.slot) {
-            if (lane == 0) {
-                load_unit(tile, false, cursor.slot, shared.full(cursor.slot));
-            }
-        }
-        stamp<kFirstKeyIssued>(lane == 0);
-        return true;
-    }
-
     __device__ void load_tile(const Load& load, bool value, int first = 0, int end = T::kUnits) {
         const bool tail = has_tail(load.tile, value);
 #pragma unroll 1
@@ -169,16 +153,6 @@ private:
     }
 };
 
-// By the warp whose thread initialised the barrier, before anyone else needs it.
-template <class T>
-__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
-    ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
-#pragma unroll 1
-    for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, place.own, place.batch);
-    }
-}
-
 // What the producer warp loads: all of it but Q.
 template <class T>
 struct Loads {
@@ -186,10 +160,13 @@ struct Loads {
     TileStream<T::kKeys> stream;
     typename Producer<T>::Load keys{};
     bool more;
-    bool ahead = false;  // K of the first tile is on its way
+    bool ahead;  // K of the first tile is on its way
 
-    __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring)
-        : producer{params, shared, place, int(threadIdx.x % 32), {ring}}, stream(place.tiles(params)) {
+    __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring, bool ahead)
+        : producer{params, shared, place, int(threadIdx.x % 32), {ring}}, stream(place.tiles(params)), ahead(ahead) {
+        if (ahead) {
+            producer.cursor.advance(T::kUnits);
+        }
         more = producer.next(stream, keys);
     }
 };
@@ -278,7 +255,7 @@ __device__ __forceinline__ void group_producer_role(const FmhaParams& params, Lo
                 const bool own = turn % 2 == group, last = !more && key + T::kKeys >= end;
 #pragma unroll 1
                 for (int job = 0; job < 3; ++job) {
-                    if (is_due(job, own, turn, last, false)) {
+                    if (is_due(job, own, turn, last, false) && !(ahead && turn == 0 && job == 0)) {
                         producer.load_units(job > 0, job == 1 ? key - T::kKeys : key, job == 0 ? 0 : group,
                                             job == 0 ? T::kUnits : group + 1);
                     }
@@ -292,7 +269,7 @@ __device__ __forceinline__ void group_producer_role(const FmhaParams& params, Lo
         const bool own = turn % 2 == group;
 #pragma unroll 1
         for (int job = 0; job < 3; ++job) {
-            if (!is_due(job, own, turn, !more, one_load)) {
+            if (!is_due(job, own, turn, !more, one_load) || (ahead && turn == 0 && job == 0)) {
                 continue;
             }
             const bool keys = job == 0, half = one_load || !keys;

@@ -46,8 +46,6 @@ struct Traits {
     static constexpr int kRingSlots = kSlots / kRings;
     static_assert(kSlots % kRings == 0 && kSlots >= 2 * kUnits, "the products of two tiles are in flight");
     static_assert(kRings == 1 || (kGroupUnits == 1 && kPartUnits == 1), "a column group's half of a tile is a unit");
-    static constexpr int kMeetingThreads = kConsumerThreads + 32 * kRings;  // once the barriers are initialised
-    static constexpr bool kEarly = kFmhaSm90Early && kRings == 1;
 
     // ---- Shared memory, in bytes from the aligned base. ----
     static constexpr int kBoxBytes = kKeys * 128;

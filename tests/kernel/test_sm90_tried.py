@@ -22,12 +22,11 @@ EVERY_CHECK = [
     (name, i) for name, shape in RESHAPED.items() for i in range(len(checks(shape.head_dim, shape.keys, False)))
 ]
 MERGED = {name: shape for name, shape in REBUILT.items() if shape.merge != "combine"}
-EARLY = {name: shape for name, shape in REBUILT.items() if shape.early}
 
 
 def own(shape: Shape) -> Shape:
     """The build without what is tried."""
-    return replace(shape, merge="combine", early=False, clocks=False)
+    return replace(shape, merge="combine", clocks=False)
 
 
 def split(shape: Shape) -> Problem:
@@ -64,7 +63,7 @@ def test_who_merges_does_not_show(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["hd64_last", "hd64_together_early", "hd512_together"])
+@pytest.mark.parametrize("name", ["hd64_last", "hd64_together", "hd512_together"])
 def test_nor_does_the_schedule(name: str, seed: int) -> None:
     shape = MERGED[name]
     p = split(shape)
@@ -96,19 +95,6 @@ def test_a_wait_that_acquires_nothing_is_seen() -> None:
     edit = ("ld.acquire.gpu.global.u32", "ld.relaxed.gpu.global.u32")
     _, findings = run(split(shape), draw(split(shape)), shape=shape, edit=edit)
     assert findings
-
-
-@pytest.mark.parametrize("name", EARLY)
-@pytest.mark.parametrize("index", [0, 2, 3, 4, 5, 6, 8, 9])
-def test_early_loads_do_not_show(name: str, index: int) -> None:
-    """A first tile that is dense, has a tail, is gathered or is not there; and clusters, which start as before."""
-    shape = EARLY[name]
-    p = checks(shape.head_dim, shape.keys, False)[index]
-    inputs = draw(p)
-    expected, _ = run(p, inputs, shape=own(shape))
-    out, findings = run(p, inputs, shape=shape)
-    assert not findings, findings[0]
-    assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
 
 
 @pytest.mark.parametrize("name", [name for name, shape in REBUILT.items() if shape.clocks])
