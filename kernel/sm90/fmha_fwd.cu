@@ -29,10 +29,11 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     const bool alone = width * height == 1;
     bool ahead = false;
     if (ring == 0) {
-        ahead = begin<T>(params, shared, width);
+        ahead = begin<T>(params, shared, width).in(ring);
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
+        ahead = FirstTile<T>(params, params.kv_lens ? params.kv_lens[blockIdx.z] : params.s_k).in(ring);
     }
     if (!alone) {
         ptx::cluster_arrive();

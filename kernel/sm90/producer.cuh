@@ -165,7 +165,7 @@ struct Loads {
     __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring, bool ahead)
         : producer{params, shared, place, int(threadIdx.x % 32), {ring}}, stream(place.tiles(params)), ahead(ahead) {
         if (ahead) {
-            producer.cursor.advance(T::kUnits);
+            producer.cursor.advance(T::kRings == 2 && params.flags & kFmhaSharedKv ? T::kGroupUnits : T::kUnits);
         }
         more = producer.next(stream, keys);
     }
@@ -246,6 +246,10 @@ __device__ __forceinline__ void group_producer_role(const FmhaParams& params, Lo
             before.tile = {end - T::kKeys, 0, -1};
             stream.dense = end;
             more = producer.next(stream, tile);
+            if (one_load && ahead) {
+                key += T::kKeys;
+                ++turn;
+            }
 #pragma unroll 1
             for (; one_load && key < end; key += T::kKeys, ++turn) {
                 producer.load_units(false, key, group, group + 1);

@@ -32,23 +32,30 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 
 // Q's barrier and those of the first tile's K: the producer warp's own, which another warp does not wait for.
 template <class T>
-constexpr int kFirstBarriers = T::kFull + T::kUnits;
+constexpr int kFirstBarriers = T::kFull + (T::kRings == 1 ? T::kUnits : T::kRingSlots + 1);
 
-// The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no other CTA shares the
-// loads, no window decides which tile is the first, it has no tail to clear, and one ring takes all of it.
+// The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no window decides which
+// tile is the first, and it has no tail to clear. A CTA that shares loads has this one to itself, since it does not
+// know yet whether the other is there.
 template <class T>
 struct FirstTile {
     int key;
     bool known;
+    bool one_load;
 
-    __device__ FirstTile(const FmhaParams& params, int width, int length) {
+    __device__ FirstTile(const FmhaParams& params, int length) {
         const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
-        const bool one_load = params.flags & kFmhaSharedKv;
+        one_load = params.flags & kFmhaSharedKv;
         key = tiles.begin * T::kKeys;
         const bool tail = one_load && key + T::kKeys > length && length < params.s_k;
-        known = (!T::kShares || width == 1) && !windowed(params) && tiles.begin < tiles.end && !tail &&
-                (T::kRings == 1 || !one_load);
+        known = !windowed(params) && tiles.begin < tiles.end && !tail;
     }
+
+    // K's units lie in the first ring, or with K = V one in each.
+    __device__ int slot(int unit) const { return T::kRings == 2 && one_load ? unit * T::kRingSlots : unit; }
+
+    // Whether this ring has some of it.
+    __device__ bool in(int ring) const { return known && (ring == 0 || one_load); }
 };
 
 // Issues K of the first tile, if it is known, then Q.
@@ -59,10 +66,11 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
         if (first.known) {
 #pragma unroll 1
             for (int unit = 0; unit < T::kUnits; ++unit) {
-                ptx::mbarrier_arrive_expect_tx(shared.full(unit), T::kUnitBytes);
+                const int slot = first.slot(unit);
+                ptx::mbarrier_arrive_expect_tx(shared.full(slot), T::kUnitBytes);
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
-                    ptx::tma_tile_3d(shared.slot(unit) + position * T::kBoxBytes, params.k, shared.full(unit),
+                    ptx::tma_tile_3d(shared.slot(slot) + position * T::kBoxBytes, params.k, shared.full(slot),
                                      (unit * T::kBoxes + position) * 64, first.key, batch);
                 }
             }
@@ -79,10 +87,10 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
 }
 
 // By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this
-// one. Whether K of the first tile was loaded.
+// one. The first tile, whose K was loaded if it is known.
 template <class T>
-__device__ __forceinline__ bool begin(const FmhaParams& params, SharedMap<T> shared, int width) {
-    FirstTile<T> first(params, width, params.s_k);
+__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width) {
+    FirstTile<T> first(params, params.s_k);
     if (ptx::elect_one()) {
         init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
     }
@@ -92,10 +100,10 @@ __device__ __forceinline__ bool begin(const FmhaParams& params, SharedMap<T> sha
     ptx::wait_for_primary();
     stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
     if (params.kv_lens) {
-        first = FirstTile<T>(params, width, params.kv_lens[blockIdx.z]);
+        first = FirstTile<T>(params, params.kv_lens[blockIdx.z]);
     }
     load_first<T>(params, shared, first);
-    return first.known;
+    return first;
 }
 
 }  // namespace fmha::sm90
