@@ -22,6 +22,7 @@ SHORT_TILE: Final = 64
 SHORT_SPLITS: Final = range(4, MOST_IN_CLUSTER + 1)
 SHORT_ROWS: Final = {64: 64, 128: 64, 256: 128, 512: 64}
 WIDE_ROWS: Final = 192
+SHARED_ROWS: Final = 64  # of a CTA at head_dim 512: two of one query read the same keys
 
 
 class Sizes(Protocol):
@@ -56,6 +57,14 @@ def merges_in_cluster(arch: str, sizes: Sizes, splits: int) -> bool:
 def splits_of_short(arch: str, sizes: Sizes) -> int | None:
     """The number of splits where the rule for short launches has one."""
     return -(-sizes.s_k // SHORT_TILE) if _is_short(arch, sizes) else None
+
+
+def shares_loads(arch: str, sizes: Sizes, splits: int, shared_kv: bool) -> bool:
+    """Whether two row tiles are a cluster and load each key for both."""
+    if arch != ARCH or sizes.head_dim != 512 or sizes.topk or shared_kv or splits == 1:
+        return False
+    tiles = -(-sizes.t * sizes.heads // SHARED_ROWS)
+    return tiles % 2 == 0 and not merges_in_cluster(arch, sizes, splits)
 
 
 def _is_short(arch: str, sizes: Sizes) -> bool:

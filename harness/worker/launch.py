@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.worker import params
+from harness.worker.choice import shares_loads
 from harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import LaunchShape, Variant
 
@@ -81,7 +82,8 @@ def launch_attention(
     ).pack()
     shape = variant.shape
     grid = (params.query_blocks(shape, call.t, call.heads, call.topk), call.splits, call.batch)
-    cluster = (1, call.splits if call.in_cluster else 1, 1)
+    shares = not call.in_cluster and shares_loads(variant.arch, call, call.splits, call.shared_kv)
+    cluster = (2 if shares else 1, call.splits if call.in_cluster else 1, 1)
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster)
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:

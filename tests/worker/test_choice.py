@@ -108,6 +108,25 @@ def test_where_rows_are_many(changes: dict[str, int], chosen: str) -> None:
     assert name(replace(PREFILL, **changes)) == chosen
 
 
+@pytest.mark.parametrize(
+    ("changes", "shares"),
+    [
+        ({}, True),
+        ({"splits": 1}, False),
+        ({"heads": 64}, False),
+        ({"heads": 160}, False),  # three row tiles
+        ({"kv": "shared"}, False),
+        ({"topk": 64, "s_sparse": 64}, False),
+        ({"head_dim": 256}, False),
+        ({"batch": 1, "s_k": 512, "splits": 8}, False),  # short: the splits are the cluster
+    ],
+)
+def test_where_row_tiles_share_loads(changes: dict[str, Any], shares: bool) -> None:
+    item = replace(Configuration(512, t=1, s_k=8192, heads=128, batch=16, splits=4), **changes)
+    assert choice.shares_loads(ARCH, item, item.splits, item.kv == "shared") is shares
+    assert not choice.shares_loads("sm_100a", item, item.splits, item.kv == "shared")
+
+
 def test_a_configuration_overrides_the_rule() -> None:
     assert name(replace(PREFILL, rows=64)) == "sm90_hd64_rows64"
     assert name(replace(SHORT, rows=128)) == "sm90_hd64"
