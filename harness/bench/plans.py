@@ -20,7 +20,7 @@ TRIED = {
     ("decode", 64): [Plan("hd64", 8), Plan("hd64_short", 8)],
     ("decode", 128): [Plan("hd128", 8), Plan("hd128_small", 8), Plan("hd128_short", 8)],
     ("decode", 256): [Plan("hd256", 8), Plan("hd256", 8, (1, 2))],
-    ("decode", 512): [Plan("hd512", 4), Plan("hd512", 4, (1, 2))],
+    ("decode", 512): [Plan("hd512", 4), Plan("hd512", 4, (2, 1))],
     ("short", 64): [Plan("hd64_short", 8), Plan("hd64_short", 8, (1, 8)), Plan("hd64", 4)],
     ("short", 128): [Plan("hd128_short", 8), Plan("hd128_short", 8, (1, 8)), Plan("hd128", 4)],
     ("short", 256): [Plan("hd256", 8), Plan("hd256", 8, (1, 8))],

@@ -59,7 +59,7 @@ def _decode(head_dim: int) -> Iterator[Planned]:
     own, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
     yield own, splits, one, True
     yield own, splits, one, False
-    yield own, splits, (1, 2), True
+    yield own, splits, (2, 1) if head_dim == 512 else (1, 2), True
     yield own, splits, one, True  # again: what two runs differ by
     for build in ("last", "together"):
         yield f"{own}_{build}", splits, one, True
@@ -82,6 +82,8 @@ def _decode_few(head_dim: int) -> Iterator[Planned]:
     """Of K = V: the build to beat, and the two that may."""
     own, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
     yield own, splits, one, True
+    if head_dim == 512:
+        yield own, splits, (2, 1), True
     yield f"{own}_together", splits, one, True
     for half in HALVES[head_dim][:1]:
         yield half, splits, one, True
@@ -124,6 +126,8 @@ def _prefill(head_dim: int) -> Iterator[Planned]:
     shapes = (own, own, *others)
     for shape in shapes:
         yield shape, 1, (1, 1), True
+    if head_dim == 512:
+        yield own, 1, (2, 1), True
 
 
 def _plans(kind: str, head_dim: int, s_k: int) -> Iterator[Planned]:
