@@ -139,10 +139,9 @@ struct Consumer {
     __device__ __forceinline__ void softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
                                             float (&factor)[2]) {
         rows.mask(s, tile, valid);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            factor[half] = raise_anchor(state[half], row_max(fragment_max(s, half)), scale_log2);
-        }
+        float tile_max[2] = {fragment_max(s, 0), fragment_max(s, 1)};
+        row_max(tile_max);
+        raise_anchors(state, tile_max, scale_log2, factor);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             exponentiate(s, half, state[half], scale_log2);

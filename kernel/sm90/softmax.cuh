@@ -9,9 +9,14 @@
 namespace fmha::sm90 {
 
 // Over the four threads that share a row.
-__device__ __forceinline__ float row_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+__device__ __forceinline__ void row_max(float (&x)[2]) {
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+        const float other[2] = {__shfl_xor_sync(0xffffffffu, x[0], distance),
+                                __shfl_xor_sync(0xffffffffu, x[1], distance)};
+        x[0] = fmaxf(x[0], other[0]);
+        x[1] = fmaxf(x[1], other[1]);
+    }
 }
 
 __device__ __forceinline__ float row_sum(float x) {
@@ -29,6 +34,29 @@ __device__ __forceinline__ float fragment_max(const float (&s)[Count], int half)
         chain[1] = fmaxf(chain[1], s[i + 2 * half + 1]);
     }
     return fmaxf(chain[0], chain[1]);
+}
+
+// raise_anchor of both rows, and one branch where neither anchor moves.
+__device__ __forceinline__ void raise_anchors(RowState (&state)[2], const float (&tile_max)[2], float scale_log2,
+                                              float (&factor)[2]) {
+    bool stays = true;
+    float maximum[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        maximum[half] = fmaxf(state[half].max, tile_max[half]);
+        const float above = __fmul_rn(maximum[half], scale_log2) - state[half].anchor;
+        stays = stays && state[half].max != -kInfinity && above <= kRescaleThreshold;
+        factor[half] = 1.0f;
+    }
+    if (stays) {
+        state[0].max = maximum[0];
+        state[1].max = maximum[1];
+        return;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        factor[half] = raise_anchor(state[half], tile_max[half], scale_log2);
+    }
 }
 
 // Two softmaxes of one row, each over keys of its own, go on from the higher of their anchors: what is relative to
