@@ -32,9 +32,8 @@ struct Alternation {
     bool other_sparse = false;
     typename Rows<T>::Entries valid{};
     Cursor<T> keys, values;  // one and the same where K and V come apart
-    Cursor<T> products[2];   // V that the last products were issued of, the other's and one's own tile,
-    bool sparse[2] = {};
-    int multiplying = 0;    // the bits of those that are still to be given back
+    Cursor<T> products[2];   // V of which the last products were issued, the other's and one's own tile,
+    bool sparse[2] = {};    // and whether they were gathered
     uint32_t received = 0;  // the parity of the next phase of what the other hands over,
     uint32_t taken = 1;     // and of what it has taken
 
@@ -131,22 +130,21 @@ struct Alternation {
         values = one_load ? values : keys;
         products[whose] = values;
         sparse[whose] = gathered;
-        multiplying |= 1 << whose;
         c.issue_output(values, packed, one_load);
         keys = one_load ? keys : values;
     }
 
-    // At once, not behind the scores that follow: the producer waits for their slots.
+    // V goes back as soon as its product is done, not behind the scores that follow: the producer waits for the slots.
+    // `First` to `Last` of the two products are under way.
+    template <int First, int Last>
     __device__ __forceinline__ void finish_products() {
+        if constexpr (First != Last) {
+            ptx::wgmma_wait<1>();
+            c.template release<T::kGroupUnits>(products[First], sparse[First]);
+        }
         ptx::wgmma_wait<0>();
         c.pin_output();
-#pragma unroll
-        for (int whose = 0; whose < 2; ++whose) {
-            if (multiplying >> whose & 1) {
-                c.template release<T::kGroupUnits>(products[whose], sparse[whose]);
-            }
-        }
-        multiplying = 0;
+        c.template release<T::kGroupUnits>(products[Last], sparse[Last]);
     }
 
     // S of the next tile of one's own, and its K back unit by unit. With K = V the other's half comes first, which was given back for it before. A unit of either ring was filled
@@ -206,7 +204,7 @@ struct Alternation {
         issue_values(1, packed, own.sparse());
         has_other = next_of_other();
         has_own = has_other && stream.next(own);
-        finish_products();
+        finish_products<Follows ? 0 : 1, 1>();
         if (has_own) {
             issue_scores();
         }
@@ -235,7 +233,7 @@ __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
         uint32_t none[T::kKeys / 16][4] = {};
         turns.meet(turns.receive(), factor, none);
         turns.issue_values(0, c.p, turns.other_sparse);
-        turns.finish_products();
+        turns.template finish_products<0, 0>();
     }
 }
 
