@@ -17,14 +17,14 @@ class Plan:
 
 # An H200 holds 128 CTAs at once whatever the cluster, but only 15 clusters of 8: sixteen would take two turns.
 TRIED = {
-    ("decode", 64): [Plan("hd64", 8), Plan("hd64_short", 8)],
+    ("decode", 64): [Plan("hd64", 8), Plan("hd64_whole", 8)],
     ("decode", 128): [Plan("hd128", 8), Plan("hd128_small", 8), Plan("hd128_short", 8)],
     ("decode", 256): [Plan("hd256", 8), Plan("hd256", 8, (1, 2))],
     ("decode", 512): [Plan("hd512", 4), Plan("hd512", 4, (2, 1))],
     ("short", 64): [Plan("hd64_short", 8), Plan("hd64_short", 8, (1, 8)), Plan("hd64", 4)],
     ("short", 128): [Plan("hd128_short", 8), Plan("hd128_short", 8, (1, 8)), Plan("hd128", 4)],
-    ("short", 256): [Plan("hd256", 8), Plan("hd256", 8, (1, 8))],
-    ("short", 512): [Plan("hd512", 8), Plan("hd512", 8, (1, 8))],
+    ("short", 256): [Plan("hd256_short", 8), Plan("hd256", 8)],
+    ("short", 512): [Plan("hd512", 11), Plan("hd512", 6)],
     ("prefill", 64): [Plan("hd64_3"), Plan("hd64_4"), Plan("hd64")],
     ("prefill", 128): [Plan("hd128"), Plan("hd128_3")],
     ("prefill", 256): [Plan("hd256")],

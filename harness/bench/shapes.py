@@ -84,7 +84,7 @@ def _launched(head_dim: int, rows: int = 0, **more: Any) -> Shape:
 
 
 SHAPES = {
-    64: _launched(64, overlap=True, registers=224),
+    64: _launched(64, overlap=True, registers=208, ctas_per_sm=2),
     128: _launched(128, overlap=True, registers=224),
     256: _launched(256, overlap=True, registers=224),
     512: _launched(512, registers=224),
@@ -94,6 +94,7 @@ OTHERS = {
     (64, 64): _launched(64, 64, registers=168, ctas_per_sm=2),
     (64, 192): _launched(64, 192, overlap=True, registers=160),
     (128, 64): _launched(128, 64, registers=168, ctas_per_sm=2),
+    (256, 64): _launched(256, 64, registers=208, ctas_per_sm=2),
 }
 
 

@@ -16,13 +16,13 @@ KINDS = ("decode", "decode_kv", "decode_b8", "short256", "short", "short1024", "
 SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}  # of decode: with them the CTAs of 16 batch entries fill an H200 once
 THIRDS_SPLITS = 12  # three CTAs an SM
 HALVES: dict[int, tuple[str, ...]] = {
-    64: ("hd64_half", "hd64_half64", "hd64_short"),
+    64: ("hd64_whole", "hd64_half64", "hd64_short"),
     128: ("hd128_half", "hd128_half64", "hd128_short"),
-    256: ("hd256_half",),
+    256: ("hd256_short",),
     512: (),
 }
-HALVES_TOGETHER = {64: "hd64_half_together", 128: "hd128_half64_together"}
-SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256", 512: "hd512"}  # the rule's shape for short launches
+HALVES_TOGETHER = {128: "hd128_half64_together"}
+SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256_short", 512: "hd512"}  # the rule's shape for short launches
 Planned = tuple[str, int, tuple[int, int], bool]  # build, splits, cluster, whether it overlaps the grid before it
 
 
@@ -103,10 +103,9 @@ def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
     own, small, one = f"hd{head_dim}", SMALL[head_dim], (1, 1)
     for splits in (4, 8):
         yield own, splits, one, True
+        yield small, splits, one, True
         yield small, splits, (1, splits), True
     yield small, 8, (1, 8), False
-    if head_dim == 256:
-        yield "hd256_half", 8, (1, 8), True
     yield f"{own}_together", 8 if s_k >= 512 else 4, one, True
     if head_dim in HALVES_TOGETHER:
         yield HALVES_TOGETHER[head_dim], 8 if s_k >= 512 else 4, one, True
@@ -118,9 +117,9 @@ def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
 def _prefill(head_dim: int) -> Iterator[Planned]:
     own = f"hd{head_dim}"
     others = {
-        64: ("hd64_3", "hd64_k192", "hd64_half"),
+        64: ("hd64_3", "hd64_k192", "hd64_whole"),
         128: ("hd128_half", "hd128_half64"),
-        256: ("hd256_half",),
+        256: ("hd256_short",),
         512: (),
     }[head_dim]
     shapes = (own, own, *others)

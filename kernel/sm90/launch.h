@@ -60,14 +60,18 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_
             switch (rows) {
                 case 64: return {64, 64, 1, 1, 1, 8, false, 168, 2};
                 case 192: return {192, 128, 3, 1, 1, 11, true, 160, 1};
-                default: return {128, 128, 2, 1, 1, 12, true, 224, 1};
+                default: return {64, 128, 1, 1, 1, 6, true, 208, 2};
             }
         case 128:
             if (rows == 64) {
                 return {64, 64, 1, 1, 2, 5, false, 168, 2};
             }
             return {128, 128, 2, 1, 2, 5, true, 224, 1};
-        case 256: return {128, 64, 2, 1, 2, 9, true, 224, 1};
+        case 256:
+            if (rows == 64) {
+                return {64, 64, 1, 1, 1, 9, false, 208, 2};
+            }
+            return {128, 64, 2, 1, 2, 9, true, 224, 1};
         default: return {64, 48, 1, 2, 4, 6, false, 224, 1};
     }
 }
