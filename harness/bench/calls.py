@@ -16,9 +16,7 @@ class Call:
     def __init__(self, kernel: Kernel, p: Problem, tensors: Mapping[str, torch.Tensor], overlaps: bool = True) -> None:
         self.tensors = dict(tensors)
         self.out = {n: torch.empty(b, dtype=torch.uint8, device="cuda") for n, b in output_sizes(p).items()}
-        counters = kernel.shape.row_tiles(p) * p.batch
-        self.arrivals = torch.zeros(counters, dtype=torch.int32, device="cuda")
-        pointers = {n: t.data_ptr() for n, t in (self.tensors | self.out | {"arrivals": self.arrivals}).items()}
+        pointers = {n: t.data_ptr() for n, t in (self.tensors | self.out).items()}
         self.launch: Launch = prepare(kernel, p, pointers, overlaps)
 
     def __call__(self) -> None:

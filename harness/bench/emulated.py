@@ -63,7 +63,7 @@ def _run(shape: Shape, p: Problem, x: dict[str, NDArray[Any]]) -> tuple[dict[str
     sizes |= dict.fromkeys(("row_max", "row_sum", "lse"), rows)
     if p.partials > 1:
         sizes |= {"partial_o": (*partial, p.head_dim), "partial_max": partial, "partial_sum": partial}
-    arrays = dict(x) | {"arrivals": np.zeros(shape.row_tiles(p) * p.batch, np.uint32)}
+    arrays = dict(x)
     for name, size in sizes.items():
         arrays[name] = np.full(int(np.prod(size)) // (2 if name == "o" and p.bf16 else 1), POISON)
     addresses = {}
@@ -77,7 +77,7 @@ def _run(shape: Shape, p: Problem, x: dict[str, NDArray[Any]]) -> tuple[dict[str
     entry, grid = f"fmha_fwd_sm90_hd{p.head_dim}", (shape.row_tiles(p), p.splits, p.batch)
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, (*p.cluster, 1))
     findings = list(device.launch(module, entry, config, pack(p, p.splits, maps, addresses)).findings)
-    if shape.combines(p):
+    if p.partials > 1:
         config = LaunchConfig(combine_grid(p), (COMBINE_THREADS, 1, 1))
         findings += device.launch(module, "fmha_combine_sm90", config, pack(p, p.partials, maps, addresses)).findings
     out = {}

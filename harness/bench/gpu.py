@@ -155,7 +155,7 @@ class Launch:
         p, shape = self.problem, self.kernel.shape
         grid = (shape.row_tiles(p), p.splits, p.batch)
         forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, self.overlaps)
-        if not shape.combines(p):
+        if p.partials == 1:
             return forward, None
         return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1), True)
 
@@ -200,9 +200,6 @@ def run_once(kernel: Kernel, p: Problem, tensors: Mapping[str, NDArray[Any]]) ->
     for name, nbytes in sizes.items():
         pointers[name] = int(ok(driver.cuMemAlloc(nbytes)))
         ok(driver.cuMemsetD32(pointers[name], 0x7FEDBEEF, nbytes // 4))
-    counters = kernel.shape.row_tiles(p) * p.batch
-    pointers["arrivals"] = int(ok(driver.cuMemAlloc(4 * counters)))
-    ok(driver.cuMemsetD32(pointers["arrivals"], 0, counters))
     prepare(kernel, p, pointers)()
     ok(driver.cuCtxSynchronize())
     out = {}

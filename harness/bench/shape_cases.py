@@ -35,6 +35,8 @@ def _sharing() -> Iterator[Configuration]:
     yield replace(decode, t=5, heads=100, batch=2, mask="window", window=200, query_offsets="mixed", data="extreme")
 
 
-CASES = tuple(item for shape in OTHERS for item in _forced(*shape)) + tuple(
-    item for head_dim in (64, 128, 256, 512) for item in _short(head_dim)
-) + tuple(_sharing())
+CASES = (
+    tuple(item for shape in OTHERS for item in _forced(*shape))
+    + tuple(item for head_dim in (64, 128, 256, 512) for item in _short(head_dim))
+    + tuple(_sharing())
+)

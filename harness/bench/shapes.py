@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from harness.bench.problem import Problem
 from harness.worker.params import COMBINE_ROWS, sm90_figures, sm90_shared_bytes
@@ -13,12 +13,9 @@ def combine_grid(p: Problem) -> tuple[int, int, int]:
     return -(-p.t * p.heads // COMBINE_ROWS), 1, p.batch
 
 
-Merge = Literal["combine", "last", "together"]
-
-
 @dataclass(frozen=True)
 class Shape:
-    """FmhaSm90Launch, and what else a build may be told: who merges splits, clocks, parts left out."""
+    """FmhaSm90Launch, and what else a build may be told: clocks, parts left out."""
 
     rows: int
     keys: int
@@ -30,7 +27,6 @@ class Shape:
     overlap: bool = False
     registers: int = 232
     ctas_per_sm: int = 1
-    merge: Merge = "combine"
     clocks: bool = False
     left_out: str = ""  # "exponentials" or "output_product": what remains can be timed, and is wrong
 
@@ -52,16 +48,11 @@ class Shape:
             "REGISTERS": self.registers,
             "CTAS": self.ctas_per_sm,
         }
-        values |= {"MERGE": f"kFmhaSm90{self.merge.capitalize()}"}
         if self.clocks:
             values |= {"CLOCKS": 1}
         if self.left_out:
             values |= {"LEFT_OUT": "kFmhaSm90" + self.left_out.title().replace("_", "")}
         return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
-
-    def combines(self, p: Problem) -> bool:
-        """Whether the combine kernel merges the partial results of `p`."""
-        return p.partials > 1 and (self.merge == "combine" or p.cluster[1] > 1)
 
     def row_tiles(self, p: Problem) -> int:
         """grid.x: as many as clusters of row tiles take."""

@@ -9,19 +9,17 @@ from harness.bench.cases import decode, prefill
 from harness.bench.plans import Plan
 from harness.bench.problem import Problem
 from harness.bench.shapes import SHAPES, Shape
-from harness.bench.variants import ALL, REBUILT
+from harness.bench.variants import REBUILT
 
 MULTIPROCESSORS = 132
 KINDS = ("decode", "decode_kv", "decode_b8", "short256", "short", "short1024", "prefill")
 SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}  # of decode: with them the CTAs of 16 batch entries fill an H200 once
-THIRDS_SPLITS = 12  # three CTAs an SM
 HALVES: dict[int, tuple[str, ...]] = {
-    64: ("hd64_whole", "hd64_half64", "hd64_short"),
-    128: ("hd128_half", "hd128_half64", "hd128_short"),
+    64: ("hd64_whole", "hd64_short"),
+    128: ("hd128_half64", "hd128_short"),
     256: ("hd256_short",),
     512: (),
 }
-HALVES_TOGETHER = {128: "hd128_half64_together"}
 SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256_short", 512: "hd512"}  # the rule's shape for short launches
 Planned = tuple[str, int, tuple[int, int], bool]  # build, splits, cluster, whether it overlaps the grid before it
 
@@ -61,30 +59,19 @@ def _decode(head_dim: int) -> Iterator[Planned]:
     yield own, splits, one, False
     yield own, splits, (2, 1) if head_dim == 512 else (1, 2), True
     yield own, splits, one, True  # again: what two runs differ by
-    for build in ("last", "together"):
-        yield f"{own}_{build}", splits, one, True
-    yield f"{own}_together", splits, one, False
-    if head_dim == 64:
-        yield "hd64_k192", splits, one, True
     for half in HALVES[head_dim]:
         yield half, splits, one, True
         yield half, splits // 2, one, True
-    if head_dim in HALVES_TOGETHER:
-        yield HALVES_TOGETHER[head_dim], splits, one, True
-    if head_dim == 64:
-        for third in ("hd64_third", "hd64_third_together"):
-            yield third, THIRDS_SPLITS, one, True
     for part in ("exponentials", "output_product") if head_dim < 512 else ():
         yield f"{own}_no_{part}", splits, one, True
 
 
 def _decode_few(head_dim: int) -> Iterator[Planned]:
-    """Of K = V: the build to beat, and the two that may."""
+    """Of K = V: the build to beat, and one that may."""
     own, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
     yield own, splits, one, True
     if head_dim == 512:
         yield own, splits, (2, 1), True
-    yield f"{own}_together", splits, one, True
     for half in HALVES[head_dim][:1]:
         yield half, splits, one, True
 
@@ -96,7 +83,6 @@ def _decode_b8(head_dim: int) -> Iterator[Planned]:
     yield own, 8, (1, 1), True
     yield own, 8, (1, 8), True
     yield own, splits, (1, splits // 2 if splits == 8 else 8), True
-    yield f"{own}_together", splits, (1, 1), True
 
 
 def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
@@ -106,9 +92,8 @@ def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
         yield small, splits, one, True
         yield small, splits, (1, splits), True
     yield small, 8, (1, 8), False
-    yield f"{own}_together", 8 if s_k >= 512 else 4, one, True
-    if head_dim in HALVES_TOGETHER:
-        yield HALVES_TOGETHER[head_dim], 8 if s_k >= 512 else 4, one, True
+    if head_dim == 512:
+        yield own, 11, one, True  # a tile each of 512 keys
     if s_k == 1024:
         yield small, 16, one, True
         yield small, 16, (1, 8), True
@@ -117,8 +102,8 @@ def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
 def _prefill(head_dim: int) -> Iterator[Planned]:
     own = f"hd{head_dim}"
     others = {
-        64: ("hd64_3", "hd64_k192", "hd64_whole"),
-        128: ("hd128_half", "hd128_half64"),
+        64: ("hd64_3", "hd64_whole"),
+        128: ("hd128_half64",),
         256: ("hd256_short",),
         512: (),
     }[head_dim]
@@ -142,21 +127,11 @@ def trials(kind: str, head_dim: int) -> list[Trial]:
         Trial(kind, replace(p, splits=splits, cluster=cluster), shape, overlaps)
         for shape, splits, cluster, overlaps in _plans(kind, head_dim, p.s_k)
     ]
-    for trial in found:
-        assert fits(trial), trial
     return found if kind in ("decode", "prefill") else list(dict.fromkeys(found))  # there one is timed twice
 
 
-def fits(trial: Trial) -> bool:
-    """CTAs that wait for each other must all be on the GPU at once."""
-    shape, p = ALL[trial.shape], trial.problem
-    return shape.merge != "together" or shape.row_tiles(p) * p.splits * p.batch <= MULTIPROCESSORS * shape.ctas_per_sm
-
-
 def every_trial() -> list[Trial]:
-    """CTAs that wait for each other come last: they are the ones that could hang."""
-    found = [trial for kind in KINDS for head_dim in SHAPES for trial in trials(kind, head_dim)]
-    return sorted(found, key=lambda trial: ALL[trial.shape].merge == "together")
+    return [trial for kind in KINDS for head_dim in SHAPES for trial in trials(kind, head_dim)]
 
 
 def _filling(shape: Shape) -> int:

@@ -19,36 +19,12 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd256_short": OTHERS[256, 64],
 }
 
-# More keys a tile, fewer tiles; and two or three CTAs an SM of half the rows, one of which begins while another
-# multiplies.
+# Two CTAs an SM of half the rows, one of which begins while another multiplies.
 RESHAPED = {
-    "hd64_k192": Shape(128, 192, 2, 1, 1, 8, 64, overlap=True),
-    "hd64_half64": Shape(64, 64, 1, 1, 1, 12, 64, overlap=True, registers=208, ctas_per_sm=2),
-    "hd64_third": Shape(64, 64, 1, 1, 1, 7, 64, overlap=True, registers=136, ctas_per_sm=3),
-    "hd128_half": Shape(64, 128, 1, 1, 1, 5, 128, overlap=True, registers=216, ctas_per_sm=2),
     "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2),
 }
 
-# ptxas spills a few bytes of a consumer where these have the usual budget.
-_BUDGETS = {("hd512", "together"): 240, ("hd512", "clocks"): 240}
-
-
-def _built(name: str, *, merge: str = "combine", clocks: bool = False) -> dict[str, Shape]:
-    words = [merge] * (merge != "combine") + ["clocks"] * clocks
-    shape = (CANDIDATES | RESHAPED)[name]
-    budget = max((_BUDGETS.get((name, word), 0) for word in words), default=0) or shape.registers
-    changed = replace(shape, merge=merge, clocks=clocks, registers=budget)  # type: ignore[arg-type]
-    return {"_".join((name, *words)): changed}
-
-
-REBUILT: dict[str, Shape] = {}
-for _name in SHAPES:
-    for _merge in ("last", "together"):
-        REBUILT |= _built(f"hd{_name}", merge=_merge)
-    REBUILT |= _built(f"hd{_name}", clocks=True)
-for _half in ("hd64_third", "hd128_half64"):
-    REBUILT |= _built(_half, merge="together")
-    REBUILT |= _built(_half, clocks=True)
+REBUILT = {f"hd{head_dim}_clocks": replace(shape, clocks=True) for head_dim, shape in SHAPES.items()}
 
 PARTIAL = {
     f"hd{head_dim}_no_{part}": replace(SHAPES[head_dim], left_out=part)

@@ -64,7 +64,6 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("scale", 772, "f"),
     ("flags", 776, "I"),
     ("head_dim", 780, "i"),
-    ("arrivals", 784, "Q"),
 )
 
 
@@ -102,7 +101,6 @@ class FmhaParams:
     scale: float
     flags: int = 0
     head_dim: int
-    arrivals: int = 0
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""

@@ -52,8 +52,4 @@ struct FmhaParams {
     float scale;           // multiplies q.k, natural-log units
     uint32_t flags;
     int32_t head_dim;  // for the combine kernel; a forward kernel is compiled for one
-
-    // [batch, grid.x], zero before the first launch and after every one: how many splits of a row tile are done. Null
-    // but for sm_90a kernels whose CTAs merge their splits themselves (FMHA_SM90_MERGE).
-    uint32_t* arrivals;
 };

@@ -48,8 +48,8 @@ __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int h
     }
 }
 
-// Calls store(column, v) for each four neighbouring elements of row `half` that this thread has once the even and the odd
-// threads of a row have exchanged halves: 64 bytes of fp32 a row and store, not 32. By the whole warp.
+// Calls store(column, v) for each four neighbouring elements of row `half` that this thread has once the even and the
+// odd threads of a row have exchanged halves: 64 bytes of fp32 a row and store, not 32. By the whole warp.
 template <class T, class Store>
 __device__ __forceinline__ void for_each_vector(const Consumer<T>& consumer, int half, Store store) {
     const bool odd = consumer.lane % 2;
@@ -109,91 +109,6 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
                 }
             });
         }
-    }
-}
-
-struct MergedVector {
-    float maximum = -kInfinity;
-    float sum = 0.0f;
-    float4 o = {0.0f, 0.0f, 0.0f, 0.0f};
-};
-
-// Four columns of a row over all splits; `rows` from one split to the next.
-__device__ __forceinline__ MergedVector merge_splits(const FmhaParams& params, int64_t row, int64_t rows, int vectors,
-                                                     int vector) {
-    constexpr int kInFlight = 8;
-    MergedVector merged;
-#pragma unroll 1
-    for (int first = 0; first < params.splits; first += kInFlight) {
-        float maxima[kInFlight], sums[kInFlight];
-        float4 parts[kInFlight];
-        float maximum = merged.maximum;
-#pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-            if (first + i < params.splits) {
-                const int64_t part = (first + i) * rows + row;
-                maxima[i] = params.partial_max[part];
-                sums[i] = params.partial_sum[part];
-                parts[i] = reinterpret_cast<const float4*>(params.partial_o)[part * vectors + vector];
-                maximum = fmaxf(maximum, maxima[i]);
-            }
-        }
-        const float shrink = split_weight(merged.maximum, maximum);
-        merged.maximum = maximum;
-        merged.sum *= shrink;
-        merged.o = scaled(merged.o, shrink);
-#pragma unroll
-        for (int i = 0; i < kInFlight; ++i) {
-            if (first + i < params.splits) {
-                const float weight = split_weight(maxima[i], maximum);
-                merged.sum = fmaf(sums[i], weight, merged.sum);
-                add_weighted(merged.o, parts[i], weight);
-            }
-        }
-    }
-    return merged;
-}
-
-// Of this row tile the rows [begin, end), from the partial results of all splits, split 0 first.
-template <class T>
-__device__ __forceinline__ void merge_rows(const FmhaParams& params, int begin, int end) {
-    constexpr int kVectors = T::kHeadDim / 4;
-    const int64_t rows = int64_t(params.t) * params.heads;
-#pragma unroll 1
-    for (int e = begin * kVectors + threadIdx.x; e < end * kVectors; e += T::kConsumerThreads) {
-        const int own = ptx::block_x() * T::kRows + e / kVectors, vector = e % kVectors;
-        const int64_t row = ptx::block_z() * rows + own;
-        const MergedVector merged = merge_splits(params, row, params.batch * rows, kVectors, vector);
-        const float factor = output_factor(params, own % params.heads, merged.maximum, merged.sum);
-        store_vector(params, (row * kVectors + vector) * 4, scaled(merged.o, factor));
-        if (vector == 0) {
-            store_statistics(params, row, merged.maximum, merged.sum);
-        }
-    }
-}
-
-// Behind store_rows, in place of the combine kernel. Each CTA counts itself in once its part is written, and the count
-// is back at 0 with the last.
-template <class T>
-__device__ __forceinline__ void merge_in_grid(const FmhaParams& params, const SharedMap<T>& shared) {
-    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the CTA's part is written
-    uint32_t* const counter = params.arrivals + ptx::block_z() * gridDim.x + ptx::block_x();
-    if (threadIdx.x == 0) {
-        const bool last = ptx::count_in(counter, params.splits - 1) == params.splits - 1;
-        if constexpr (kFmhaSm90MergeBy == kFmhaSm90Together) {
-            while (!last && ptx::load_acquire(counter) != 0) {
-            }
-        } else {
-            ptx::store_shared(shared.statistics(0, 0), uint32_t(last));
-        }
-    }
-    ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
-    const int rows = min(T::kRows, params.t * params.heads - ptx::block_x() * T::kRows);
-    if constexpr (kFmhaSm90MergeBy == kFmhaSm90Together) {
-        const int split = ptx::block_y();
-        merge_rows<T>(params, rows * split / params.splits, rows * (split + 1) / params.splits);
-    } else if (ptx::load_shared(shared.statistics(0, 0))) {
-        merge_rows<T>(params, 0, rows);
     }
 }
 

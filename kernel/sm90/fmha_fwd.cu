@@ -106,11 +106,6 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     } else {
         store_rows(consumer, correction);
         stamp<kStored>(threadIdx.x == 0);
-        if constexpr (kFmhaSm90MergeBy != kFmhaSm90Combine) {
-            if (params.splits > 1) {
-                merge_in_grid<T>(params, shared);
-            }
-        }
     }
     stamp<kMerged>(threadIdx.x == 0);
     __syncwarp();

@@ -38,17 +38,6 @@ enum FmhaSm90LeftOut : int32_t { kFmhaSm90Nothing, kFmhaSm90Exponentials, kFmhaS
 #endif
 constexpr FmhaSm90LeftOut kFmhaSm90LeavesOut = FMHA_SM90_LEFT_OUT;
 
-// Who merges splits that no cluster merges.
-enum FmhaSm90Merge : int32_t {
-    kFmhaSm90Combine,   // the combine kernel
-    kFmhaSm90Last,      // the CTA of a row tile that is done last, all its rows
-    kFmhaSm90Together,  // every CTA of a row tile a share of the rows, once all are done: the grid must fit the GPU
-};
-#ifndef FMHA_SM90_MERGE
-#define FMHA_SM90_MERGE kFmhaSm90Combine
-#endif
-constexpr FmhaSm90Merge kFmhaSm90MergeBy = FMHA_SM90_MERGE;
-
 #ifndef FMHA_ROWS
 #define FMHA_ROWS 0
 #endif

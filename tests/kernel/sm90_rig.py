@@ -53,9 +53,8 @@ def run(
     schedule: Any = "realistic",
     shape: Shape | None = None,
     edit: tuple[str, str] | None = None,
-    launches: int = 1,
 ) -> tuple[dict[str, NDArray[Any]], list[Finding]]:
-    """Outputs and findings; everything is poisoned before the first of `launches`. `shape` defaults to the head_dim's
+    """Outputs and findings; everything is poisoned before the launch. `shape` defaults to the head_dim's
     own; `edit` as for `module`."""
     shape = shape or SHAPES[p.head_dim]
     device = Device(seed=seed, schedule=schedule, max_instructions=20_000_000)
@@ -81,24 +80,19 @@ def run(
                 dtype="bf16", address=address[name], global_dim=dims, global_strides=strides, box_dim=box,
                 element_strides=ones, swizzle="128B",
             )  # fmt: skip
-    arrivals = np.zeros(shape.row_tiles(p) * p.batch, np.uint32)
-    address["arrivals"] = device.alloc(arrivals.nbytes, "arrivals").address
-    device.write(address["arrivals"], arrivals)
     pointers = {n: a for n, a in address.items() if n not in MAPS}
     params = pack(p, p.splits, maps, pointers)
     grid = (shape.row_tiles(p), p.splits, p.batch)
     kernel = module(shape, edit)
     findings: list[Finding] = []
-    for _ in range(launches):
-        findings += device.launch(
-            kernel, f"fmha_fwd_sm90_hd{p.head_dim}", grid,
-            (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
-        ).findings  # fmt: skip
-        if shape.combines(p):
-            merged = [pack(p, p.partials, maps, pointers)]
-            block = (COMBINE_THREADS, 1, 1)
-            findings += device.launch(kernel, "fmha_combine_sm90", combine_grid(p), block, merged).findings
-    assert not device.read(address["arrivals"], arrivals.nbytes).any()
+    findings += device.launch(
+        kernel, f"fmha_fwd_sm90_hd{p.head_dim}", grid,
+        (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
+    ).findings  # fmt: skip
+    if p.partials > 1:
+        merged = [pack(p, p.partials, maps, pointers)]
+        block = (COMBINE_THREADS, 1, 1)
+        findings += device.launch(kernel, "fmha_combine_sm90", combine_grid(p), block, merged).findings
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):
         dtype = np.uint16 if name == "o" and p.bf16 else np.float32

@@ -21,12 +21,11 @@ pytestmark = pytest.mark.nvcc
 EVERY_CHECK = [
     (name, i) for name, shape in RESHAPED.items() for i in range(len(checks(shape.head_dim, shape.keys, False)))
 ]
-MERGED = {name: shape for name, shape in REBUILT.items() if shape.merge != "combine"}
 
 
 def own(shape: Shape) -> Shape:
     """The build without what is tried."""
-    return replace(shape, merge="combine", clocks=False)
+    return replace(shape, clocks=False)
 
 
 def split(shape: Shape) -> Problem:
@@ -50,54 +49,7 @@ def test_agrees_with_float64(name: str, index: int) -> None:
     assert passes, (error, lse)
 
 
-@pytest.mark.parametrize("name", MERGED)
-def test_who_merges_does_not_show(name: str) -> None:
-    """Twice over the same counters: the last to count in leaves them at zero."""
-    shape = MERGED[name]
-    p = split(shape)
-    inputs = draw(p)
-    expected, _ = run(p, inputs, shape=own(shape))
-    out, findings = run(p, inputs, shape=shape, launches=2)
-    assert not findings, findings[0]
-    assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["hd64_last", "hd64_together", "hd512_together"])
-def test_nor_does_the_schedule(name: str, seed: int) -> None:
-    shape = MERGED[name]
-    p = split(shape)
-    inputs = draw(p)
-    expected, _ = run(p, inputs, shape=own(shape))
-    out, findings = run(p, inputs, seed=seed, schedule="random", shape=shape)
-    assert not findings, findings[0]
-    assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        ("atom.acq_rel.gpu.global.inc.u32", "atom.relaxed.gpu.global.inc.u32"),
-        ("atom.acq_rel.gpu.global.inc.u32", "atom.release.gpu.global.inc.u32"),
-        ("atom.acq_rel.gpu.global.inc.u32", "atom.acquire.gpu.global.inc.u32"),
-        ("atom.acq_rel.gpu.global.inc.u32", "atom.acq_rel.cta.global.inc.u32"),
-    ],
-    ids=["relaxed", "release", "acquire", "cta"],
-)
-def test_a_count_that_orders_too_little_is_seen(edit: tuple[str, str]) -> None:
-    shape = MERGED["hd64_last"]
-    _, findings = run(split(shape), draw(split(shape)), shape=shape, edit=edit)
-    assert findings
-
-
-def test_a_wait_that_acquires_nothing_is_seen() -> None:
-    shape = MERGED["hd64_together"]
-    edit = ("ld.acquire.gpu.global.u32", "ld.relaxed.gpu.global.u32")
-    _, findings = run(split(shape), draw(split(shape)), shape=shape, edit=edit)
-    assert findings
-
-
-@pytest.mark.parametrize("name", [name for name, shape in REBUILT.items() if shape.clocks])
+@pytest.mark.parametrize("name", REBUILT)
 def test_clocks_change_nothing(name: str) -> None:
     shape = REBUILT[name]
     p = split(shape)

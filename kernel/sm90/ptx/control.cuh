@@ -38,26 +38,6 @@ __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontr
 // The grid before this one, if this was launched to overlap it, has finished and its writes are visible.
 __device__ __forceinline__ void wait_for_primary() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Adds 1 to a counter of the whole GPU, which wraps to 0 after `last`; what it was. Releases what this thread has done,
-// or has seen done, and acquires what those released that came before it.
-__device__ __forceinline__ uint32_t count_in(uint32_t* counter, uint32_t last) {
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(__cvta_generic_to_global(counter)), "r"(last)
-                 : "memory");
-    return before;
-}
-
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* counter) {
-    uint32_t value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                 : "=r"(value)
-                 : "l"(__cvta_generic_to_global(counter))
-                 : "memory");
-    return value;
-}
-
 // 16 bytes from `source` to `destination` in shared memory: the first `bytes` of them, 0 or 16, the others zero.
 __device__ __forceinline__ void copy_async(uint32_t destination, const float* source, uint32_t bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination),
