@@ -82,8 +82,7 @@ struct Producer {
                     if (!T::kShares || place.width == 1) {
                         ptx::tma_tile_3d(box, map, barrier, column, key, place.batch);
                     } else if (position % 2 == place.x) {
-                        ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch,
-                                              3 << (place.rank - place.x));
+                        ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch, 3 << (place.rank - place.x));
                     }
                 }
                 at.advance();
@@ -160,7 +159,7 @@ struct Loads {
     TileStream<T::kKeys> stream;
     typename Producer<T>::Load keys{};
     bool more;
-    bool ahead;  // K of the first tile is on its way
+    bool ahead;  // K of the first tile, which begins a run, is on its way
 
     __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring, bool ahead)
         : producer{params, shared, place, int(threadIdx.x % 32), {ring}}, stream(place.tiles(params)), ahead(ahead) {
@@ -183,9 +182,10 @@ __device__ __forceinline__ int end_of_run(const Producer<T>& producer, const Til
 template <class T>
 __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>& loads) {
     auto& [producer, stream, keys, more, ahead] = loads;
-    typename Producer<T>::Load values{};
+    typename Producer<T>::Load values{};  // whose K is loaded and V is due, unless its tile begins at -1
+    values.tile.begin = -1;
     const bool one_load = params.flags & kFmhaSharedKv;
-    bool value = false, loaded = false;  // loaded: K of `values`, whose V is due
+    bool value = false;
     if (more && !keys.tile.sparse()) {
         const int begin = keys.tile.begin, end = end_of_run(producer, stream, begin);
         if (begin < end) {
@@ -197,29 +197,26 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>
                 (value ? value_key : key) += T::kKeys;
                 value = !one_load && !value && (!T::kKeysAhead || key > begin + T::kKeys);
             }
-            ahead = false;
-            values.tile = {end - T::kKeys, 0, -1};
-            loaded = T::kKeysAhead && !one_load;
+            if (T::kKeysAhead && !one_load) {
+                values.tile = {end - T::kKeys, 0, -1};
+            }
             stream.dense = end;
             more = producer.next(stream, keys);
         }
     }
-    bool first = !ahead;
-    while (more || loaded) {
-        if (ahead) {
-            ahead = false;
-        } else if (value ? loaded : more) {
+    while (more || values.tile.begin >= 0) {
+        if (value ? values.tile.begin >= 0 : more) {
             typename Producer<T>::Load load = keys;
             if (value) {
                 load = values;
             }
             producer.load_tile(load, value);
-            stamp<kFirstKeyIssued>(producer.lane == 0 && first);
-            first = false;
         }
         if (T::kKeysAhead ? value || one_load : !value) {
-            loaded = more && !one_load;
             values = keys;
+            if (!more || one_load) {
+                values.tile.begin = -1;
+            }
             more = more && producer.next(stream, keys);
         }
         value = !value && !one_load;
@@ -273,7 +270,7 @@ __device__ __forceinline__ void group_producer_role(const FmhaParams& params, Lo
         const bool own = turn % 2 == group;
 #pragma unroll 1
         for (int job = 0; job < 3; ++job) {
-            if (!is_due(job, own, turn, !more, one_load) || (ahead && turn == 0 && job == 0)) {
+            if (!is_due(job, own, turn, !more, one_load)) {
                 continue;
             }
             const bool keys = job == 0, half = one_load || !keys;

@@ -35,8 +35,8 @@ template <class T>
 constexpr int kFirstBarriers = T::kFull + (T::kRings == 1 ? T::kUnits : T::kRingSlots + 1);
 
 // The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no window decides which
-// tile is the first, and it has no tail to clear. A CTA that shares loads has this one to itself, since it does not
-// know yet whether the other is there.
+// tile is the first, and neither K nor V has a tail to clear. A CTA that shares loads has this one to itself, since it
+// does not know yet whether the other is there.
 template <class T>
 struct FirstTile {
     int key;
@@ -47,7 +47,7 @@ struct FirstTile {
         const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
         one_load = params.flags & kFmhaSharedKv;
         key = tiles.begin * T::kKeys;
-        const bool tail = one_load && key + T::kKeys > length && length < params.s_k;
+        const bool tail = key + T::kKeys > length && length < params.s_k;
         known = !windowed(params) && tiles.begin < tiles.end && !tail;
     }
 
