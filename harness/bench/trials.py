@@ -37,8 +37,7 @@ class Trial:
 
     def describe(self) -> str:
         p = self.problem
-        plan = Plan(self.shape, p.splits, p.cluster)
-        return plan.describe() + ("" if self.overlaps else ", no overlap")
+        return Plan(self.shape, p.splits, p.cluster, self.overlaps).describe()
 
 
 def problem_of(kind: str, head_dim: int) -> Problem:

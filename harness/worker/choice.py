@@ -1,4 +1,4 @@
-"""How a call is launched where an architecture leaves a choice: rows of a CTA, number of splits, who shares loads.
+"""How a call is launched where an architecture leaves a choice: rows of a CTA, number of splits, what overlaps.
 
 Decided by sizes alone, not by the device: what the emulator proves is then the launch that a GPU runs. Each rule holds
 where it was measured (results/splits-h200.json; docs/hopper.md, "Which shape") and little beyond:
@@ -27,9 +27,6 @@ MOST_SPLITS: Final = 32
 WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # splits times tiles of 64 rows; more do not pay for their merge
 PAIRS: Final = ((64, 0), (64, 64), (128, 64), (256, 64))  # head_dim and rows of the shapes with two CTAs an SM
 WIDE_ROWS: Final = 192
-SHARED_ROWS: Final = 64  # of a CTA at head_dim 512: two of one query read the same keys,
-FEW_KEYS: Final = 512  # and each its own where both
-FEW_TILES: Final = 15
 
 
 class Sizes(Protocol):
@@ -74,18 +71,20 @@ def splits_of(arch: str, sizes: Sizes) -> int | None:
     return max(1, min(room, tiles, MOST_SPLITS, worth))
 
 
-def overlaps_grid_before(arch: str) -> bool:
-    """Whether kernels wait themselves for the grid before them, and so may be launched to start while it runs."""
-    return arch == ARCH
-
-
-def shares_loads(arch: str, sizes: Sizes, splits: int, shared_kv: bool) -> bool:
-    """Whether two row tiles are a cluster and load each key for both."""
-    if arch != ARCH or sizes.head_dim != 512 or sizes.topk or shared_kv or splits == 1:
+def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) -> bool:
+    """Whether the forward kernel, which waits itself for the grid before it, is launched to start while that one runs.
+    Not where two row tiles of 512 read the same K and V from memory: they read them once while they go side by side,
+    and CTAs that start as SMs come free do not."""
+    if arch != ARCH:
         return False
-    tiles = -(-sizes.t * sizes.heads // SHARED_ROWS)
-    few = sizes.s_k <= FEW_KEYS and tiles * sizes.batch <= FEW_TILES
-    return tiles % 2 == 0 and not few
+    tiles = _row_tiles(sizes)
+    reads_twice = sizes.head_dim == 512 and splits > 1 and not shared_kv and tiles > sizes.batch
+    return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
+
+
+def combine_overlaps(arch: str) -> bool:
+    """The same of the combine kernel."""
+    return arch == ARCH
 
 
 def _row_tiles(sizes: Sizes) -> int:

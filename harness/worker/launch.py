@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.worker import params
-from harness.worker.choice import ctas_per_sm, overlaps_grid_before, shares_loads
+from harness.worker.choice import combine_overlaps, ctas_per_sm, overlaps_grid_before
 from harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import LaunchShape, Variant
 
@@ -82,14 +82,13 @@ def launch_attention(
     ).pack()
     shape = variant.shape
     grid = (params.query_blocks(shape, call.t, call.heads, call.topk), call.splits, call.batch)
-    shares = not call.in_cluster and shares_loads(variant.arch, call, call.splits, call.shared_kv)
-    cluster = (2 if shares else 1, call.splits if call.in_cluster else 1, 1)
-    overlaps = overlaps_grid_before(variant.arch)
+    cluster = (1, call.splits if call.in_cluster else 1, 1)
+    overlaps = overlaps_grid_before(variant.arch, call, call.splits, call.shared_kv)
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster, overlaps)
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
-    config = LaunchConfig(combine_grid(call), (params.COMBINE_THREADS, 1, 1), overlaps=overlaps)
+    config = LaunchConfig(combine_grid(call), (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
     combined = device.launch(module, variant.combine, config, packed)
     return LaunchReport(report.findings + combined.findings, _added(report, combined))
 

@@ -114,22 +114,21 @@ def test_where_rows_are_many(changes: dict[str, int], chosen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "shares"),
+    ("changes", "overlaps"),
     [
-        ({}, True),
-        ({"splits": 1}, False),
-        ({"heads": 64}, False),
-        ({"heads": 160}, False),  # three row tiles
-        ({"kv": "shared"}, False),
-        ({"topk": 64, "s_sparse": 64}, False),
-        ({"head_dim": 256}, False),
-        ({"batch": 1, "s_k": 512, "splits": 8}, False),  # short: the splits are the cluster
+        ({}, False),
+        ({"splits": 1}, True),
+        ({"heads": 64}, True),
+        ({"kv": "shared"}, True),
+        ({"batch": 1, "s_k": 512, "splits": 11}, True),
+        ({"batch": 8, "splits": 8}, False),
+        ({"head_dim": 256}, True),
     ],
 )
-def test_where_row_tiles_share_loads(changes: dict[str, Any], shares: bool) -> None:
+def test_where_a_launch_overlaps_the_grid_before_it(changes: dict[str, Any], overlaps: bool) -> None:
     item = replace(Configuration(512, t=1, s_k=8192, heads=128, batch=16, splits=4), **changes)
-    assert choice.shares_loads(ARCH, item, item.splits, item.kv == "shared") is shares
-    assert not choice.shares_loads("sm_100a", item, item.splits, item.kv == "shared")
+    assert choice.overlaps_grid_before(ARCH, item, item.splits, item.kv == "shared") is overlaps
+    assert not choice.overlaps_grid_before("sm_100a", item, item.splits, item.kv == "shared")
 
 
 def test_a_configuration_overrides_the_rule() -> None:
