@@ -33,9 +33,9 @@ struct Alternation {
     typename Rows<T>::Entries valid{};
     Cursor<T> keys, values;  // one and the same where K and V come apart
     Cursor<T> products[2];   // V of which the last products were issued, the other's and one's own tile,
-    bool sparse[2] = {};    // and whether they were gathered
-    uint32_t received = 0;  // the parity of the next phase of what the other hands over,
-    uint32_t taken = 1;     // and of what it has taken
+    bool sparse[2] = {};     // and whether they were gathered
+    uint32_t received = 0;   // the parity of the next phase of what the other hands over,
+    uint32_t taken = 1;      // and of what it has taken
 
     __device__ __forceinline__ explicit Alternation(Consumer<T>& c)
         : c(c),
@@ -95,8 +95,8 @@ struct Alternation {
     // O, one's own P, which follows `factor`'s raise, and the other's P to the same anchors. One vote, where nothing
     // moved.
     __device__ __forceinline__ void meet(float4 anchors, float (&factor)[2], Packed& packed) {
-        const bool moved = factor[0] != 1.0f || factor[1] != 1.0f || anchors.y != c.state[0].anchor ||
-                           anchors.w != c.state[1].anchor;
+        const bool moved =
+            factor[0] != 1.0f || factor[1] != 1.0f || anchors.y != c.state[0].anchor || anchors.w != c.state[1].anchor;
         if (!ptx::any_lane(moved)) {
             c.state[0].max = fmaxf(c.state[0].max, anchors.x);
             c.state[1].max = fmaxf(c.state[1].max, anchors.z);
@@ -147,9 +147,9 @@ struct Alternation {
         c.template release<T::kGroupUnits>(products[Last], sparse[Last]);
     }
 
-    // S of the next tile of one's own, and its K back unit by unit. With K = V the other's half comes first, which was given back for it before. A unit of either ring was filled
-    // before by a tile of one's own or by one whose P was received: the phase that is waited for is not the one before
-    // last.
+    // S of the next tile of one's own, and its K back unit by unit. With K = V the other's half comes first, which was
+    // given back for it before. A unit of either ring was filled before by a tile of one's own or by one whose P was
+    // received: the phase that is waited for is not the one before last.
     __device__ __forceinline__ void issue_scores() {
         valid = c.rows.valid_entries(stream, own);
         Cursor<T> key = keys;
