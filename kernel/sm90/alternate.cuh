@@ -70,10 +70,7 @@ struct Alternation {
             ptx::store_shared(c.shared.anchors(threadIdx.x), c.state[0].max, c.state[0].anchor, c.state[1].max,
                               c.state[1].anchor);
         }
-        __syncwarp();
-        if (c.lane == 0) {
-            ptx::mbarrier_arrive(c.shared.handed(c.column_group));
-        }
+        ptx::mbarrier_arrive(c.shared.handed(c.column_group));
     }
 
     // P of the other's tile, into c.p, and its maxima and anchors.
@@ -85,10 +82,7 @@ struct Alternation {
         for (int v = 0; v < T::kProbabilityVectors; ++v) {
             ptx::load_shared(c.shared.probability(v, threadIdx.x ^ 128), c.p[v]);
         }
-        __syncwarp();
-        if (c.lane == 0) {
-            ptx::mbarrier_arrive(c.shared.taken(c.column_group ^ 1));
-        }
+        ptx::mbarrier_arrive(c.shared.taken(c.column_group ^ 1));
         return anchors;
     }
 

@@ -24,7 +24,7 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 #pragma unroll
     for (int i = First; i < End; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
-        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 4);
+        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 128);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
