@@ -16,7 +16,7 @@ import torch
 from harness.arguments import Arguments, Sparse, Window, check
 from harness.errors import InfrastructureError
 from harness.worker.build import build_variants
-from harness.worker.choice import merges_in_cluster, splits_of_short
+from harness.worker.choice import splits_of
 from harness.worker.configuration import UNLIMITED, Configuration, PathChoice
 from harness.worker.devices.base import Device
 from harness.worker.devices.cuda import CudaDevice, architecture
@@ -89,7 +89,8 @@ def attention(
     if splits is not None and splits < 1:
         raise ValueError(f"splits: expected at least 1, got {splits}")
     arch = architecture() if place == "cuda" else EMULATED
-    splits = splits or splits_of_short(arch, arguments.call)
+    if arguments.call.window_left is None or arguments.call.window_right is None:  # else the window, not s_k, decides
+        splits = splits or splits_of(arch, arguments.call)
     variant = _variant(arguments, splits or 1, p_path, arch)
     run = _on_gpu if place == "cuda" else _on_emulator
     return run(arguments, variant, splits)
@@ -201,8 +202,7 @@ def _run(
     """Allocates outputs and partial results by `new`, launches, and reads the outputs by `fetch`."""
     if splits is None:
         splits = choose_splits(variant, call, device.multiprocessors) if variant.combine else 1
-    in_cluster = merges_in_cluster(variant.arch, call, splits)
-    call = dataclasses.replace(call, splits=splits, in_cluster=in_cluster)
+    call = dataclasses.replace(call, splits=splits)
     rows = (call.batch, call.t, call.heads)
     o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
     outputs = {"o": new("o", (*rows, call.head_dim), o_dtype)}

@@ -1,15 +1,17 @@
 """Compiles every shape that is tried: `python -m harness.bench.build FOLDER`."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.bench.gpu import build
+from harness.bench.shapes import Shape
 from harness.bench.variants import CANDIDATES
 
 
-def build_candidates(folder: Path) -> dict[str, str]:
+def build_candidates(folder: Path, shapes: Mapping[str, Shape] = CANDIDATES) -> dict[str, str]:
     """FOLDER/shape.cubin of each, and what ptxas said of it by name; RuntimeError when one does not compile."""
-    return build({name: ("fmha_fwd.cu", shape.defines) for name, shape in CANDIDATES.items()}, folder)
+    return build({name: ("fmha_fwd.cu", shape.defines) for name, shape in shapes.items()}, folder)
 
 
 if __name__ == "__main__":

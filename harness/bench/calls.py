@@ -13,11 +13,11 @@ from harness.bench.problem import Problem
 class Call:
     """A launch over torch tensors of its own, on torch's current stream."""
 
-    def __init__(self, kernel: Kernel, p: Problem, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, kernel: Kernel, p: Problem, tensors: Mapping[str, torch.Tensor], overlaps: bool = True) -> None:
         self.tensors = dict(tensors)
         self.out = {n: torch.empty(b, dtype=torch.uint8, device="cuda") for n, b in output_sizes(p).items()}
         pointers = {n: t.data_ptr() for n, t in (self.tensors | self.out).items()}
-        self.launch: Launch = prepare(kernel, p, pointers)
+        self.launch: Launch = prepare(kernel, p, pointers, overlaps)
 
     def __call__(self) -> None:
         self.launch(torch.cuda.current_stream().cuda_stream)

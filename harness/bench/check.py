@@ -10,7 +10,7 @@ from harness.bench.cases import checks
 from harness.bench.check_numbers import verdict
 from harness.bench.gpu import initialise, load_forward, run_once
 from harness.bench.problem import draw, reference
-from harness.bench.variants import CANDIDATES
+from harness.bench.variants import ALL, CANDIDATES
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     initialise()
     failed = 0
     for name in names:
-        shape = CANDIDATES[name]
+        shape = ALL[name]
         kernel = load_forward(folder / f"{name}.cubin", shape)
         start, errors, bad = time.monotonic(), [], 0
         problems = checks(shape.head_dim, shape.keys, shape.shares)

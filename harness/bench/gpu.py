@@ -72,7 +72,7 @@ class Kernel:
 
     def most_clusters(self, cluster: tuple[int, int]) -> int:
         """Clusters of this size that the GPU holds at once."""
-        config = _config((*cluster, 1), self.shape.threads, self.shape.shared_bytes, 0, cluster)
+        config = _config((*cluster, 1), self.shape.threads, self.shape.shared_bytes, 0, cluster, True)
         return int(ok(driver.cuOccupancyMaxActiveClusters(self.function, config)))
 
 
@@ -105,8 +105,10 @@ def tensor_map(address: int, dims: Sequence[int], box: Sequence[int]) -> bytes:
     return b"".join(int(word).to_bytes(8, "little") for word in encoded.opaque)
 
 
-def _config(grid: tuple[int, int, int], threads: int, shared: int, stream: int, cluster: tuple[int, int]) -> Any:
-    """A launch that may start while the grid before it ends, as kernel/sm90/launch.h allows."""
+def _config(
+    grid: tuple[int, int, int], threads: int, shared: int, stream: int, cluster: tuple[int, int], overlaps: bool
+) -> Any:
+    """`overlaps`: may start while the grid before it ends, as kernel/sm90/launch.h allows."""
     config = driver.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
@@ -118,10 +120,11 @@ def _config(grid: tuple[int, int, int], threads: int, shared: int, stream: int, 
         dimension.value.clusterDim.x, dimension.value.clusterDim.y = cluster
         dimension.value.clusterDim.z = 1
         attributes.append(dimension)
-    serial = driver.CUlaunchAttribute()
-    serial.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    serial.value.programmaticStreamSerializationAllowed = 1
-    attributes.append(serial)
+    if overlaps:
+        serial = driver.CUlaunchAttribute()
+        serial.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        serial.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(serial)
     config.attrs, config.numAttrs = attributes, len(attributes)
     return config
 
@@ -133,6 +136,7 @@ class Launch:
     kernel: Kernel
     problem: Problem
     params: tuple[bytes, bytes]  # of the forward and of the combine kernel
+    overlaps: bool = True  # the forward kernel the grid before it; combine does in any case
 
     def __post_init__(self) -> None:
         self._keep = [_aligned(params) for params in self.params]
@@ -149,12 +153,11 @@ class Launch:
 
     def _prepare(self, stream: int) -> tuple[Any, Any]:
         p, shape = self.problem, self.kernel.shape
-        tiles = -(-p.t * p.heads // shape.rows)
-        grid = (-(-tiles // p.cluster[0]) * p.cluster[0], p.splits, p.batch)
-        forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster)
+        grid = (shape.row_tiles(p), p.splits, p.batch)
+        forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, self.overlaps)
         if p.partials == 1:
             return forward, None
-        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1))
+        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1), True)
 
 
 def _aligned(params: bytes) -> tuple[Any, Any]:
@@ -165,7 +168,7 @@ def _aligned(params: bytes) -> tuple[Any, Any]:
     return raw, (ctypes.c_void_p * 1)(start)
 
 
-def prepare(kernel: Kernel, p: Problem, pointers: Mapping[str, int]) -> Launch:
+def prepare(kernel: Kernel, p: Problem, pointers: Mapping[str, int], overlaps: bool = True) -> Launch:
     """A launch over device addresses by tensor name: inputs, o and what statistics and partials there are."""
     maps = {
         name: tensor_map(pointers[name], dims, box)
@@ -173,7 +176,7 @@ def prepare(kernel: Kernel, p: Problem, pointers: Mapping[str, int]) -> Launch:
         if name in pointers
     }
     rest = {name: address for name, address in pointers.items() if name not in MAPS}
-    return Launch(kernel, p, (pack(p, p.splits, maps, rest), pack(p, p.partials, maps, rest)))
+    return Launch(kernel, p, (pack(p, p.splits, maps, rest), pack(p, p.partials, maps, rest)), overlaps)
 
 
 def output_sizes(p: Problem) -> dict[str, int]:

@@ -10,21 +10,23 @@ class Plan:
     shape: str
     splits: int = 1
     cluster: tuple[int, int] = (1, 1)
+    overlaps: bool = True  # the grid before it
 
     def describe(self) -> str:
-        return f"{self.shape}, {self.splits} splits, cluster {self.cluster[0]} x {self.cluster[1]}"
+        late = "" if self.overlaps else ", no overlap"
+        return f"{self.shape}, {self.splits} splits, cluster {self.cluster[0]} x {self.cluster[1]}{late}"
 
 
 # An H200 holds 128 CTAs at once whatever the cluster, but only 15 clusters of 8: sixteen would take two turns.
 TRIED = {
-    ("decode", 64): [Plan("hd64", 8), Plan("hd64_short", 8)],
+    ("decode", 64): [Plan("hd64", 8), Plan("hd64_whole", 8)],
     ("decode", 128): [Plan("hd128", 8), Plan("hd128_small", 8), Plan("hd128_short", 8)],
     ("decode", 256): [Plan("hd256", 8), Plan("hd256", 8, (1, 2))],
-    ("decode", 512): [Plan("hd512", 4), Plan("hd512", 4, (1, 2))],
+    ("decode", 512): [Plan("hd512", 4), Plan("hd512", 4, overlaps=False), Plan("hd512", 4, (2, 1))],
     ("short", 64): [Plan("hd64_short", 8), Plan("hd64_short", 8, (1, 8)), Plan("hd64", 4)],
     ("short", 128): [Plan("hd128_short", 8), Plan("hd128_short", 8, (1, 8)), Plan("hd128", 4)],
-    ("short", 256): [Plan("hd256", 8), Plan("hd256", 8, (1, 8))],
-    ("short", 512): [Plan("hd512", 8), Plan("hd512", 8, (1, 8))],
+    ("short", 256): [Plan("hd256_short", 8), Plan("hd256", 8)],
+    ("short", 512): [Plan("hd512", 11), Plan("hd512", 6)],
     ("prefill", 64): [Plan("hd64_3"), Plan("hd64_4"), Plan("hd64")],
     ("prefill", 128): [Plan("hd128"), Plan("hd128_3")],
     ("prefill", 256): [Plan("hd256")],

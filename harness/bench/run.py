@@ -106,7 +106,7 @@ def ours(
     for plan in plans:
         shaped = replace(p, splits=plan.splits, cluster=plan.cluster)
         kernel = load_forward(folder / f"{plan.shape}.cubin", CANDIDATES[plan.shape])
-        calls = [Call(kernel, shaped, x) for x in sets]
+        calls = [Call(kernel, shaped, x, plan.overlaps) for x in sets]
         wrong = error(calls[0])
         if not wrong < 4e-3:
             raise SystemExit(f"{plan.describe()}: relative error {wrong:.1e} of {shaped}")

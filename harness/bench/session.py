@@ -117,7 +117,7 @@ def sanitize(session: Session, cubins: Path) -> None:
 
     def one(job: tuple[str, str]) -> Step:
         tool, name = job
-        return session.run(f"sanitizer-{tool}-{name}", ["compute-sanitizer", "--tool", tool, *check, name], 120)
+        return session.run(f"sanitizer-{tool}-{name}", ["compute-sanitizer", "--tool", tool, *check, name], 60)
 
     with ThreadPoolExecutor(SANITIZER_PROCESSES) as pool:
         list(pool.map(one, product(SANITIZERS, LAUNCHED)))

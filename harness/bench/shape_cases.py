@@ -27,6 +27,16 @@ def _short(head_dim: int) -> Iterator[Configuration]:
     yield replace(decode, batch=3, s_k=401, splits=7, kv_lens="ragged", sink="mixed", kv="shared")
 
 
-CASES = tuple(item for shape in OTHERS for item in _forced(*shape)) + tuple(
-    item for head_dim in (64, 128, 256, 512) for item in _short(head_dim)
+def _sharing() -> Iterator[Configuration]:
+    """Two row tiles that share their loads."""
+    decode = Configuration(512, 1, 500, heads=128, splits=2, output="bf16")
+    yield decode
+    yield replace(decode, batch=3, s_k=700, splits=3, kv_lens="ragged", sink="mixed", output="fp32")
+    yield replace(decode, t=5, heads=100, batch=2, mask="window", window=200, query_offsets="mixed", data="extreme")
+
+
+CASES = (
+    tuple(item for shape in OTHERS for item in _forced(*shape))
+    + tuple(item for head_dim in (64, 128, 256, 512) for item in _short(head_dim))
+    + tuple(_sharing())
 )

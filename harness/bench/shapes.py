@@ -15,6 +15,8 @@ def combine_grid(p: Problem) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Shape:
+    """FmhaSm90Launch, and what else a build may be told: clocks, parts left out."""
+
     rows: int
     keys: int
     row_groups: int
@@ -25,16 +27,18 @@ class Shape:
     overlap: bool = False
     registers: int = 232
     ctas_per_sm: int = 1
+    clocks: bool = False
+    left_out: str = ""  # "exponentials" or "output_product": what remains can be timed, and is wrong
 
     @property
     def shares(self) -> bool:
         """Whether two row tiles in a cluster can share their loads."""
-        return self.boxes % 2 == 0 and self.column_groups == 1
+        return self.boxes % 2 == 0
 
     @property
     def defines(self) -> tuple[str, ...]:
         """What overrides launch.h's own shape, to try another."""
-        values = {
+        values: dict[str, int | str] = {
             "KEYS": self.keys,
             "ROW_GROUPS": self.row_groups,
             "COLUMN_GROUPS": self.column_groups,
@@ -44,7 +48,15 @@ class Shape:
             "REGISTERS": self.registers,
             "CTAS": self.ctas_per_sm,
         }
+        if self.clocks:
+            values |= {"CLOCKS": 1}
+        if self.left_out:
+            values |= {"LEFT_OUT": "kFmhaSm90" + self.left_out.title().replace("_", "")}
         return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
+
+    def row_tiles(self, p: Problem) -> int:
+        """grid.x: as many as clusters of row tiles take."""
+        return -(-p.t * p.heads // (self.rows * p.cluster[0])) * p.cluster[0]
 
     @property
     def threads(self) -> int:
@@ -63,16 +75,17 @@ def _launched(head_dim: int, rows: int = 0, **more: Any) -> Shape:
 
 
 SHAPES = {
-    64: _launched(64, overlap=True),
-    128: _launched(128, overlap=True),
-    256: _launched(256, overlap=True),
-    512: _launched(512),
+    64: _launched(64, overlap=True, registers=208, ctas_per_sm=2),
+    128: _launched(128, overlap=True, registers=224),
+    256: _launched(256, overlap=True, registers=224),
+    512: _launched(512, registers=224),
 }
 # By head_dim and FMHA_ROWS: what harness.worker.choice has beside them.
 OTHERS = {
     (64, 64): _launched(64, 64, registers=168, ctas_per_sm=2),
     (64, 192): _launched(64, 192, overlap=True, registers=160),
     (128, 64): _launched(128, 64, registers=168, ctas_per_sm=2),
+    (256, 64): _launched(256, 64, registers=208, ctas_per_sm=2),
 }
 
 

@@ -1,6 +1,8 @@
-"""The shapes that are tried."""
+"""The shapes and builds that are tried beside those of the harness; docs/hopper.md says what for."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from harness.bench.shapes import OTHERS, SHAPES, Shape
 
@@ -10,7 +12,24 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd64_3": OTHERS[64, 192],
     "hd64_4": Shape(256, 64, 4, 1, 1, 20, 64, registers=112),
     "hd64_short": OTHERS[64, 64],
+    "hd64_whole": Shape(128, 128, 2, 1, 1, 12, 64, overlap=True, registers=224),
     "hd128_small": Shape(128, 128, 2, 1, 1, 11, 128, overlap=True),
     "hd128_3": Shape(192, 64, 3, 1, 2, 10, 128, overlap=True, registers=160),
     "hd128_short": OTHERS[128, 64],
+    "hd256_short": OTHERS[256, 64],
 }
+
+# Two CTAs an SM of half the rows, one of which begins while another multiplies.
+RESHAPED = {
+    "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2),
+}
+
+REBUILT = {f"hd{head_dim}_clocks": replace(shape, clocks=True) for head_dim, shape in SHAPES.items()}
+
+PARTIAL = {
+    f"hd{head_dim}_no_{part}": replace(SHAPES[head_dim], left_out=part)
+    for head_dim in (64, 128, 256)
+    for part in ("exponentials", "output_product")
+}
+
+ALL = CANDIDATES | RESHAPED | REBUILT | PARTIAL

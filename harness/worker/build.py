@@ -92,7 +92,7 @@ def _refuse_commands(path: Path) -> None:
     """nvcc hands its command lines to a shell, and quotes them so that `$(...)` in a path is still carried out."""
     if _INTERPRETED.intersection(str(path)):
         raise NvccError(
-            "nvcc would have a shell interpret this path", where=repr(str(path)), next_step="use one without $ ` \" \\"
+            "nvcc would have a shell interpret this path", where=repr(str(path)), next_step='use one without $ ` " \\'
         )
 
 

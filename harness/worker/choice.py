@@ -1,26 +1,31 @@
-"""How a call is launched where an architecture leaves a choice: rows of a CTA, number of splits, who merges them.
+"""How a call is launched where an architecture leaves a choice: rows of a CTA, number of splits, what overlaps.
 
 Decided by sizes alone, not by the device: what the emulator proves is then the launch that a GPU runs. Each rule holds
-where it was measured (results/tried-h200.json; docs/hopper.md, "Which shape") and little beyond:
+where it was measured (results/splits-h200.json; docs/hopper.md, "Which shape") and little beyond:
 
-- *Wide*, 192 rows at head_dim 64: 592 against 715 us in prefill, 64 batch entries of 4096 rows.
-- *Short*, at most 512 keys in few CTAs: 64 rows at head_dim 64 and 128, a split for every 64 keys, merged in a cluster.
-  With 128 rows of one query 4.7 against 7.1 us at 64, 6.4 against 7.8 at 128, 10.0 against 11.0 at 256 and 10.7 against
-  13.8 at 512. A grid of more clusters than the GPU holds takes two turns, and merging in them loses.
+- *Wide*, 192 rows at head_dim 64: 592 against 681 us in prefill, 64 batch entries of 4096 rows.
+- *Short*, in few CTAs: 64 rows and tiles of 64 keys, two CTAs an SM. With 128 rows of one query and 512 keys 4.1
+  against 4.4 us at 64, 4.8 against 6.5 at 128, 6.4 against 7.8 at 256.
+- *Splits*, without lists: a tile or more for each while there are few rows, since the combine kernel costs less than a
+  tile; an eighth of the tiles at least where the GPU has room.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
+from harness.worker.params import sm90_figures
+
 ARCH: Final = "sm_90a"  # of what follows; another architecture has one shape a head_dim, and no clusters
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
-CLUSTERS: Final = 15  # of eight CTAs, an SM each, that they hold at once
 MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
-SHORT_KEYS: Final = range(257, 513)
-SHORT_TILE: Final = 64
-SHORT_SPLITS: Final = range(4, MOST_IN_CLUSTER + 1)
-SHORT_ROWS: Final = {64: 64, 128: 64, 256: 128, 512: 64}
+SHORT_KEYS: Final = {64: 512, 128: 4096, 256: 2048}  # at most
+SHORT_ROWS: Final = 64
+SHORT_TILES: Final = 32  # of rows, over the batch, at most
+LEAST_SHORT_SPLITS: Final = 4
+MOST_SPLITS: Final = 32
+WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # splits times tiles of 64 rows; more do not pay for their merge
+PAIRS: Final = ((64, 0), (64, 64), (128, 64), (256, 64))  # head_dim and rows of the shapes with two CTAs an SM
 WIDE_ROWS: Final = 192
 
 
@@ -43,25 +48,53 @@ class Sizes(Protocol):
 
 def rows_of_cta(arch: str, sizes: Sizes, splits: int) -> int:
     """Query rows of a CTA; 0 for the first shape there is."""
-    if _is_short(arch, sizes) and splits in SHORT_SPLITS:
-        return SHORT_ROWS[sizes.head_dim]
+    if _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
+        return SHORT_ROWS
     return WIDE_ROWS if splits == 1 and _is_wide(arch, sizes) else 0
 
 
-def merges_in_cluster(arch: str, sizes: Sizes, splits: int) -> bool:
-    """Whether the CTAs of a row tile are a cluster, which merges their splits; else the combine kernel does."""
-    return splits in SHORT_SPLITS and _is_short(arch, sizes)
+def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
+    """CTAs that a multiprocessor holds at once, of the shape that rows_of_cta calls `rows`."""
+    return 2 if arch == ARCH and (head_dim, rows) in PAIRS else 1
 
 
-def splits_of_short(arch: str, sizes: Sizes) -> int | None:
-    """The number of splits where the rule for short launches has one."""
-    return -(-sizes.s_k // SHORT_TILE) if _is_short(arch, sizes) else None
+def splits_of(arch: str, sizes: Sizes) -> int | None:
+    """The number of splits where a rule has one."""
+    if arch != ARCH or sizes.topk:
+        return None
+    short = SHORT_ROWS if _is_short(arch, sizes) else 0
+    rows, keys, *_ = sm90_figures(sizes.head_dim, short)
+    ctas = -(-sizes.t * sizes.heads // rows) * sizes.batch
+    room = MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim, short) // ctas
+    tiles = -(-sizes.s_k // keys)
+    worth = max(WORTH[sizes.head_dim] // _row_tiles(sizes), tiles // 8)
+    return max(1, min(room, tiles, MOST_SPLITS, worth))
+
+
+def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) -> bool:
+    """Whether the forward kernel, which waits itself for the grid before it, is launched to start while that one runs.
+    Not where two row tiles of 512 read the same K and V from memory: they read them once while they go side by side,
+    and CTAs that start as SMs come free do not."""
+    if arch != ARCH:
+        return False
+    tiles = _row_tiles(sizes)
+    reads_twice = sizes.head_dim == 512 and splits > 1 and not shared_kv and tiles > sizes.batch
+    return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
+
+
+def combine_overlaps(arch: str) -> bool:
+    """The same of the combine kernel."""
+    return arch == ARCH
+
+
+def _row_tiles(sizes: Sizes) -> int:
+    return -(-sizes.t * sizes.heads // 64) * sizes.batch
 
 
 def _is_short(arch: str, sizes: Sizes) -> bool:
-    if arch != ARCH or sizes.topk or sizes.s_k not in SHORT_KEYS or sizes.head_dim not in SHORT_ROWS:
+    if arch != ARCH or sizes.topk:
         return False
-    return -(-sizes.t * sizes.heads // SHORT_ROWS[sizes.head_dim]) * sizes.batch <= CLUSTERS
+    return sizes.s_k <= SHORT_KEYS.get(sizes.head_dim, -1) and _row_tiles(sizes) <= SHORT_TILES
 
 
 def _is_wide(arch: str, sizes: Sizes) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.worker import params
+from harness.worker.choice import combine_overlaps, ctas_per_sm, overlaps_grid_before
 from harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import LaunchShape, Variant
 
@@ -82,11 +83,12 @@ def launch_attention(
     shape = variant.shape
     grid = (params.query_blocks(shape, call.t, call.heads, call.topk), call.splits, call.batch)
     cluster = (1, call.splits if call.in_cluster else 1, 1)
-    config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster)
+    overlaps = overlaps_grid_before(variant.arch, call, call.splits, call.shared_kv)
+    config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster, overlaps)
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
-    config = LaunchConfig(combine_grid(call), (params.COMBINE_THREADS, 1, 1))
+    config = LaunchConfig(combine_grid(call), (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
     combined = device.launch(module, variant.combine, config, packed)
     return LaunchReport(report.findings + combined.findings, _added(report, combined))
 
@@ -109,7 +111,8 @@ def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
         queries = 1 if call.topk else -(-shape.rows // call.heads)
         dense = min(dense, queries + call.window_left + call.window_right)
     tiles = -(-dense // shape.keys) + -(-call.topk // shape.keys)
-    return max(1, min(multiprocessors // ctas, tiles // LEAST_TILES_A_SPLIT))
+    room = multiprocessors * ctas_per_sm(variant.arch, variant.head_dim) // ctas
+    return max(1, min(room, tiles // LEAST_TILES_A_SPLIT))
 
 
 def tensor_map(address: int, shape: tuple[int, ...], box_rows: int) -> TensorMapSpec:

@@ -124,23 +124,25 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
     return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
 
 
-# Rows of a CTA, keys of a tile, consumer warpgroups, boxes of a slot, slots; the first of a head_dim is its own.
+# Rows of a CTA, keys of a tile, consumer warpgroups, boxes of a slot, slots; the first of a head_dim is its own, and of
+# the others there is one for a number of rows.
 SM90_SHAPES: Final = {
-    64: ((128, 128, 2, 1, 12), (64, 64, 1, 1, 8), (192, 128, 3, 1, 11)),
+    64: ((64, 128, 1, 1, 6), (64, 64, 1, 1, 8), (192, 128, 3, 1, 11)),
     128: ((128, 128, 2, 2, 5), (64, 64, 1, 2, 5)),
-    256: ((128, 64, 2, 2, 9),),
-    512: ((64, 64, 2, 2, 9),),
+    256: ((128, 64, 2, 2, 9), (64, 64, 1, 1, 9)),
+    512: ((64, 48, 2, 4, 6),),
 }
 
 
 def sm90_figures(head_dim: int, rows: int = 0) -> tuple[int, int, int, int, int]:
-    """The row of SM90_SHAPES with `rows` rows, 0 for the first."""
-    return next(figures for figures in SM90_SHAPES[head_dim] if rows in (0, figures[0]))
+    """The row of SM90_SHAPES with `rows` rows beside the first; 0 for the first."""
+    own, *others = SM90_SHAPES[head_dim]
+    return next((figures for figures in others if figures[0] == rows), own)
 
 
 def sm90_shared_bytes(head_dim: int, rows: int, keys: int, boxes: int, slots: int) -> int:
     """fmha_sm90_launch's dynamic shared memory: Q, the ring, what two warpgroups of columns exchange, and the rest."""
-    exchange = 128 * keys + 256 * 8 if head_dim == 512 else 0
+    exchange = 256 * keys + 64 * 16 if head_dim == 512 else 0
     ring = slots * boxes * keys * 128
     return SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
 

@@ -67,11 +67,9 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
         return f"no kernel for head_dim {configuration.head_dim} with {rows} rows a CTA on {arch} yet"
-    return right[0]
+    return right[-1] if rows else right[0]  # one of several with as many rows: the one that has to be asked for
 
 
 def merges_in_cluster(configuration: Configuration, arch: str) -> bool:
     """Whether the variant for `configuration` is launched so that a cluster merges the splits."""
-    if configuration.merge != "auto":
-        return configuration.merge == "cluster"
-    return choice.merges_in_cluster(arch, configuration, configuration.splits)
+    return arch == choice.ARCH and configuration.merge == "cluster"

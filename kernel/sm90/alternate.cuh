@@ -1,11 +1,20 @@
 // The loop at head_dim 512, where O of 64 rows does not fit one warpgroup's registers: each of two owns half of O's
-// columns. They take the tiles of S in turn; the owner of tile j hands P_j and the row maxima to the other, and both
-// multiply P_j V_j. While one exponentiates, the other has products under way.
+// columns. They take the tiles of S in turn; the owner of tile j hands P_j to the other, and both multiply P_j V_j.
+// Neither waits for the other before its softmax: while one exponentiates, the other has products under way.
+//
+// Each has a ring. With V apart from K it holds what its warpgroup reads, in that order: K of a tile of its own, its
+// half of V of the tile before, its half of V of that tile. With K = V it holds its half of every tile: the owner
+// reads both rings for S_j, and each warpgroup gives its own half back behind P_j V_j.
+//
+// Each warpgroup has its own anchors, and hands them over with P. The higher one counts: where the other's is higher,
+// O shrinks and so does P of one's own tile that is not multiplied yet; where it is lower, P of the other's shrinks.
+// Since an anchor moves by 2^8 at least, and the second warpgroup begins with those of the first, both are rare.
 //
 // Thread i of either warpgroup holds the same places of its fragments, so what they exchange goes from thread to
-// thread, through one buffer: a warpgroup fills it only after it has read what the other had put there.
+// thread, through a buffer for each direction; the other says when it has taken what is in it.
 #pragma once
 
+#include "clocks.cuh"
 #include "consumer.cuh"
 
 namespace fmha::sm90 {
@@ -20,144 +29,178 @@ struct Alternation {
     Tile own{};      // the next tile of S,
     bool has_own;    // if there is one; and
     bool has_other;  // whether P of the tile before it, or of the last one, is due from the other
+    bool other_sparse = false;
     typename Rows<T>::Entries valid{};
-    Cursor<T> keys, values;    // one and the same where K and V come apart
-    Cursor<T> key, value;      // the last unit of K, the last tile of V that products were issued of
-    uint32_t received = 0;     // the parity of the next phase of what the other hands over
-    bool multiplying = false;  // that product's slots are not given back yet
+    Cursor<T> keys, values;  // one and the same where K and V come apart
+    Cursor<T> products[2];   // V of which the last products were issued, the other's and one's own tile,
+    bool sparse[2] = {};     // and whether they were gathered
+    uint32_t received = 0;   // the parity of the next phase of what the other hands over,
+    uint32_t taken = 1;      // and of what it has taken
 
     __device__ __forceinline__ explicit Alternation(Consumer<T>& c)
-        : c(c), stream(c.place.tiles(c.params)), one_load(c.params.flags & kFmhaSharedKv) {
+        : c(c),
+          stream(c.place.tiles(c.params)),
+          one_load(c.params.flags & kFmhaSharedKv),
+          keys(one_load ? 0 : c.column_group),
+          values(c.column_group),
+          products{values, values} {
+        if (one_load && c.column_group != 0) {
+            keys.advance();
+        }
         has_other = c.column_group != 0 && next_of_other();
         has_own = (has_other || c.column_group == 0) && stream.next(own);
     }
 
     __device__ __forceinline__ bool next_of_other() {
         Tile tile;
-        if (!stream.next(tile)) {
-            return false;
-        }
-        pass_keys();
-        return true;
-    }
-
-    // K of a tile whose S is the other's. A wait for a phase must know that the one before it is over, so a unit goes
-    // to both warpgroups, and back from both.
-    __device__ __forceinline__ void pass_keys() {
-#pragma unroll 1
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            if (!one_load) {
-                ptx::mbarrier_wait(c.shared.full(keys.slot), keys.parity);
-                c.template release<1>(keys, false);
-            }
-            keys.advance();
-        }
+        const bool more = stream.next(tile);
+        other_sparse = more && tile.sparse();
+        return more;
     }
 
     __device__ __forceinline__ void publish(const Packed& packed) {
-        const int thread = threadIdx.x % 128;
+        ptx::mbarrier_wait(c.shared.taken(c.column_group), taken);
+        taken ^= 1;
 #pragma unroll
         for (int v = 0; v < T::kProbabilityVectors; ++v) {
-            ptx::store_shared(c.shared.probability(v, thread), packed[v][0], packed[v][1], packed[v][2], packed[v][3]);
+            ptx::store_shared(c.shared.probability(v, threadIdx.x), packed[v][0], packed[v][1], packed[v][2],
+                              packed[v][3]);
         }
-        ptx::store_shared(c.shared.maximum(threadIdx.x), c.state[0].max, c.state[1].max);
-        __syncwarp();
-        if (c.lane == 0) {
-            ptx::mbarrier_arrive(c.shared.handed(c.column_group));
+        if (c.lane % 4 == 0) {
+            ptx::store_shared(c.shared.anchors(threadIdx.x), c.state[0].max, c.state[0].anchor, c.state[1].max,
+                              c.state[1].anchor);
         }
+        ptx::mbarrier_arrive(c.shared.handed(c.column_group));
     }
 
-    // P of the other's tile, and by what it moves the anchors, as its owner has moved them.
-    __device__ __forceinline__ void receive(float (&factor)[2]) {
+    // P of the other's tile, into c.p, and its maxima and anchors.
+    __device__ __forceinline__ float4 receive() {
         ptx::mbarrier_wait(c.shared.handed(c.column_group ^ 1), received);
         received ^= 1;
+        const float4 anchors = ptx::load_shared_four(c.shared.anchors(threadIdx.x ^ 128));
 #pragma unroll
         for (int v = 0; v < T::kProbabilityVectors; ++v) {
-            ptx::load_shared(c.shared.probability(v, threadIdx.x % 128), c.p[v]);
+            ptx::load_shared(c.shared.probability(v, threadIdx.x ^ 128), c.p[v]);
         }
-        const float2 maximum = ptx::load_shared_pair(c.shared.maximum(threadIdx.x ^ 128));
-        factor[0] = raise_anchor(c.state[0], maximum.x, c.scale_log2);
-        factor[1] = raise_anchor(c.state[1], maximum.y, c.scale_log2);
+        ptx::mbarrier_arrive(c.shared.taken(c.column_group ^ 1));
+        return anchors;
     }
 
-    __device__ __forceinline__ void issue_values() {
+    // O, one's own P, which follows `factor`'s raise, and the other's P to the same anchors. One vote, where nothing
+    // moved.
+    __device__ __forceinline__ void meet(float4 anchors, float (&factor)[2], Packed& packed) {
+        const bool moved =
+            factor[0] != 1.0f || factor[1] != 1.0f || anchors.y != c.state[0].anchor || anchors.w != c.state[1].anchor;
+        if (!ptx::any_lane(moved)) {
+            c.state[0].max = fmaxf(c.state[0].max, anchors.x);
+            c.state[1].max = fmaxf(c.state[1].max, anchors.z);
+            return;
+        }
+        float mine[2], theirs[2];
+        meet_anchor(c.state[0], anchors.x, anchors.y, mine[0], theirs[0]);
+        meet_anchor(c.state[1], anchors.z, anchors.w, mine[1], theirs[1]);
+        shrink(c.p, theirs);
+        shrink(packed, mine);
+        factor[0] *= mine[0];
+        factor[1] *= mine[1];
+        c.rescale(factor);
+    }
+
+    static __device__ __forceinline__ void shrink(Packed& packed, const float (&factor)[2]) {
+        if (ptx::any_lane(factor[0] != 1.0f || factor[1] != 1.0f)) {
+#pragma unroll
+            for (int v = 0; v < T::kProbabilityVectors; ++v) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    packed[v][i] = scaled_pair(packed[v][i], factor[i % 2]);
+                }
+            }
+        }
+    }
+
+    // O += P V of the other's tile (0) or one's own (1). With K = V the tile has landed: S of it was read, here or by
+    // the other, whose P says so.
+    __device__ __forceinline__ void issue_values(int whose, const Packed& packed, bool gathered) {
         values = one_load ? values : keys;
-        value = values;
-        multiplying = true;
-        c.issue_output(values);
+        products[whose] = values;
+        sparse[whose] = gathered;
+        c.issue_output(values, packed, one_load);
         keys = one_load ? keys : values;
     }
 
-    // Once the product is done.
-    __device__ __forceinline__ void release_values() {
-        c.template release<T::kUnits>(value, false);
-        multiplying = false;
+    // V goes back as soon as its product is done, not behind the scores that follow: the producer waits for the slots.
+    // `First` to `Last` of the two products are under way.
+    template <int First, int Last>
+    __device__ __forceinline__ void finish_products() {
+        if constexpr (First != Last) {
+            ptx::wgmma_wait<1>();
+            c.template release<T::kGroupUnits>(products[First], sparse[First]);
+        }
+        ptx::wgmma_wait<0>();
+        c.pin_output();
+        c.template release<T::kGroupUnits>(products[Last], sparse[Last]);
     }
 
-    // S of the next tile of one's own. K goes back unit by unit, and V before it as soon as its product is done: the
-    // ring is little more than two tiles.
+    // S of the next tile of one's own, and its K back unit by unit. With K = V the other's half comes first, which was
+    // given back for it before. A unit of either ring was filled before by a tile of one's own or by one whose P was
+    // received: the phase that is waited for is not the one before last.
     __device__ __forceinline__ void issue_scores() {
         valid = c.rows.valid_entries(stream, own);
-        key = keys;
-        c.issue_score_unit(keys, 0);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();
-        if (multiplying) {
-            release_values();
-        }
+        Cursor<T> key = keys;
 #pragma unroll 1
-        for (int unit = 1; unit < T::kUnits; ++unit) {
-            const Cursor<T> before = key;
-            key = keys;
-            c.issue_score_unit(keys, unit);
+        for (int i = 0; i < T::kUnits; ++i) {
+            const int unit = one_load ? i ^ c.column_group ^ 1 : i;
+            const int slot = one_load ? keys.slot + unit * T::kRingSlots : keys.slot;
+            c.issue_score_unit(slot, keys.parity, unit, i > 0);
             ptx::wgmma_commit();
-            ptx::wgmma_wait<1>();
             if (!one_load) {
-                c.template release<1>(before, false);
+                if (i > 0) {
+                    ptx::wgmma_wait<1>();
+                    c.template release<1>(key, own.sparse());
+                }
+                key = keys;
+                keys.advance();
             }
         }
         ptx::wgmma_wait<0>();
         ptx::pin(c.s);
-        c.pin_output();
-        if (!one_load) {
-            c.template release<1>(key, false);
+        if (one_load) {
+            keys.advance(2);
+        } else {
+            c.template release<1>(key, own.sparse());
         }
     }
 
-    // From S of one's own tile to its product. `Follows`: P of a tile before it is due first.
-    template <bool Follows>
+    // From S of one's own tile to its product. `Follows`: P of a tile before it is due first. `First`: and its anchors
+    // come before one's own.
+    template <bool Follows, bool First>
     __device__ __forceinline__ void step() {
-        float factor[2];
-        if constexpr (Follows) {
-            receive(factor);
-            c.rescale(factor);
-            issue_values();
+        float factor[2], none[2];
+        if constexpr (Follows && First) {
+            const float4 anchors = receive();
+            meet_anchor(c.state[0], anchors.x, anchors.y, none[0], none[0]);
+            meet_anchor(c.state[1], anchors.z, anchors.w, none[1], none[1]);
         }
         c.softmax(own, valid, factor);
         Packed packed;
         c.pack(packed);
         publish(packed);
+        if constexpr (Follows && First) {
+            shrink(c.p, factor);
+        } else if constexpr (Follows) {
+            meet(receive(), factor, packed);
+        } else {
+            c.rescale(factor);
+        }
+        if constexpr (Follows) {
+            issue_values(0, c.p, other_sparse);
+        }
+        issue_values(1, packed, own.sparse());
         has_other = next_of_other();
         has_own = has_other && stream.next(own);
-        if constexpr (Follows) {
-            ptx::wgmma_wait<0>();
-            c.pin_output();
-            release_values();
-        }
-        c.rescale(factor);
-#pragma unroll
-        for (int v = 0; v < T::kProbabilityVectors; ++v) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                c.p[v][i] = packed[v][i];
-            }
-        }
-        issue_values();
+        finish_products<Follows ? 0 : 1, 1>();
         if (has_own) {
             issue_scores();
-        } else {
-            ptx::wgmma_wait<0>();
-            c.pin_output();
         }
     }
 };
@@ -165,26 +208,26 @@ struct Alternation {
 template <class T>
 __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
     ptx::mbarrier_wait(c.shared.query_full(), 0);  // also without a tile: the copy must land before the CTA ends
+    stamp<kQueryThere>(threadIdx.x == 0);
     Alternation<T> turns(c);
     if (turns.has_own) {
         turns.issue_scores();
+        stamp<kFirstScores>(threadIdx.x == 0);
         if (c.column_group == 0) {
-            turns.template step<false>();
+            turns.template step<false, true>();
+        } else {
+            turns.template step<true, true>();
         }
         while (turns.has_own) {
-            turns.template step<true>();
+            turns.template step<true, false>();
         }
     }
     if (turns.has_other) {
-        float factor[2];
-        turns.receive(factor);
-        if (turns.multiplying) {
-            turns.release_values();
-        }
-        c.rescale(factor);
-        turns.issue_values();
-        ptx::wgmma_wait<0>();
-        c.pin_output();
+        float factor[2] = {1.0f, 1.0f};
+        uint32_t none[T::kKeys / 16][4] = {};
+        turns.meet(turns.receive(), factor, none);
+        turns.issue_values(0, c.p, turns.other_sparse);
+        turns.template finish_products<0, 0>();
     }
 }
 

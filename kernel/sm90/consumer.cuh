@@ -2,6 +2,7 @@
 // registers, its softmax. rounds.cuh has the order in which they run.
 #pragma once
 
+#include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/control.cuh"
@@ -12,8 +13,9 @@
 
 namespace fmha::sm90 {
 
-constexpr int kStartBarrier = 0;     // named barriers: the consumers and the producer warp,
-constexpr int kConsumerBarrier = 1;  // and the consumers alone
+constexpr int kStartBarrier = 0;     // named barriers: the consumers and the two warps that initialise mbarriers,
+constexpr int kConsumerBarrier = 1;  // the consumers alone,
+constexpr int kRingBarrier = 2;      // and those two warps
 
 template <class T>
 struct Consumer {
@@ -28,7 +30,7 @@ struct Consumer {
     RowState state[2];
     const float scale_log2;
 
-    float o[T::kUnits][T::kUnitColumns / 2];
+    float o[T::kParts][T::kPartColumns / 2];
     float s[T::kKeys / 2];
     uint32_t p[T::kKeys / 16][4];
 
@@ -44,58 +46,71 @@ struct Consumer {
           rows(params, place, row_group),
           scale_log2(params.scale * kLog2E) {
 #pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
+        for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
-            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
-                o[unit][i] = 0.0f;
+            for (int i = 0; i < T::kPartColumns / 2; ++i) {
+                o[part][i] = 0.0f;
             }
         }
     }
 
-    // One unit's share of S = Q K^T, accumulated over the whole head_dim. Waits for the unit; does not commit. Each
-    // unit is fenced behind its wait: else ptxas adds fences of its own, and where it must add one in a branch it makes
-    // every product of the kernel wait for the one before (C7520).
-    __device__ __forceinline__ void issue_score_unit(Cursor<T>& cursor, int unit) {
-        ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
+    // A ring's slot that the compiler cannot see to be the same in every lane.
+    static __device__ __forceinline__ uint32_t uniform(uint32_t address) {
+        return T::kUnits == 1 ? address : ptx::uniform(address);
+    }
+
+    // One unit's share of S = Q K^T, added to that of other units if it `follows` them. Waits for the unit; does not
+    // commit. Each unit is fenced behind its wait: else ptxas adds fences of its own, and where it must add one in a
+    // branch it makes every product of the kernel wait for the one before (C7520).
+    __device__ __forceinline__ void issue_score_unit(int slot, uint32_t parity, int unit, bool follows) {
+        ptx::mbarrier_wait(shared.full(slot), parity);
+        stamp<kFirstKeyThere>(threadIdx.x == 0 && !follows);
         ptx::pin(s);
         ptx::wgmma_fence();
-        const uint32_t key = shared.slot(cursor.slot);
+        const uint64_t query = descriptor(uniform(shared.query(unit * T::kBoxes) + row_group * 64 * 128), 16);
+        const uint64_t key = descriptor(uniform(shared.slot(slot)), 16);
 #pragma unroll
         for (int position = 0; position < T::kBoxes; ++position) {
-            const uint64_t a = descriptor(shared.query(T::box(unit, position)) + row_group * 64 * 128, 16);
-            const uint64_t b = descriptor(key + position * T::kBoxBytes, 16);
+            const uint64_t a = query + (position * T::kQueryBoxBytes >> 4), b = key + (position * T::kBoxBytes >> 4);
 #pragma unroll
             for (int step = 0; step < 4; ++step) {  // 16 elements, 32 bytes
-                ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, unit + position + step > 0);
+                ptx::wgmma_shared<T::kKeys>(s, a + 2 * step, b + 2 * step, follows || position + step > 0);
             }
         }
-        cursor.advance();
     }
 
     // S = Q K^T; commits.
     __device__ __forceinline__ void issue_scores(Cursor<T>& cursor) {
 #pragma unroll
         for (int unit = 0; unit < T::kUnits; ++unit) {
-            issue_score_unit(cursor, unit);
+            issue_score_unit(cursor.slot, cursor.parity, unit, unit > 0);
+            cursor.advance();
         }
         ptx::wgmma_commit();
     }
 
-    // O += P V, this group's columns of the units from `Unit` on. Waits for each unit; commits.
-    template <int Unit = 0>
-    __device__ __forceinline__ void issue_output(Cursor<T>& cursor) {
-        ptx::mbarrier_wait(shared.full(cursor.slot), cursor.parity);
-        ptx::pin(o[Unit]);
+    // O += P V, this group's columns, part by part. Waits for each unit, unless `landed`; commits.
+    template <int Part = 0>
+    __device__ __forceinline__ void issue_output(Cursor<T>& cursor, const uint32_t (&p)[T::kKeys / 16][4],
+                                                 bool landed = false) {
+        if (!landed) {
+#pragma unroll
+            for (int unit = 0; unit < T::kPartUnits; ++unit) {
+                ptx::mbarrier_wait(shared.full(cursor.slot + unit), cursor.parity);
+            }
+        }
+        ptx::pin(o[Part]);
         ptx::wgmma_fence();
-        const uint32_t value = shared.slot(cursor.slot) + column_group * T::kGroupBoxes * T::kBoxBytes;
-        const uint64_t b = descriptor(value, T::kBoxBytes);
+        const uint64_t b = descriptor(uniform(shared.slot(cursor.slot)), T::kBoxBytes);
 #pragma unroll
         for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
-            ptx::wgmma_registers<T::kUnitColumns>(o[Unit], p[step], b + (step * 2048 >> 4));
+            if (kFmhaSm90LeavesOut != kFmhaSm90OutputProduct || step == 0) {
+                ptx::wgmma_registers<T::kPartColumns>(o[Part], p[step], b + (step * 2048 >> 4));
+            }
         }
-        cursor.advance();
-        if constexpr (Unit + 1 < T::kUnits) {
-            issue_output<Unit + 1>(cursor);
+        cursor.advance(T::kPartUnits);
+        if constexpr (Part + 1 < T::kParts) {
+            issue_output<Part + 1>(cursor, p, landed);
         } else {
             ptx::wgmma_commit();
         }
@@ -124,10 +139,9 @@ struct Consumer {
     __device__ __forceinline__ void softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
                                             float (&factor)[2]) {
         rows.mask(s, tile, valid);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            factor[half] = raise_anchor(state[half], row_max(fragment_max(s, half)), scale_log2);
-        }
+        float tile_max[2] = {fragment_max(s, 0), fragment_max(s, 1)};
+        row_max(tile_max);
+        raise_anchors(state, tile_max, scale_log2, factor);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             exponentiate(s, half, state[half], scale_log2);
@@ -151,18 +165,18 @@ struct Consumer {
             return;
         }
 #pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
+        for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
-            for (int i = 0; i < T::kUnitColumns / 2; ++i) {
-                o[unit][i] *= factor[i / 2 % 2];
+            for (int i = 0; i < T::kPartColumns / 2; ++i) {
+                o[part][i] *= factor[i / 2 % 2];
             }
         }
     }
 
     __device__ __forceinline__ void pin_output() {
 #pragma unroll
-        for (int unit = 0; unit < T::kUnits; ++unit) {
-            ptx::pin(o[unit]);
+        for (int part = 0; part < T::kParts; ++part) {
+            ptx::pin(o[part]);
         }
     }
 };

@@ -13,10 +13,12 @@ template <class T>
 __device__ __forceinline__ void finish_sums(Consumer<T>& c, float (&correction)[2]) {
     float sum[2] = {row_sum(c.state[0].sum), row_sum(c.state[1].sum)};
     if constexpr (T::kColumnGroups == 2) {
-        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last maxima were read
-        ptx::store_shared(c.shared.maximum(threadIdx.x), sum[0], sum[1]);
+        ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);  // the last anchors were read
+        if (c.lane % 4 == 0) {
+            ptx::store_shared(c.shared.anchors(threadIdx.x), sum[0], sum[1]);
+        }
         ptx::named_barrier_sync(kConsumerBarrier, T::kConsumerThreads);
-        const float2 other = ptx::load_shared_pair(c.shared.maximum(threadIdx.x ^ 128));
+        const float2 other = ptx::load_shared_pair(c.shared.anchors(threadIdx.x ^ 128));
         sum[0] += other.x;
         sum[1] += other.y;
     }
@@ -37,11 +39,31 @@ template <class T, class Store>
 __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int half, Store store) {
     const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 2;
 #pragma unroll
-    for (int unit = 0; unit < T::kUnits; ++unit) {
+    for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
-        for (int i = 0; i < T::kUnitColumns / 2; i += 4) {
-            const float* const pair = &consumer.o[unit][i + 2 * half];
-            store(first + unit * T::kUnitColumns + i * 2, pair[0], pair[1]);
+        for (int i = 0; i < T::kPartColumns / 2; i += 4) {
+            const float* const pair = &consumer.o[part][i + 2 * half];
+            store(first + part * T::kPartColumns + i * 2, pair[0], pair[1]);
+        }
+    }
+}
+
+// Calls store(column, v) for each four neighbouring elements of row `half` that this thread has once the even and the
+// odd threads of a row have exchanged halves: 64 bytes of fp32 a row and store, not 32. By the whole warp.
+template <class T, class Store>
+__device__ __forceinline__ void for_each_vector(const Consumer<T>& consumer, int half, Store store) {
+    const bool odd = consumer.lane % 2;
+    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 / 2 * 4 + odd * 8;
+#pragma unroll
+    for (int part = 0; part < T::kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < T::kPartColumns / 2; i += 8) {
+            const float* const near = &consumer.o[part][i + 2 * half];
+            const float* const far = near + 4;
+            const float x = __shfl_xor_sync(0xffffffffu, odd ? near[0] : far[0], 1);
+            const float y = __shfl_xor_sync(0xffffffffu, odd ? near[1] : far[1], 1);
+            store(first + part * T::kPartColumns + i * 2,
+                  odd ? make_float4(x, y, far[0], far[1]) : make_float4(near[0], near[1], x, y));
         }
     }
 }
@@ -58,12 +80,10 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int own = place.own + Rows<T>::index(consumer.row_group, half);
-        if (own >= end) {
-            continue;
-        }
+        const bool there = own < end;
         const int64_t row = before + own;
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
-        if (consumer.column_group == 0 && consumer.lane % 4 == 0) {
+        if (there && consumer.column_group == 0 && consumer.lane % 4 == 0) {
             if (partial) {
                 params.partial_max[row] = maximum;
                 params.partial_sum[row] = sum;
@@ -74,14 +94,19 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         const float scale =
             correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
         if (!partial && params.flags & kFmhaOutputBf16) {
-            uint32_t* const o = static_cast<uint32_t*>(params.o) + row * (T::kHeadDim / 2);
-            for_each_pair(consumer, half, [&](int column, float x, float y) {
-                o[column / 2] = ptx::pack_bf16x2(x * scale, y * scale);
+            uint2* const o = static_cast<uint2*>(params.o) + row * (T::kHeadDim / 4);
+            for_each_vector(consumer, half, [&](int column, float4 v) {
+                v = scaled(v, scale);
+                if (there) {
+                    o[column / 4] = make_uint2(ptx::pack_bf16x2(v.x, v.y), ptx::pack_bf16x2(v.z, v.w));
+                }
             });
         } else {
             float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
-            for_each_pair(consumer, half, [&](int column, float x, float y) {
-                *reinterpret_cast<float2*>(o + column) = make_float2(x * scale, y * scale);
+            for_each_vector(consumer, half, [&](int column, float4 v) {
+                if (there) {
+                    *reinterpret_cast<float4*>(o + column) = scaled(v, scale);
+                }
             });
         }
     }

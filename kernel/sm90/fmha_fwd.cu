@@ -4,7 +4,6 @@
 // works. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
 #include <stdint.h>
 
-#include "common/ptx/mbarrier.cuh"
 #include "common/ptx/shared.cuh"
 #include "common/ptx/tma.cuh"
 #include "common/ptx/warp.cuh"
@@ -15,60 +14,80 @@
 #include "traits.cuh"
 
 #include "alternate.cuh"
+#include "clocks.cuh"
 #include "epilogue.cuh"
 #include "producer.cuh"
 #include "rounds.cuh"
+#include "start.cuh"
 
 namespace fmha::sm90 {
 
-// By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
-// would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
-// consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
+// K of the first tile and Q first, then the walk over all tiles is set up.
 template <class T>
-__device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
-    const int readers = 4 * T::kConsumers * (T::kShares ? width : 1);
-#pragma unroll
-    for (int i = 0; i < T::kBarriers; ++i) {
-        const bool empty = i >= T::kEmpty && i < T::kTail;
-        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 4);
+__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
+                                        int ring) {
+    const bool alone = width * height == 1;
+    bool ahead = false;
+    if (ring == 0) {
+        ahead = begin<T>(params, shared, width).in(ring);
+        ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
+    } else {
+        ptx::wait_for_primary();
+        ahead = FirstTile<T>(params, params.kv_lens ? params.kv_lens[blockIdx.z] : params.s_k).in(ring);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    ptx::fence_proxy_async();
-}
-
-// Loads start as early as they can: K and V before the consumers have gathered, unless other CTAs take part in them.
-template <class T>
-__device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place,
-                                        bool alone) {
-    if (ptx::elect_one()) {
-        load_query<T>(params, shared, place);
-    }
-    __syncwarp();
     if (!alone) {
         ptx::cluster_arrive();
     }
-    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 32);
+    const Place<T> place(params, width, height);
+    Loads<T> loads(params, shared, place, ring, ahead);
+    stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
+    ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
     if (place.width > 1) {
         ptx::cluster_wait();
     }
-    producer_role<T>(params, shared, place);
+    if constexpr (T::kRings == 1) {
+        producer_role<T>(params, loads);
+    } else {
+        group_producer_role<T>(params, loads, ring);
+    }
     __syncwarp();
     if (!alone && place.width == 1) {
         ptx::cluster_wait();
     }
 }
 
+// The other barriers, meanwhile.
 template <class T>
-__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int group,
-                                        bool alone) {
+__device__ __forceinline__ void prepare(SharedMap<T> shared, int width, bool alone) {
+    if (ptx::elect_one()) {
+        init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
+    }
+    __syncwarp();
+    ptx::named_barrier_arrive(kRingBarrier, 32 * (T::kRings + 1));
+    ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
+    ptx::wait_for_primary();
+    ptx::launch_dependents();
+    if (!alone) {
+        ptx::cluster_arrive();
+        ptx::cluster_wait();
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, int width, int height,
+                                        int group) {
+    const bool alone = width * height == 1;
+    ptx::wait_for_primary();
     if (!alone) {
         ptx::cluster_arrive();
     }
+    const Place<T> place(params, width, height);
     Consumer<T> consumer(params, shared, place, group);
-    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 32);
+    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
     if (!alone) {
         ptx::cluster_wait();
     }
+    stamp<kConsumersMet>(threadIdx.x == 0);
     if constexpr (T::kColumnGroups == 2) {
         run_alternating(consumer);
     } else if constexpr (T::kOverlap) {
@@ -76,6 +95,7 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     } else {
         run_in_turn(consumer);
     }
+    stamp<kLastProduct>(threadIdx.x == 0);
     float correction[2];
     finish_sums(consumer, correction);
     if (place.height > 1) {
@@ -85,7 +105,9 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
         merge_parts<T>(params, shared, place);
     } else {
         store_rows(consumer, correction);
+        stamp<kStored>(threadIdx.x == 0);
     }
+    stamp<kMerged>(threadIdx.x == 0);
     __syncwarp();
 }
 
@@ -98,30 +120,26 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
     const int width = ptx::cluster_width(), height = ptx::cluster_height();
     const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
-    if (warp == 4 * T::kConsumers && ptx::elect_one()) {
-        init_barriers<T>(shared, width);
-        ptx::prefetch_tensor_map(params.q);
-    }
-    __syncwarp();
-    // Launched to overlap the grid before, this one has come so far while that one ran; from here on it reads what that
-    // one may have written.
-    ptx::wait_for_primary();
-    ptx::launch_dependents();
-    const Place<T> place(params, width, height);
+    // Launched to overlap the grid before, this one comes so far while that one runs; each role waits for it before it
+    // touches what that one may read or write.
     if (warp >= 4 * T::kConsumers) {
+        stamp<kEntered>(threadIdx.x == 128 * T::kConsumers);
         ptx::keep_registers<T::kProducerRegisters>();
-        if (warp == 4 * T::kConsumers) {
-            produce<T>(params, shared, place, alone);
+        const int role = warp - 4 * T::kConsumers;
+        if (role < T::kRings) {
+            produce<T>(params, shared, width, height, role);
+        } else if (role == T::kRings) {
+            prepare<T>(shared, width, alone);
         } else if (!alone) {
             ptx::cluster_arrive();
             ptx::cluster_wait();
         }
-        if (place.height > 1) {
+        if (height > 1) {
             ptx::cluster_sync();
         }
     } else {
         ptx::take_registers<T::kRegisters>();
-        consume<T>(params, shared, place, warp / 4, alone);
+        consume<T>(params, shared, width, height, warp / 4);
     }
     // No CTA leaves while another may still reach its shared memory.
     if (!alone) {

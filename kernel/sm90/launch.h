@@ -31,6 +31,13 @@ struct FmhaSm90Launch {
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 
+// What a build leaves out, so that the difference in time is that part's; its results are wrong.
+enum FmhaSm90LeftOut : int32_t { kFmhaSm90Nothing, kFmhaSm90Exponentials, kFmhaSm90OutputProduct };
+#ifndef FMHA_SM90_LEFT_OUT
+#define FMHA_SM90_LEFT_OUT kFmhaSm90Nothing
+#endif
+constexpr FmhaSm90LeftOut kFmhaSm90LeavesOut = FMHA_SM90_LEFT_OUT;
+
 #ifndef FMHA_ROWS
 #define FMHA_ROWS 0
 #endif
@@ -42,15 +49,19 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_
             switch (rows) {
                 case 64: return {64, 64, 1, 1, 1, 8, false, 168, 2};
                 case 192: return {192, 128, 3, 1, 1, 11, true, 160, 1};
-                default: return {128, 128, 2, 1, 1, 12, true, 232, 1};
+                default: return {64, 128, 1, 1, 1, 6, true, 208, 2};
             }
         case 128:
             if (rows == 64) {
                 return {64, 64, 1, 1, 2, 5, false, 168, 2};
             }
-            return {128, 128, 2, 1, 2, 5, true, 232, 1};
-        case 256: return {128, 64, 2, 1, 2, 9, true, 232, 1};
-        default: return {64, 64, 1, 2, 2, 9, false, 232, 1};
+            return {128, 128, 2, 1, 2, 5, true, 224, 1};
+        case 256:
+            if (rows == 64) {
+                return {64, 64, 1, 1, 1, 9, false, 208, 2};
+            }
+            return {128, 64, 2, 1, 2, 9, true, 224, 1};
+        default: return {64, 48, 1, 2, 4, 6, false, 224, 1};
     }
 }
 #else  // tuning: one shape from the command line
@@ -69,7 +80,7 @@ constexpr int32_t fmha_sm90_threads(int32_t head_dim, int32_t rows = FMHA_ROWS) 
 // Room to align, Q, the ring, the exchange between column groups, statistics of the splits, barriers.
 constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim, int32_t rows = FMHA_ROWS) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
-    const int32_t exchange = launch.column_groups == 2 ? 128 * launch.keys + 256 * 8 : 0;
+    const int32_t exchange = launch.column_groups == 2 ? 256 * launch.keys + 64 * 16 : 0;
     return 1024 + launch.rows * head_dim * 2 + launch.slots * launch.boxes_per_unit * launch.keys * 128 + exchange +
            launch.rows * kFmhaSm90MergeSplits * 8 + 512;
 }

@@ -4,6 +4,7 @@
 // only the K's, and the consumers read each twice.
 #pragma once
 
+#include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "traits.cuh"
@@ -38,12 +39,16 @@ struct Producer {
         return true;
     }
 
-    __device__ void load_tile(const Load& load, bool value) {
-        // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
-        const bool tail = !load.tile.sparse() && load.tile.begin + T::kKeys > place.length &&
-                          place.length < params.s_k && (value || (params.flags & kFmhaSharedKv));
+    // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
+    __device__ bool has_tail(const Tile& tile, bool value) const {
+        return !tile.sparse() && tile.begin + T::kKeys > place.length && place.length < params.s_k &&
+               (value || (params.flags & kFmhaSharedKv));
+    }
+
+    __device__ void load_tile(const Load& load, bool value, int first = 0, int end = T::kUnits) {
+        const bool tail = has_tail(load.tile, value);
 #pragma unroll 1
-        for (int unit = 0; unit < T::kUnits; ++unit) {
+        for (int unit = first; unit < end; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
             if (load.tile.sparse()) {
                 gather_unit(load, value, unit);
@@ -60,6 +65,33 @@ struct Producer {
         }
     }
 
+    // Units [first, end) of the dense tile at `key`, without a tail to clear.
+    __device__ __forceinline__ void load_units(bool value, int key, int first, int end) {
+        if (ptx::elect_one()) {
+            const FmhaTensorMap& map = value ? params.v : params.k;
+            Cursor<T> at = cursor;
+#pragma unroll 1
+            for (int unit = first; unit < end; ++unit) {
+                const uint32_t barrier = shared.full(at.slot), destination = shared.slot(at.slot);
+                ptx::mbarrier_wait(shared.empty(at.slot), at.parity ^ 1);
+                ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+#pragma unroll
+                for (int position = 0; position < T::kBoxes; ++position) {
+                    const int column = (unit * T::kBoxes + position) * 64;
+                    const uint32_t box = destination + position * T::kBoxBytes;
+                    if (!T::kShares || place.width == 1) {
+                        ptx::tma_tile_3d(box, map, barrier, column, key, place.batch);
+                    } else if (position % 2 == place.x) {
+                        ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch, 3 << (place.rank - place.x));
+                    }
+                }
+                at.advance();
+            }
+        }
+        __syncwarp();
+        cursor.advance(end - first);
+    }
+
 private:
     // Of a unit that several CTAs need, each loads some boxes for all.
     __device__ void load_unit(const Tile& tile, bool value, int unit, uint32_t barrier) {
@@ -68,7 +100,7 @@ private:
 #pragma unroll
         for (int position = 0; position < T::kBoxes; ++position) {
             const uint32_t destination = shared.slot(cursor.slot) + position * T::kBoxBytes;
-            const int column = T::box(unit, position) * 64;
+            const int column = (unit * T::kBoxes + position) * 64;
             if (place.width == 1) {
                 ptx::tma_tile_3d(destination, map, barrier, column, tile.begin, place.batch);
             } else if (position % place.width == place.x) {
@@ -113,34 +145,67 @@ private:
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
                     ptx::tma_load_2d(shared.slot(cursor.slot) + position * T::kBoxBytes + row * 128, map, barrier,
-                                     T::box(unit, position) * 64, load.rows[i]);
+                                     (unit * T::kBoxes + position) * 64, load.rows[i]);
                 }
             }
         }
     }
 };
 
-// By the warp whose thread initialised the barrier, before anyone else needs it.
+// What the producer warp loads: all of it but Q.
 template <class T>
-__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
-    ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
-#pragma unroll 1
-    for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, place.own, place.batch);
+struct Loads {
+    Producer<T> producer;
+    TileStream<T::kKeys> stream;
+    typename Producer<T>::Load keys{};
+    bool more;
+    bool ahead;  // K of the first tile, which begins a run, is on its way
+
+    __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, int ring, bool ahead)
+        : producer{params, shared, place, int(threadIdx.x % 32), {ring}}, stream(place.tiles(params)), ahead(ahead) {
+        if (ahead) {
+            producer.cursor.advance(T::kRings == 2 && params.flags & kFmhaSharedKv ? T::kGroupUnits : T::kUnits);
+        }
+        more = producer.next(stream, keys);
     }
+};
+
+// Where the dense tiles end of which none has a tail to clear: a run that a short loop loads, whose code stays in the
+// instruction cache. What is around it takes a thousand cycles a tile, and consumers would wait for it.
+template <class T>
+__device__ __forceinline__ int end_of_run(const Producer<T>& producer, const TileStream<T::kKeys>& stream, int begin) {
+    const int last = stream.dense_end - T::kKeys;
+    return last >= begin && producer.has_tail({last, 0, -1}, true) ? last : stream.dense_end;
 }
 
 // One call of load_tile, in a loop: the code is long, and a cold instruction cache slow.
 template <class T>
-__device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place) {
-    Producer<T> producer{params, shared, place, int(threadIdx.x % 32), {}};
-    TileStream<T::kKeys> stream = place.tiles(params);
-    typename Producer<T>::Load keys{}, values{};
+__device__ __forceinline__ void producer_role(const FmhaParams& params, Loads<T>& loads) {
+    auto& [producer, stream, keys, more, ahead] = loads;
+    typename Producer<T>::Load values{};  // whose K is loaded and V is due, unless its tile begins at -1
+    values.tile.begin = -1;
     const bool one_load = params.flags & kFmhaSharedKv;
-    bool more = producer.next(stream, keys);
-    bool value = false, loaded = false;  // loaded: K of `values`, whose V is due
-    while (more || loaded) {
-        if (value ? loaded : more) {
+    bool value = false;
+    if (more && !keys.tile.sparse()) {
+        const int begin = keys.tile.begin, end = end_of_run(producer, stream, begin);
+        if (begin < end) {
+            int key = ahead ? begin + T::kKeys : begin, value_key = begin;
+            value = ahead && !one_load && !T::kKeysAhead;
+#pragma unroll 1
+            while (value || key < end) {
+                producer.load_units(value, value ? value_key : key, 0, T::kUnits);
+                (value ? value_key : key) += T::kKeys;
+                value = !one_load && !value && (!T::kKeysAhead || key > begin + T::kKeys);
+            }
+            if (T::kKeysAhead && !one_load) {
+                values.tile = {end - T::kKeys, 0, -1};
+            }
+            stream.dense = end;
+            more = producer.next(stream, keys);
+        }
+    }
+    while (more || values.tile.begin >= 0) {
+        if (value ? values.tile.begin >= 0 : more) {
             typename Producer<T>::Load load = keys;
             if (value) {
                 load = values;
@@ -148,11 +213,75 @@ __device__ __forceinline__ void producer_role(const FmhaParams& params, SharedMa
             producer.load_tile(load, value);
         }
         if (T::kKeysAhead ? value || one_load : !value) {
-            loaded = more && !one_load;
             values = keys;
+            if (!more || one_load) {
+                values.tile.begin = -1;
+            }
             more = more && producer.next(stream, keys);
         }
         value = !value && !one_load;
+    }
+}
+
+// What comes of tile `turn` into the ring of one column group, as run_alternating reads it. Job 0: K of its own tiles,
+// or with K = V its half of every tile. Then its half of V: 1, of the tile before one of its own, 2, of its own, and of
+// the last one in any case.
+__device__ __forceinline__ bool is_due(int job, bool own, int turn, bool last, bool one_load) {
+    return one_load ? job == 0 : job == 0 ? own : job == 1 ? own && turn > 0 : own || last;
+}
+
+template <class T>
+__device__ __forceinline__ void group_producer_role(const FmhaParams& params, Loads<T>& loads, int group) {
+    auto& [producer, stream, tile, more, ahead] = loads;
+    typename Producer<T>::Load before{};
+    const bool one_load = params.flags & kFmhaSharedKv;
+    int turn = 0;
+    if (more && !tile.tile.sparse()) {
+        int key = tile.tile.begin;
+        const int end = end_of_run(producer, stream, key);
+        if (key < end) {
+            before.tile = {end - T::kKeys, 0, -1};
+            stream.dense = end;
+            more = producer.next(stream, tile);
+            if (one_load && ahead) {
+                key += T::kKeys;
+                ++turn;
+            }
+#pragma unroll 1
+            for (; one_load && key < end; key += T::kKeys, ++turn) {
+                producer.load_units(false, key, group, group + 1);
+            }
+#pragma unroll 1
+            for (; key < end; key += T::kKeys, ++turn) {
+                const bool own = turn % 2 == group, last = !more && key + T::kKeys >= end;
+#pragma unroll 1
+                for (int job = 0; job < 3; ++job) {
+                    if (is_due(job, own, turn, last, false) && !(ahead && turn == 0 && job == 0)) {
+                        producer.load_units(job > 0, job == 1 ? key - T::kKeys : key, job == 0 ? 0 : group,
+                                            job == 0 ? T::kUnits : group + 1);
+                    }
+                }
+            }
+        }
+    }
+    for (; more; ++turn) {
+        typename Producer<T>::Load after = tile;
+        more = producer.next(stream, after);
+        const bool own = turn % 2 == group;
+#pragma unroll 1
+        for (int job = 0; job < 3; ++job) {
+            if (!is_due(job, own, turn, !more, one_load)) {
+                continue;
+            }
+            const bool keys = job == 0, half = one_load || !keys;
+            typename Producer<T>::Load load = tile;
+            if (job == 1) {
+                load = before;
+            }
+            producer.load_tile(load, !keys, half ? group : 0, half ? group + 1 : T::kUnits);
+        }
+        before = tile;
+        tile = after;
     }
 }
 

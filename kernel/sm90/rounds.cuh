@@ -3,6 +3,7 @@
 // two sides of a warp's own branch had one each.
 #pragma once
 
+#include "clocks.cuh"
 #include "consumer.cuh"
 
 namespace fmha::sm90 {
@@ -14,6 +15,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
     TileStream<T::kKeys> stream = c.place.tiles(c.params);
     Tile tile{}, before{};
     ptx::mbarrier_wait(c.shared.query_full(), 0);  // also without a tile: the copy must land before the CTA ends
+    stamp<kQueryThere>(threadIdx.x == 0);
     if (!stream.next(tile)) {
         return;
     }
@@ -23,6 +25,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
     c.issue_scores(at);
     ptx::wgmma_wait<0>();
     ptx::pin(c.s);
+    stamp<kFirstScores>(threadIdx.x == 0);
     while (true) {
         if (one_load) {
             at = key;
@@ -34,7 +37,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
         c.rescale(factor);
         c.pack(c.p);
         value = at;
-        c.issue_output(at);
+        c.issue_output(at, c.p);
         before = tile;
         if (!stream.next(tile)) {
             break;
@@ -61,6 +64,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
     TileStream<T::kKeys> stream = c.place.tiles(c.params);
     Tile tile{}, before{};
     ptx::mbarrier_wait(c.shared.query_full(), 0);  // as above
+    stamp<kQueryThere>(threadIdx.x == 0);
     if (!stream.next(before)) {
         return;
     }
@@ -72,18 +76,20 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
     bool more = stream.next(tile);
     ptx::wgmma_wait<0>();
     ptx::pin(c.s);
+    stamp<kFirstScores>(threadIdx.x == 0);
     if (!one_load) {
         c.template release<T::kUnits>(key, before.sparse());
     }
     c.softmax(before, valid, factor);
     c.pack(c.p);
+    stamp<kFirstSoftmax>(threadIdx.x == 0);
     while (more) {
         valid = c.rows.valid_entries(stream, tile);
         key = keys;
         c.issue_scores(keys);
         values = one_load ? values : keys;
         value = values;
-        c.issue_output(values);
+        c.issue_output(values, c.p);
         keys = one_load ? keys : values;
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
@@ -103,7 +109,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
         before = current;
     }
     value = values = one_load ? values : keys;
-    c.issue_output(values);
+    c.issue_output(values, c.p);
     ptx::wgmma_wait<0>();
     c.pin_output();
     if (c.place.width > 1) {  // as above

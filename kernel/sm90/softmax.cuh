@@ -4,13 +4,19 @@
 
 #include "common/ptx/math.cuh"
 #include "common/softmax.cuh"
+#include "launch.h"
 
 namespace fmha::sm90 {
 
 // Over the four threads that share a row.
-__device__ __forceinline__ float row_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+__device__ __forceinline__ void row_max(float (&x)[2]) {
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+        const float other[2] = {__shfl_xor_sync(0xffffffffu, x[0], distance),
+                                __shfl_xor_sync(0xffffffffu, x[1], distance)};
+        x[0] = fmaxf(x[0], other[0]);
+        x[1] = fmaxf(x[1], other[1]);
+    }
 }
 
 __device__ __forceinline__ float row_sum(float x) {
@@ -30,6 +36,55 @@ __device__ __forceinline__ float fragment_max(const float (&s)[Count], int half)
     return fmaxf(chain[0], chain[1]);
 }
 
+// raise_anchor of both rows, and one branch where neither anchor moves.
+__device__ __forceinline__ void raise_anchors(RowState (&state)[2], const float (&tile_max)[2], float scale_log2,
+                                              float (&factor)[2]) {
+    bool stays = true;
+    float maximum[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        maximum[half] = fmaxf(state[half].max, tile_max[half]);
+        const float above = __fmul_rn(maximum[half], scale_log2) - state[half].anchor;
+        stays = stays && state[half].max != -kInfinity && above <= kRescaleThreshold;
+        factor[half] = 1.0f;
+    }
+    if (stays) {
+        state[0].max = maximum[0];
+        state[1].max = maximum[1];
+        return;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        factor[half] = raise_anchor(state[half], tile_max[half], scale_log2);
+    }
+}
+
+// Two softmaxes of one row, each over keys of its own, go on from the higher of their anchors: what is relative to
+// this one's shrinks by `mine`, what is relative to the other's by `theirs`.
+__device__ __forceinline__ void meet_anchor(RowState& state, float other_max, float other_anchor, float& mine,
+                                            float& theirs) {
+    mine = theirs = 1.0f;
+    if (other_max == -kInfinity) {
+        return;  // what it has, is zero
+    }
+    const float above = other_anchor - state.anchor;
+    if (state.max == -kInfinity) {
+        state.anchor = other_anchor;
+    } else if (above > 0.0f) {
+        mine = ptx::exp2(-above);
+        state.anchor = other_anchor;
+        state.sum *= mine;
+    } else if (above < 0.0f) {
+        theirs = ptx::exp2(above);
+    }
+    state.max = fmaxf(state.max, other_max);
+}
+
+// Both halves of a packed pair of bf16, rounded again.
+__device__ __forceinline__ uint32_t scaled_pair(uint32_t pair, float factor) {
+    return ptx::pack_bf16x2(__uint_as_float(pair << 16) * factor, __uint_as_float(pair & 0xffff0000u) * factor);
+}
+
 // Turns the scores of row `half` into probabilities relative to the anchor and adds them to the sum.
 template <int Count>
 __device__ __forceinline__ void exponentiate(float (&s)[Count], int half, RowState& state, float scale_log2) {
@@ -39,7 +94,10 @@ __device__ __forceinline__ void exponentiate(float (&s)[Count], int half, RowSta
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
             float& x = s[i + 2 * half + k];
-            x = ptx::exp2(fmaf(x, scale_log2, -state.anchor));
+            x = fmaf(x, scale_log2, -state.anchor);
+            if constexpr (kFmhaSm90LeavesOut != kFmhaSm90Exponentials) {
+                x = ptx::exp2(x);
+            }
             chain[k] += x;
         }
     }

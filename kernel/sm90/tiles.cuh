@@ -21,6 +21,19 @@ __device__ __forceinline__ bool windowed(const FmhaParams& params) {
     return params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited;
 }
 
+// Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
+struct Share {
+    int begin;
+    int end;
+
+    __device__ Share(int count, int split, int splits) {
+        const int each = unsigned(count) / unsigned(splits);
+        const int more = count - each * splits;
+        begin = each * split + min(more, split);
+        end = begin + each + (split < more ? 1 : 0);
+    }
+};
+
 template <int Keys>
 struct TileStream {
     const FmhaParams* params;
@@ -99,20 +112,6 @@ struct TileStream {
         const int index = params->sparse_indices[list * params->topk + tile.begin + e];
         return index >= 0 && index < params->s_sparse ? index : -1;
     }
-
-private:
-    // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
-    struct Share {
-        int begin;
-        int end;
-
-        __device__ Share(int count, int split, int splits) {
-            const int each = splits == 1 ? count : count / splits;
-            const int more = count - each * splits;
-            begin = each * split + min(more, split);
-            end = begin + each + (split < more ? 1 : 0);
-        }
-    };
 };
 
 }  // namespace fmha::sm90

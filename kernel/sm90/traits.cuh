@@ -21,7 +21,7 @@ struct Traits {
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
     static constexpr int kSlots = kLaunch.slots;
     static constexpr bool kOverlap = kLaunch.overlap;
-    static constexpr bool kKeysAhead = kOverlap || kColumnGroups == 2;  // K of a tile comes before V of the one before
+    static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
     static constexpr int kRegisters = kLaunch.registers;
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
@@ -31,13 +31,21 @@ struct Traits {
     static_assert(kRows == 64 * kLaunch.row_groups, "a warpgroup multiplies 64 rows");
     static_assert(kColumnGroups == 1 || (kConsumers == 2 && !kOverlap), "column groups are two, and alone");
 
-    // S of one warpgroup: 64 rows, the keys of a tile. O: 64 rows, its share of the columns, unit by unit.
+    // S of one warpgroup: 64 rows, the keys of a tile; K and V come in units of kBoxes boxes. O: 64 rows, its group's
+    // columns, by parts that one instruction multiplies: a unit's, or with column groups all of them.
     static constexpr int kBoxes = kLaunch.boxes_per_unit;
-    static constexpr int kGroupBoxes = kBoxes / kColumnGroups;
-    static constexpr int kUnits = HeadDim / 64 / kBoxes;                    // of a K or V tile
-    static constexpr bool kShares = kBoxes % 2 == 0 && kColumnGroups == 1;  // loads, with the other CTA of a cluster
-    static constexpr int kUnitColumns = 64 * kGroupBoxes;
-    static_assert(kSlots >= 2 * kUnits, "the products of two tiles are in flight");
+    static constexpr int kUnits = HeadDim / 64 / kBoxes;  // of a K or V tile
+    static constexpr bool kShares = kBoxes % 2 == 0;      // loads, with the other CTA of a cluster
+    static constexpr int kGroupUnits = kUnits / kColumnGroups;
+    static constexpr int kParts = kColumnGroups == 2 ? 1 : kUnits;
+    static constexpr int kPartUnits = kGroupUnits / kParts;
+    static constexpr int kPartColumns = 64 * kBoxes * kPartUnits;
+
+    // A ring for all consumers, or one a column group, each with a producer warp of its own.
+    static constexpr int kRings = kColumnGroups;
+    static constexpr int kRingSlots = kSlots / kRings;
+    static_assert(kSlots % kRings == 0 && kSlots >= 2 * kUnits, "the products of two tiles are in flight");
+    static_assert(kRings == 1 || (kGroupUnits == 1 && kPartUnits == 1), "a column group's half of a tile is a unit");
 
     // ---- Shared memory, in bytes from the aligned base. ----
     static constexpr int kBoxBytes = kKeys * 128;
@@ -45,12 +53,12 @@ struct Traits {
     static constexpr int kUnitBytes = kBoxes * kBoxBytes;
     static constexpr int kSmemQuery = 0;
     static constexpr int kSmemRing = kSmemQuery + kRows * HeadDim * 2;
-    // Column groups exchange P in 16-byte vectors, and row maxima, thread by thread.
+    // Column groups exchange P in 16-byte vectors, thread by thread, and maxima and anchors, row by row.
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
     static constexpr int kProbabilityVectors = kKeys / 16;
-    static constexpr int kSmemMaximum = kSmemProbability + (kColumnGroups == 2 ? 128 * kProbabilityVectors * 16 : 0);
+    static constexpr int kSmemAnchors = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
     // {row_max, row_sum} of each split of the cluster.
-    static constexpr int kSmemStatistics = kSmemMaximum + (kColumnGroups == 2 ? 256 * 8 : 0);
+    static constexpr int kSmemStatistics = kSmemAnchors + (kColumnGroups == 2 ? 64 * 16 : 0);
     static constexpr int kSmemBarriers = kSmemStatistics + kRows * kFmhaSm90MergeSplits * 8;
     // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
     static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
@@ -61,19 +69,14 @@ struct Traits {
     static constexpr int kFull = kQueryFull + 1;
     static constexpr int kEmpty = kFull + kSlots;
     static constexpr int kTail = kEmpty + kSlots;
-    static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the row maxima are there for the other
-    static constexpr int kBarriers = kHanded + (kColumnGroups == 2 ? 2 : 0);
+    static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the anchors are there for the other,
+    static constexpr int kTaken = kHanded + (kColumnGroups == 2 ? 2 : 0);  // and the other has read them
+    static constexpr int kBarriers = kTaken + (kColumnGroups == 2 ? 2 : 0);
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
                   "more than the 227 KB a CTA, or the 228 KB an SM may have");
     static_assert(kBoxBytes % 1024 == 0, "a box must start where the swizzle pattern starts");
-
-    // Which 64 elements of head_dim lie at `position` of unit `unit`: each column group finds its own columns in
-    // every unit, so that all warpgroups walk the ring alike.
-    static __device__ constexpr int box(int unit, int position) {
-        return position / kGroupBoxes * (HeadDim / 64 / kColumnGroups) + unit * kGroupBoxes + position % kGroupBoxes;
-    }
 };
 
 // Shared-memory matrix descriptor, 128-byte swizzle (PTX ISA, "Matrix Descriptor Format" of wgmma): 8 rows of 128
@@ -92,9 +95,9 @@ struct SharedMap {
     __device__ uint32_t query(int box) const { return base + T::kSmemQuery + box * T::kQueryBoxBytes; }
     __device__ uint32_t slot(int index) const { return base + T::kSmemRing + index * T::kUnitBytes; }
     __device__ uint32_t probability(int vector, int thread) const {
-        return base + T::kSmemProbability + (vector * 128 + thread) * 16;
+        return base + T::kSmemProbability + (vector * 256 + thread) * 16;
     }
-    __device__ uint32_t maximum(int thread) const { return base + T::kSmemMaximum + thread * 8; }
+    __device__ uint32_t anchors(int thread) const { return base + T::kSmemAnchors + thread / 4 * 16; }
     __device__ uint32_t statistics(int split, int row) const {
         return base + T::kSmemStatistics + (split * T::kRows + row) * 8;
     }
@@ -107,18 +110,23 @@ struct SharedMap {
     __device__ uint32_t empty(int slot) const { return barrier(T::kEmpty + slot); }
     __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
+    __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
 
-// A place in the ring: the slot, and the parity of the phase that its next filling completes.
+// A place in a ring: the slot, and the parity of the phase that its next filling completes.
 template <class T>
 struct Cursor {
-    int slot = 0;
+    int slot;
+    int end;  // of the ring
     uint32_t parity = 0;
 
-    __device__ void advance() {
-        if (++slot == T::kSlots) {
-            slot = 0;
+    __device__ Cursor(int ring = 0) : slot(ring * T::kRingSlots), end(slot + T::kRingSlots) {}
+
+    __device__ void advance(int units = 1) {
+        slot += units;
+        if (slot >= end) {
+            slot -= T::kRingSlots;
             parity ^= 1;
         }
     }

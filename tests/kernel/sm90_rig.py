@@ -14,41 +14,50 @@ from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
 from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import combine_grid, shape_of
+from harness.bench.shapes import OTHERS, SHAPES, Shape, combine_grid, shape_of
 from harness.worker.nvcc import find_nvcc
 from harness.worker.params import COMBINE_THREADS, MAPS
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
+KERNELS = [(head_dim, 0) for head_dim in SHAPES] + list(OTHERS)  # head_dim and FMHA_ROWS of what the harness launches
 
 
-def compile_for(head_dim: int, rows: int, target: Path, *options: str) -> str:
-    """Compiles the kernel to `target`; what nvcc and ptxas said. `rows` of 0: the head_dim's own shape."""
+def compile_for(shape: Shape, target: Path, *options: str) -> str:
+    """Compiles the kernel to `target`, a shape of launch.h as the harness does; what nvcc and ptxas said."""
+    rows = next((kernel[1] for kernel in KERNELS if shape_of(*kernel) == shape), None)
+    defines = shape.defines if rows is None else (f"FMHA_HEAD_DIM={shape.head_dim}", f"FMHA_ROWS={rows}")
     command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", *options, "-o", str(target)]
-    command += [
-        f"-I{ROOT / 'kernel/include'}",
-        f"-I{ROOT / 'kernel'}",
-        f"-DFMHA_HEAD_DIM={head_dim}",
-        f"-DFMHA_ROWS={rows}",
-    ]
+    command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", *(f"-D{define}" for define in defines)]
     command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
     return subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
 
 
 @functools.cache
-def module(head_dim: int, rows: int) -> Module:
+def module(shape: Shape, edit: tuple[str, str] | None = None) -> Module:
+    """The kernel of `shape`; with `edit`, text in its PTX and what takes its place."""
     with tempfile.TemporaryDirectory() as folder:
         ptx = Path(folder) / "kernel.ptx"
-        compile_for(head_dim, rows, ptx, "-ptx")
-        return load_ptx(ptx)
+        compile_for(shape, ptx, "-ptx")
+        text = ptx.read_text()
+        if edit:
+            assert edit[0] in text
+            text = text.replace(*edit)
+        return load_ptx(text)
 
 
 def run(
-    p: Problem, x: dict[str, NDArray[Any]], seed: int = 0, schedule: Any = "realistic", rows: int = 0
+    p: Problem,
+    x: dict[str, NDArray[Any]],
+    seed: int = 0,
+    schedule: Any = "realistic",
+    shape: Shape | None = None,
+    edit: tuple[str, str] | None = None,
 ) -> tuple[dict[str, NDArray[Any]], list[Finding]]:
-    """Outputs and findings; everything is poisoned before the launch. `rows` picks the shape, 0 the head_dim's own."""
-    shape = shape_of(p.head_dim, rows)
-    device = Device(seed=seed, schedule=schedule, max_instructions=3_000_000)
+    """Outputs and findings; everything is poisoned before the launch. `shape` defaults to the head_dim's
+    own; `edit` as for `module`."""
+    shape = shape or SHAPES[p.head_dim]
+    device = Device(seed=seed, schedule=schedule, max_instructions=20_000_000)
     address = {}
     for name, data in x.items():
         address[name] = device.alloc(data.nbytes, name).address
@@ -73,21 +82,17 @@ def run(
             )  # fmt: skip
     pointers = {n: a for n, a in address.items() if n not in MAPS}
     params = pack(p, p.splits, maps, pointers)
-    tiles = -(-p.t * p.heads // shape.rows)
-    width = p.cluster[0]
-    grid = (-(-tiles // width) * width, p.splits, p.batch)
-    kernel = module(p.head_dim, rows)
-    report = device.launch(
+    grid = (shape.row_tiles(p), p.splits, p.batch)
+    kernel = module(shape, edit)
+    findings: list[Finding] = []
+    findings += device.launch(
         kernel, f"fmha_fwd_sm90_hd{p.head_dim}", grid,
         (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
-    )  # fmt: skip
-    findings = list(report.findings)
+    ).findings  # fmt: skip
     if p.partials > 1:
-        combine = device.launch(
-            kernel, "fmha_combine_sm90", combine_grid(p), (COMBINE_THREADS, 1, 1),
-            [pack(p, p.partials, maps, pointers)],
-        )  # fmt: skip
-        findings += combine.findings
+        merged = [pack(p, p.partials, maps, pointers)]
+        block = (COMBINE_THREADS, 1, 1)
+        findings += device.launch(kernel, "fmha_combine_sm90", combine_grid(p), block, merged).findings
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):
         dtype = np.uint16 if name == "o" and p.bf16 else np.float32

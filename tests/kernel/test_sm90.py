@@ -13,12 +13,11 @@ import pytest
 from harness.bench.cases import checks
 from harness.bench.check_numbers import verdict
 from harness.bench.problem import Problem, draw, reference
-from harness.bench.shapes import OTHERS, SHAPES, Shape, shape_of
+from harness.bench.shapes import Shape, shape_of
 from harness.worker.params import sm90_shape
 from tests.kernel import sm90_rig
-from tests.kernel.sm90_rig import ROOT, run
+from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
-KERNELS = [(head_dim, 0) for head_dim in SHAPES] + list(OTHERS)
 PROBLEMS = [
     (p, rows)
     for head_dim, rows in KERNELS
@@ -40,14 +39,14 @@ def name(value: Problem | int) -> str:
 @pytest.mark.parametrize(("p", "rows"), PROBLEMS, ids=name)
 def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int) -> None:
     inputs = draw(p)
-    out, findings = run(p, inputs, rows=rows)
+    out, findings = run(p, inputs, shape=shape_of(p.head_dim, rows))
     assert not findings, findings[0]
     passes, error, lse = verdict(p, out, reference(p, inputs))
     assert passes, (error, lse)
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("head_dim", "rows"), [(64, 0), (64, 192), (128, 0), (128, 64), (512, 0)])
+@pytest.mark.parametrize(("head_dim", "rows"), [(64, 0), (64, 64), (64, 192), (128, 0), (128, 64), (256, 64), (512, 0)])
 def test_the_schedule_does_not_show(head_dim: int, rows: int, seed: int) -> None:
     """Row tiles that share loads, splits that the cluster merges, a tail to clear and lists to gather."""
     shape = shape_of(head_dim, rows)
@@ -56,8 +55,8 @@ def test_the_schedule_does_not_show(head_dim: int, rows: int, seed: int) -> None
         kv_lens=True, sparse_lens=True, seed=3,
     )  # fmt: skip
     inputs = draw(p)
-    expected, _ = run(p, inputs, rows=rows)
-    out, findings = run(p, inputs, seed=seed, schedule="random", rows=rows)
+    expected, _ = run(p, inputs, shape=shape)
+    out, findings = run(p, inputs, seed=seed, schedule="random", shape=shape)
     assert not findings, findings[0]
     assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
 
@@ -78,7 +77,7 @@ def test_a_wrong_number_fails() -> None:
 def test_no_product_waits_for_the_one_before(head_dim: int, rows: int, tmp_path: Path) -> None:
     """ptxas serialises every wgmma of a kernel where it cannot follow its registers, and only says so (C7510 to C7520):
     it did in three of these for a day."""
-    said = sm90_rig.compile_for(head_dim, rows, tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
+    said = sm90_rig.compile_for(shape_of(head_dim, rows), tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
     assert "Used" in said
     assert "serialized" not in said, said
 

@@ -39,12 +39,14 @@ class TensorMapSpec:
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
-    """CTAs of a grid, threads of a CTA, CTAs of a cluster, and a CTA's bytes of dynamic shared memory."""
+    """CTAs of a grid, threads of a CTA, CTAs of a cluster, and a CTA's bytes of dynamic shared memory. One that
+    `overlaps` may start while the kernel before it in the stream runs, and waits for it itself."""
 
     grid: Dim3
     block: Dim3
     shared_bytes: int = 0
     cluster: Dim3 = SINGLE  # of one CTA: none
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,11 +93,11 @@ class CudaDevice:
         function = _function(cast(Hashable, module), entry, config.shared_bytes)
         buffer = np.frombuffer(params, dtype=np.uint8)
         pointers = np.array([buffer.ctypes.data], dtype=np.uint64)
-        if config.cluster == SINGLE:
+        if config.cluster == SINGLE and not config.overlaps:
             arguments = (*config.grid, *config.block, config.shared_bytes, self.stream, pointers.ctypes.data, 0)
             launched = d.cuLaunchKernel(function, *arguments)
         else:
-            launched = d.cuLaunchKernelEx(self._clustered(config), function, pointers.ctypes.data, 0)
+            launched = d.cuLaunchKernelEx(self._configured(config), function, pointers.ctypes.data, 0)
         _check(f"launch of {entry}", launched)
         if self.wait:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
@@ -127,15 +127,23 @@ class CudaDevice:
             self._driver.cuMemFree(address)
         self._allocated.clear()
 
-    def _clustered(self, config: LaunchConfig) -> Any:
+    def _configured(self, config: LaunchConfig) -> Any:
         made = self._driver.CUlaunchConfig()
         made.gridDimX, made.gridDimY, made.gridDimZ = config.grid
         made.blockDimX, made.blockDimY, made.blockDimZ = config.block
         made.sharedMemBytes, made.hStream = config.shared_bytes, self.stream
-        shape = self._driver.CUlaunchAttribute()
-        shape.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = config.cluster
-        made.attrs, made.numAttrs = [shape], 1
+        attributes = []
+        if config.cluster != SINGLE:
+            shape = self._driver.CUlaunchAttribute()
+            shape.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = config.cluster
+            attributes.append(shape)
+        if config.overlaps:
+            serial = self._driver.CUlaunchAttribute()
+            serial.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            serial.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(serial)
+        made.attrs, made.numAttrs = attributes, len(attributes)
         return made
 
     def _attribute(self, name: str) -> int:

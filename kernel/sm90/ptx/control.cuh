@@ -24,11 +24,49 @@ __device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
     asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// What every lane holds already, in a register of the warp. Descriptors must lie in such: from others ptxas moves each
+// into one at its wgmma, which then takes its turn at 50 cycles.
+__device__ __forceinline__ uint32_t uniform(uint32_t x) {
+    uint32_t same;
+    asm volatile("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(same) : "r"(x));
+    return same;
+}
+
 // Lets the grid behind this one start launching; it still waits for this one's writes.
 __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // The grid before this one, if this was launched to overlap it, has finished and its writes are visible.
 __device__ __forceinline__ void wait_for_primary() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// 16 bytes from `source` to `destination` in shared memory: the first `bytes` of them, 0 or 16, the others zero.
+__device__ __forceinline__ void copy_async(uint32_t destination, const float* source, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination),
+                 "l"(__cvta_generic_to_global(source)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// All that this thread has committed is there.
+__device__ __forceinline__ void copy_async_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+
+// Over the lanes of a converged warp.
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    }
+    return x;
+}
+
+__device__ __forceinline__ float4 load_shared_vector(uint32_t address) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
 
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
@@ -48,6 +86,19 @@ __device__ __forceinline__ void load_shared(uint32_t address, uint32_t (&v)[4]) 
 __device__ __forceinline__ float2 load_shared_pair(uint32_t address) {
     float2 v;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, float x, float y, float z, float w) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
+__device__ __forceinline__ float4 load_shared_four(uint32_t address) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(address)
+                 : "memory");
     return v;
 }
 

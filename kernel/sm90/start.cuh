@@ -1,0 +1,109 @@
+// How a CTA begins: its barriers, and the first loads on their way before anything else is looked at.
+//
+// A launch finds its instruction cache cold, and what a thread has to run through before it issues a load counts
+// double.
+#pragma once
+
+#include "clocks.cuh"
+#include "common/ptx/mbarrier.cuh"
+#include "common/ptx/tma.cuh"
+#include "common/ptx/warp.cuh"
+#include "ptx/control.cuh"
+#include "ptx/tma.cuh"
+#include "tiles.cuh"
+#include "traits.cuh"
+
+namespace fmha::sm90 {
+
+// By one thread, in a row: Hopper's barrier instructions take their address from a uniform register, and a lane each
+// would take turns at 80 cycles. A full barrier has one arrival, the producer's; an empty one an arrival from each
+// consumer warp of every CTA that shares the loads; what column groups hand over, one from each warp of the group.
+template <class T, int First, int End>
+__device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
+    const int readers = 4 * T::kConsumers / T::kRings * (T::kShares ? width : 1);
+#pragma unroll
+    for (int i = First; i < End; ++i) {
+        const bool empty = i >= T::kEmpty && i < T::kTail;
+        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 128);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    ptx::fence_proxy_async();
+}
+
+// Q's barrier and those of the first tile's K: the producer warp's own, which another warp does not wait for.
+template <class T>
+constexpr int kFirstBarriers = T::kFull + (T::kRings == 1 ? T::kUnits : T::kRingSlots + 1);
+
+// The first tile of a CTA, if it is a dense one of `length` keys that can be loaded as it is: no window decides which
+// tile is the first, and neither K nor V has a tail to clear. A CTA that shares loads has this one to itself, since it
+// does not know yet whether the other is there.
+template <class T>
+struct FirstTile {
+    int key;
+    bool known;
+    bool one_load;
+
+    __device__ FirstTile(const FmhaParams& params, int length) {
+        const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
+        one_load = params.flags & kFmhaSharedKv;
+        key = tiles.begin * T::kKeys;
+        const bool tail = key + T::kKeys > length && length < params.s_k;
+        known = !windowed(params) && tiles.begin < tiles.end && !tail;
+    }
+
+    // K's units lie in the first ring, or with K = V one in each.
+    __device__ int slot(int unit) const { return T::kRings == 2 && one_load ? unit * T::kRingSlots : unit; }
+
+    // Whether this ring has some of it.
+    __device__ bool in(int ring) const { return known && (ring == 0 || one_load); }
+};
+
+// Issues K of the first tile, if it is known, then Q.
+template <class T>
+__device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first) {
+    if (ptx::elect_one()) {
+        const int batch = blockIdx.z;
+        if (first.known) {
+#pragma unroll 1
+            for (int unit = 0; unit < T::kUnits; ++unit) {
+                const int slot = first.slot(unit);
+                ptx::mbarrier_arrive_expect_tx(shared.full(slot), T::kUnitBytes);
+#pragma unroll
+                for (int position = 0; position < T::kBoxes; ++position) {
+                    ptx::tma_tile_3d(shared.slot(slot) + position * T::kBoxBytes, params.k, shared.full(slot),
+                                     (unit * T::kBoxes + position) * 64, first.key, batch);
+                }
+            }
+            stamp<kFirstKeyIssued>(true);
+        }
+        ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
+#pragma unroll 1
+        for (int box = 0; box < T::kHeadDim / 64; ++box) {
+            ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, blockIdx.x * T::kRows, batch);
+        }
+        stamp<kQueryIssued>(true);
+    }
+    __syncwarp();
+}
+
+// By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this
+// one. The first tile, whose K was loaded if it is known.
+template <class T>
+__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width) {
+    FirstTile<T> first(params, params.s_k);
+    if (ptx::elect_one()) {
+        init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
+    }
+    __syncwarp();
+    stamp<kBarriersReady>(threadIdx.x % 32 == 0);
+    asm volatile("" ::"r"(first.key), "r"(int(first.known)));  // else ptxas computes it where it is used
+    ptx::wait_for_primary();
+    stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
+    if (params.kv_lens) {
+        first = FirstTile<T>(params, params.kv_lens[blockIdx.z]);
+    }
+    load_first<T>(params, shared, first);
+    return first;
+}
+
+}  // namespace fmha::sm90
