@@ -9,7 +9,7 @@ namespace ptxm {
 
 class ChunkSet {
 public:
-    static constexpr u32 kBytes = 16, kWord = 64, kWords = (1u << 18) / kBytes / kWord;
+    static constexpr u32 kBytes = 16, kChunks = (1u << 18) / kBytes, kWord = 64, kWords = kChunks / kWord;
     void add(u32 chunk) {
         words_[chunk / kWord] |= u64{1} << chunk % kWord;
         low_ = std::min(low_, chunk / kWord);

@@ -52,11 +52,11 @@ class VectorClock {
 public:
     u32 get(AgentId a) const { return a < clocks_.size() ? clocks_[a] : 0; }
     void raise(AgentId a, u32 clock) {
-        if (a >= clocks_.size()) clocks_.resize(a + 1, 0);
+        if (a >= clocks_.size()) grow(a + 1u);
         clocks_[a] = std::max(clocks_[a], clock);
     }
     void join(const VectorClock& other) {
-        if (other.clocks_.size() > clocks_.size()) clocks_.resize(other.clocks_.size(), 0);
+        if (other.clocks_.size() > clocks_.size()) grow(other.clocks_.size());
         const u32* o = other.clocks_.data();
         u32* c = clocks_.data();
         for (std::size_t i = 0, n = other.clocks_.size(); i < n; ++i) c[i] = std::max(c[i], o[i]);
@@ -70,6 +70,13 @@ public:
     void clear() { std::fill(clocks_.begin(), clocks_.end(), 0); }
 
 private:
+    // Agents come one by one: with room for some more.
+    void grow(std::size_t size) {
+        constexpr std::size_t kRoom = 32;
+        if (size > clocks_.capacity()) clocks_.reserve(size + kRoom);
+        clocks_.resize(size, 0);
+    }
+
     std::vector<u32> clocks_;
 };
 
@@ -200,6 +207,22 @@ struct WarpClocks {
         m.async_global = async_global;
         m.cluster = cluster;
         m.foreign = foreign;
+        tick();
+    }
+    // The same, added to a message of this cluster.
+    void release_to(Message& m) {
+        if (m.cluster != cluster && m.cluster != kNoCluster) {
+            m.join(release());
+            return;
+        }
+        m.cluster = cluster;
+        m.foreign.join(foreign);
+        m.generic.join(generic);
+        m.async.join(async);
+        m.tc.join(published);
+        m.tc_unfenced.join(tc);
+        m.tc_unfenced.join(acquired_unfenced);
+        m.async_global.join(async_global);
         tick();
     }
     // What a relaxed arrival hands on: the order of tcgen05 operations needs execution to be ordered, not memory (PTX

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "convert.hpp"
 #include "handlers.hpp"
 #include "lanes.hpp"
@@ -105,6 +109,29 @@ Flow pair_to_bf16(Warp& w, const Inst& i, u32 m) {
     return Flow::next;
 }
 
+#ifdef __AVX512F__
+// Pairs of halves, as float_to_half rounds.
+template <bool kRelu_>
+Flow pack_halves(Warp& w, const Inst& i, u32 m) {
+    const i32* o = w.ops(i);
+    const auto halves = [&](const float* from) {
+        __m512 x = _mm512_loadu_ps(from);
+        if (kRelu_)
+            x = _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LE_OQ), _mm512_setzero_ps());
+        const __m256i h = _mm512_maskz_cvtps_ph(0xFFFF, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m512i wide = _mm512_maskz_cvtepu16_epi32(0xFFFF, h);
+        return _mm512_mask_mov_epi32(wide, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32(0x7FFF));
+    };
+    alignas(64) u32 result[kLanes];
+    for (u32 l = 0; l < kLanes; l += 16) {
+        const __m512i a = halves(w.reg<float>(o[1]) + l), b = halves(w.reg<float>(o[2]) + l);
+        _mm512_store_si512(result + l, _mm512_or_si512(_mm512_maskz_slli_epi32(0xFFFF, a, 16), b));
+    }
+    store_lanes(w.reg<u32>(o[0]), result, m);
+    return Flow::next;
+}
+#endif
+
 template <bool kRelu_, u16 (*kConvert)(float)>
 Flow pack_nearest(Warp& w, const Inst& i, u32 m) {
     return binary<u32, float, float>(w, i, m, [](float a, float b) {
@@ -145,6 +172,9 @@ Handler bind_convert_packed(const InstRecord& r) {
     if (r.width_dst == 32 && (r.mods & ~static_cast<u32>(kRelu)) == 0) {
         const bool relu = r.mods & kRelu;
         if (d == Ty::bf16x2) return relu ? pack_nearest<true, float_to_bf16> : pack_nearest<false, float_to_bf16>;
+#ifdef __AVX512F__
+        if (d == Ty::f16x2) return relu ? pack_halves<true> : pack_halves<false>;
+#endif
         if (d == Ty::f16x2) return relu ? pack_nearest<true, float_to_half> : pack_nearest<false, float_to_half>;
     }
     return pack_two;

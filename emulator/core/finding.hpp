@@ -47,9 +47,11 @@ public:
         auto it = index_.find(std::make_tuple(rule, pc, other_pc));
         if (it == index_.end()) return false;
         ++list_[it->second].count;
+        ++told_;
         return true;
     }
     void add(Finding f) {
+        ++told_;
         const auto key = std::make_tuple(f.rule, f.pc, f.other_pc);
         if (list_.size() >= kLimit) return;
         index_.emplace(key, list_.size());
@@ -73,10 +75,13 @@ public:
         index_.clear();
     }
     const std::vector<Finding>& list() const { return list_; }
+    // How often something was found, repetitions included.
+    u64 told() const { return told_; }
 
 private:
     static constexpr std::size_t kLimit = 200;
     std::vector<Finding> list_;
+    u64 told_ = 0;
     std::map<std::tuple<std::string, i32, i32>, std::size_t> index_;
 };
 

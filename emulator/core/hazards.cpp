@@ -235,23 +235,27 @@ void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Acce
 }
 
 // One by one only where an mbarrier lies between the first byte and the last.
-void check_mbarriers(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who) {
-    u64 low = ~u64{0}, end = 0;
-    for (const Range& range : ranges) {
-        low = std::min(low, range.start);
-        end = std::max(end, range.start + range.bytes);
-    }
-    if (low >= end || !target.live_mbarriers.find(low, end)) return;
-    for (const Range& range : ranges)
-        if (const u32* bar = target.live_mbarriers.find(range.start, range.start + range.bytes))
+void check_mbarriers(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who) {
+    if (r.low >= r.end || !target.live_mbarriers.find(r.low, r.end)) return;
+    for (const Range& range : r.ranges)
+        if (const u32* bar = target.live_mbarriers.find(range.start + r.offset, range.start + r.offset + range.bytes))
             report_mbarrier_accessed(w, target, *bar, who);
 }
 
 }  // namespace
 
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async) {
+    u64 low = ~u64{0}, end = 0;
+    for (const Range& range : ranges) {
+        low = std::min(low, range.start);
+        end = std::max(end, range.start + range.bytes);
+    }
+    touch_shared(target, w, SharedRanges{ranges, 0, low, end}, who, proxy_async);
+}
+
+void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
-    check_mbarriers(target, w, ranges, who);
+    check_mbarriers(target, w, r, who);
     const AgentKind kind = info(*target.cluster, who.agent).kind;
     if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
     const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;
@@ -265,14 +269,12 @@ void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Acc
         },
         [&](const Conflict& c) {
             report_linear(w, c, who, proxy, [&] {
-                return format("shared memory in [0x%llx, 0x%llx)", (unsigned long long)at->start,
-                              (unsigned long long)(at->start + at->bytes));
+                const u64 start = at->start + r.offset;
+                return format("shared memory in [0x%llx, 0x%llx)", (unsigned long long)start,
+                              (unsigned long long)(start + at->bytes));
             });
         });
-    for (const Range& range : ranges) {
-        at = &range;
-        shadow.touch(range.start, range.bytes, touch);
-    }
+    shadow.touch_each(r.ranges, r.offset, at, touch);
 }
 
 void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor, bool proxy_async) {
@@ -293,10 +295,7 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
                 return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
             });
         });
-    for (const Range& range : ranges) {
-        at = &range;
-        shadow.touch(range.start - a.base, range.bytes, touch);
-    }
+    shadow.touch_each(ranges, u64{0} - a.base, at, touch);
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,

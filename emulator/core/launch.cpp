@@ -140,6 +140,7 @@ void take_storage(Cta& cta, u32 shared_bytes) {
 }
 
 void keep_storage(Cta& cta) {
+    cta.tmem.unsettled = {};  // nobody has looked at it
     if (spares.size() < kSpares)
         spares.push_back({std::move(cta.shared), std::move(cta.shared_shadow), std::move(cta.tmem)});
 }

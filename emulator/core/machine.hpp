@@ -10,6 +10,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "async_queue.hpp"
 #include "live_mbarriers.hpp"
 #include "sync_table.hpp"
 #include "tmem.hpp"
@@ -82,18 +83,6 @@ struct MapFence {
     Message known;
 };
 
-struct AsyncOp {
-    u64 time = 0;
-    u64 sequence = 0;
-    bool tensor = false;    // runs in order within its CTA's tensor core
-    bool store = false;     // of a bulk group: takes effect even if nobody waits for it
-    bool outlives = false;  // may complete after its CTA has exited
-    u32 cta = 0;
-    i32 pc = -1;  // of the instruction that started it
-    u32 warp = 0;
-    std::function<void()> complete;
-};
-
 struct Cta {
     Cluster* cluster = nullptr;
     u32 rank = 0;    // in the cluster
@@ -127,8 +116,7 @@ struct Cluster {
     bool cancel_refused = false;  // a clusterlaunchcontrol.try_cancel has failed
     std::vector<std::unique_ptr<Cta>> ctas;
     std::vector<AgentInfo> agents;
-    std::vector<AsyncOp> pending;
-    u64 earliest = 0;  // nothing pending is due before
+    AsyncQueue pending;
     std::unordered_map<u64, AgentId> bulk_agents;
     u32 live_warps = 0;
     u64 now = 0;
@@ -308,10 +296,16 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
 
 // hazards.cpp: conflict checks. `proxy_async` tells which proxy is accessing. The ranges are those of one operation,
 // in one CTA's shared memory or in one allocation.
+// Ranges in shared memory, `offset` further on: they lie in [low, end).
+struct SharedRanges {
+    std::span<const Range> ranges;
+    u64 offset, low, end;
+};
+void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who, bool proxy_async);
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
 inline void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Accessor& who, bool proxy_async) {
     const Range range{offset, size};
-    touch_shared(target, w, {&range, 1}, who, proxy_async);
+    touch_shared(target, w, SharedRanges{{&range, 1}, 0, offset, u64{offset} + size}, who, proxy_async);
 }
 void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
 inline void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async) {

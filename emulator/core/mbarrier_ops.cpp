@@ -181,8 +181,8 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     if (relaxed) w.clocks.release_tc(message);
     w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
     LaneTargets targets(w, "mbarrier.arrive", clock);
-    const Mbarrier* first = nullptr;
-    u32 first_phase = 0;
+    const Mbarrier *first = nullptr, *last = nullptr;
+    u32 first_phase = 0, last_phase = 0;
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const u64 address = lane_address(w, s[0], i.width_src, l, i.immediate);
@@ -195,6 +195,9 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
             report_split_arrival(w, t);
         }
         check_mbarrier_visible(w, *t.bar, false);
+        const bool brought = t.bar == last && t.bar->phase == last_phase;  // by the lane before
+        last = t.bar;
+        last_phase = t.bar->phase;
         if (i.n_dst && o[0] >= 0) {
             if (t.cta != w.cta)
                 throw Fault("mbarrier-remote-state",
@@ -208,7 +211,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
             count = w.reg<u32>(s[1])[l];
         check_arrival(i, t, count);
         if (i.mods & kMbarDrop) t.bar->expected -= std::min(count, t.bar->expected);
-        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, &message);
+        mbarrier_arrive(&w, *t.cta, t.offset, *t.bar, count, brought ? nullptr : &message);
     }
     return Flow::next;
 }
@@ -265,6 +268,22 @@ void check_phase_lag(Warp& w, const Inst& i, u32 lane, const MbarrierTarget& t) 
                          w.pc(), bar.init_pc);
 }
 
+// The lanes that wait for the same phase of the same mbarrier as the first of `mask`.
+u32 same_question(Warp& w, const Inst& i, u32 mask) {
+    const u32 first = static_cast<u32>(std::countr_zero(mask));
+    u32 same = 0;
+    const auto compare = [&](const auto* at, const auto* phase) {
+        for (u32 l = 0; l < kLanes; ++l) same |= static_cast<u32>(at[l] == at[first] && phase[l] == phase[first]) << l;
+    };
+    const i32 *o = w.ops(i), at = o[1], phase = o[2];
+    const bool wide = i.width_src == 64, parity = i.mods & kMbarParity;
+    if (wide && parity) compare(w.reg<u64>(at), w.reg<u32>(phase));
+    if (wide && !parity) compare(w.reg<u64>(at), w.reg<u64>(phase));
+    if (!wide && parity) compare(w.reg<u32>(at), w.reg<u32>(phase));
+    if (!wide && !parity) compare(w.reg<u32>(at), w.reg<u64>(phase));
+    return same & mask;
+}
+
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
 // completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
 // its time runs out: the random schedule draws that half of the time, for kernels that do not try again.
@@ -284,8 +303,15 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     bool same = true;
     LaneTargets targets(w, "mbarrier wait");
     const Mbarrier* observed = nullptr;
+    const u32 alike = same_question(w, i, mask), first = alike & (0u - alike);
+    const u64 told = machine_of(w).findings->told();
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
+        // Those who ask what the first has asked get its answer, unless there is something to count.
+        if ((alike & ~first) >> l & 1 && machine_of(w).findings->told() == told) {
+            done |= done & first ? 1u << l : 0;
+            continue;
+        }
         address = lane_address(w, o[1], i.width_src, l, i.immediate);
         const MbarrierTarget& t = targets.at(address);
         check_local(w, t.cta, "a wait");

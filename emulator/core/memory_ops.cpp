@@ -254,8 +254,12 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         case Space::constant:
             point_global(w, a, mask, size, what, pointers);
             touch_lanes([&](LaneRanges&& lanes) {
+                Allocation* last = nullptr;  // of the range before, mostly this one's too
                 lanes.each_owner(
-                    [&](const Range& r) -> Allocation& { return resolve_global(w, r.start, r.bytes, what); },
+                    [&](const Range& r) -> Allocation& {
+                        if (!last || !last->holds(r.start, r.bytes)) last = &resolve_global(w, r.start, r.bytes, what);
+                        return *last;
+                    },
                     [&](Allocation& all, std::span<Range> ranges) { touch_global(all, w, ranges, who, false); });
             });
             break;

@@ -32,6 +32,7 @@ Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb
         p.insts.push_back(i);
     }
     p.operands = records<i32>(operands);
+    for (Inst& i : p.insts) i.first_operand = p.operands.data() + i.operands;
     p.consts = records<ConstRecord>(consts);
     p.units = units;
     p.shared_static = shared_static;

@@ -38,10 +38,13 @@ u32 select(Warp& w, const Inst& i, u32 mask, const i32* sources, u32& id) {
     const u32 lane = static_cast<u32>(std::countr_zero(mask));
     id = w.reg<u32>(sources[0])[lane];
     const u32 count = i.mods & kBarHasCount ? w.reg<u32>(sources[1])[lane] : 0;
-    for (u32 l = 0; l < kLanes; ++l)
-        if ((mask >> l & 1) &&
-            (w.reg<u32>(sources[0])[l] != id || ((i.mods & kBarHasCount) && w.reg<u32>(sources[1])[l] != count)))
-            throw Fault("barrier-operands", "the lanes of a warp name different barriers or thread counts");
+    const auto differ = [&](const u32* values, u32 value) {  // no branches: the loop vectorises
+        u32 any = 0;
+        for (u32 l = 0; l < kLanes; ++l) any |= (values[l] ^ value) & (0u - (mask >> l & 1));
+        return any != 0;
+    };
+    if (differ(w.reg<u32>(sources[0]), id) || ((i.mods & kBarHasCount) && differ(w.reg<u32>(sources[1]), count)))
+        throw Fault("barrier-operands", "the lanes of a warp name different barriers or thread counts");
     if (id >= w.cta->barriers.size()) throw Fault("barrier-index", format("barrier %u; a CTA has 16", id));
     if (!(i.mods & kBarHasCount)) return 0;
     if (count == 0 || count % kLanes)
@@ -112,9 +115,7 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
     NamedBarrier& b = w.cta->barriers[id];
     const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
     check_agreement(w, b, id, expected, reduction);
-    Message& released = machine_of(w).released;
-    w.clocks.release(released);
-    b.arriving.join(released);
+    w.clocks.release_to(b.arriving);
     if (reduction != Reduction::none) reduce(w, i, b, s[i.n_src - 1], mask);
     const bool arrive_only = i.mods & kBarArriveOnly;
     if (mark(w, b, id, mask, !arrive_only)) b.arrived += kLanes;

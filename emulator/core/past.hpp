@@ -6,6 +6,10 @@
 #include <limits>
 #include <vector>
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include "clocks.hpp"
 
 namespace ptxm {
@@ -103,7 +107,8 @@ public:
 
     void reset() {
         pasts_.assign(1, Past{});
-        notes_.assign(1, Note{});
+        noted_.assign(1, 0);
+        after_.assign(1, 0);
         free_.clear();
         limit_ = kFirstLimit;
         make_table();
@@ -118,12 +123,34 @@ public:
     }
 
     // What the operation in progress makes of a past.
-    struct Note {
-        u64 operation = 0;
-        u32 after = 0;
-    };
-    Note& note(u32 number) { return notes_[number]; }
-    u64 next_operation() { return ++operation_; }
+    void begin_operation() {
+        if (++operation_ == 0) {
+            std::fill(noted_.begin(), noted_.end(), 0);
+            operation_ = 1;
+        }
+    }
+    bool noted(u32 number) const { return noted_[number] == operation_; }
+    u32 after(u32 number) const { return after_[number]; }
+    void note(u32 number, u32 after) {
+        noted_[number] = operation_;
+        after_[number] = after;
+    }
+    // The same for eight numbers, if they are all noted. Numbers are below 2^31; what is not one, is not noted.
+    bool replace_noted(u32* numbers) const {
+#ifdef __AVX2__
+        const auto at = reinterpret_cast<__m256i*>(numbers);
+        const __m256i n = _mm256_loadu_si256(at);
+        if (_mm256_movemask_ps(_mm256_castsi256_ps(n))) return false;
+        const __m256i operations = _mm256_i32gather_epi32(reinterpret_cast<const int*>(noted_.data()), n, 4);
+        const __m256i other = _mm256_xor_si256(operations, _mm256_set1_epi32(static_cast<i32>(operation_)));
+        if (!_mm256_testz_si256(other, other)) return false;
+        _mm256_storeu_si256(at, _mm256_i32gather_epi32(reinterpret_cast<const int*>(after_.data()), n, 4));
+        return true;
+#else
+        static_cast<void>(numbers);
+        return false;
+#endif
+    }
 
     // Whether it is time to forget the pasts that no cell has any more. `each_number` calls its argument with the
     // number of every cell.
@@ -164,13 +191,14 @@ private:
     u32 add(const Past& past) {
         if (free_.empty()) {
             pasts_.push_back(past);
-            notes_.push_back({});
+            noted_.push_back(0);
+            after_.push_back(0);
             return static_cast<u32>(pasts_.size() - 1);
         }
         const u32 number = free_.back();
         free_.pop_back();
         pasts_[number] = past;
-        notes_[number] = {};
+        noted_[number] = 0;
         return number;
     }
 
@@ -186,11 +214,11 @@ private:
     }
 
     std::vector<Past> pasts_;
-    std::vector<Note> notes_;  // by number
+    std::vector<u32> noted_, after_;  // by number: the last operation that met it, and what it made of it
     std::vector<u32> free_;
     std::vector<u32> table_;  // numbers by hash
     std::size_t limit_ = 0;
-    u64 operation_ = 0;
+    u32 operation_ = 0;
 };
 
 // What one operation does to the cells it covers: cells with the same past have the same to report, which is told
@@ -199,37 +227,39 @@ template <class Ordered, class Report>
 class Touch {
 public:
     Touch(Pasts& pasts, const Accessor& who, bool check_uninitialised, Ordered ordered, Report report)
-        : pasts_(pasts),
-          operation_(pasts.next_operation()),
-          who_(who),
-          check_uninitialised_(check_uninitialised),
-          ordered_(ordered),
-          report_(report) {}
+        : pasts_(pasts), who_(who), check_uninitialised_(check_uninitialised), ordered_(ordered), report_(report) {
+        pasts_.begin_operation();
+    }
     // The number of the past that follows `before`.
     u32 operator()(u32 before) {
         if (before == last_before_) return last_after_;
+        const u32 after = pasts_.noted(before) ? pasts_.after(before) : follow(before);
         last_before_ = before;
-        return last_after_ = follow(before);
+        return last_after_ = after;
     }
+    // Of the last call.
+    u32 before() const { return last_before_; }
+    u32 after() const { return last_after_; }
+    // Eight numbers at once, if this operation has met them all.
+    bool replace_met(u32* numbers) const { return pasts_.replace_noted(numbers); }
 
 private:
     [[gnu::noinline]] u32 follow(u32 before) {
-        const Pasts::Note& note = pasts_.note(before);
-        if (note.operation == operation_) return note.after;
         Past past = pasts_[before];
         touch_past(past, who_, check_uninitialised_, ordered_, report_);
-        const u32 after = Pasts::same(past, pasts_[before]) ? before : pasts_.number_of(past);
-        pasts_.note(before) = {operation_, after};
+        u32 after = written_;  // every write leaves the same
+        if (after == Pasts::kNone) after = Pasts::same(past, pasts_[before]) ? before : pasts_.number_of(past);
+        if (who_.write) written_ = after;
+        pasts_.note(before, after);
         return after;
     }
 
     Pasts& pasts_;
-    u64 operation_;
     Accessor who_;
     bool check_uninitialised_;
     Ordered ordered_;
     Report report_;
-    u32 last_before_ = Pasts::kNone, last_after_ = 0;
+    u32 last_before_ = Pasts::kNone, last_after_ = 0, written_ = Pasts::kNone;
 };
 
 }  // namespace ptxm

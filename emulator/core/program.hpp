@@ -201,7 +201,7 @@ struct Inst;
 enum class Flow : u8 { next, jump, stay };
 using Handler = Flow (*)(Warp&, const Inst&, u32 mask);
 
-// As laid out by emulator/decode/layout.py; 48 bytes, then the handler that the core adds.
+// As laid out by emulator/decode/layout.py; 48 bytes, then what the core adds.
 struct InstRecord {
     u16 op;
     u8 type;
@@ -225,6 +225,7 @@ static_assert(sizeof(InstRecord) == 48);
 
 struct Inst : InstRecord {
     Handler handler = nullptr;
+    const i32* first_operand = nullptr;  // in Program::operands
 };
 
 enum class ConstKind : u8 { bits32, bits64, shared32, shared64, special, pred };

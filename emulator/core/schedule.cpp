@@ -19,39 +19,23 @@ constexpr u64 kPolling = 4000, kWorking = 256;
 
 u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 
-// The pending operation to complete now, or -1. `forced`: no warp can run, so something must.
-i64 due(Cluster& cluster, u64 now, bool forced) {
-    Machine& m = *cluster.machine;
-    if (cluster.pending.empty()) return -1;
-    if (!forced) {
-        if (m.schedule == Schedule::late) return -1;
-        if (m.schedule == Schedule::realistic && cluster.earliest > now) return -1;
-        if (m.schedule == Schedule::random && pick(cluster, 4) != 0) return -1;
+// The place of the pending operation to complete now, or kNone. `forced`: no warp can run, so something must.
+u32 due(Cluster& cluster, u64 now, bool forced) {
+    const Schedule schedule = cluster.machine->schedule;
+    if (cluster.pending.empty()) return AsyncQueue::kNone;
+    if (schedule == Schedule::random) {
+        if (!forced && pick(cluster, 4) != 0) return AsyncQueue::kNone;
+        static thread_local std::vector<u32> places;
+        places.clear();
+        cluster.pending.eligible(places);
+        return places[pick(cluster, places.size())];
     }
-    static thread_local std::vector<u32> heads;
-    const bool draw = m.schedule == Schedule::random;
-    if (draw) heads.clear();
-    // Pending operations are in the order of their issue, so the first of a CTA's tensor core is its head.
-    u32 tensor_seen = 0;  // by CTA rank; a cluster has at most 16
-    u32 best = 0;
-    cluster.earliest = ~u64{0};
-    for (u32 k = 0; k < cluster.pending.size(); ++k) {
-        const AsyncOp& op = cluster.pending[k];
-        if (op.tensor && tensor_seen >> op.cta & 1) continue;
-        if (op.tensor) tensor_seen |= 1u << op.cta;
-        if (draw) heads.push_back(k);
-        // Of those due at one time, the first that was issued.
-        if (op.time < cluster.earliest) best = k;
-        cluster.earliest = std::min(cluster.earliest, op.time);
-    }
-    if (draw) return heads[pick(cluster, heads.size())];
-    if (!forced && m.schedule == Schedule::realistic && cluster.earliest > now) return -1;
-    return best;
+    const bool waits = schedule == Schedule::late || cluster.pending.earliest() > now;
+    return waits && !forced ? AsyncQueue::kNone : cluster.pending.next();
 }
 
-void complete(Cluster& cluster, u32 index) {
-    AsyncOp op = std::move(cluster.pending[index]);
-    cluster.pending.erase(cluster.pending.begin() + index);
+void complete(Cluster& cluster, u32 place) {
+    const AsyncOp op = cluster.pending.take(place);
     cluster.now = std::max(cluster.now, op.time);
     cluster.note_progress();
     op.complete();
@@ -98,21 +82,8 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
 }
 
 // Reports sources without a value, or returns the lanes in which the result has none.
-u32 check_sources(Warp& w, const Inst& i, u32 mask) {
+[[gnu::noinline]] u32 report_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
-    const u32* initialised = w.initialised.data();
-    const auto lacking = [&](u32 k) { return s[k] < 0 ? 0 : ~initialised[s[k]]; };
-    u32 missing = 0;
-    switch (i.n_src) {  // most have few: no loop that the compiler would vectorise
-        default:
-            for (u32 k = 3; k < i.n_src; ++k) missing |= lacking(k);
-            [[fallthrough]];
-        case 3: missing |= lacking(2); [[fallthrough]];
-        case 2: missing |= lacking(1); [[fallthrough]];
-        case 1: missing |= lacking(0); [[fallthrough]];
-        case 0: break;
-    }
-    if (!(missing & mask)) return 0;
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
         if (computes(static_cast<Op>(i.op))) return undefined_result(w, i, s, mask);
@@ -126,17 +97,42 @@ u32 check_sources(Warp& w, const Inst& i, u32 mask) {
     return 0;
 }
 
-void mark_destinations(Warp& w, const Inst& i, u32 mask, u32 undefined) {
-    const i32* d = w.ops(i);
-    for (u32 k = 0; k < i.n_dst; ++k) {
-        if (d[k] < 0) continue;
-        u32& lanes = w.initialised[static_cast<u32>(d[k])];
-        lanes = (lanes | mask) & ~undefined;
+[[gnu::noinline]] void report_guard(Warp& w) {
+    machine_of(w).report_strict(&w, "uninitialised-register",
+                                "the guard predicate has no value: nothing was written to it, or it compared a "
+                                "register without one",
+                                w.pc());
+}
+
+[[gnu::always_inline]] inline u32 check_sources(Warp& w, const Inst& i, u32 mask) {
+    const i32* s = w.ops(i) + i.n_dst;
+    const u32* initialised = w.initialised.data();
+    const auto lacking = [&](u32 k) { return s[k] < 0 ? 0 : ~initialised[s[k]]; };
+    u32 missing = 0;
+    switch (i.n_src) {  // most have few: no loop that the compiler would vectorise
+        default:
+            for (u32 k = 3; k < i.n_src; ++k) missing |= lacking(k);
+            [[fallthrough]];
+        case 3: missing |= lacking(2); [[fallthrough]];
+        case 2: missing |= lacking(1); [[fallthrough]];
+        case 1: missing |= lacking(0); [[fallthrough]];
+        case 0: break;
     }
+    return missing & mask ? report_sources(w, i, mask) : 0;
+}
+
+[[gnu::always_inline]] inline void mark_destinations(Warp& w, const Inst& i, u32 mask, u32 undefined) {
+    const i32* d = w.ops(i);
+    u32* initialised = w.initialised.data();
+    const auto mark = [&](u32 k) {
+        if (d[k] >= 0) initialised[d[k]] = (initialised[d[k]] | mask) & ~undefined;
+    };
+    if (i.n_dst) mark(0);  // most have one
+    for (u32 k = 1; k < i.n_dst; ++k) mark(k);
 }
 
 // One instruction of the current fragment. False when the fragment cannot go on (it waits, split, joined or exited).
-bool step(Warp& w, bool checks) {
+[[gnu::always_inline]] inline bool step(Warp& w, bool checks) {
     Fragment& f = w.fragment();
     if (f.pc == f.join_pc) {
         reach_join(w);
@@ -145,11 +141,7 @@ bool step(Warp& w, bool checks) {
     const Inst& i = w.program->insts[static_cast<u32>(f.pc)];
     u32 mask = f.mask;
     if (i.guard >= 0) {
-        if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)]))
-            machine_of(w).report_strict(&w, "uninitialised-register",
-                                        "the guard predicate has no value: nothing was written to it, or it compared a "
-                                        "register without one",
-                                        f.pc);
+        if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)])) report_guard(w);
         const u32 p = w.pred(i.guard);
         mask &= i.guard_negated ? ~p : p;
         if (mask == 0) {
@@ -189,7 +181,8 @@ void choose_fragment(Warp& w) {
     }
 }
 
-void run_slice(Warp& w) {
+// Not inlined: its loop is to have the registers to itself.
+[[gnu::noinline]] void run_slice(Warp& w) {
     Machine& m = machine_of(w);
     const bool checks = m.checks;
     Cluster& cluster = *w.cta->cluster;
@@ -213,14 +206,14 @@ void run_slice(Warp& w) {
 
 void check_exit(Cluster& cluster) {
     Machine& m = *cluster.machine;
-    for (const AsyncOp& op : cluster.pending)
+    cluster.pending.each([&](const AsyncOp& op) {
         if (!op.outlives)
             m.report_strict(&cluster.ctas[op.cta]->warps[op.warp], "exit-with-work-in-flight",
                             "the CTA exits before this asynchronous operation is complete", op.pc);
+    });
     // Stores are still performed, in order; what would only have changed the cluster's own memory is dropped.
     while (!cluster.pending.empty()) {
-        AsyncOp op = std::move(cluster.pending.front());
-        cluster.pending.erase(cluster.pending.begin());
+        const AsyncOp op = cluster.pending.drain();
         if (op.store) op.complete();
     }
     for (auto& cta : cluster.ctas) {
@@ -259,8 +252,7 @@ void enqueue_async(Cluster& cluster, AsyncOp op) {
         op.complete();
         return;
     }
-    cluster.earliest = std::min(cluster.earliest, op.time);
-    cluster.pending.push_back(std::move(op));
+    cluster.pending.push(std::move(op), cluster.machine->schedule != Schedule::random);
 }
 
 Progress run_cluster(Cluster& cluster, u64 budget) {
@@ -272,9 +264,9 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         if (cluster.instructions - start > budget) return Progress::yielded;
         Warp* w = next_warp(cluster);
         const bool polling = cluster.instructions - cluster.polled_since > kPolling;
-        const i64 op = due(cluster, w ? w->time : 0, w == nullptr || polling);
-        if (op >= 0) {
-            complete(cluster, static_cast<u32>(op));
+        const u32 place = due(cluster, w ? w->time : 0, w == nullptr || polling);
+        if (place != AsyncQueue::kNone) {
+            complete(cluster, place);
             continue;
         }
         if (!w || polling) {

@@ -7,28 +7,59 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "past.hpp"
 
 namespace ptxm {
 
-// The cells of a run. Neighbours mostly have the same past: eight are looked at together.
-template <class Touch>
-inline void touch_run(u32* cells, u32 n, Touch& touch) {
-    constexpr std::ptrdiff_t kTogether = 8;
-    for (u32* const end = cells + n; cells != end;) {
-        const u32 before = *cells, after = touch(before);
-        *cells++ = after;
-        for (; end - cells >= kTogether; cells += kTogether) {
-            u32 differences = 0;
-            for (std::ptrdiff_t j = 0; j < kTogether; ++j) differences |= cells[j] ^ before;
-            if (differences) break;
-            for (std::ptrdiff_t j = 0; j < kTogether; ++j) cells[j] = after;
-        }
-        while (cells != end && *cells == before) *cells++ = after;
+// Replaces n cells that are all `before` by `after`; false when they are not, and then they stay. Written out: GCC
+// compares them one by one.
+inline bool replace8(u32* cells, u32 before, u32 after) {
+#ifdef __AVX2__
+    const auto at = reinterpret_cast<__m256i*>(cells);
+    const __m256i other = _mm256_xor_si256(_mm256_loadu_si256(at), _mm256_set1_epi32(static_cast<i32>(before)));
+    if (!_mm256_testz_si256(other, other)) return false;
+    _mm256_storeu_si256(at, _mm256_set1_epi32(static_cast<i32>(after)));
+#else
+    u32 other = 0;
+    for (u32 j = 0; j < 8; ++j) other |= cells[j] ^ before;
+    if (other) return false;
+    std::fill_n(cells, 8, after);
+#endif
+    return true;
+}
+inline bool replace16(u32* cells, u32 before, u32 after) {
+#ifdef __AVX512F__
+    if (_mm512_cmpneq_epi32_mask(_mm512_loadu_si512(cells), _mm512_set1_epi32(static_cast<i32>(before)))) return false;
+    _mm512_storeu_si512(cells, _mm512_set1_epi32(static_cast<i32>(after)));
+    return true;
+#else
+    static_cast<void>(cells), static_cast<void>(before), static_cast<void>(after);
+    return false;
+#endif
+}
+
+// The cells of a run. Neighbours mostly have the same past: several are looked at together, and `touch` only sees those
+// whose past is not the one that `last` saw last.
+template <class Last, class Touch>
+[[gnu::always_inline]] inline void touch_run(u32* cells, u32 n, const Last& last, Touch&& touch) {
+    u32* const end = cells + n;
+    if (n && last.before() == Pasts::kNone) {  // the first of its operation
+        *cells = touch(*cells);
+        ++cells;
     }
+    while (end - cells >= 16 && replace16(cells, last.before(), last.after())) cells += 16;
+    while (end - cells >= 8) {
+        if (!replace8(cells, last.before(), last.after()) && !last.replace_met(cells))
+            for (u32 j = 0; j < 8; ++j) cells[j] = cells[j] == last.before() ? last.after() : touch(cells[j]);
+        cells += 8;
+        while (end - cells >= 16 && replace16(cells, last.before(), last.after())) cells += 16;
+    }
+    for (; cells != end; ++cells) *cells = *cells == last.before() ? last.after() : touch(*cells);
 }
 
 // Memory is large and what a kernel touches of it may be little: pages are made on first use.
@@ -56,10 +87,9 @@ public:
     void touch(u64 offset, u64 size, Touch& touch) {
         const u32 at = static_cast<u32>(offset % kPageBytes);
         if (Page* p = pages_[offset / kPageBytes].get(); p && at + size <= kPageBytes) {
-            // Mostly some chunks of one page, none of them divided; or a word of one that is.
-            if (p->divided == 0 && (offset | size) % kChunk == 0)
-                return touch_run(p->cells.data() + at / kChunk, static_cast<u32>(size / kChunk), touch);
-            const u32 chunk = p->cells[at / kChunk];
+            // Mostly some chunks of one page; or a word of one that is divided.
+            if ((offset | size) % kChunk == 0) return touch_chunks(p->data() + at / kChunk, size / kChunk, touch);
+            u32& chunk = (*p)[at / kChunk];
             if (chunk & kDivided && size == kWord && at % kWord == 0) {
                 u32& word = parts_[chunk & ~kDivided][at % kChunk / kWord];
                 if (!(word & kDivided)) {
@@ -67,17 +97,36 @@ public:
                     return;
                 }
             }
+            if (at % kChunk + size <= kChunk) {
+                chunk = touch_inside(chunk, at % kChunk, at % kChunk + static_cast<u32>(size), touch);
+                return;
+            }
         }
         touch_any(offset, offset + size, touch);
+    }
+
+    // Ranges of one operation, `offset` further on; `at` is the one at hand.
+    template <class R, class Touch>
+    void touch_each(std::span<const R> ranges, u64 offset, const R*& at, Touch& touch) {
+        for (const R *r = ranges.data(), *const end = r + ranges.size(); r != end; ++r) {
+            if (r->bytes == 2 * kChunk) r = touch_pairs(r, end, offset, at, touch);
+            if (r == end) return;
+            at = r;
+            const u64 start = r->start + offset;
+            Page* const page = pages_[start / kPageBytes].get();
+            if (r->bytes == kChunk && start % kChunk == 0 && page) {  // of a lane each
+                u32& cell = (*page)[start % kPageBytes / kChunk];
+                cell = cell == touch.before() ? touch.after() : touch_chunk(cell, touch);
+            } else {
+                this->touch(start, r->bytes, touch);
+            }
+        }
     }
 
 private:
     static constexpr u32 kChunk = 16, kWord = 4, kChunks = 1024, kPageBytes = kChunk * kChunks, kParts = 4;
     static constexpr u32 kDivided = 1u << 31;  // the rest of the cell is an index into parts_
-    struct Page {
-        std::array<u32, kChunks> cells{};
-        u32 divided = 0;  // of its chunks
-    };
+    using Page = std::array<u32, kChunks>;
     using Parts = std::array<u32, kParts>;
 
     Page& page(u64 n) {
@@ -87,10 +136,37 @@ private:
             } else {
                 pages_[n] = std::move(spares_.back());
                 spares_.pop_back();
-                *pages_[n] = Page{};
+                pages_[n]->fill(0);
             }
         }
         return *pages_[n];
+    }
+
+    // A tensor core mostly reads a pair of chunks of each row. Stops at the first range that is none, or that lies in
+    // another page.
+    template <class R, class Touch>
+    const R* touch_pairs(const R* r, const R* end, u64 offset, const R*& at, Touch& touch) {
+        constexpr u32 kPair = 2 * kChunk;
+        constexpr u64 kBoth = u64{1} << 32 | 1;
+        const u64 n = (r->start + offset) / kPageBytes, first = n * kPageBytes - offset;
+        Page* const page = pages_[n].get();
+        u64 before = kBoth * touch.before(), after = kBoth * touch.after();
+        for (; page && r != end; ++r) {
+            const u64 from = r->start - first;  // wraps before the page
+            if (from > kPageBytes - kPair || (r->bytes ^ kPair) | from % kChunk) break;
+            u32* const cells = page->data() + from / kChunk;
+            u64 pair;
+            std::memcpy(&pair, cells, sizeof pair);
+            if (pair == before) {
+                std::memcpy(cells, &after, sizeof after);
+                continue;
+            }
+            at = r;
+            for (u32 c = 0; c < 2; ++c) cells[c] = touch_chunk(cells[c], touch);
+            before = kBoth * touch.before();
+            after = kBoth * touch.after();
+        }
+        return r;
     }
 
     // Not inlined: the loops over the ranges of an operation are to be short.
@@ -104,15 +180,30 @@ private:
     }
 
     template <class Touch>
+    [[gnu::always_inline]] void touch_chunks(u32* cells, u64 n, Touch& touch) {
+        touch_run(cells, static_cast<u32>(n), touch, [&](u32 cell) { return touch_chunk(cell, touch); });
+    }
+
+    // Not inlined, for the same reason.
+    template <class Touch>
+    [[gnu::noinline]] u32 touch_inside(u32 cell, u32 from, u32 to, Touch& touch) {
+        return touch_part<kChunk>(cell, from, to, touch);
+    }
+    template <class Touch>
+    [[gnu::noinline]] u32 touch_chunk(u32 cell, Touch& touch) {
+        return cell & kDivided ? touch_part<kChunk>(cell, 0, kChunk, touch) : touch(cell);
+    }
+
+    template <class Touch>
     void touch_page(Page& page, u32 from, u32 to, Touch& touch) {
-        if (page.divided == 0 && from % kChunk == 0 && to % kChunk == 0)
-            return touch_run(page.cells.data() + from / kChunk, (to - from) / kChunk, touch);
         while (from < to) {
             const u32 n = from / kChunk, stop = std::min(to, (n + 1) * kChunk);
-            u32& cell = page.cells[n];
-            const bool was_divided = cell & kDivided;
-            cell = touch_part<kChunk>(cell, from - n * kChunk, stop - n * kChunk, touch);
-            page.divided += static_cast<u32>((cell & kDivided) != 0) - static_cast<u32>(was_divided);
+            if (const u32 whole = from % kChunk ? 0 : (to - from) / kChunk) {
+                touch_chunks(&page[n], whole, touch);
+                from += whole * kChunk;
+                continue;
+            }
+            page[n] = touch_part<kChunk>(page[n], from - n * kChunk, stop - n * kChunk, touch);
             from = stop;
         }
     }
@@ -163,7 +254,7 @@ private:
             if (!(cell & kDivided)) visit(cell);
         };
         for (const std::unique_ptr<Page>& page : pages_)
-            if (page) std::for_each(page->cells.begin(), page->cells.end(), visit_cell);
+            if (page) std::for_each(page->begin(), page->end(), visit_cell);
         for (const Parts& parts : parts_) std::for_each(parts.begin(), parts.end(), visit_cell);
     }
 
@@ -185,7 +276,7 @@ public:
     // 16 lanes, from a multiple of 16 on.
     template <class Touch>
     void touch(u32 lane, u32 column, u32 columns, Touch& touch) {
-        touch_run(&cells_[lane / kLanes * kColumns + column], columns, touch);
+        touch_run(&cells_[lane / kLanes * kColumns + column], columns, touch, touch);
     }
     // All of what is to be touched.
     void forget(u32 column, u32 columns) {

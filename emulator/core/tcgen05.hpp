@@ -4,6 +4,7 @@
 // tcgen05_format.cpp      number formats and their packing
 // tcgen05_operand.cpp     operands: which bytes, their conflict checks, their gathering
 // tcgen05_product.cpp     the product over the data path
+// tcgen05_chain.cpp       its sums in f32 and f16, of one MMA after another
 // tcgen05_sparse.cpp      metadata of a sparse A, and the product with it
 // tcgen05_mma.cpp         tcgen05.mma and the order of MMAs
 // tcgen05_copy.cpp        tcgen05.cp and tcgen05.shift
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <bit>
+#include <bitset>
 
 #include "machine.hpp"
 #include "tensormap.hpp"
@@ -102,7 +104,7 @@ void check_layout(const MatrixDescriptor& d, Format format, Kind kind, bool mn_m
 // Columns of B that are taken as zero, and the first column read (PTX ISA 9.7.16.4.3).
 struct ColumnMask {
     u32 shift = 0;
-    std::array<bool, kMaxN> zero{};
+    std::bitset<kMaxN> zero;
 };
 ColumnMask decode_column_mask(u64 bits, const Instruction& i);
 
@@ -116,6 +118,13 @@ void unpack_b4x16_p64(const u8* source, u8* containers);
 // `n` bytes of elements, as tensor memory holds them (padded formats unpacked), to numbers.
 void decode_bytes(Format f, const u8* bytes, u32 n, float* out);
 void decode_bytes(Format f, const u8* bytes, u32 n, i32* out);
+// Chunks of 16 bytes at `chunks` in `memory`, `inner` after `inner` of them: the elements of chunk q of the p-th such
+// group go to out + p * outer_pitch + q * inner_pitch. Of padded formats as tensor memory holds them.
+struct ChunkGrid {
+    u32 inner, outer_pitch, inner_pitch;
+};
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out);
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out);
 // `rows` rows of 32 bytes, transposed: element k of row r becomes out[k * pitch + r]. In blocks of 16 rows: `bytes` and
 // `out` have room for whole ones.
 void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch);
@@ -164,9 +173,13 @@ void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who
 void check_chunks(Warp& w, Cta& cta, std::vector<u32> chunks, const Accessor& who, const char* what);
 // Rows of 32 bytes each, k ascending, as tensor memory would hold them.
 void gather(const Cta& cta, const SharedOperand& o, u8* rows);
-// Whether the chunks of an operand are whole pieces of the columns of its k, and these columns, `pitch` bytes apart.
+// The chunks of an operand: rows' halves, or where has_columns, for every k a piece of its column.
+struct Chunks {
+    const u8* memory;
+    std::span<const u32> offsets;
+};
+Chunks chunks_of(const Cta& cta, const SharedOperand& o);
 bool has_columns(const SharedOperand& o);
-void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pitch);
 
 struct TmemAddress {
     u32 lane, column;
@@ -188,20 +201,8 @@ struct Mma {
 };
 void execute(const Mma& op);
 
-// The rows of one bank: of A, their words of D, their scales, their lanes.
-template <class T>
-struct Rows {
-    u32 count = 0;
-    const T* a[kTmemLanes];
-    u32* d[kTmemLanes];
-    const double* scale[kTmemLanes];
-    u32 lane[kTmemLanes];
-};
 // The columns of tensor memory that the metadata of a sparse A takes.
 u32 metadata_columns(Kind kind);
-// As the dense product: bt has kMaxN columns a row of K, scale_b a copy for every partition of 32 lanes.
-void sparse_product(const Mma& op, Cta& cta, const Rows<float>& rows, const float* bt, const double* scale_b, u32 n);
-void sparse_product(const Mma& op, Cta& cta, const Rows<i32>& rows, const i32* bt, const double* scale_b, u32 n);
 
 // The CTAs that an instruction of this cta_group works on, even one first; records the group and reports a mixture.
 std::array<Cta*, 2> ctas_of(Warp& w, bool pair, const char* what);

@@ -32,6 +32,7 @@ struct Copy {
 };
 
 void copy(Cta& cta, const Copy& c) {
+    cta.tmem.settle(c.to.column, c.shape.chunks * 4);
     for (u32 r = 0; r < c.shape.rows; ++r) {
         u8 row[kRowBytes];
         for (u32 k = 0; k < c.shape.chunks; ++k) {
@@ -97,6 +98,7 @@ Flow cp(Warp& w, const Inst& i, u32 mask) {
 // Row r of the 32 that start at `lane` takes the 32 bytes of row r + 1; the last keeps its own. The ISA's figure is not
 // in its text: this is the direction in which tcgen05.cp.4x256b, which it is pipelined with, supplies the missing row.
 void shift_down(Tmem& t, TmemAddress at) {
+    t.settle(at.column, kRowColumns);
     for (u32 r = 0; r < 31; ++r)
         std::memcpy(t.row(at.lane + r) + at.column, t.row(at.lane + r + 1) + at.column, kRowBytes);
 }

@@ -3,6 +3,10 @@
 #include <cmath>
 #include <limits>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include "tcgen05.hpp"
 
 namespace ptxm::tc {
@@ -104,6 +108,51 @@ void decode_bytes(Format f, const u8* bytes, u32 n, float* out) {
     }
 }
 
+namespace {
+
+// decode(chunk, out) for each chunk, its size known where the loop is compiled.
+template <class T, class Decode>
+[[gnu::always_inline]] inline void each_chunk(const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid,
+                                              T* out, Decode decode) {
+    for (std::size_t n = 0; n < chunks.size(); n += grid.inner, out += grid.outer_pitch)
+        for (u32 q = 0; q < grid.inner; ++q) decode(memory + chunks[n + q], out + q * grid.inner_pitch);
+}
+
+// number(bits) of each element of a chunk.
+template <class Bits, class T, class Number>
+[[gnu::always_inline]] inline void decode_chunk(const u8* chunk, T* out, Number number) {
+    Bits bits[kChunk / sizeof(Bits)];
+    std::memcpy(bits, chunk, kChunk);
+    for (u32 k = 0; k < kChunk / sizeof(Bits); ++k) out[k] = number(bits[k]);
+}
+
+}  // namespace
+
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out) {
+    const auto decode = [&]<class Bits>(Bits, auto number) {
+        each_chunk(memory, chunks, grid, out,
+                   [number](const u8* chunk, float* to) { decode_chunk<Bits>(chunk, to, number); });
+    };
+    switch (f) {
+        case Format::f16: return decode(u16{}, half_to_float);
+        case Format::bf16: return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case Format::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case Format::e2m1x2:
+            return each_chunk(memory, chunks, grid, out,
+                              [](const u8* chunk, float* to) { decode_bytes(Format::e2m1x2, chunk, kChunk, to); });
+        default: return decode(u8{}, [t = table_of(f).data()](u8 b) { return t[b]; });
+    }
+}
+
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out) {
+    const auto decode = [&](auto number) {
+        each_chunk(memory, chunks, grid, out,
+                   [number](const u8* chunk, i32* to) { decode_chunk<u8>(chunk, to, number); });
+    };
+    if (f == Format::s8) return decode([](u8 b) { return i32{static_cast<std::int8_t>(b)}; });
+    decode([](u8 b) { return i32{b}; });
+}
+
 void decode_bytes(Format f, const u8* bytes, u32 n, i32* out) {
     if (f == Format::s8)
         for (u32 k = 0; k < n; ++k) out[k] = static_cast<std::int8_t>(bytes[k]);
@@ -113,18 +162,48 @@ void decode_bytes(Format f, const u8* bytes, u32 n, i32* out) {
 
 namespace {
 
-constexpr u32 kBlock = 16;
+constexpr u32 kBlock = 16, kRowWords = kRowBytes / 4;
+
+// Word i of 16 rows of 32 bytes -> words[i].
+void transpose_words(const u8* rows, u32 (&words)[kRowWords][kBlock]) {
+#ifdef __AVX512F__
+    // Written out: three rounds of shuffles, where GCC would load word by word. Row pairs; words of four rows together;
+    // of eight; of sixteen.
+    const __m512i low = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
+    const __m512i high = _mm512_setr_epi32(4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
+    __m512i pairs[8], fours[4][2];
+    for (u32 i = 0; i < 8; ++i) pairs[i] = _mm512_loadu_si512(rows + i * 2 * kRowBytes);
+    for (u32 i = 0; i < 4; ++i) {
+        fours[i][0] = _mm512_permutex2var_epi32(pairs[2 * i], low, pairs[2 * i + 1]);
+        fours[i][1] = _mm512_permutex2var_epi32(pairs[2 * i], high, pairs[2 * i + 1]);
+    }
+    for (u32 h = 0; h < 2; ++h) {
+        // Quarter q of `fours` holds word 4h + q of four rows.
+        const __m512i a = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[0][h], fours[1][h], 0x44);
+        const __m512i b = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[0][h], fours[1][h], 0xEE);
+        const __m512i c = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[2][h], fours[3][h], 0x44);
+        const __m512i d = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[2][h], fours[3][h], 0xEE);
+        _mm512_storeu_si512(words[4 * h], _mm512_maskz_shuffle_i32x4(0xFFFF, a, c, 0x88));
+        _mm512_storeu_si512(words[4 * h + 1], _mm512_maskz_shuffle_i32x4(0xFFFF, a, c, 0xDD));
+        _mm512_storeu_si512(words[4 * h + 2], _mm512_maskz_shuffle_i32x4(0xFFFF, b, d, 0x88));
+        _mm512_storeu_si512(words[4 * h + 3], _mm512_maskz_shuffle_i32x4(0xFFFF, b, d, 0xDD));
+    }
+#else
+    for (u32 j = 0; j < kBlock; ++j)
+        for (u32 i = 0; i < kRowWords; ++i) std::memcpy(&words[i][j], rows + j * kRowBytes + 4 * i, 4);
+#endif
+}
 
 // decode(word, part): the word's elements, from its low bits on.
 template <u32 parts, class T, class Decode>
 void transpose(const u8* bytes, u32 rows, T* out, u32 pitch, Decode decode) {
+    alignas(64) u32 words[kRowWords][kBlock];
     for (u32 first = 0; first < rows; first += kBlock) {
-        for (u32 i = 0; i < kRowBytes / 4; ++i) {
-            u32 words[kBlock];
-            for (u32 j = 0; j < kBlock; ++j) std::memcpy(&words[j], bytes + (first + j) * kRowBytes + 4 * i, 4);
+        transpose_words(bytes + first * kRowBytes, words);
+        for (u32 i = 0; i < kRowWords; ++i) {
             for (u32 p = 0; p < parts; ++p) {
                 T* to = out + (i * parts + p) * pitch + first;
-                for (u32 j = 0; j < kBlock; ++j) to[j] = decode(words[j], p);
+                for (u32 j = 0; j < kBlock; ++j) to[j] = decode(words[i][j], p);
             }
         }
     }

@@ -54,43 +54,59 @@ public:
         each_cta(op_, [&](Cta& cta) {
             Tmem& t = cta.tmem;
             if (op_.mods.a_tmem) {
-                each_mark({op_.a_column, kRowColumns}, [&](u32 at, u32 column) {
-                    check(t.mma_writes[at], 0, column, "reads A from", "writes");
-                    mark(t.mma_reads[at]);
+                each_half({op_.a_column, kRowColumns}, [&](u32 half, Columns columns) {
+                    check(t.mma_writes, half, columns, 0, "reads A from", "writes");
+                    mark(t.mma_reads, half, columns);
                 });
             }
-            each_mark(d_columns(op_), [&](u32 at, u32 column) {
-                check(t.mma_writes[at], signature_, column, "accumulates in", "writes");
-                check(t.mma_reads[at], 0, column, "writes", "reads");
-                mark(t.mma_writes[at]);
+            each_half(d_columns(op_), [&](u32 half, Columns columns) {
+                check(t.mma_writes, half, columns, signature_, "accumulates in", "writes");
+                check(t.mma_reads, half, columns, 0, "writes", "reads");
+                mark(t.mma_writes, half, columns);
             });
         });
     }
 
 private:
     template <class F>
-    void each_mark(Columns columns, F f) {
+    void each_half(Columns columns, F f) {
         const u32 from = op_.path.half && op_.d_lane ? 1 : 0, to = op_.path.half && !op_.d_lane ? 1 : 2;
-        for (u32 half = from; half < to; ++half)
-            for (u32 c = columns.first; c < columns.first + columns.count; ++c) f(half * Tmem::kColumns + c, c);
+        for (u32 half = from; half < to; ++half) f(half, columns);
     }
 
-    // An MMA of this stream that is not known to be complete, and not pipelined with the one at hand. Its own A may
-    // overlap its D only by mistake, but that is another rule's.
-    void check(const MmaMark& earlier, u32 pipelined, u32 column, const char* mine, const char* theirs) {
-        if (!earlier.clock || earlier.agent != who_.agent || earlier.clock == who_.clock) return;
-        if (pipelined && earlier.signature == pipelined) return;
-        if (w_.clocks.tc.get(earlier.agent) >= earlier.clock) return;
+    // An MMA of this stream that is not known to be complete, and not pipelined with the one at hand: of another
+    // signature than `pipelined`, 0 for none. Its own A may overlap its D only by mistake, but that is another rule's.
+    void check(const MmaMarks& earlier, u32 half, Columns columns, u32 pipelined, const char* mine,
+               const char* theirs) {
+        const u32 from = half * Tmem::kColumns + columns.first;
+        const u32 *clock = &earlier.clock[from], *agent = &earlier.agent[from], *signature = &earlier.signature[from];
+        const u32 known = w_.clocks.tc.get(who_.agent), now = who_.clock, me = who_.agent;
+        const auto unordered = [=](u32 c) -> u32 {
+            return (clock[c] > known) & (clock[c] != now) & (agent[c] == me) & (signature[c] != pipelined);
+        };
+        u32 any = 0;  // mostly none: the loop vectorises
+        for (u32 c = 0; c < columns.count; ++c) any |= unordered(c);
+        for (u32 c = 0; any && c < columns.count; ++c)
+            if (unordered(c)) report(earlier.pc[from + c], columns.first + c, mine, theirs);
+    }
+
+    void report(u32 earlier_pc, u32 column, const char* mine, const char* theirs) {
         machine_of(w_).report_strict(
             &w_, "mma-unordered",
             format(
                 "tcgen05.mma %s tensor memory column %u while an earlier tcgen05.mma of another accumulator, shape or "
                 "kind %s it: they are not pipelined, and nothing waits for a commit in between",
                 mine, column, theirs),
-            static_cast<i32>(who_.pc), static_cast<i32>(earlier.pc));
+            static_cast<i32>(who_.pc), static_cast<i32>(earlier_pc));
     }
 
-    void mark(MmaMark& m) { m = MmaMark{who_.clock, who_.pc, signature_, who_.agent}; }
+    void mark(MmaMarks& marks, u32 half, Columns columns) {
+        const u32 from = half * Tmem::kColumns + columns.first;
+        std::fill_n(marks.clock.begin() + from, columns.count, who_.clock);
+        std::fill_n(marks.pc.begin() + from, columns.count, who_.pc);
+        std::fill_n(marks.signature.begin() + from, columns.count, signature_);
+        std::fill_n(marks.agent.begin() + from, columns.count, who_.agent);
+    }
 
     Warp& w_;
     const Mma& op_;

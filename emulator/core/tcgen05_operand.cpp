@@ -107,11 +107,7 @@ void check_placed(Warp& w, Cta& cta, const Placed& p, const Accessor& who, const
         throw Fault("shared-out-of-bounds", format("%s at shared 0x%llx; the CTA has [0x%x, 0x%zx)", what,
                                                    (unsigned long long)(low < kSharedStart ? low : end - kChunk),
                                                    kSharedStart, cta.shared.size()));
-    if (!machine_of(w).checks) return;
-    std::vector<Range>& runs = machine_of(w).ranges;
-    runs = p.footprint.runs;
-    for (Range& run : runs) run.start += p.offset;
-    touch_shared(cta, w, runs, who, true);
+    touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end}, who, true);
 }
 
 }  // namespace
@@ -155,13 +151,9 @@ bool has_columns(const SharedOperand& o) {
     return o.mn_major && o.first % step == 0 && o.rows % step == 0;
 }
 
-void gather_columns(const Cta& cta, const SharedOperand& o, u8* columns, u32 pitch) {
+Chunks chunks_of(const Cta& cta, const SharedOperand& o) {
     const Placed p = place(o);
-    const u8* shared = cta.shared.data() + p.offset;
-    const std::vector<u32>& chunks = p.footprint.chunks;
-    const u32 depth = kRowBytes / element_bytes(o.format);
-    for (u32 n = 0; n < chunks.size(); n += depth, columns += kChunk)
-        for (u32 k = 0; k < depth; ++k) std::memcpy(columns + k * pitch, shared + chunks[n + k], kChunk);
+    return {cta.shared.data() + p.offset, p.footprint.chunks};
 }
 
 u32 issuing_lane(u32 mask, const char* what) {

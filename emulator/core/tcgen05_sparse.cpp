@@ -3,7 +3,7 @@
 #include <bit>
 #include <limits>
 
-#include "tcgen05.hpp"
+#include "tcgen05_product.hpp"
 
 namespace ptxm::tc {
 namespace {
@@ -58,8 +58,8 @@ void plain_row(const Mma& op, const float* a, const u16* k, const float* bt, u32
 }
 
 // Sums of one block of K in f32, scaled and added in f64, as with a dense A. A block is twice as long.
-void scaled_row(const Mma& op, const Rows<float>& rows, u32 r, const u16* k, const float* bt, const double* scale_b,
-                u32 n) {
+void scaled_row(const Mma& op, const Rows& rows, u32 r, const float* a, const u16* k, const float* bt,
+                const double* scale_a, const double* scale_b, u32 n) {
     const u32 blocks = op.mods.scales, stored = op.shape.k / blocks;
     const double* sb = scale_b + rows.lane[r] / 32 * kMaxScales * kMaxN;
     double total[kMaxN];
@@ -69,9 +69,9 @@ void scaled_row(const Mma& op, const Rows<float>& rows, u32 r, const u16* k, con
         float sum[kMaxN] = {};
         for (u32 e = s * stored; e < (s + 1) * stored; ++e) {
             const float* b = bt + k[e] * kMaxN;
-            for (u32 j = 0; j < n; ++j) sum[j] = __builtin_fmaf(rows.a[r][e], b[j], sum[j]);
+            for (u32 j = 0; j < n; ++j) sum[j] = __builtin_fmaf(a[e], b[j], sum[j]);
         }
-        for (u32 j = 0; j < n; ++j) total[j] += static_cast<double>(sum[j]) * rows.scale[r][s] * sb[s * kMaxN + j];
+        for (u32 j = 0; j < n; ++j) total[j] += static_cast<double>(sum[j]) * scale_a[s] * sb[s * kMaxN + j];
     }
     for (u32 j = 0; j < n; ++j) d[j] = std::bit_cast<u32>(static_cast<float>(total[j]));
 }
@@ -80,24 +80,28 @@ void scaled_row(const Mma& op, const Rows<float>& rows, u32 r, const u16* k, con
 
 u32 metadata_columns(Kind kind) { return kind == Kind::f16 || kind == Kind::tf32 ? 1 : 2; }
 
-void sparse_product(const Mma& op, Cta& cta, const Rows<float>& rows, const float* bt, const double* scale_b, u32 n) {
+void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const double* scale_a,
+                    const double* scale_b, u32 n) {
     u16 k[kMaxK];
     for (u32 r = 0; r < rows.count; ++r) {
         positions(op, cta, rows.lane[r], k);
+        const float* row = a + rows.row[r] * op.shape.k;
         if (op.mods.scales)
-            scaled_row(op, rows, r, k, bt, scale_b, n);
+            scaled_row(op, rows, r, row, k, bt, scale_a + rows.row[r] % op.path.rows * kMaxScales, scale_b, n);
         else
-            plain_row(op, rows.a[r], k, bt, rows.d[r], n);
+            plain_row(op, row, k, bt, rows.d[r], n);
     }
 }
 
-void sparse_product(const Mma& op, Cta& cta, const Rows<i32>& rows, const i32* bt, const double*, u32 n) {
+void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const i32* a, const i32* bt, const double*,
+                    const double*, u32 n) {
     u16 k[kMaxK];
     for (u32 r = 0; r < rows.count; ++r) {
         positions(op, cta, rows.lane[r], k);
+        const i32* row = a + rows.row[r] * op.shape.k;
         for (u32 j = 0; j < n; ++j) {
             i64 sum = op.accumulate ? static_cast<i32>(rows.d[r][j]) : 0;
-            for (u32 e = 0; e < op.shape.k; ++e) sum += i64{rows.a[r][e]} * bt[k[e] * kMaxN + j];
+            for (u32 e = 0; e < op.shape.k; ++e) sum += i64{row[e]} * bt[k[e] * kMaxN + j];
             constexpr i64 low = std::numeric_limits<i32>::min(), high = std::numeric_limits<i32>::max();
             rows.d[r][j] = static_cast<u32>(op.shape.saturate ? std::clamp(sum, low, high) : sum);
         }

@@ -77,6 +77,18 @@ u32 stored_bytes(const Allocation& a, u64 address, u32 elements, u32 element) {
 // Swizzles permute within 1024 bytes and move at least 8 bytes at a time.
 u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
 
+// Calls f(byte offset in the row, shared offset, bytes) for the parts of a row at `offset` that a swizzle moves as one.
+template <u32 kPiece, class F>
+[[gnu::always_inline]] inline void each_piece_of_row(Swizzle swizzle, u32 offset, u32 row, F f) {
+    for (u32 x = 0; x < row;) {
+        // What a swizzle exchanges depends on the address from bit 7 on.
+        const u32 exchanged = swizzled(swizzle, offset + x) ^ (offset + x);
+        const u32 end = std::min(row, (offset + x) / 128 * 128 + 128 - offset);
+        for (; x + kPiece <= end; x += kPiece) f(x, (offset + x) ^ exchanged, kPiece);
+        for (; x < end; x = end) f(x, (offset + x) ^ exchanged, end - x);
+    }
+}
+
 // Calls f(byte offset in the box, shared offset, bytes) for the parts of a box that are contiguous in shared memory.
 template <class F>
 void each_piece(const Box& box, u32 offset, F f) {
@@ -88,21 +100,12 @@ void each_piece(const Box& box, u32 offset, F f) {
         return;
     }
     for (u32 n = 0; n < bytes; n += row, offset += pitch) {
-        for (u32 x = 0; x < row;) {
-            // What a swizzle exchanges depends on the address from bit 7 on.
-            const u32 exchanged = swizzled(box.map.swizzle, offset + x) ^ (offset + x);
-            for (const u32 line = (offset + x) / 128; x < row && (offset + x) / 128 == line; x += piece)
-                f(n + x, (offset + x) ^ exchanged, std::min(piece, row - x));
-        }
+        const auto of_row = [&](u32 x, u32 at, u32 size) { f(n + x, at, size); };
+        if (piece == 8)
+            each_piece_of_row<8>(box.map.swizzle, offset, row, of_row);
+        else
+            each_piece_of_row<16>(box.map.swizzle, offset, row, of_row);
     }
-}
-
-// Most pieces are of one size: a constant one is a move.
-void copy_piece(u8* to, const u8* from, u32 bytes) {
-    if (bytes == 16)
-        std::memcpy(to, from, 16);
-    else
-        std::memcpy(to, from, bytes);
 }
 
 // CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA: what an H200 writes, whatever the type.
@@ -173,20 +176,37 @@ void touch_box(Warp& w, const Box& box, const Accessor& who) {
         ranges.clear();
     };
     each_row(box, who.write, [&](u32, u64 address, u32 elements) {
-        Allocation& a = resolve_global(w, address, who.write ? element : u64{elements} * element, "bulk tensor copy");
-        if (&a != all) touch();
-        all = &a;
-        ranges.push_back({address, stored_bytes(a, address, elements, element)});
+        const u64 bytes = who.write ? element : u64{elements} * element;
+        if (!all || !all->holds(address, bytes)) {
+            touch();
+            all = &resolve_global(w, address, bytes, "bulk tensor copy");
+        }
+        ranges.push_back({address, stored_bytes(*all, address, elements, element)});
     });
     touch();
     if (!who.write) return;
     // Of a store, too, the tensor's own elements have to be there.
     each_row(box, false, [&](u32, u64 address, u32 elements) {
-        resolve_global(w, address, u64{elements} * element, "bulk tensor store");
+        const u64 bytes = u64{elements} * element;
+        if (!all || !all->holds(address, bytes)) resolve_global(w, address, bytes, "bulk tensor store");
     });
 }
 
-void load_box(GlobalView& memory, const Box& box, std::vector<u8>& linear) {
+namespace {
+
+// Whether a box is rows of one length, as they are in memory: nothing clipped, filled, padded or changed.
+bool is_plain(const Box& box) {
+    const TensorMap& m = box.map;
+    bool inside = !box.rows4 && !m.padding && m.dtype != df32_ftz && m.dtype != dtf32_ftz;
+    for (u32 d = 0; d < m.rank; ++d) {
+        const i64 last = i64{box.start[d]} + i64{m.count(d) - 1} * m.step(d);
+        inside = inside && box.start[d] >= 0 && last < static_cast<i64>(m.global_dim[d]);
+    }
+    return inside;
+}
+
+// The box as it lies in shared memory before swizzling, out-of-bounds elements filled.
+void gather_box(GlobalView& memory, const Box& box, std::vector<u8>& linear) {
     const u32 element = box.map.element_bytes();
     const u32 pitch = box.map.shared_element();
     linear.assign(box.bytes(), 0);
@@ -204,6 +224,32 @@ void load_box(GlobalView& memory, const Box& box, std::vector<u8>& linear) {
     flush_subnormals(box.map, linear);
 }
 
+// Row by row, with nothing in between. What has been freed meanwhile is left out, as gather_box does.
+void copy_plain_box(GlobalView& memory, const Box& box, u8* shared, u32 offset, std::vector<u8>& linear) {
+    constexpr u32 kAhead = 8;  // rows: they lie too far apart for the processor to see them coming
+    const u32 row = box.row_bytes(), pitch = box.pitch();
+    each_row(box, false, [&](u32, u64 address, u32) {
+        const Allocation* a = memory.find(address, row);
+        if (!a) linear.assign(row, 0);
+        const u8* from = a ? a->data.get() + (address - a->base) : linear.data();
+        __builtin_prefetch(from + kAhead * box.map.stride[1]);
+        __builtin_prefetch(from + kAhead * box.map.stride[1] + 64);
+        each_piece_of_row<16>(box.map.swizzle, offset, row,
+                              [&](u32 x, u32 at, u32 bytes) { std::memcpy(shared + at, from + x, bytes); });
+        offset += pitch;
+    });
+}
+
+}  // namespace
+
+void load_box(GlobalView& memory, const Box& box, Cta& cta, u32 offset, std::vector<u8>& linear) {
+    if (is_plain(box) && !box.map.oob && piece_of(box.map.swizzle) == 16)
+        return copy_plain_box(memory, box, cta.shared.data(), offset, linear);
+    gather_box(memory, box, linear);
+    each_piece(box, offset,
+               [&](u32 n, u32 at, u32 bytes) { std::memcpy(cta.shared.data() + at, linear.data() + n, bytes); });
+}
+
 void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
     const u32 element = box.map.element_bytes();
     const Ty type = reduction == Reduction::none ? Ty::none : element_type(box.map, reduction);
@@ -219,15 +265,10 @@ void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear
     });
 }
 
-void scatter_box(const Box& box, Cta& cta, u32 offset, const std::vector<u8>& linear) {
-    each_piece(box, offset,
-               [&](u32 n, u32 at, u32 bytes) { copy_piece(cta.shared.data() + at, linear.data() + n, bytes); });
-}
-
 std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset) {
     std::vector<u8> linear(box.bytes());
     each_piece(box, offset,
-               [&](u32 n, u32 at, u32 bytes) { copy_piece(linear.data() + n, cta.shared.data() + at, bytes); });
+               [&](u32 n, u32 at, u32 bytes) { std::memcpy(linear.data() + n, cta.shared.data() + at, bytes); });
     return linear;
 }
 

@@ -107,12 +107,11 @@ void check_tensor_map_fresh(Warp& w, u64 address);
 void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who);
 void touch_box(Warp& w, const Box& box, const Accessor& who);
 
-// The box as it lies in shared memory before swizzling, out-of-bounds elements filled.
-void load_box(GlobalView& memory, const Box& box, std::vector<u8>& linear);
+// Into shared memory at `offset`, out-of-bounds elements filled. `linear` is scratch.
+void load_box(GlobalView& memory, const Box& box, Cta& cta, u32 offset, std::vector<u8>& linear);
 void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction);
 
-// Between the unswizzled bytes of a box and the shared memory at `offset`.
-void scatter_box(const Box& box, Cta& cta, u32 offset, const std::vector<u8>& linear);
+// The unswizzled bytes of a box at `offset` in shared memory.
 std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset);
 
 // The element type that a reduction through this map works on.

@@ -45,8 +45,7 @@ void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const cha
     m.stats.bulk_loads += 1;
     m.stats.bulk_load_bytes += bytes;
     start_async(w, false, 500 + bytes / 64, [&m, &to, box, offset, bytes, source, pc] {
-        load_box(m.global, box, m.box);
-        scatter_box(box, to, offset, m.box);
+        load_box(m.global, box, to, offset, m.box);
         end_tx(source, bytes, static_cast<i32>(pc));
     });
 }

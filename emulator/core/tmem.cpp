@@ -75,8 +75,12 @@ Region region_of(Warp& w, const Inst& i, u32 mask, i32 address_unit, u32 registe
 }
 
 void touch_region(Warp& w, const Region& r, const Accessor& who, const char* what) {
-    touch_tmem(*w.cta, w, r.lane, r.lanes, r.column, r.columns, who, what);
-    if (r.split) touch_tmem(*w.cta, w, r.lane, r.lanes, r.column + r.split, r.columns, who, what);
+    const auto touch = [&](u32 column) {
+        touch_tmem(*w.cta, w, r.lane, r.lanes, column, r.columns, who, what);
+        w.cta->tmem.settle(column, r.columns);
+    };
+    touch(r.column);
+    if (r.split) touch(r.column + r.split);
 }
 
 // Calls f(register, lane, word of tensor memory, the next word for packed accesses).

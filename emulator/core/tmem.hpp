@@ -2,16 +2,24 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "shadow.hpp"
 
 namespace ptxm {
 
-// The last MMA that touched a column, for the order of MMAs among themselves.
-struct MmaMark {
-    u32 clock = 0, pc = 0, signature = 0;
-    AgentId agent = 0;
+namespace tc {
+struct Chain;
+}
+
+// The last MMA that touched each column, for the order of MMAs among themselves: lower and upper 16 of every 32 lanes.
+struct MmaMarks {
+    std::vector<u32> clock, pc, signature, agent;  // clock 0: none
+    void prepare(u32 columns) {
+        for (std::vector<u32>* v : {&clock, &pc, &signature, &agent}) v->resize(columns);
+    }
+    void clear() { std::fill(clock.begin(), clock.end(), 0); }
 };
 
 // One CTA's half of a collective tcgen05 allocation, waiting for its peer.
@@ -23,7 +31,6 @@ struct PairCall {
 
 struct Tmem {
     static constexpr u32 kLanesTotal = 128, kColumns = 512, kGranule = 32;
-    static constexpr u32 kMarks = 2 * kColumns;  // lower and upper 16 of every 32 lanes
     // Rows start in different cache sets: a column of 32 lanes fits the cache. No row shares a cache line with another.
     static constexpr u32 kLineWords = 16, kPitch = kColumns + kLineWords;
     struct alignas(4 * kLineWords) Line {
@@ -40,11 +47,26 @@ struct Tmem {
     u8 cta_group = 0;        // of the CTA's tcgen05 instructions; 0 before the first
     u32 last_columns = 0;    // of the last allocation
     PairCall pair_call;
-    std::vector<MmaMark> mma_writes, mma_reads;
+    MmaMarks mma_writes, mma_reads;
+    // The words of a lane. Before columns are read or written, settle them.
     u32* row(u32 lane) { return reinterpret_cast<u32*>(lines.data()) + lane * kPitch; }
+    // Columns that MMAs have completed in whose products have not been summed: tcgen05_chain.cpp. Those of a pair's
+    // CTAs have one owner.
+    struct Unsettled {
+        Tmem* owner = nullptr;
+        u32 column = 0, columns = 0;
+    };
+    Unsettled unsettled;
+    std::shared_ptr<tc::Chain> chain;
+    void settle(u32 column, u32 columns) {
+        if (column < unsettled.column + unsettled.columns && unsettled.column < column + columns) multiply_unsettled();
+    }
     void prepare();  // for the first allocation
     void reset();
     bool allocated(u32 column, u32 count) const;
+
+private:
+    void multiply_unsettled();
 };
 
 }  // namespace ptxm

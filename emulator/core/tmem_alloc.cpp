@@ -35,8 +35,8 @@ void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const cha
 
 void Tmem::prepare() {
     lines.resize(kLanesTotal * kPitch / kLineWords);
-    mma_writes.resize(kMarks);
-    mma_reads.resize(kMarks);
+    mma_writes.prepare(2 * kColumns);
+    mma_reads.prepare(2 * kColumns);
 }
 
 // As a new CTA finds it.
@@ -47,8 +47,8 @@ void Tmem::reset() {
             std::memset(row(lane) + first * kGranule, 0, (end - first) * kGranule * sizeof(u32));
         used = 0;
         shadow.reset();
-        std::fill(mma_writes.begin(), mma_writes.end(), MmaMark{});
-        std::fill(mma_reads.begin(), mma_reads.end(), MmaMark{});
+        mma_writes.clear();
+        mma_reads.clear();
     }
     owner = {};
     block = {};

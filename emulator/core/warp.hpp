@@ -101,7 +101,7 @@ struct Warp {
     u32& pred(i32 unit) { return *reg<u32>(unit); }
     Fragment& fragment() { return fragments[current]; }
     i32 pc() { return fragments[current].pc; }
-    const i32* ops(const Inst& inst) const { return program->operands.data() + inst.operands; }
+    const i32* ops(const Inst& inst) const { return inst.first_operand; }
 };
 
 }  // namespace ptxm

@@ -1,5 +1,8 @@
 #include "wgmma_operands.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "chunk_set.hpp"
 
 namespace ptxm {
@@ -71,23 +74,82 @@ WgmmaSources wgmma_sources(const i32* o, const WgmmaShape& s) {
     return {o, o + nd, o[nd + na], o[nd + na + 1], na};
 }
 
-void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
-                         const Accessor& who, const char* which) {
-    ChunkSet used;
-    Cta& cta = *w.cta;
+namespace {
+
+// Of one operand: kernels use few, over and over.
+struct Footprint {
+    WgmmaDescriptor descriptor;
+    bool mn_major = false;
+    u32 element_bytes = 0, first = 0, rows = 0;
+    std::vector<u32> chunks;
+    std::vector<Range> runs;  // adjacent ones together, ascending
+    u64 low = 0, end = 0;
+};
+
+const Footprint& kept_footprint(const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows) {
+    constexpr u32 kKept = 64;
+    static thread_local std::array<Footprint, kKept> kept;
+    const u32 hash = (d.start / kWgmmaChunk + d.stride * 3 + d.leading * 5 + rows * 7 + first * 11) * 0x9E3779B1u;
+    Footprint& f = kept[hash >> 26];
+    if (f.descriptor == d && f.mn_major == mn_major && f.element_bytes == element_bytes && f.first == first &&
+        f.rows == rows)
+        return f;
+    f.descriptor = d;
+    f.mn_major = mn_major;
+    f.element_bytes = element_bytes;
+    f.first = first;
+    f.rows = rows;
+    f.chunks.clear();
     const u32 per = kWgmmaChunk / element_bytes, k_count = kWgmmaKBytes / element_bytes;
     const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;
+    ChunkSet used;
     for (u32 mn = first; mn < first + rows; mn += mn_step) {
         for (u32 k = 0; k < k_count; k += k_step) {
             const u32 at = d.chunk(mn_major, element_bytes, mn, k);
-            if (at < kSharedStart || u64{at} + kWgmmaChunk > cta.shared.size())
-                throw Fault("shared-out-of-bounds",
-                            format("wgmma reads operand %s at shared 0x%x; the CTA has [0x%x, 0x%zx)", which, at,
-                                   kSharedStart, cta.shared.size()));
-            used.add(at / kWgmmaChunk);
+            f.chunks.push_back(at);
+            if (at / kWgmmaChunk < ChunkSet::kChunks) used.add(at / kWgmmaChunk);  // beyond lies no CTA's memory
         }
     }
-    if (machine_of(w).checks) touch_shared(cta, w, used.runs(machine_of(w).ranges), who, true);
+    used.runs(f.runs);
+    const auto [low, high] = std::ranges::minmax(f.chunks);
+    f.low = low;
+    f.end = u64{high} + kWgmmaChunk;
+    return f;
+}
+
+struct Placed {
+    const Footprint& footprint;
+    u32 offset;
+};
+
+// Every swizzle repeats after 1024 bytes: the stages of a ring lie alike.
+Placed place(const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows) {
+    constexpr u32 kPattern = 1024;
+    WgmmaDescriptor lowest = d;
+    lowest.start %= kPattern;
+    return {kept_footprint(lowest, mn_major, element_bytes, first, rows), d.start - lowest.start};
+}
+
+}  // namespace
+
+WgmmaChunks wgmma_chunks(const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows) {
+    const Placed p = place(d, mn_major, element_bytes, first, rows);
+    return {p.footprint.chunks, p.offset};
+}
+
+void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
+                         const Accessor& who, const char* which) {
+    Cta& cta = *w.cta;
+    const Placed p = place(d, mn_major, element_bytes, first, rows);
+    const u64 low = p.footprint.low + p.offset, end = p.footprint.end + p.offset;
+    if (low < kSharedStart || end > cta.shared.size()) {
+        const auto outside = std::ranges::find_if(p.footprint.chunks, [&](u32 chunk) {
+            return chunk + p.offset < kSharedStart || u64{chunk} + p.offset + kWgmmaChunk > cta.shared.size();
+        });
+        throw Fault("shared-out-of-bounds", format("wgmma reads operand %s at shared 0x%x; the CTA has [0x%x, 0x%zx)",
+                                                   which, *outside + p.offset, kSharedStart, cta.shared.size()));
+    }
+    touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end}, who, true);
 }
 
 }  // namespace ptxm

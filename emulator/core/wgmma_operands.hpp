@@ -15,6 +15,7 @@ struct WgmmaDescriptor {
 
     // Shared offset of the 16-byte chunk that holds the element (mn, k), for elements of `bytes`.
     u32 chunk(bool mn_major, u32 bytes, u32 mn, u32 k) const;
+    bool operator==(const WgmmaDescriptor&) const = default;
 };
 
 // Throws Fault for reserved bits and for what is not modelled. `which` names the operand.
@@ -61,19 +62,27 @@ void execute_wgmma(const WgmmaOperation& op);
 void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
                          const Accessor& who, const char* which);
 
+// Where the chunks of rows [first, first + rows) of an operand lie: rows ascending, then k.
+struct WgmmaChunks {
+    std::span<const u32> offsets;
+    u32 offset;  // to be added to each
+};
+WgmmaChunks wgmma_chunks(const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows);
+
 // Calls f(row, k, raw bits) for every element of rows [first, first + rows).
 template <u32 bytes, class F>
 void each_wgmma_element(const Cta& cta, const WgmmaDescriptor& d, bool mn_major, u32 first, u32 rows, F f) {
     constexpr u32 per = kWgmmaChunk / bytes, k_count = kWgmmaKBytes / bytes;
+    using Bits = std::conditional_t<bytes == 1, u8, std::conditional_t<bytes == 2, u16, u32>>;
     const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;
+    const WgmmaChunks chunks = wgmma_chunks(d, mn_major, bytes, first, rows);
+    const u8* memory = cta.shared.data() + chunks.offset;
+    const u32* chunk = chunks.offsets.data();
     for (u32 mn = first; mn < first + rows; mn += mn_step) {
-        for (u32 k = 0; k < k_count; k += k_step) {
-            const u8* chunk = cta.shared.data() + d.chunk(mn_major, bytes, mn, k);
-            for (u32 e = 0; e < per; ++e) {
-                u32 raw = 0;
-                std::memcpy(&raw, chunk + e * bytes, bytes);
-                f(mn_major ? mn + e : mn, mn_major ? k : k + e, raw);
-            }
+        for (u32 k = 0; k < k_count; k += k_step, ++chunk) {
+            Bits raw[per];
+            std::memcpy(raw, memory + *chunk, kWgmmaChunk);
+            for (u32 e = 0; e < per; ++e) f(mn_major ? mn + e : mn, mn_major ? k : k + e, raw[e]);
         }
     }
 }
