@@ -104,11 +104,10 @@ int main() {
     using float32 = float;
     LOAD(32dp32b, 1, 1)
     LOAD(32dp32b, 8, 8)
-    LOAD(32dp32b, 64, 64)
-    LOAD(32dp32b, 128, 128) LOAD(16dp64b, 1, 1) LOAD(16dp64b, 4, 4) LOAD(16dp64b, 32, 32) LOAD(16dp64b, 128, 128)
-        LOAD(16dp128b, 1, 2) LOAD(16dp128b, 4, 8) LOAD(16dp128b, 16, 32) LOAD(16dp128b, 64, 128) LOAD(16dp256b, 1, 4)
-            LOAD(16dp256b, 2, 8) LOAD(16dp256b, 8, 32) LOAD(16dp256b, 32, 128) LOAD(16dp32b, 1, 1) LOAD(16dp32b, 4, 4)
-                LOAD(16dp32b, 32, 32) LOAD(16dp32b, 128, 128)
+    LOAD(32dp32b, 64, 64) LOAD(32dp32b, 128, 128) LOAD(16dp64b, 1, 1) LOAD(16dp64b, 4, 4) LOAD(16dp64b, 32, 32)
+        LOAD(16dp64b, 128, 128) LOAD(16dp128b, 1, 2) LOAD(16dp128b, 4, 8) LOAD(16dp128b, 16, 32) LOAD(16dp128b, 64, 128)
+            LOAD(16dp256b, 1, 4) LOAD(16dp256b, 2, 8) LOAD(16dp256b, 8, 32) LOAD(16dp256b, 32, 128) LOAD(16dp32b, 1, 1)
+                LOAD(16dp32b, 4, 4) LOAD(16dp32b, 32, 32) LOAD(16dp32b, 128, 128)
                     fragment<UMMA::tmem_frg_1sm<float>, 64, 256>("d.F.64.256");
     fragment<UMMA::tmem_frg_1sm<float>, 128, 256>("d.D.128.256");
     fragment<UMMA::tmem_frg_2sm<float>, 64, 256>("d.B.64.256");
@@ -138,11 +137,10 @@ int main() {
     copy_01_23<SM100_UTCCP_2x64dp128bitlw0123_1cta>("cp.64x128b.warpx2::01_23");
     SHARED(K_INTER, half_t, 16)
     SHARED(K_SW32, half_t, 16)
-    SHARED(K_SW64, half_t, 32)
-    SHARED(K_SW128, half_t, 64) SHARED(K_INTER, uint8_t, 32) SHARED(K_SW32, uint8_t, 32) SHARED(K_SW64, uint8_t, 64)
-        SHARED(K_SW128, uint8_t, 128) SHARED(K_INTER, float32, 8) SHARED(K_SW32, float32, 8) SHARED(K_SW64, float32, 16)
-            SHARED(K_SW128, float32, 32) SHARED(MN_INTER, half_t, 16) SHARED(MN_SW32, half_t, 16)
-                SHARED(MN_SW64, half_t, 16) SHARED(MN_SW128, half_t, 16) SHARED(MN_INTER, uint8_t, 32)
-                    SHARED(MN_SW32, uint8_t, 32) SHARED(MN_SW64, uint8_t, 32) SHARED(MN_SW128, uint8_t, 32)
-                        SHARED(MN_SW128_32B, float32, 8)
+    SHARED(K_SW64, half_t, 32) SHARED(K_SW128, half_t, 64) SHARED(K_INTER, uint8_t, 32) SHARED(K_SW32, uint8_t, 32)
+        SHARED(K_SW64, uint8_t, 64) SHARED(K_SW128, uint8_t, 128) SHARED(K_INTER, float32, 8) SHARED(K_SW32, float32, 8)
+            SHARED(K_SW64, float32, 16) SHARED(K_SW128, float32, 32) SHARED(MN_INTER, half_t, 16)
+                SHARED(MN_SW32, half_t, 16) SHARED(MN_SW64, half_t, 16) SHARED(MN_SW128, half_t, 16)
+                    SHARED(MN_INTER, uint8_t, 32) SHARED(MN_SW32, uint8_t, 32) SHARED(MN_SW64, uint8_t, 32)
+                        SHARED(MN_SW128, uint8_t, 32) SHARED(MN_SW128_32B, float32, 8)
 }
