@@ -205,14 +205,14 @@ def test_between_dense_mmas_of_the_same_accumulator(schedule):
     rng = np.random.default_rng(27)
     (a, av), (b, bv) = random_operand(rng, "f16", 128), wide(rng, "f16", 48)
     codes, along = random_pattern(rng, "f16", 128)
-    d, tmem = start_d(rng, 128, 48), np.zeros((128, 512), np.uint32)
-    tmem[:, :48], tmem[:, METADATA : METADATA + 1] = f32_words(d), metadata_words("f16", codes)
+    tmem = np.zeros((128, 512), np.uint32)
+    tmem[:, :48], tmem[:, METADATA : METADATA + 1] = f32_words(start_d(rng, 128, 48)), metadata_words("f16", codes)
     at, idesc = descriptors(K128, K128), instruction("f16", 128, 48, "f16", "f16")
-    dense = mma_text(".cta_group::1.kind::f16", 0, *at, idesc)
+    first, dense = (mma_text(".cta_group::1.kind::f16", 0, *at, idesc, accumulate=x) for x in (False, True))
     sparse = sparse_text(".sp.cta_group::1.kind::f16", *at, idesc, accumulate=True)
-    outcome = rig.run("\n".join([dense, dense, sparse, dense]), images(a, b, K128, K128), tmem, schedule=schedule)
+    outcome = rig.run("\n".join([first, dense, sparse, dense]), images(a, b, K128, K128), tmem, schedule=schedule)
     assert outcome.rules == []
-    expect(outcome, d_cells(128, 48), 0, d + 3 * av @ bv[:, :16].T + scatter(av, along) @ bv.T)
+    expect(outcome, d_cells(128, 48), 0, 3 * av @ bv[:, :16].T + scatter(av, along) @ bv.T)
 
 
 def test_metadata_that_the_mma_before_it_wrote():
