@@ -20,7 +20,18 @@ from tests.emulator.tcgen05_numbers import (
     random_pattern,
     small_float,
 )
-from tests.emulator.test_tcgen05_mma import B_AT, K128, expect, f32_words, images, registers, scale_columns, start_d
+from tests.emulator.test_tcgen05_mma import (
+    B_AT,
+    K128,
+    SIZE,
+    expect,
+    f32_words,
+    images,
+    mma_text,
+    registers,
+    scale_columns,
+    start_d,
+)
 
 SPARSE, METADATA = 1 << 2, 320  # bit of the instruction descriptor; column
 
@@ -187,6 +198,47 @@ def test_a_selector_chooses_the_column_and_zeros_are_not_multiplied():
     issue = sparse_text(".sp.cta_group::1.kind::f16", *descriptors(K128, K128), idesc)
     got = rig.run(issue, images(a, b, K128, K128), tmem).tmem[:, :32].view(np.float32)
     assert np.isfinite(got).all()
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "early", "late"])
+def test_between_dense_mmas_of_the_same_accumulator(schedule):
+    rng = np.random.default_rng(27)
+    (a, av), (b, bv) = random_operand(rng, "f16", 128), wide(rng, "f16", 48)
+    codes, along = random_pattern(rng, "f16", 128)
+    tmem = np.zeros((128, 512), np.uint32)
+    tmem[:, :48], tmem[:, METADATA : METADATA + 1] = f32_words(start_d(rng, 128, 48)), metadata_words("f16", codes)
+    at, idesc = descriptors(K128, K128), instruction("f16", 128, 48, "f16", "f16")
+    first, dense = (mma_text(".cta_group::1.kind::f16", 0, *at, idesc, accumulate=x) for x in (False, True))
+    sparse = sparse_text(".sp.cta_group::1.kind::f16", *at, idesc, accumulate=True)
+    outcome = rig.run("\n".join([first, dense, sparse, dense]), images(a, b, K128, K128), tmem, schedule=schedule)
+    assert outcome.rules == []
+    expect(outcome, d_cells(128, 48), 0, 3 * av @ bv[:, :16].T + scatter(av, along) @ bv.T)
+
+
+def test_metadata_that_the_mma_before_it_wrote():
+    """Whose sums are three bf16 numbers, which make up the bits of one f32."""
+    rng = np.random.default_rng(28)
+    (a, av), (b, bv) = random_operand(rng, "f16", 128), wide(rng, "f16", 32)
+    codes = np.full((128, 8), 0b0100)  # elements 0 and 1 of each four
+    value = metadata_words("f16", codes)[0].view(np.float32)
+    parts = np.zeros((8, 16), np.uint16)
+    for k in range(3):
+        parts[:, k] = value.view(np.uint32) >> 16
+        value = value - (parts[0, k : k + 1].astype(np.uint32) << 16).view(np.float32)
+    assert value == 0
+    tmem = np.zeros((128, 512), np.uint32)
+    tmem[:, METADATA : METADATA + 8] = 0xEEEEEEEE  # elements 2 and 3
+    tmem[:, 400:408] = 0x3F803F80  # ones
+    second = B_AT + 32768
+    dense = mma_text(
+        ".cta_group::1.kind::f16", METADATA, 400, K128.descriptor(rig.BASE + second),
+        instruction("f16", 128, 8, "bf16", "bf16"), a_tmem=True, accumulate=False,
+    )  # fmt: skip
+    sparse = sparse_text(F16, *descriptors(K128, K128), instruction("f16", 128, 32, "f16", "f16"))
+    shared = images(a, b, K128, K128)[:second] + K128.place(parts.view(np.uint8), SIZE - second)
+    outcome = rig.run(f"{dense}\n{sparse}", shared, tmem)
+    along = np.arange(0, 32, 4).repeat(2) + np.tile([0, 1], 8)
+    expect(outcome, d_cells(128, 32), 0, scatter(av, np.tile(along, (128, 1))) @ bv.T)
 
 
 LAYOUTS = [
