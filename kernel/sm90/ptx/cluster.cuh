@@ -24,18 +24,6 @@ __device__ __forceinline__ int32_t block_x() {
     return x;
 }
 
-__device__ __forceinline__ int32_t block_y() {
-    int32_t y;
-    asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(y));
-    return y;
-}
-
-__device__ __forceinline__ int32_t block_z() {
-    int32_t z;
-    asm volatile("mov.u32 %0, %%ctaid.z;" : "=r"(z));
-    return z;
-}
-
 // and in its cluster.
 __device__ __forceinline__ uint32_t cluster_x() {
     uint32_t x;

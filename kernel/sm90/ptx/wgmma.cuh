@@ -28,7 +28,6 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
     }
 }
 
-#define FMHA_OPERANDS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define FMHA_OPERANDS_24                                                     \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23"
@@ -40,13 +39,6 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define FMHA_OPERANDS_96                                                               \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define FMHA_OPERANDS_128                                                                          \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
@@ -63,7 +55,6 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 #define FMHA_ACCUMULATORS_24(d, i) FMHA_ACCUMULATORS_16(d, i), FMHA_ACCUMULATORS_8(d, (i) + 16)
 #define FMHA_ACCUMULATORS_32(d, i) FMHA_ACCUMULATORS_16(d, i), FMHA_ACCUMULATORS_16(d, i + 16)
 #define FMHA_ACCUMULATORS_64(d, i) FMHA_ACCUMULATORS_32(d, i), FMHA_ACCUMULATORS_32(d, i + 32)
-#define FMHA_ACCUMULATORS_96(d, i) FMHA_ACCUMULATORS_64(d, i), FMHA_ACCUMULATORS_32(d, i + 64)
 #define FMHA_ACCUMULATORS_128(d, i) FMHA_ACCUMULATORS_64(d, i), FMHA_ACCUMULATORS_64(d, i + 64)
 
 // One instruction of N columns, R = N / 2 accumulators. The operands after them are numbered from R, so they are given
@@ -84,15 +75,11 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 // D = A B^T (+ D if accumulate), A and B K-major in shared memory.
 template <int N>
 __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
-    static_assert(N == 32 || N == 48 || N == 64 || N == 128 || N == 192, "add the column count");
-    if constexpr (N == 32) {
-        FMHA_WGMMA_SS(32, 16, "%16", "%17", "%18");
-    } else if constexpr (N == 48) {
+    static_assert(N == 48 || N == 64 || N == 128, "add the column count");
+    if constexpr (N == 48) {
         FMHA_WGMMA_SS(48, 24, "%24", "%25", "%26");
     } else if constexpr (N == 64) {
         FMHA_WGMMA_SS(64, 32, "%32", "%33", "%34");
-    } else if constexpr (N == 192) {
-        FMHA_WGMMA_SS(192, 96, "%96", "%97", "%98");
     } else {
         FMHA_WGMMA_SS(128, 64, "%64", "%65", "%66");
     }
@@ -114,17 +101,14 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const uint32_
 #undef FMHA_WGMMA_RS
 #undef FMHA_WGMMA_SS
 #undef FMHA_ACCUMULATORS_128
-#undef FMHA_ACCUMULATORS_96
 #undef FMHA_ACCUMULATORS_64
 #undef FMHA_ACCUMULATORS_32
 #undef FMHA_ACCUMULATORS_24
 #undef FMHA_ACCUMULATORS_16
 #undef FMHA_ACCUMULATORS_8
 #undef FMHA_OPERANDS_128
-#undef FMHA_OPERANDS_96
 #undef FMHA_OPERANDS_64
 #undef FMHA_OPERANDS_32
 #undef FMHA_OPERANDS_24
-#undef FMHA_OPERANDS_16
 
 }  // namespace fmha::ptx
