@@ -6,7 +6,7 @@
 //   grid     (ceil(t * heads / rows), splits, batch)
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
-//            multicast, 1, or 2 where boxes_per_unit is even and column_groups 1; `height` splits are merged within the
+//            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the
 //            cluster. With height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
@@ -23,7 +23,7 @@ struct FmhaSm90Launch {
     int32_t row_groups;      // warpgroups that divide the rows, 64 each
     int32_t column_groups;   // 2: two warpgroups divide head_dim of O, and take turns at the tiles of S
     int32_t boxes_per_unit;  // 64-element boxes of one slot of the ring
-    int32_t slots;           // of the ring that K and V share
+    int32_t slots;           // of the ring that K and V share, or of both: a column group has one of its own
     bool overlap;            // a warpgroup multiplies P V beside the softmax of its next tile
     int32_t registers;       // of a consumer thread
     int32_t ctas_per_sm;
