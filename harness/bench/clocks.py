@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from harness.bench.gpu import Kernel, ok
 
 STAMPS = (
-    "entered", "barriers_ready", "grid_before_done", "placed", "query_issued", "loads_ready", "first_unit_issued",
-    "first_key_issued", "consumers_met", "query_there", "first_key_there", "first_scores", "first_softmax",
+    "entered", "barriers_ready", "grid_before_done", "query_issued", "loads_ready", "first_key_issued",
+    "consumers_met", "query_there", "first_scores", "first_softmax",
     "last_product", "stored", "merged",
 )  # fmt: skip
 CTAS, WORDS, NANOSECONDS, COMBINE = 1024, 32, 24, 28

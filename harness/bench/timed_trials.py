@@ -13,7 +13,7 @@ from harness.bench.clocks import read, summary
 from harness.bench.gpu import Kernel
 from harness.bench.problem import Problem
 from harness.bench.run import SETS_BYTES
-from harness.bench.timing import cold_call, graph_replay
+from harness.bench.timing import captured, cold_call, graph_replay
 from harness.bench.trials import Trial
 
 MOST_ERROR = 4e-3
@@ -44,15 +44,8 @@ def timed(trials: Sequence[Trial], kernels: Mapping[str, Kernel]) -> Iterator[tu
 def stamped(trial: Trial, kernel: Kernel) -> dict[str, Any]:
     """The stamps of a build with clocks."""
     p = trial.problem
-    calls = [Call(kernel, p, inputs(p, seed)) for seed in range(STAMPED_CALLS)]
-
-    for call in calls:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
+    calls = [Call(kernel, p, inputs(p, seed)) for seed in range(STAMPED_CALLS)]  # their memory is the graph's, too
+    graph = captured(calls)
 
     def run() -> None:
         graph.replay()

@@ -21,8 +21,8 @@ def spread(samples: Sequence[float]) -> dict[str, float]:
     }
 
 
-def graph_replay(calls: Sequence[Callable[[], Any]], replays: int = 30) -> dict[str, float]:
-    """Microseconds a call; one graph holds all `calls`, each over its own inputs, so that L2 has the last ones only."""
+def captured(calls: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
+    """One graph of all `calls`, which run once before, as they come."""
     for call in calls:
         call()
     torch.cuda.synchronize()
@@ -30,6 +30,12 @@ def graph_replay(calls: Sequence[Callable[[], Any]], replays: int = 30) -> dict[
     with torch.cuda.graph(graph):
         for call in calls:
             call()
+    return graph
+
+
+def graph_replay(calls: Sequence[Callable[[], Any]], replays: int = 30) -> dict[str, float]:
+    """Microseconds a call; one graph holds all `calls`, each over its own inputs, so that L2 has the last ones only."""
+    graph = captured(calls)
     for _ in range(3):
         graph.replay()
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(replays)]
@@ -58,9 +64,4 @@ def cold_call(call: Callable[[], Any], repeats: int = 60) -> dict[str, float]:
 
 def cold_graph(call: Callable[[], Any], repeats: int = 60) -> dict[str, float]:
     """As cold_call, the call captured in a graph of its own: no host time between its launches."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return cold_call(graph.replay, repeats)
+    return cold_call(captured([call]).replay, repeats)

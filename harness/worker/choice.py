@@ -88,7 +88,7 @@ def combine_overlaps(arch: str) -> bool:
 
 
 def _row_tiles(sizes: Sizes) -> int:
-    return -(-sizes.t * sizes.heads // 64) * sizes.batch
+    return -(-sizes.t * sizes.heads // SHORT_ROWS) * sizes.batch
 
 
 def _is_short(arch: str, sizes: Sizes) -> bool:

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "clocks.cuh"
+#include "common/ptx/shared.cuh"
 #include "consumer.cuh"
 
 namespace fmha::sm90 {
@@ -63,8 +64,8 @@ struct Alternation {
         taken ^= 1;
 #pragma unroll
         for (int v = 0; v < T::kProbabilityVectors; ++v) {
-            ptx::store_shared(c.shared.probability(v, threadIdx.x), packed[v][0], packed[v][1], packed[v][2],
-                              packed[v][3]);
+            ptx::store_shared_v4(c.shared.probability(v, threadIdx.x), packed[v][0], packed[v][1], packed[v][2],
+                                 packed[v][3]);
         }
         if (c.lane % 4 == 0) {
             ptx::store_shared(c.shared.anchors(threadIdx.x), c.state[0].max, c.state[0].anchor, c.state[1].max,
@@ -77,7 +78,7 @@ struct Alternation {
     __device__ __forceinline__ float4 receive() {
         ptx::mbarrier_wait(c.shared.handed(c.column_group ^ 1), received);
         received ^= 1;
-        const float4 anchors = ptx::load_shared_four(c.shared.anchors(threadIdx.x ^ 128));
+        const float4 anchors = ptx::load_shared_vector(c.shared.anchors(threadIdx.x ^ 128));
 #pragma unroll
         for (int v = 0; v < T::kProbabilityVectors; ++v) {
             ptx::load_shared(c.shared.probability(v, threadIdx.x ^ 128), c.p[v]);

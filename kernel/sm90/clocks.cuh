@@ -9,20 +9,16 @@ enum Stamp : int32_t {
     kEntered,
     kBarriersReady,  // the producer's warp, to kFirstKeyIssued
     kGridBeforeDone,
-    kPlaced,
     kQueryIssued,
     kLoadsReady,
-    kFirstUnitIssued,
     kFirstKeyIssued,
     kConsumersMet,  // the first consumer thread, to the end
     kQueryThere,
-    kFirstKeyThere,
     kFirstScores,
     kFirstSoftmax,
     kLastProduct,
     kStored,
     kMerged,
-    kStamps,
 };
 
 #ifdef FMHA_SM90_CLOCKS

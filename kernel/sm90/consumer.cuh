@@ -64,7 +64,6 @@ struct Consumer {
     // branch it makes every product of the kernel wait for the one before (C7520).
     __device__ __forceinline__ void issue_score_unit(int slot, uint32_t parity, int unit, bool follows) {
         ptx::mbarrier_wait(shared.full(slot), parity);
-        stamp<kFirstKeyThere>(threadIdx.x == 0 && !follows);
         ptx::pin(s);
         ptx::wgmma_fence();
         const uint64_t query = descriptor(uniform(shared.query(unit * T::kBoxes) + row_group * 64 * 128), 16);

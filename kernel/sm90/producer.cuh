@@ -6,6 +6,7 @@
 
 #include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
+#include "common/ptx/shared.cuh"
 #include "ptx/tma.cuh"
 #include "traits.cuh"
 
@@ -119,7 +120,7 @@ private:
         for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {
 #pragma unroll
             for (int position = 0; position < T::kBoxes; ++position) {
-                ptx::store_shared(shared.slot(cursor.slot) + position * T::kBoxBytes + vector * 16, 0u, 0u, 0u, 0u);
+                ptx::store_shared_v4(shared.slot(cursor.slot) + position * T::kBoxBytes + vector * 16, 0u, 0u, 0u, 0u);
             }
         }
         ptx::fence_proxy_async();
