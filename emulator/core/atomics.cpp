@@ -240,15 +240,25 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
 }
 
 // fence.acq_rel, fence.sc, membar: completes the acquire of relaxed reads before it, and lends its release to relaxed
-// writes after it.
+// writes after it. Restricted to shared memory, it leaves the rest to an unrestricted one.
 Flow fence(Warp& w, const Inst& i, u32) {
+    const bool restricted = i.mods & kFenceShared;
     if ((i.mods & kAcquire) && w.fences.has_collected) {
-        w.clocks.acquire(w.fences.collected);
-        w.fences.collected.clear();
-        w.fences.has_collected = false;
+        if (restricted) {
+            w.clocks.acquire_shared(w.fences.collected);
+        } else {
+            w.clocks.acquire(w.fences.collected);
+            w.fences.collected.clear();
+            w.fences.has_collected = false;
+        }
     }
     if (i.mods & kRelease) {
-        w.fences.fenced = w.clocks.release();
+        Message released = w.clocks.release();
+        if (restricted) {
+            released.restrict_to_shared();
+            released.join(w.fences.fenced);
+        }
+        w.fences.fenced = std::move(released);
         w.fences.has_fenced = true;
     }
     return Flow::next;

@@ -144,6 +144,7 @@ struct Message {
     VectorClock generic, async, tc, tc_unfenced, async_global;
     u32 cluster = kNoCluster;
     ForeignClocks foreign;
+    VectorClock shared_only;  // known of shared memory, by a fence restricted to it, and not of global memory
     void join(const Message& m) {
         if (m.cluster == kNoCluster) return;
         if (cluster == kNoCluster) cluster = m.cluster;
@@ -157,6 +158,14 @@ struct Message {
         tc.join(m.tc);
         tc_unfenced.join(m.tc_unfenced);
         async_global.join(m.async_global);
+        shared_only.join(m.shared_only);
+    }
+    // Of a release whose fence orders shared memory alone.
+    void restrict_to_shared() {
+        shared_only.join(generic);
+        generic.clear();
+        async_global.clear();
+        foreign.clear();
     }
     void clear() {
         cluster = kNoCluster;
@@ -166,6 +175,7 @@ struct Message {
         tc.clear();
         tc_unfenced.clear();
         async_global.clear();
+        shared_only.clear();
     }
 };
 
@@ -180,6 +190,7 @@ struct WarpClocks {
     VectorClock published;                    // covered by fence::before_thread_sync
     VectorClock acquired, acquired_unfenced;  // received, effective only after fence::after_thread_sync
     VectorClock fenced;                       // `generic` at the last fence::after_thread_sync: what an MMA may rely on
+    VectorClock shared_only;                  // beyond `generic`, as in a message; mostly empty
     u32 ld_issued = 0, st_issued = 0, mma_issued = 0;
 
     void begin(AgentId self_id, AgentId ld_id, AgentId st_id, AgentId tensor_id) {
@@ -190,6 +201,8 @@ struct WarpClocks {
         generic.raise(self, 1);
     }
     u32 epoch() const { return generic.get(self); }
+    // Of what an agent did to shared memory.
+    u32 known_shared(AgentId a) const { return std::max(generic.get(a), shared_only.get(a)); }
     void tick() { generic.raise(self, epoch() + 1); }
 
     Message release() {
@@ -207,6 +220,7 @@ struct WarpClocks {
         m.async_global = async_global;
         m.cluster = cluster;
         m.foreign = foreign;
+        m.shared_only = shared_only;
         tick();
     }
     // The same, added to a message of this cluster.
@@ -223,6 +237,7 @@ struct WarpClocks {
         m.tc_unfenced.join(tc);
         m.tc_unfenced.join(acquired_unfenced);
         m.async_global.join(async_global);
+        m.shared_only.join(shared_only);
         tick();
     }
     // What a relaxed arrival hands on: the order of tcgen05 operations needs execution to be ordered, not memory (PTX
@@ -249,6 +264,15 @@ struct WarpClocks {
         async_global.join(m.async_global);
         acquired.join(m.tc);
         acquired_unfenced.join(m.tc_unfenced);
+        shared_only.join(m.shared_only);
+    }
+    // By a fence that orders shared memory alone.
+    void acquire_shared(const Message& m) {
+        if (m.cluster != cluster) return;
+        shared_only.join(m.generic);
+        shared_only.join(m.shared_only);
+        async.join(m.async);
+        acquire_tc(m);
     }
     // From another cluster, or by way of one: only global memory is reached.
     void acquire(u32 from, const VectorClock& known, const VectorClock& known_async) {
@@ -260,7 +284,10 @@ struct WarpClocks {
         async_global.join(known_async);
     }
     void fence_proxy_async(bool shared, bool global) {
-        if (shared) async.join(generic);
+        if (shared) {
+            async.join(generic);
+            async.join(shared_only);
+        }
         if (!global) {
             tick();
             return;
@@ -273,6 +300,7 @@ struct WarpClocks {
     void fence_after() {
         tc.join(acquired);
         fenced.join(generic);
+        fenced.join(shared_only);
     }
     void wait_ld() { tc.raise(ld, ld_issued); }
     void wait_st() { tc.raise(st, st_issued); }

@@ -6,6 +6,11 @@
 namespace ptxm {
 namespace {
 
+void join_shared(VectorClock& known, const WarpClocks& clocks) {
+    known.join(clocks.generic);
+    known.join(clocks.shared_only);
+}
+
 // mapa{.shared::cluster}: the address of the same variable in the CTA of a rank (PTX ISA 9.7.9.23). Without a space the
 // operand and the result are generic. A rank that the cluster does not have gives an address that is no one's: lanes
 // that use it fault.
@@ -105,7 +110,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         throw Fault(
             "cluster-barrier-arrival",
             format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
-    cluster.barrier.reached.join(w.clocks.generic);
+    join_shared(cluster.barrier.reached, w.clocks);
     if (!(i.mods & kClusterRelaxed))
         (ahead ? cluster.barrier.early : cluster.barrier.arriving).join(w.clocks.release());
     else if (lenient)
@@ -140,7 +145,7 @@ Flow wait(Warp& w, const Inst&, u32 mask) {
 
 VectorClock known_at_exit(const Cta& cta) {
     VectorClock known = cta.exit_ordered;
-    for (const Warp& w : cta.warps) known.join(w.clocks.generic);
+    for (const Warp& w : cta.warps) join_shared(known, w.clocks);
     return known;
 }
 
@@ -182,7 +187,7 @@ void check_stores(Cta& cta) {
 
 void leave_cluster_barrier(Warp& w, u32 exited) {
     Cluster& cluster = *w.cta->cluster;
-    cluster.barrier.reached.join(w.clocks.generic);
+    join_shared(cluster.barrier.reached, w.clocks);
     cluster.barrier.arrived -= static_cast<u32>(std::popcount(w.cluster_arrived & exited));
     w.cluster_arrived &= ~exited;
     w.cluster_ahead &= ~exited;

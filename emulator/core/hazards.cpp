@@ -21,8 +21,12 @@ u32 foreign_clock(const Warp& w, const Access& earlier, bool async) {
     return (async ? view->async : view->generic).get(earlier.agent);
 }
 
+// Accesses to global memory have the number of a cluster.
+bool is_shared(const Accessor& who) { return who.cluster == 0; }
+
 u32 known_clock(const Warp& w, const Access& earlier, const Accessor& who) {
-    return earlier.cluster == who.cluster ? w.clocks.generic.get(earlier.agent) : foreign_clock(w, earlier, false);
+    if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, false);
+    return is_shared(who) ? w.clocks.known_shared(earlier.agent) : w.clocks.generic.get(earlier.agent);
 }
 
 std::string describe_earlier(const Warp& w, const Access& earlier, const Accessor& who) {
@@ -56,7 +60,9 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) return true;
     const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
     const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;
-    return view.get(earlier.agent) >= earlier.clock || overwritten_after_barrier(w, earlier, who, proxy, kind);
+    if (view.get(earlier.agent) >= earlier.clock) return true;
+    if (is_shared(who) && !needs_proxy_fence && w.clocks.shared_only.get(earlier.agent) >= earlier.clock) return true;
+    return overwritten_after_barrier(w, earlier, who, proxy, kind);
 }
 
 // An MMA may be issued early, up to the last tcgen05.fence::after_thread_sync: what its issuer learned since, from

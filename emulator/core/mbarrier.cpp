@@ -93,7 +93,7 @@ void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
     if (bar.init_published && w.cluster_waits >= bar.init_published) return;
     if (!m.checks) return;
     const auto knows = [&](u32 clock) {
-        return bar.init.agent == w.clocks.self || w.clocks.generic.get(bar.init.agent) >= clock;
+        return bar.init.agent == w.clocks.self || w.clocks.known_shared(bar.init.agent) >= clock;
     };
     if (!knows(bar.init.clock)) {
         m.report(&w, "mbarrier-race",

@@ -76,7 +76,7 @@ void check_uses(Warp& w, const MbarrierTarget& t) {
     const Cluster& cluster = *t.cta->cluster;
     if (!m.checks) return;
     for (const Use& u : t.bar->uses) {
-        if (u.agent == w.clocks.self || w.clocks.generic.get(u.agent) >= u.clock) continue;
+        if (u.agent == w.clocks.self || w.clocks.known_shared(u.agent) >= u.clock) continue;
         if (m.profile == Profile::lenient && cluster.agents[u.agent].cta != t.cta->rank) continue;
         m.report(&w, "mbarrier-inval-race",
                  format("mbarrier.inval at shared 0x%x, which %s uses with no synchronisation in between", t.offset,
@@ -255,7 +255,7 @@ void check_phase_lag(Warp& w, const Inst& i, u32 lane, const MbarrierTarget& t) 
     const Mbarrier& bar = *t.bar;
     i64 meant = 0;
     if (i.mods & kMbarParity) {
-        const i64 known = w.clocks.generic.get(bar.phases);
+        const i64 known = w.clocks.known_shared(bar.phases);
         meant = (known & 1) == (w.reg<u32>(w.ops(i)[2])[lane] & 1) ? known : known - 1;
     } else {
         meant = static_cast<i64>(token_phase(w.reg<u64>(w.ops(i)[2])[lane]));

@@ -6,7 +6,8 @@
 // tcgen05_product.cpp     the product over the data path
 // tcgen05_chain.cpp       its sums in f32 and f16, of one MMA after another
 // tcgen05_sparse.cpp      metadata of a sparse A, and the product with it
-// tcgen05_mma.cpp         tcgen05.mma and the order of MMAs
+// tcgen05_mma.cpp         tcgen05.mma
+// tcgen05_order.cpp       strict: which operations are pipelined with one another
 // tcgen05_copy.cpp        tcgen05.cp and tcgen05.shift
 // tcgen05_commit.cpp      tcgen05.commit and the fences
 #pragma once
@@ -186,6 +187,14 @@ struct TmemAddress {
 };
 inline TmemAddress tmem_address(u32 bits) { return {bits >> 16, bits & 0xFFFF}; }
 
+// Of tensor memory.
+struct Columns {
+    u32 first, count;
+};
+
+// The columns of tensor memory that the metadata of a sparse A takes.
+u32 metadata_width(Kind kind);
+
 struct Mma {
     Instruction shape;
     Modifiers mods;
@@ -198,11 +207,18 @@ struct Mma {
     bool has_mask = false;
     ColumnMask mask;
     std::array<Cta*, 2> ctas{};  // even, odd; the second is null without a pair
+
+    Columns d_columns() const { return {d_column, shape.n / path.banks}; }
+    Columns scale_a_columns() const { return {scale_a, (path.rows + 31) / 32}; }
+    Columns scale_b_columns() const { return {scale_b, (shape.n + 31) / 32}; }
+    Columns metadata_columns() const { return {metadata, metadata_width(shape.kind)}; }
 };
 void execute(const Mma& op);
 
-// The columns of tensor memory that the metadata of a sparse A takes.
-u32 metadata_columns(Kind kind);
+// Whether what `who` does is pipelined behind, or known to come after, the MMAs of its stream that use the same
+// columns.
+void check_order(Warp& w, const Mma& op, const Accessor& who);
+void check_copy_order(Warp& w, Cta& cta, const Columns& written, const Accessor& who);
 
 // The CTAs that an instruction of this cta_group works on, even one first; records the group and reports a mixture.
 std::array<Cta*, 2> ctas_of(Warp& w, bool pair, const char* what);

@@ -54,6 +54,7 @@ void copy(Cta& cta, const Copy& c) {
 void check_copy(Warp& w, Cta& cta, const Copy& c, const Accessor& reads) {
     const u32 columns = c.shape.chunks * 4;
     require_allocated(w, cta, c.to.column, columns, "tcgen05.cp");
+    check_copy_order(w, cta, {c.to.column, columns}, reads);
     std::vector<u32> chunks;
     for (u32 r = 0; r < c.shape.rows; ++r)
         for (u32 k = 0; k < c.shape.chunks; ++k) chunks.push_back(k_major_chunk(c.source, r, k));

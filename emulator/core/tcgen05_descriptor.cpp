@@ -60,7 +60,7 @@ u32 field(u32 bits, u32 low, u32 width) { return bits >> low & ((1u << width) - 
 void decode_plain(u32 bits, const Modifiers& mods, const KindRow& row, Instruction& i) {
     i.selector = field(bits, 0, 2);
     if (i.selector && !mods.sparse) refuse(bits, "a sparsity selector in a dense instruction");
-    if (i.selector > (metadata_columns(mods.kind) == 1 ? 1u : 0u))
+    if (i.selector > (metadata_width(mods.kind) == 1 ? 1u : 0u))
         refuse(bits, format("sparsity selector %u; the metadata of kind::%s does not have it", i.selector, row.name));
     if (field(bits, 3, 1) && mods.kind != Kind::i8) refuse(bits, "saturation belongs to kind::i8");
     if (!(row.accumulators >> field(bits, 4, 2) & 1))

@@ -18,101 +18,12 @@ Modifiers modifiers_of(u32 mods) {
             mods >> kTcScalesShift & 7};
 }
 
-// The columns of tensor memory that one MMA touches.
-struct Columns {
-    u32 first, count;
-};
-
-Columns d_columns(const Mma& op) { return {op.d_column, op.shape.n / op.path.banks}; }
-
 // The lanes of a data path, in runs: half a data path takes 16 of every 32.
 template <class F>
 void each_lane_run(const Mma& op, F f) {
     if (!op.path.half) return f(0u, op.path.rows * op.path.banks);
     for (u32 r = 0; r < op.path.rows; r += 16) f(op.d_lane + op.path.lane_of(r, 0), 16u);
 }
-
-template <class F>
-void each_cta(const Mma& op, F f) {
-    for (Cta* cta : op.ctas)
-        if (cta) f(*cta);
-}
-
-// MMAs are pipelined with one another only when cta_group, accumulator, shape and kind are the same (PTX ISA
-// 9.7.16.6.2). The machine runs all in issue order, so what it reports here never shows in the numbers.
-u32 signature_of(const Mma& op) {
-    const Instruction& s = op.shape;
-    return op.d_column | (op.d_lane ? 1u : 0u) << 9 | s.n / 8 << 10 | s.m / 16 << 16 | static_cast<u32>(s.kind) << 21 |
-           (op.mods.ws ? 1u : 0u) << 24 | (op.mods.pair ? 1u : 0u) << 25;
-}
-
-class OrderCheck {
-public:
-    OrderCheck(Warp& w, const Mma& op, const Accessor& who) : w_(w), op_(op), who_(who), signature_(signature_of(op)) {}
-
-    void run() {
-        each_cta(op_, [&](Cta& cta) {
-            Tmem& t = cta.tmem;
-            if (op_.mods.a_tmem) {
-                each_half({op_.a_column, kRowColumns}, [&](u32 half, Columns columns) {
-                    check(t.mma_writes, half, columns, 0, "reads A from", "writes");
-                    mark(t.mma_reads, half, columns);
-                });
-            }
-            each_half(d_columns(op_), [&](u32 half, Columns columns) {
-                check(t.mma_writes, half, columns, signature_, "accumulates in", "writes");
-                check(t.mma_reads, half, columns, 0, "writes", "reads");
-                mark(t.mma_writes, half, columns);
-            });
-        });
-    }
-
-private:
-    template <class F>
-    void each_half(Columns columns, F f) {
-        const u32 from = op_.path.half && op_.d_lane ? 1 : 0, to = op_.path.half && !op_.d_lane ? 1 : 2;
-        for (u32 half = from; half < to; ++half) f(half, columns);
-    }
-
-    // An MMA of this stream that is not known to be complete, and not pipelined with the one at hand: of another
-    // signature than `pipelined`, 0 for none. Its own A may overlap its D only by mistake, but that is another rule's.
-    void check(const MmaMarks& earlier, u32 half, Columns columns, u32 pipelined, const char* mine,
-               const char* theirs) {
-        const u32 from = half * Tmem::kColumns + columns.first;
-        const u32 *clock = &earlier.clock[from], *agent = &earlier.agent[from], *signature = &earlier.signature[from];
-        const u32 known = w_.clocks.tc.get(who_.agent), now = who_.clock, me = who_.agent;
-        const auto unordered = [=](u32 c) -> u32 {
-            return (clock[c] > known) & (clock[c] != now) & (agent[c] == me) & (signature[c] != pipelined);
-        };
-        u32 any = 0;  // mostly none: the loop vectorises
-        for (u32 c = 0; c < columns.count; ++c) any |= unordered(c);
-        for (u32 c = 0; any && c < columns.count; ++c)
-            if (unordered(c)) report(earlier.pc[from + c], columns.first + c, mine, theirs);
-    }
-
-    void report(u32 earlier_pc, u32 column, const char* mine, const char* theirs) {
-        machine_of(w_).report_strict(
-            &w_, "mma-unordered",
-            format(
-                "tcgen05.mma %s tensor memory column %u while an earlier tcgen05.mma of another accumulator, shape or "
-                "kind %s it: they are not pipelined, and nothing waits for a commit in between",
-                mine, column, theirs),
-            static_cast<i32>(who_.pc), static_cast<i32>(earlier_pc));
-    }
-
-    void mark(MmaMarks& marks, u32 half, Columns columns) {
-        const u32 from = half * Tmem::kColumns + columns.first;
-        std::fill_n(marks.clock.begin() + from, columns.count, who_.clock);
-        std::fill_n(marks.pc.begin() + from, columns.count, who_.pc);
-        std::fill_n(marks.signature.begin() + from, columns.count, signature_);
-        std::fill_n(marks.agent.begin() + from, columns.count, who_.agent);
-    }
-
-    Warp& w_;
-    const Mma& op_;
-    const Accessor& who_;
-    u32 signature_;
-};
 
 // D's lane: 0, or 16 where only half of the lanes are used (PTX ISA 9.7.16.10.5).
 void place_d(Mma& op, u32 address) {
@@ -147,23 +58,22 @@ struct Access {
 };
 
 void check_scales(Access& x, const Mma& op, Cta& cta) {
-    const auto check = [&](u32 column, u32 rows, const char* what) {
-        const u32 columns = (rows + 31) / 32;
-        require_allocated(x.w, cta, column, columns, what);
-        touch_tmem(cta, x.w, 0, kTmemLanes, column, columns, x.reads, what);
+    const auto check = [&](const Columns& c, const char* what) {
+        require_allocated(x.w, cta, c.first, c.count, what);
+        touch_tmem(cta, x.w, 0, kTmemLanes, c.first, c.count, x.reads, what);
     };
-    check(op.scale_a, op.path.rows, "tcgen05.mma (scales of A)");
-    check(op.scale_b, op.shape.n, "tcgen05.mma (scales of B)");
+    check(op.scale_a_columns(), "tcgen05.mma (scales of A)");
+    check(op.scale_b_columns(), "tcgen05.mma (scales of B)");
 }
 
 void check_metadata(Access& x, const Mma& op, Cta& cta) {
-    const u32 columns = metadata_columns(op.shape.kind), lanes = op.path.rows * op.path.banks;
-    require_allocated(x.w, cta, op.metadata, columns, "tcgen05.mma (sparsity metadata)");
-    touch_tmem(cta, x.w, 0, lanes, op.metadata, columns, x.reads, "tcgen05.mma (sparsity metadata)");
+    const Columns c = op.metadata_columns();
+    require_allocated(x.w, cta, c.first, c.count, "tcgen05.mma (sparsity metadata)");
+    touch_tmem(cta, x.w, 0, op.path.rows * op.path.banks, c.first, c.count, x.reads, "tcgen05.mma (sparsity metadata)");
 }
 
 void check_cta(Access& x, const Mma& op, Cta& cta) {
-    const Columns d = d_columns(op);
+    const Columns d = op.d_columns();
     require_allocated(x.w, cta, d.first, d.count, "tcgen05.mma (D)");
     if (op.mods.a_tmem) {
         require_allocated(x.w, cta, op.a_column, kRowColumns, "tcgen05.mma (operand A)");
@@ -213,7 +123,7 @@ SharedOperand second_half(SharedOperand o) {
 // Metadata that a selector chooses from starts at an even column.
 void place_metadata(Mma& op, u32 address) {
     const TmemAddress at = tmem_address(address);
-    const bool chosen = metadata_columns(op.shape.kind) == 1;
+    const bool chosen = metadata_width(op.shape.kind) == 1;
     if (at.lane || (chosen && at.column % 2))
         throw Fault("tmem-address",
                     format("tcgen05.mma: sparsity metadata at lane %u, column %u; it starts at lane 0%s", at.lane,
@@ -264,10 +174,10 @@ Flow mma(Warp& w, const Inst& i, u32 mask) {
     Access x{w, {w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false}, {}};
     x.writes = x.reads;
     x.writes.write = true;
-    each_cta(op, [&](Cta& cta) { check_cta(x, op, cta); });
-    Machine& m = machine_of(w);
-    if (m.checks && m.profile == Profile::strict) OrderCheck(w, op, x.reads).run();
-    m.stats.mma += 1;
+    for (Cta* cta : op.ctas)
+        if (cta) check_cta(x, op, *cta);
+    check_order(w, op, x.reads);
+    machine_of(w).stats.mma += 1;
     start_async(w, true, op.shape.n / 2, [op] { execute(op); });
     return Flow::next;
 }

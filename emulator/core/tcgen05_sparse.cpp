@@ -13,7 +13,7 @@ constexpr u32 kNibble = 4, kWordNibbles = 8;
 // Nibble j of the metadata of the row in `lane`: 8 a row in one column where a lane of each pair of rows eight apart
 // holds half of both, else 16 in the row's own lane.
 u32 nibble(const Mma& op, Cta& cta, u32 lane, u32 j) {
-    if (metadata_columns(op.shape.kind) == 2)
+    if (metadata_width(op.shape.kind) == 2)
         return cta.tmem.row(lane)[op.metadata + j / kWordNibbles] >> (kNibble * (j % kWordNibbles)) & 0xF;
     const u32 half = kWordNibbles / 2, from = (lane & ~8u) + j / half * 8,
               shift = (lane & 8) * 2 + kNibble * (j % half);
@@ -23,7 +23,7 @@ u32 nibble(const Mma& op, Cta& cta, u32 lane, u32 j) {
 // Where each of the elements that a row stores belongs in K: two of four, one of two of 32 bits, and of 4-bit elements
 // two pairs of four (PTX ISA 9.7.14.6.1 has the codes).
 void positions(const Mma& op, Cta& cta, u32 lane, u16* k) {
-    const u32 groups = metadata_columns(op.shape.kind) * kWordNibbles;
+    const u32 groups = metadata_width(op.shape.kind) * kWordNibbles;
     for (u32 j = 0; j < groups; ++j) {
         const u32 code = nibble(op, cta, lane, j), low = code & 3, high = code >> 2;
         if (op.shape.kind == Kind::tf32) {
@@ -78,7 +78,7 @@ void scaled_row(const Mma& op, const Rows& rows, u32 r, const float* a, const u1
 
 }  // namespace
 
-u32 metadata_columns(Kind kind) { return kind == Kind::f16 || kind == Kind::tf32 ? 1 : 2; }
+u32 metadata_width(Kind kind) { return kind == Kind::f16 || kind == Kind::tf32 ? 1 : 2; }
 
 void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const double* scale_a,
                     const double* scale_b, u32 n) {

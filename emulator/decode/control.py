@@ -98,6 +98,7 @@ def fence(b: Builder, m: Modifiers) -> None:
     mods = m.choose({"sc": both, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
     if any(name in b.instruction.modifiers for name in _SYNC_RESTRICT):
         _sync_restrict(b, m, mods)
+        mods |= MODS["fence_shared"]
     else:
         m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
     m.done()
@@ -112,7 +113,6 @@ _SYNC_RESTRICT = {
 
 
 def _sync_restrict(b: Builder, m: Modifiers, semantics: int) -> None:
-    """The restriction to shared memory is not modelled: the fence orders global memory as well."""
     if m.choose(_SYNC_RESTRICT) != semantics:
         b.fail(".release is restricted to .shared::cta, .acquire to .shared::cluster")
     m.need("cluster")
@@ -130,7 +130,8 @@ def _proxy_fence(b: Builder, m: Modifiers) -> None:
         semantics = m.choose({"acquire": MODS["acquire"], "release": MODS["release"]})
         _sync_restrict(b, m, semantics)
         m.done()
-        fences = [("fence_proxy_async", MODS["fence_shared"]), ("fence_acq_rel", semantics)]
+        shared = MODS["fence_shared"]
+        fences = [("fence_proxy_async", shared), ("fence_acq_rel", semantics | shared)]
         for op, mods in fences if semantics == MODS["release"] else reversed(fences):
             b.emit(op, mods=mods)
         return

@@ -127,8 +127,8 @@ TENSOR: Mapping[str, Rule] = {
     ),
     "mma-unordered": Rule(
         "9.7.16.6.2, Pipelined tcgen05 instructions",
-        "An MMA uses tensor memory that an earlier MMA of another accumulator, shape or kind uses: the two are not "
-        "pipelined.",
+        "An MMA uses tensor memory that an earlier MMA of another accumulator, shape or kind uses, as D, A, scales or "
+        "sparsity metadata, or a tcgen05.cp writes what an earlier MMA uses: the two are not pipelined.",
         "tcgen05.commit after the first, wait for the mbarrier, tcgen05.fence::after_thread_sync, then the second.",
         lenient=False,
     ),

@@ -72,6 +72,29 @@ def test_fences_of_one_direction_between_proxies(before: str, after: str, rules:
     assert rules or done.arrays["out"].tolist() == [7] * 4
 
 
+FULL = "fence.acq_rel.cluster;"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("before", "after", "rules"),
+    [
+        (FULL, FULL, set()),
+        (RELEASE, FULL, {"race"}),
+        (FULL, ACQUIRE, {"race"}),
+        (PROXY_RELEASE, FULL, {"race"}),
+        (FULL, PROXY_ACQUIRE, {"race"}),
+        (FULL + RELEASE, ACQUIRE + FULL, set()),  # the restricted ones take nothing away
+    ],
+)
+def test_restricted_fences_do_not_order_global_memory(before: str, after: str, rules: set[str], schedule: str) -> None:
+    write = "@%p1 st.global.u32 [%out+4], %r1;"
+    read = "@%leader ld.global.u32 %r2, [%out+4]; @%leader st.global.u32 [%out], %r2;"
+    done = run(HANDOVER.format(before=write + before, after=after, use=read), OUT, block=64, schedule=schedule)
+    assert done.rules == rules
+    assert rules or done.arrays["out"][:2].tolist() == [7, 7]
+
+
 def test_spellings() -> None:
     run("fence.proxy.alias; membar.proxy.alias; membar.proxy.async; membar.proxy.async.global;", OUT).clean()
     for text in (

@@ -42,7 +42,7 @@ ELSEWHERE = {
     ),
     "test_scalar_calls.py": ("assert", "branch-index", "indirect-call", "printf", "printf-format"),
     "test_tcgen05_memory.py": ("cta-pair", "tmem-alloc-blocked"),
-    "test_tcgen05_options.py": ("mma-unordered",),
+    "test_tcgen05_order.py": ("mma-unordered",),
     "test_tcgen05_refusals.py": ("mixed-cta-group", "zero-column-mask"),
     "test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
     "test_warp_mma.py": ("partial-warp",),

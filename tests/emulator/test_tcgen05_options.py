@@ -1,4 +1,4 @@
-"""tcgen05.mma's options against float64 oracles: negation, masks, scales of D, shifts; and the order of MMAs."""
+"""tcgen05.mma's options against float64 oracles: negation, masks, scales of D, shifts."""
 
 from __future__ import annotations
 
@@ -119,44 +119,3 @@ def test_zero_column_masks(m, fields, parts):
     outcome = rig.run(issue, images(a, b, K128, K128))
     assert outcome.rules == []
     expect(outcome, d_cells(m, 64, ws=True), 0, av @ used.T)
-
-
-# Order
-
-
-def two_mmas(second_d: int, second_n: int, *, a_tmem: bool = False, fence: bool = False) -> str:
-    first = mma_text(
-        ".cta_group::1.kind::f16", 0, K128.descriptor(rig.BASE), K128.descriptor(rig.BASE + B_AT),
-        instruction("f16", 128, 64, "f16", "f16"), accumulate=False,
-    )  # fmt: skip
-    second = mma_text(
-        ".cta_group::1.kind::f16", second_d, 0 if a_tmem else K128.descriptor(rig.BASE),
-        K128.descriptor(rig.BASE + B_AT), instruction("f16", 128, second_n, "f16", "f16"),
-        a_tmem=a_tmem, accumulate=False,
-    )  # fmt: skip
-    wait = """
-    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%bars+8];
-    BETWEEN: mbarrier.try_wait.parity.shared::cta.b64 %ready, [%bars+8], 0;
-    @!%ready bra BETWEEN;
-    tcgen05.fence::after_thread_sync;
-    """
-    return first + (wait if fence else "") + second
-
-
-@pytest.mark.parametrize(
-    ("d", "n", "a_tmem", "unordered"),
-    [
-        (0, 64, False, False),  # the same accumulator and shape are pipelined
-        (64, 64, False, False),  # columns of its own
-        (0, 32, False, True),  # another shape
-        (32, 64, False, True),  # another accumulator
-        (128, 64, True, True),  # reads as A what the first one writes
-    ],
-)
-def test_mmas_that_are_not_pipelined_are_reported_under_strict(d, n, a_tmem, unordered):
-    rng = np.random.default_rng(18)
-    (a, _), (b, _) = random_operand(rng, "f16", 128), random_operand(rng, "f16", 64)
-    shared = images(a, b, K128, K128)
-    assert rig.run(two_mmas(d, n, a_tmem=a_tmem), shared).rules == (["mma-unordered"] if unordered else [])
-    assert rig.run(two_mmas(d, n, a_tmem=a_tmem, fence=True), shared).rules == []
-    assert rig.run(two_mmas(d, n, a_tmem=a_tmem), shared, profile="lenient").rules == []
