@@ -192,6 +192,9 @@ struct WarpClocks {
     VectorClock fenced;                       // `generic` at the last fence::after_thread_sync: what an MMA may rely on
     VectorClock shared_only;                  // beyond `generic`, as in a message; mostly empty
     u32 ld_issued = 0, st_issued = 0, mma_issued = 0;
+    // Of the warp's own epochs: those up to its last release, and those whose accesses all lanes are known to be
+    // behind.
+    u32 lanes_released = 0, lanes_ordered = 0;
 
     void begin(AgentId self_id, AgentId ld_id, AgentId st_id, AgentId tensor_id) {
         self = self_id;
@@ -204,6 +207,10 @@ struct WarpClocks {
     // Of what an agent did to shared memory.
     u32 known_shared(AgentId a) const { return std::max(generic.get(a), shared_only.get(a)); }
     void tick() { generic.raise(self, epoch() + 1); }
+    void order_lanes() {
+        lanes_ordered = epoch();
+        tick();
+    }
 
     Message release() {
         Message m;
@@ -221,6 +228,7 @@ struct WarpClocks {
         m.cluster = cluster;
         m.foreign = foreign;
         m.shared_only = shared_only;
+        lanes_released = epoch();
         tick();
     }
     // The same, added to a message of this cluster.
@@ -238,6 +246,7 @@ struct WarpClocks {
         m.tc_unfenced.join(acquired_unfenced);
         m.async_global.join(async_global);
         m.shared_only.join(shared_only);
+        lanes_released = epoch();
         tick();
     }
     // What a relaxed arrival hands on: the order of tcgen05 operations needs execution to be ordered, not memory (PTX
@@ -254,6 +263,7 @@ struct WarpClocks {
         acquired_unfenced.join(m.tc_unfenced);
     }
     void acquire(const Message& m) {
+        lanes_ordered = lanes_released;
         for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
         if (m.cluster != cluster) {
             if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
@@ -268,6 +278,7 @@ struct WarpClocks {
     }
     // By a fence that orders shared memory alone.
     void acquire_shared(const Message& m) {
+        lanes_ordered = lanes_released;
         if (m.cluster != cluster) return;
         shared_only.join(m.generic);
         shared_only.join(m.shared_only);

@@ -182,7 +182,9 @@ Flow shfl(Warp& w, const Inst& i, u32 mask) {
 
 Flow bar_warp(Warp& w, const Inst& i, u32 mask) {
     const u32 members = uniform_lane_mask(w, w.ops(i)[0], mask);
-    return converge(w, members) ? Flow::next : Flow::stay;
+    if (!converge(w, members)) return Flow::stay;
+    if (machine_of(w).profile == Profile::strict) w.clocks.order_lanes();
+    return Flow::next;
 }
 
 }  // namespace

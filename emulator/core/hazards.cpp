@@ -57,7 +57,10 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
     const bool unordered_within =
         kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
-    if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) return true;
+    if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) {
+        w.lanes.met |= earlier.clock > w.clocks.lanes_ordered;
+        return true;
+    }
     const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
     const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;
     if (view.get(earlier.agent) >= earlier.clock) return true;

@@ -316,6 +316,14 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
                 const char* what);
 std::string describe_agent(const Cluster& cluster, AgentId agent);
 
+// lane_races.cpp: an instruction's accesses to shared memory, lane by lane, after touch_shared: against those of other
+// lanes of this warp.
+void note_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who);
+inline void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
+    const Machine& m = machine_of(w);
+    if (m.checks && m.profile == Profile::strict) note_lanes(w, at, mask, size, who);
+}
+
 // mbarrier.cpp
 Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what);
 // An asynchronous operation that will perform complete-tx on this mbarrier; its agent and the clock of its accesses.

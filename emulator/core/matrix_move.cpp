@@ -33,6 +33,9 @@ void touch_rows(Warp& w, const u32* offsets, u32 rows, bool write, bool repeats)
     Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
     who.repeats = repeats;
     touch_shared(*w.cta, w, pieces.runs(), who, false);
+    u64 at[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) at[l] = offsets[l];
+    check_lanes(w, at, rows, kRowBytes, who);
 }
 
 u32 first_rows(u32 count) { return count == kLanes ? kFullMask : (1u << count) - 1; }

@@ -249,6 +249,7 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
                         touch_shared(cta, w, ranges, who, false);
                     });
             });
+            check_lanes(w, a.at, mask, size, who);
             break;
         case Space::global:
         case Space::constant:

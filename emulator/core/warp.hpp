@@ -1,6 +1,7 @@
 // A warp: its lanes, registers and clocks.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -67,6 +68,22 @@ struct LoadedRegisters {
     bool open = false;
 };
 
+// What the lanes of a warp accessed in shared memory lately: two of them are not ordered by being of one warp. Strict
+// profile.
+struct LaneAccess {
+    u32 clock = 0;  // 0: none
+    u32 pc = 0, mask = 0, size = 0;
+    bool write = false, strong = false;
+    u32 low = 0, end = 0;  // of all lanes
+    std::array<u32, kLanes> at{};
+};
+
+struct LaneLog {
+    bool met = false;  // the access at hand overlaps one of the same warp that no lane is known to be behind
+    std::vector<LaneAccess> accesses;
+    u32 next = 0;  // the oldest, once there are as many as are kept
+};
+
 struct Warp {
     Cta* cta = nullptr;
     const Program* program = nullptr;
@@ -93,6 +110,7 @@ struct Warp {
     CopyGroups copies;                            // cp.async
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
     LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
+    LaneLog lanes;
 
     template <class T>
     T* reg(i32 unit) {

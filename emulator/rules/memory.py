@@ -13,6 +13,13 @@ MEMORY: Mapping[str, Rule] = {
         "orders one before the other.",
         "Put a bar.sync, or an arrive and a wait on an mbarrier, between them; relaxed ones order nothing.",
     ),
+    "lane-race": Rule(
+        "8.7.1, Conflict and Data-races; 9.7.13.2, bar.warp.sync",
+        "Two lanes of one warp access the same shared memory, one of them writes it, and nothing orders them: lanes of "
+        "a warp run independently of one another, and shuffles and votes order no memory.",
+        "bar.warp.sync (__syncwarp) between them.",
+        lenient=False,
+    ),
     "missing-proxy-fence": Rule(
         "8.6, Proxies; 9.7.13.4, membar and fence",
         "The async proxy (an MMA, a bulk copy) reads what was written through the generic proxy, with no proxy fence "

@@ -1,0 +1,72 @@
+// Lanes of one warp that access the same shared memory. They run in any order between bar.warp.sync, a barrier, or a
+// release and an acquire (PTX ISA 8.9, 9.7.13.2). The shadow takes a warp for one agent; it notices that the warp comes
+// back to what it has accessed since, and only then the lanes are compared.
+#include <algorithm>
+
+#include "machine.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u32 kKept = 64;
+
+LaneAccess& place_for(LaneLog& log) {
+    if (log.accesses.size() < kKept) return log.accesses.emplace_back();
+    log.next = (log.next + 1) % kKept;
+    return log.accesses[(log.next + kKept - 1) % kKept];
+}
+
+struct Pair {
+    u32 mine, theirs;
+};
+
+// The first two lanes whose bytes overlap; false when there are none.
+bool find_pair(const LaneAccess& now, const LaneAccess& before, Pair& found) {
+    for (u32 mine = 0; mine < kLanes; ++mine) {
+        if (!(now.mask >> mine & 1)) continue;
+        const u32 from = now.at[mine], to = from + now.size;
+        u32 overlapping = 0;
+        for (u32 l = 0; l < kLanes; ++l)
+            overlapping |= static_cast<u32>((before.at[l] < to) & (from < before.at[l] + before.size)) << l;
+        overlapping &= before.mask & ~(1u << mine);
+        if (!overlapping) continue;
+        found = {mine, static_cast<u32>(std::countr_zero(overlapping))};
+        return true;
+    }
+    return false;
+}
+
+void compare(Warp& w, const LaneAccess& now, const LaneAccess& before) {
+    if (before.clock <= w.clocks.lanes_ordered || (now.strong && before.strong)) return;
+    if (!(now.write || before.write) || before.end <= now.low || now.end <= before.low) return;
+    Machine& m = machine_of(w);
+    const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
+    Pair lanes;
+    if (m.findings->seen("lane-race", pc, other) || !find_pair(now, before, lanes)) return;
+    m.report(&w, "lane-race",
+             format("lane %u of warp %u %s shared memory at 0x%x, which lane %u %s with nothing that orders lanes of a "
+                    "warp in between",
+                    lanes.mine, w.index, now.write ? "writes" : "reads", now.at[lanes.mine], lanes.theirs,
+                    before.write ? "wrote" : "read"),
+             pc, other);
+}
+
+}  // namespace
+
+void note_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
+    LaneLog& log = w.lanes;
+    LaneAccess now{who.clock, who.pc, mask, size, who.write, who.strong, ~0u, 0, {}};
+    for (u32 l = 0; l < kLanes; ++l) {
+        now.at[l] = static_cast<u32>(at[l]);
+        if (!(mask >> l & 1)) continue;
+        now.low = std::min(now.low, now.at[l]);
+        now.end = std::max(now.end, now.at[l] + size);
+    }
+    if (log.met) {
+        log.met = false;
+        for (const LaneAccess& before : log.accesses) compare(w, now, before);
+    }
+    place_for(log) = now;
+}
+
+}  // namespace ptxm
