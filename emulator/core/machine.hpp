@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <unordered_map>
@@ -72,8 +73,9 @@ struct ClusterBarrier {
     u32 arrived = 0;  // threads
     u32 phase = 0;    // phases completed
     Message arriving, completed;
-    Message early;        // of arrivals that are a phase ahead
-    VectorClock reached;  // what the threads that have arrived had done, released or not
+    Message early;                 // of arrivals that are a phase ahead
+    VectorClock reached;           // what the threads that have arrived had done, released or not
+    std::optional<AgentId> agent;  // its clock is the phase: who knows of one, knows what it published
 };
 
 // A warp's last acquiring fence of the tensormap proxy on one map, and what the warp knew then.

@@ -10,7 +10,7 @@
 namespace ptxm {
 namespace {
 
-constexpr u32 kWarps = kWgmmaWarps, kRows = kWgmmaRows;
+constexpr u32 kWarps = kWgmmaWarps;
 
 Warpgroup& warpgroup_of(Warp& w) {
     Cta& cta = *w.cta;
@@ -138,10 +138,8 @@ void check_issue(Warp& w, const Warpgroup& g, const WgmmaShape& s, const WgmmaSo
                  bool accumulate) {
     const u32 quarter = w.index % kWarps;
     const Accessor who{g.agent, g.issued + 1, static_cast<u32>(w.pc()), false};
-    if (!s.a_registers)
-        check_wgmma_operand(w, decode_wgmma_descriptor(a, "A"), s.a_mn_major, s.a_bytes(), quarter * kRows, kRows, who,
-                            "A");
-    check_wgmma_operand(w, decode_wgmma_descriptor(b, "B"), s.b_mn_major, s.b_bytes(), 0, s.n, who, "B");
+    if (!s.a_registers) check_wgmma_operand(w, decode_wgmma_descriptor(a, "A"), s.a_tile(quarter), who, "A");
+    check_wgmma_operand(w, decode_wgmma_descriptor(b, "B"), s.b_tile(), who, "B");
     if (machine_of(w).checks) check_registers(w, s, from, accumulate);
 }
 
@@ -152,8 +150,11 @@ void start(Warp& w, Warpgroup& g, const Inst& i, const WgmmaShape& s) {
     op.shape = s;
     const u32 first = w.index / kWarps * kWarps;
     const WgmmaSources from = wgmma_sources(w.ops(i), s);
+    const auto metadata = s.sparse ? std::make_shared<WgmmaMetadata>() : nullptr;
+    op.metadata = metadata;
     for (u32 k = 0; k < kWarps; ++k) {
         Warp& each = cta.warps[first + k];
+        if (metadata) std::memcpy((*metadata)[k].data(), each.reg<u32>(from.metadata), sizeof(*metadata)[k]);
         op.warps[k] = &each;
         op.units[k] = each.ops(i);
         const u64 a = s.a_registers ? 0 : *each.reg<u64>(from.a[0]), b = *each.reg<u64>(from.b);
