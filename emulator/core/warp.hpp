@@ -44,6 +44,7 @@ struct Fragment {
     u32 wait_parity = 0;
     u32 wait_barrier = 0;
     bool wait_relaxed = false, wait_over = false;
+    bool wait_timed_out = false;
     bool passed_barrier = false;  // released: the barrier instruction completes when it is tried again
     u32 barrier_result = 0;       // of bar.red
 };
