@@ -45,6 +45,7 @@ struct WgmmaRegisters {
     std::vector<Use> in_flight;  // by unit
     std::vector<u32> touched;    // by unit: the number of fences before the last access by another instruction
     u32 fences = 0;
+    u32 fences_at_wait = 0;  // before the last wgmma.wait_group
     u32 issued = 0;          // clock of this warp's last operation
     std::deque<u32> groups;  // clock of the last operation of each group that was not waited for
     bool met = false;        // the warpgroup has met at the operation this warp waits at

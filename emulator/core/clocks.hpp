@@ -31,7 +31,8 @@ enum class AgentKind : u8 {
     bulk_store_read,
     cp_async,
     warpgroup,
-    phase
+    phase,
+    cluster_barrier
 };
 
 struct AgentInfo {

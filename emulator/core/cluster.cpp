@@ -126,7 +126,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
 }
 
 Flow wait(Warp& w, const Inst&, u32 mask) {
-    const Cluster& cluster = *w.cta->cluster;
+    Cluster& cluster = *w.cta->cluster;
     if (const u32 absent = mask & ~(w.cluster_arrived | w.cluster_passed))
         throw Fault("cluster-barrier-wait",
                     format("lanes 0x%08x wait at the cluster barrier without having arrived", absent));
@@ -138,7 +138,8 @@ Flow wait(Warp& w, const Inst&, u32 mask) {
     w.cluster_owed &= ~mask;
     w.clocks.acquire(cluster.barrier.completed);
     w.clocks.acquire(w.cta->relaxed_completed);
-    w.cluster_waits = cluster.barrier.phase;
+    if (!cluster.barrier.agent) cluster.barrier.agent = cluster.new_agent({AgentKind::cluster_barrier, 0, 0, 0});
+    w.clocks.generic.raise(*cluster.barrier.agent, cluster.barrier.phase);
     w.time = std::max(w.time, cluster.now);
     return Flow::next;
 }

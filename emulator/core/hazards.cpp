@@ -224,6 +224,7 @@ std::string describe_agent(const Cluster& cluster, AgentId id) {
         case AgentKind::tensor: return format("the tensor core (issued by warp %u)", a.warp);
         case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
         case AgentKind::phase: return format("the mbarrier at shared 0x%x", a.detail);
+        case AgentKind::cluster_barrier: return "the cluster barrier";
         case AgentKind::bulk_store:
         case AgentKind::bulk_store_read: return format("a bulk store of warp %u", a.warp);
         case AgentKind::cp_async: return format("a cp.async of warp %u", a.warp);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <unordered_map>
@@ -72,8 +73,9 @@ struct ClusterBarrier {
     u32 arrived = 0;  // threads
     u32 phase = 0;    // phases completed
     Message arriving, completed;
-    Message early;        // of arrivals that are a phase ahead
-    VectorClock reached;  // what the threads that have arrived had done, released or not
+    Message early;                 // of arrivals that are a phase ahead
+    VectorClock reached;           // what the threads that have arrived had done, released or not
+    std::optional<AgentId> agent;  // its clock is the phase: who knows of one, knows what it published
 };
 
 // A warp's last acquiring fence of the tensormap proxy on one map, and what the warp knew then.
@@ -107,6 +109,13 @@ struct Cta {
     u32 shared_address(u32 offset) const { return rank << kSharedRankShift | offset; }
 };
 
+// A wait that has run out of time: the warp's instruction, and the cluster's progress then.
+struct TimedOut {
+    const Warp* warp;
+    i32 pc;
+    u64 progress;
+};
+
 struct Cluster {
     Machine* machine = nullptr;
     u64 ordinal = 0;  // in the grid
@@ -120,12 +129,13 @@ struct Cluster {
     std::unordered_map<u64, AgentId> bulk_agents;
     u32 live_warps = 0;
     u64 now = 0;
-    SyncTable sync;            // of locations in shared memory
-    u64 instructions = 0;      // executed by its warps
-    u64 progress = 0;          // of these, at the last event that was not polling
-    u64 polled_since = 0;      // the same, or the last time that others got their turn
-    u64 sequence = 0;          // of asynchronous operations
-    std::mt19937_64 random{};  // what the random schedule draws within the cluster
+    SyncTable sync;                   // of locations in shared memory
+    u64 instructions = 0;             // executed by its warps
+    u64 progress = 0;                 // of these, at the last event that was not polling
+    u64 polled_since = 0;             // the same, or the last time that others got their turn
+    std::vector<TimedOut> timed_out;  // since the last progress
+    u64 sequence = 0;                 // of asynchronous operations
+    std::mt19937_64 random{};         // what the random schedule draws within the cluster
     Findings findings;
 
     void note_progress() { progress = polled_since = instructions; }

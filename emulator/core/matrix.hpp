@@ -41,6 +41,8 @@ enum MatrixMods : u32 {
     kWgmmaNegateB = 1u << 21,
     kWgmmaTransA = 1u << 22,
     kWgmmaTransB = 1u << 23,
+    kMmaSparse = 1u << 24,
+    kMmaSelectorShift = 25,  // which threads of four hold the metadata
     // cp.async
     kCopySize = 1u << 0,    // a src-size operand
     kCopyIgnore = 1u << 1,  // an ignore-src operand
@@ -70,6 +72,8 @@ inline constexpr std::pair<const char*, u32> kMatrixModNames[] = {
     {"wgmma_negate_b", kWgmmaNegateB},
     {"wgmma_trans_a", kWgmmaTransA},
     {"wgmma_trans_b", kWgmmaTransB},
+    {"mma_sparse", kMmaSparse},
+    {"mma_selector_shift", kMmaSelectorShift},
     {"copy_size", kCopySize},
     {"copy_ignore", kCopyIgnore},
     {"copy_ignore_negated", kCopyIgnoreNegated},

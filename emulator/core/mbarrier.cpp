@@ -89,9 +89,12 @@ void expect_bytes(const MbarrierTarget& t, u32 bytes) {
 
 void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
     Machine& m = machine_of(w);
-    // fence.mbarrier_init, then a cluster barrier, publishes initialisations even if the arrival is relaxed.
-    if (bar.init_published && w.cluster_waits >= bar.init_published) return;
     if (!m.checks) return;
+    // fence.mbarrier_init, then a cluster barrier, publishes initialisations even if the arrival is relaxed: to the
+    // warps that wait there, and to whom they synchronise with (Meta's TLX starts its worker warps behind a CTA
+    // barrier).
+    const std::optional<AgentId> barrier = w.cta->cluster->barrier.agent;
+    if (bar.init_published && barrier && w.clocks.generic.get(*barrier) >= bar.init_published) return;
     const auto knows = [&](u32 clock) {
         return bar.init.agent == w.clocks.self || w.clocks.known_shared(bar.init.agent) >= clock;
     };

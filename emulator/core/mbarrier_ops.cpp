@@ -1,5 +1,6 @@
 // The mbarrier instructions (PTX ISA 9.7.13.15).
 #include <algorithm>
+#include <utility>
 
 #include "handlers.hpp"
 #include "lanes.hpp"
@@ -286,7 +287,8 @@ u32 same_question(Warp& w, const Inst& i, u32 mask) {
 
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
 // completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
-// its time runs out: the random schedule draws that half of the time, for kernels that do not try again.
+// its time runs out: the random schedule draws that half of the time, for kernels that do not try again, and where
+// nothing else can go on it must (time_out_waits).
 Flow wait(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     // Suspended until its phase completed: true even if the barrier has moved on since.
@@ -332,7 +334,8 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     }
     Machine& m = machine_of(w);
     m.stats.barrier_waits += 1;
-    const bool times_out = m.schedule == Schedule::random && done != mask && w.cta->cluster->random() % 2 == 0;
+    const bool times_out = std::exchange(w.fragment().wait_timed_out, false) ||
+                           (m.schedule == Schedule::random && done != mask && w.cta->cluster->random() % 2 == 0);
     if (done != mask && done == 0 && same && (i.mods & kMbarBlocking) && !times_out) {
         Fragment& f = w.fragment();
         f.wait = Wait::mbarrier;

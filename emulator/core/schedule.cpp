@@ -4,6 +4,7 @@
 //   early      when it is issued
 //   late       only when no warp can go on
 //   random     any legal order and moment, and warps in any order, under the seed
+#include <algorithm>
 #include <limits>
 
 #include "handlers.hpp"
@@ -62,6 +63,26 @@ Warp* next_warp(Cluster& cluster) {
         }
     }
     return best;
+}
+
+// Nothing can go on: the time that a try_wait suspends its thread for is over. CUTLASS's producers ask once whether the
+// next stage is free and copy to this one then; with one stage, they are the same. An instruction that has run out of
+// time once since the last progress only tries again: if there is no other, nothing will ever go on.
+bool time_out_waits(Cluster& cluster) {
+    std::erase_if(cluster.timed_out, [&](const TimedOut& t) { return t.progress != cluster.progress; });
+    bool any = false;
+    for (auto& cta : cluster.ctas) {
+        for (Warp& w : cta->warps) {
+            for (Fragment& f : w.fragments) {
+                const auto again = [&](const TimedOut& t) { return t.warp == &w && t.pc == f.pc; };
+                if (f.wait != Wait::mbarrier || std::ranges::any_of(cluster.timed_out, again)) continue;
+                cluster.timed_out.push_back({&w, f.pc, cluster.progress});
+                f.wait = Wait::none;
+                f.wait_timed_out = any = true;
+            }
+        }
+    }
+    return any;
 }
 
 // Instructions that only compute pass an undefined value on: it matters where it reaches memory or control flow.
@@ -278,6 +299,7 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
                 cluster.polled_since = cluster.instructions;
                 return Progress::polling;
             }
+            if (time_out_waits(cluster)) continue;
             return Progress::failed;
         }
         m.running = w;

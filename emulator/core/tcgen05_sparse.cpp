@@ -3,6 +3,7 @@
 #include <bit>
 #include <limits>
 
+#include "sparsity.hpp"
 #include "tcgen05_product.hpp"
 
 namespace ptxm::tc {
@@ -20,22 +21,12 @@ u32 nibble(const Mma& op, Cta& cta, u32 lane, u32 j) {
     return cta.tmem.row(from)[op.metadata] >> shift & 0xF;
 }
 
-// Where each of the elements that a row stores belongs in K: two of four, one of two of 32 bits, and of 4-bit elements
-// two pairs of four (PTX ISA 9.7.14.6.1 has the codes).
 void positions(const Mma& op, Cta& cta, u32 lane, u16* k) {
     const u32 groups = metadata_width(op.shape.kind) * kWordNibbles;
-    for (u32 j = 0; j < groups; ++j) {
-        const u32 code = nibble(op, cta, lane, j), low = code & 3, high = code >> 2;
-        if (op.shape.kind == Kind::tf32) {
-            *k++ = static_cast<u16>(2 * j + high / 2);
-        } else if (op.shape.k == 2 * groups) {
-            *k++ = static_cast<u16>(4 * j + low);
-            *k++ = static_cast<u16>(4 * j + high);
-        } else {
-            for (u32 pair : {low, high})
-                for (u32 e = 0; e < 2; ++e) *k++ = static_cast<u16>(8 * j + 2 * pair + e);
-        }
-    }
+    const Sparsity s = op.shape.kind == Kind::tf32 ? Sparsity::one_of_two
+                       : op.shape.k == 2 * groups  ? Sparsity::two_of_four
+                                                   : Sparsity::pairs_of_eight;
+    for (u32 j = 0; j < groups; ++j) k = chunk_positions(s, j, nibble(op, cta, lane, j), k);
 }
 
 u32 float_word(const Mma& op, float x) {

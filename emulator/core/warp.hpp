@@ -45,6 +45,7 @@ struct Fragment {
     u32 wait_parity = 0;
     u32 wait_barrier = 0;
     bool wait_relaxed = false, wait_over = false;
+    bool wait_timed_out = false;
     bool passed_barrier = false;  // released: the barrier instruction completes when it is tried again
     u32 barrier_result = 0;       // of bar.red
 };
@@ -105,7 +106,6 @@ struct Warp {
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
     u32 cluster_ahead = 0, cluster_owed = 0;      // lanes: have arrived for the phase after it; may pass another wait
     VectorClock commit_phases;                    // that its tcgen05.commits have completed
-    u32 cluster_waits = 0;                        // cluster-barrier phases this warp has waited for
     u32 register_limit = 0, register_calls = 0;   // setmaxnreg: 0 until the first
     CopyGroups copies;                            // cp.async
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction

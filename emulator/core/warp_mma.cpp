@@ -1,34 +1,40 @@
-// mma.sync: D = A B + C over the fragments of one warp (PTX ISA 9.7.14.5).
+// mma.sync: D = A B + C over the fragments of one warp (PTX ISA 9.7.14.5). A sparse A (9.7.14.6) is stored as a dense
+// one of half the K, and multiplies the rows of B that its metadata names.
 //
 // Floating-point sums: one fused multiply-add a product in f32, in the order of k, starting from C; an f16 result is
 // rounded once, at the end. Silicon adds the products of one instruction in a wider, truncated form, so its last bits
 // differ. Integer sums are exact and wrap, or saturate under .satfinite.
 #include <limits>
+#include <numeric>
 
 #include "handlers.hpp"
-#include "matrix.hpp"
+#include "sparsity.hpp"
 
 namespace ptxm {
 namespace {
 
 constexpr u32 kMaxK = 256, kN = 8;
+constexpr u32 kMaxStored = 64;  // elements of a row of A, bits left aside
 
 struct Shape {
     MatrixType d, a, b, c;
     u32 m, k;
+    bool sparse;
+    u32 stored() const { return sparse ? k / 2 : k; }
 };
 
 Shape shape_of(const Inst& i) {
     const auto type = [&](u32 shift) { return static_cast<MatrixType>(i.mods >> shift & 0xF); };
-    return {type(kMmaDShift), type(kMmaAShift),           type(kMmaBShift),
-            type(kMmaCShift), i.mods & kMmaM8 ? 8u : 16u, static_cast<u32>(i.immediate)};
+    return {type(kMmaDShift),          type(kMmaAShift),           type(kMmaBShift),
+            type(kMmaCShift),          i.mods & kMmaM8 ? 8u : 16u, static_cast<u32>(i.immediate),
+            (i.mods & kMmaSparse) != 0};
 }
 
 // f(row or k, column, raw bits) for every element of a fragment of elements of up to 32 bits.
 template <u32 bits, class F>
 void each_a(Warp& w, const i32* units, const Shape& s, F f) {
     constexpr u32 per = 32 / bits;
-    const u32 registers = s.m * s.k / per / kLanes;
+    const u32 registers = s.m * s.stored() / per / kLanes;
     for (u32 r = 0; r < registers; ++r) {
         const u32* raw = w.reg<u32>(units[r]);
         for (u32 l = 0; l < kLanes; ++l) {
@@ -66,15 +72,32 @@ void each_d(const Shape& s, F f) {
     }
 }
 
-u32 a_registers(const Shape& s) { return s.m * s.k * element::bits(s.a) / 32 / kLanes; }
+u32 a_registers(const Shape& s) { return s.m * s.stored() * element::bits(s.a) / 32 / kLanes; }
 u32 b_registers(const Shape& s) { return s.k * kN * element::bits(s.b) / 32 / kLanes; }
+
+// The row of B that each element of A multiplies.
+struct Positions {
+    u16 k[16][kMaxStored];
+    Positions(Warp& w, const Inst& i, const Shape& s) {
+        if (!s.sparse) {
+            std::iota(k[0], k[0] + s.k, u16{0});
+            for (u32 row = 1; row < s.m; ++row) std::memcpy(k[row], k[0], sizeof k[0]);
+            return;
+        }
+        const Sparsity kind = sparsity_of(s.a);
+        const u32* metadata = w.reg<u32>(w.ops(i)[i.n_dst + i.n_src - 1]);
+        for (u32 row = 0; row < s.m; ++row)
+            sparse_positions(kind, s.k / chunk_elements(kind), i.mods >> kMmaSelectorShift & 3, metadata, row, k[row]);
+    }
+};
 
 Flow mma_float(Warp& w, const Inst& i, u32 mask) {
     need_full_warp(mask, "mma");
     const Shape s = shape_of(i);
     const i32* o = w.ops(i);
     const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
-    alignas(32) float a[16][32], b[32][kN], d[16][kN];
+    alignas(32) float a[16][32], b[64][kN], d[16][kN];
+    const Positions at(w, i, s);
     element::with_float(s.a, [&](auto bits, auto decode) {
         each_a<bits.value>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = decode(raw); });
     });
@@ -88,8 +111,10 @@ Flow mma_float(Warp& w, const Inst& i, u32 mask) {
     for (u32 row = 0; row < s.m; ++row) {
         float sum[kN];
         for (u32 n = 0; n < kN; ++n) sum[n] = d[row][n];
-        for (u32 k = 0; k < s.k; ++k)
-            for (u32 n = 0; n < kN; ++n) sum[n] = __builtin_fmaf(a[row][k], b[k][n], sum[n]);
+        for (u32 e = 0; e < s.stored(); ++e) {
+            const float* factors = b[at.k[row][e]];
+            for (u32 n = 0; n < kN; ++n) sum[n] = __builtin_fmaf(a[row][e], factors[n], sum[n]);
+        }
         for (u32 n = 0; n < kN; ++n) d[row][n] = sum[n];
     }
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
@@ -112,7 +137,8 @@ Flow mma_integer(Warp& w, const Inst& i, u32 mask) {
     const Shape s = shape_of(i);
     const i32* o = w.ops(i);
     const i32 *ua = o + i.n_dst, *ub = ua + a_registers(s), *uc = ub + b_registers(s);
-    i32 a[16][64], b[64][kN];
+    i32 a[16][kMaxStored], b[128][kN];
+    const Positions at(w, i, s);
     element::with_integer(s.a, [&](auto bits, auto decode) {
         each_a<bits.value>(w, ua, s, [&](u32 row, u32 k, u32 raw) { a[row][k] = decode(raw); });
     });
@@ -122,7 +148,7 @@ Flow mma_integer(Warp& w, const Inst& i, u32 mask) {
     i32 result[4][kLanes];
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         i64 sum = w.reg<i32>(uc[e])[l];
-        for (u32 k = 0; k < s.k; ++k) sum += a[row][k] * b[k][column];
+        for (u32 k = 0; k < s.stored(); ++k) sum += a[row][k] * b[at.k[row][k]][column];
         result[e][l] = finish_integer(sum, i.mods & kMmaSat);
     });
     for (u32 e = 0; e < i.n_dst; ++e)

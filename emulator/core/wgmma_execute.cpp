@@ -1,11 +1,13 @@
 // The product of a wgmma operation, when it completes.
 //
-// Floating-point sums are Hopper's (wgmma exists on sm_90a alone): see wgmma_sums.hpp. With D of f16, which was not
-// measured: fused products in f32 in the order of k, rounded once.
+// Floating-point sums are Hopper's (wgmma exists on sm_90a alone): see wgmma_sums.hpp. With D of f16, and with a sparse
+// A, which were not measured: fused products in f32 in the order of k, rounded once.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
+#include "sparsity.hpp"
 #include "wgmma_sums.hpp"
 
 namespace ptxm {
@@ -13,17 +15,16 @@ namespace {
 
 using wgmma_sums::kMaxK, wgmma_sums::kMaxN;
 
+// A sparse A stores kMaxK elements of a row, and multiplies rows of a B with twice as many.
+template <class T>
 struct Tiles {
-    float a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN], d[kWgmmaRows * kMaxN];
-};
-struct IntegerTiles {
-    i32 a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN], d[kWgmmaRows * kMaxN];
+    T a[kWgmmaRows * kMaxK], b[2 * kMaxK * kMaxN], d[kWgmmaRows * kMaxN];
 };
 
 template <u32 bits, class T, class Decode>
 void gather_b(const WgmmaOperation& op, T* b, Decode decode) {
     const WgmmaShape& s = op.shape;
-    each_wgmma_element<bits / 8>(*op.warps[0]->cta, decode_wgmma_descriptor(op.b, "B"), s.b_mn_major, 0, s.n,
+    each_wgmma_element<bits / 8>(*op.warps[0]->cta, decode_wgmma_descriptor(op.b, "B"), s.b_tile(),
                                  [&](u32 n, u32 k, u32 raw) { b[k * kMaxN + n] = decode(raw); });
 }
 
@@ -32,8 +33,7 @@ void gather_a(const WgmmaOperation& op, u32 warp, T* a, Decode decode) {
     const WgmmaShape& s = op.shape;
     Warp& w = *op.warps[warp];
     if (!s.a_registers) {
-        each_wgmma_element<bits / 8>(*w.cta, decode_wgmma_descriptor(op.a, "A"), s.a_mn_major, warp * kWgmmaRows,
-                                     kWgmmaRows,
+        each_wgmma_element<bits / 8>(*w.cta, decode_wgmma_descriptor(op.a, "A"), s.a_tile(warp),
                                      [&](u32 m, u32 k, u32 raw) { a[m % kWgmmaRows * kMaxK + k] = decode(raw); });
         return;
     }
@@ -61,14 +61,14 @@ void each_d(u32 n, F f) {
     }
 }
 
-// One row's sums of kWide columns, which stay in registers over k.
+// One row's sums of kWide columns, which stay in registers over k. `at`: the row of B for each element of A.
 template <u32 kWide, class T, class Fused>
-void multiply_block(u32 depth, const T* a, const T* b, T* d, Fused fused) {
+void multiply_block(u32 depth, const T* a, const u16* at, const T* b, T* d, Fused fused) {
     T sum[kWide];
     for (u32 j = 0; j < kWide; ++j) sum[j] = d[j];
     for (u32 k = 0; k < depth; ++k) {
         const T x = a[k];
-        const T* row = b + k * kMaxN;
+        const T* row = b + at[k] * kMaxN;
         for (u32 j = 0; j < kWide; ++j) sum[j] = fused(x, row[j], sum[j]);
     }
     for (u32 j = 0; j < kWide; ++j) d[j] = sum[j];
@@ -76,14 +76,20 @@ void multiply_block(u32 depth, const T* a, const T* b, T* d, Fused fused) {
 
 // N is a multiple of eight.
 template <class T, class Fused>
-void multiply(const WgmmaShape& s, const T* a, const T* b, T* d, Fused fused) {
+void multiply(const WgmmaOperation& op, u32 warp, const T* a, const T* b, T* d, Fused fused) {
     constexpr u32 kWide = 32, kNarrow = 8;
+    const WgmmaShape& s = op.shape;
+    const Sparsity kind = sparsity_of(s.a);
+    u16 at[kMaxK];
+    std::iota(at, at + s.stored(), u16{0});
     for (u32 row = 0; row < kWgmmaRows; ++row) {
+        if (s.sparse)
+            sparse_positions(kind, s.k / chunk_elements(kind), s.selector, (*op.metadata)[warp].data(), row, at);
         const T* x = a + row * kMaxK;
         T* sums = d + row * kMaxN;
         u32 n = 0;
-        for (; n + kWide <= s.n; n += kWide) multiply_block<kWide>(s.k, x, b + n, sums + n, fused);
-        for (; n < s.n; n += kNarrow) multiply_block<kNarrow>(s.k, x, b + n, sums + n, fused);
+        for (; n + kWide <= s.n; n += kWide) multiply_block<kWide>(s.stored(), x, at, b + n, sums + n, fused);
+        for (; n < s.n; n += kNarrow) multiply_block<kNarrow>(s.stored(), x, at, b + n, sums + n, fused);
     }
 }
 
@@ -116,18 +122,19 @@ void store_d(const WgmmaOperation& op, u32 warp, const float* in) {
 
 void execute_float(const WgmmaOperation& op) {
     static thread_local wgmma_sums::PackedB packed;
-    Tiles t;
+    Tiles<float> t;
     const WgmmaShape& s = op.shape;
+    const bool measured = s.d == MatrixType::f32 && !s.sparse;
     element::with_float(s.b, [&](auto bits, auto decode) {
         gather_b<bits.value>(op, t.b, [&, scale = s.b_scale](u32 raw) { return scale * decode(raw); });
     });
-    const bool finite_b = all_finite(t.b, s.k, s.n, kMaxN);
+    const bool finite_b = measured && all_finite(t.b, s.k, s.n, kMaxN);
     if (finite_b) wgmma_sums::pack_b(s, t.b, packed);
     for (u32 warp = 0; warp < kWgmmaWarps; ++warp) {
         element::with_float(s.a, [&](auto bits, auto decode) {
             gather_a<bits.value>(op, warp, t.a, [&, scale = s.a_scale](u32 raw) { return scale * decode(raw); });
         });
-        const bool finite_operands = finite_b && s.d == MatrixType::f32 && all_finite(t.a, kWgmmaRows, s.k, kMaxK);
+        const bool finite_operands = finite_b && all_finite(t.a, kWgmmaRows, s.k, kMaxK);
         if (finite_operands && wgmma_sums::multiply_in_registers(op, warp, t.a, packed)) continue;
         if (op.accumulate)
             load_d(op, warp, t.d);
@@ -136,14 +143,14 @@ void execute_float(const WgmmaOperation& op) {
         if (finite_operands && all_finite(t.d, kWgmmaRows, s.n, kMaxN))
             wgmma_sums::multiply(s, t.a, t.b, t.d);
         else
-            multiply(s, t.a, t.b, t.d, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); });
+            multiply(op, warp, t.a, t.b, t.d, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); });
         store_d(op, warp, t.d);
     }
 }
 
 // Sums of 32 products of 8-bit values are exact in 32 bits; only the accumulator can overflow.
 void execute_integer(const WgmmaOperation& op) {
-    IntegerTiles t;
+    Tiles<i32> t;
     const WgmmaShape& s = op.shape;
     element::with_integer(s.b, [&](auto bits, auto decode) {
         if constexpr (bits.value == 8) gather_b<8>(op, t.b, decode);
@@ -154,7 +161,7 @@ void execute_integer(const WgmmaOperation& op) {
             if constexpr (bits.value == 8) gather_a<8>(op, warp, t.a, decode);
         });
         std::fill(std::begin(t.d), std::end(t.d), 0);
-        multiply(s, t.a, t.b, t.d, [](i32 x, i32 y, i32 z) { return x * y + z; });
+        multiply(op, warp, t.a, t.b, t.d, [](i32 x, i32 y, i32 z) { return x * y + z; });
         each_d(s.n, [&](u32 e, u32 l, u32 at) {
             i32& d = w.reg<i32>(op.units[warp][e])[l];
             const i64 sum = i64{t.d[at]} + (op.accumulate ? d : 0);

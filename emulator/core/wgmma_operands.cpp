@@ -59,7 +59,9 @@ WgmmaShape wgmma_shape(const Inst& i) {
     s.a = type(kMmaAShift);
     s.b = type(kMmaBShift);
     s.n = static_cast<u32>(i.immediate);
-    s.k = kWgmmaKBytes / s.a_bytes();
+    s.sparse = i.mods & kMmaSparse;
+    s.selector = i.mods >> kMmaSelectorShift & 3;
+    s.k = s.b_k_bytes() / s.b_bytes();
     s.a_registers = i.mods & kWgmmaARegisters;
     s.a_mn_major = i.mods & kWgmmaTransA;
     s.b_mn_major = i.mods & kWgmmaTransB;
@@ -71,7 +73,7 @@ WgmmaShape wgmma_shape(const Inst& i) {
 
 WgmmaSources wgmma_sources(const i32* o, const WgmmaShape& s) {
     const u32 nd = s.d_registers(), na = s.a_registers ? 4 : 1;
-    return {o, o + nd, o[nd + na], o[nd + na + 1], na};
+    return {o, o + nd, o[nd + na], o[nd + na + 1], s.sparse ? o[nd + na + 2] : -1, na};
 }
 
 namespace {
@@ -79,33 +81,28 @@ namespace {
 // Of one operand: kernels use few, over and over.
 struct Footprint {
     WgmmaDescriptor descriptor;
-    bool mn_major = false;
-    u32 element_bytes = 0, first = 0, rows = 0;
+    WgmmaTile tile{};
     std::vector<u32> chunks;
     std::vector<Range> runs;  // adjacent ones together, ascending
     u64 low = 0, end = 0;
 };
 
-const Footprint& kept_footprint(const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows) {
+const Footprint& kept_footprint(const WgmmaDescriptor& d, const WgmmaTile& tile) {
     constexpr u32 kKept = 64;
     static thread_local std::array<Footprint, kKept> kept;
-    const u32 hash = (d.start / kWgmmaChunk + d.stride * 3 + d.leading * 5 + rows * 7 + first * 11) * 0x9E3779B1u;
+    const u32 hash =
+        (d.start / kWgmmaChunk + d.stride * 3 + d.leading * 5 + tile.rows * 7 + tile.first * 11) * 0x9E3779B1u;
     Footprint& f = kept[hash >> 26];
-    if (f.descriptor == d && f.mn_major == mn_major && f.element_bytes == element_bytes && f.first == first &&
-        f.rows == rows)
-        return f;
+    if (f.descriptor == d && f.tile == tile) return f;
     f.descriptor = d;
-    f.mn_major = mn_major;
-    f.element_bytes = element_bytes;
-    f.first = first;
-    f.rows = rows;
+    f.tile = tile;
     f.chunks.clear();
-    const u32 per = kWgmmaChunk / element_bytes, k_count = kWgmmaKBytes / element_bytes;
-    const u32 mn_step = mn_major ? per : 1, k_step = mn_major ? 1 : per;
+    const u32 per = kWgmmaChunk / tile.bytes, k_count = tile.k_bytes / tile.bytes;
+    const u32 mn_step = tile.mn_major ? per : 1, k_step = tile.mn_major ? 1 : per;
     ChunkSet used;
-    for (u32 mn = first; mn < first + rows; mn += mn_step) {
+    for (u32 mn = tile.first; mn < tile.first + tile.rows; mn += mn_step) {
         for (u32 k = 0; k < k_count; k += k_step) {
-            const u32 at = d.chunk(mn_major, element_bytes, mn, k);
+            const u32 at = d.chunk(tile.mn_major, tile.bytes, mn, k);
             f.chunks.push_back(at);
             if (at / kWgmmaChunk < ChunkSet::kChunks) used.add(at / kWgmmaChunk);  // beyond lies no CTA's memory
         }
@@ -123,24 +120,28 @@ struct Placed {
 };
 
 // Every swizzle repeats after 1024 bytes: the stages of a ring lie alike.
-Placed place(const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows) {
+Placed place(const WgmmaDescriptor& d, const WgmmaTile& tile) {
     constexpr u32 kPattern = 1024;
     WgmmaDescriptor lowest = d;
     lowest.start %= kPattern;
-    return {kept_footprint(lowest, mn_major, element_bytes, first, rows), d.start - lowest.start};
+    return {kept_footprint(lowest, tile), d.start - lowest.start};
 }
 
 }  // namespace
 
-WgmmaChunks wgmma_chunks(const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows) {
-    const Placed p = place(d, mn_major, element_bytes, first, rows);
+WgmmaChunks wgmma_chunks(const WgmmaDescriptor& d, const WgmmaTile& tile) {
+    const Placed p = place(d, tile);
     return {p.footprint.chunks, p.offset};
 }
 
-void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, bool mn_major, u32 element_bytes, u32 first, u32 rows,
-                         const Accessor& who, const char* which) {
+void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, const WgmmaTile& tile, const Accessor& who,
+                         const char* which) {
     Cta& cta = *w.cta;
-    const Placed p = place(d, mn_major, element_bytes, first, rows);
+    if (!tile.mn_major && d.swizzle == Swizzle::b32 && tile.k_bytes > span_of(d.swizzle))
+        throw Fault("matrix-descriptor",
+                    format("wgmma descriptor of %s: %u bytes of K with a swizzle of 32 bytes are not modelled", which,
+                           tile.k_bytes));
+    const Placed p = place(d, tile);
     const u64 low = p.footprint.low + p.offset, end = p.footprint.end + p.offset;
     if (low < kSharedStart || end > cta.shared.size()) {
         const auto outside = std::ranges::find_if(p.footprint.chunks, [&](u32 chunk) {

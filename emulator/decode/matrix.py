@@ -1,4 +1,4 @@
-"""mma.sync (PTX ISA 9.7.14.5) and wgmma (9.7.15)."""
+"""mma.sync (PTX ISA 9.7.14.5), mma.sp (9.7.14.6) and wgmma (9.7.15), dense and sparse."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ class _Kind:
     shapes: tuple[tuple[int, int], ...]
     results: tuple[str, ...]
     mixed: bool = False  # A and B may be of different types of the family
+    sparse: tuple[tuple[int, int], ...] = ()  # shapes with a sparse A
 
 
-# The dense shapes with N = 8 (PTX ISA 9.7.14.5, table of supported shapes).
+# The shapes with N = 8 (PTX ISA 9.7.14.5 and 9.7.14.6, tables of supported shapes).
 _KINDS = (
-    _Kind(("f16",), 16, ((16, 8), (16, 16)), ("f16", "f32")),
-    _Kind(("bf16",), 16, ((16, 8), (16, 16)), ("f32",)),
-    _Kind(("tf32",), 32, ((16, 4), (16, 8)), ("f32",)),
+    _Kind(("f16",), 16, ((16, 8), (16, 16)), ("f16", "f32"), sparse=((16, 16), (16, 32))),
+    _Kind(("bf16",), 16, ((16, 8), (16, 16)), ("f32",), sparse=((16, 16), (16, 32))),
+    _Kind(("tf32",), 32, ((16, 4), (16, 8)), ("f32",), sparse=((16, 8), (16, 16))),
     _Kind(("f64",), 64, ((8, 4), (16, 4), (16, 8), (16, 16)), ("f64",)),
-    _Kind(FP8, 8, ((16, 16), (16, 32)), ("f16", "f32"), mixed=True),
-    _Kind(("s8", "u8"), 8, ((8, 16), (16, 16), (16, 32)), ("s32",), mixed=True),
-    _Kind(("s4", "u4"), 4, ((8, 32), (16, 32), (16, 64)), ("s32",), mixed=True),
+    _Kind(FP8, 8, ((16, 16), (16, 32)), ("f16", "f32"), mixed=True, sparse=((16, 64),)),
+    _Kind(("s8", "u8"), 8, ((8, 16), (16, 16), (16, 32)), ("s32",), mixed=True, sparse=((16, 32), (16, 64))),
+    _Kind(("s4", "u4"), 4, ((8, 32), (16, 32), (16, 64)), ("s32",), mixed=True, sparse=((16, 64), (16, 128))),
     _Kind(("b1",), 1, ((8, 128), (16, 128), (16, 256)), ("s32",)),
 )
-_F8F6F4 = _Kind(NARROW, 8, ((16, 32),), ("f16", "f32"), mixed=True)
-_SHAPES = {f"m{m}n8k{k}": (m, k) for kind in _KINDS for m, k in kind.shapes}
+_F8F6F4 = _Kind(NARROW, 8, ((16, 32),), ("f16", "f32"), mixed=True, sparse=((16, 64),))
+_CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}  # elements of K that four bits of metadata describe, by the bits of an element
+_SHAPES = {f"m{m}n8k{k}": (m, k) for kind in _KINDS for m, k in (*kind.shapes, *kind.sparse)}
 _TYPES = {name: name for name in MATRIX_TYPES}
 
 
@@ -62,14 +64,6 @@ def _vector(b: Builder, operand: Operand, count: int, what: str) -> tuple[Operan
     return items
 
 
-def _refuse(b: Builder, m: Modifiers) -> None:
-    for name in ("sp", "sp::ordered_metadata"):
-        if m.take(name):
-            b.fail("sparse matrices are not modelled")
-    if m.take("block_scale"):
-        b.fail("block-scaled mma is not modelled")
-
-
 def _kind_of(b: Builder, narrow: bool, a: str, b_type: str) -> _Kind:
     kinds = (_F8F6F4,) if narrow else _KINDS
     found = next((x for x in kinds if a in x.a and (b_type == a or (x.mixed and b_type in x.a))), None)
@@ -86,7 +80,9 @@ def _check_results(b: Builder, kind: _Kind, d: str, c: str) -> None:
 
 
 def mma(b: Builder, m: Modifiers) -> None:
-    _refuse(b, m)
+    if m.take("block_scale"):
+        b.fail("block-scaled mma is not modelled")
+    sparse = m.take("sp", "sp::ordered_metadata")
     m.need("sync", "aligned")
     shape = m.choose(_SHAPES)
     if shape == (8, 4) and "f64" not in b.instruction.modifiers:
@@ -102,8 +98,8 @@ def mma(b: Builder, m: Modifiers) -> None:
         m.need("popc")
     m.done()
     kind = _kind_of(b, narrow, a, b_type)
-    if shape not in kind.shapes:
-        b.fail(f"mma of .{a} by .{b_type} has no such shape")
+    if shape not in (kind.sparse if sparse else kind.shapes):
+        b.fail(f"mma{'.sp' if sparse else ''} of .{a} by .{b_type} has no such shape")
     _check_results(b, kind, d, c)
     if (saturate and kind.results != ("s32",)) or (saturate and a == "b1"):
         b.fail(".satfinite needs integers")
@@ -111,23 +107,35 @@ def mma(b: Builder, m: Modifiers) -> None:
         b.fail(".xor.popc and .and.popc belong to .b1")
     mods = _type_bits(d, a, b_type, c) | (MODS["mma_sat"] if saturate else 0) | max(operation, 0)
     mods |= MODS["mma_m8"] if shape[0] == 8 else 0
-    _emit_mma(b, kind, shape, d, mods)
+    _emit_mma(b, kind, shape, d, mods, sparse)
 
 
-def _emit_mma(b: Builder, kind: _Kind, shape: tuple[int, int], d: str, mods: int) -> None:
+def _emit_mma(b: Builder, kind: _Kind, shape: tuple[int, int], d: str, mods: int, sparse: bool) -> None:
     rows, k = shape
-    if len(b.instruction.operands) != 4:
-        b.fail("4 operands are expected")
+    expected = 6 if sparse else 4
     operands = b.instruction.operands
+    if len(operands) != expected:
+        b.fail(f"{expected} operands are expected, not {len(operands)}")
     register = max(kind.bits, 32)  # bits of a register of A and B
-    count_a, count_b = rows * k * kind.bits // register // 32, k * 8 * kind.bits // register // 32
+    stored = k // 2 if sparse else k  # of A's elements in a row
+    count_a, count_b = rows * stored * kind.bits // register // 32, k * 8 * kind.bits // register // 32
     count_d = rows * 8 // 32 // (2 if d == "f16" else 1)
     ab, cd = ("f64", "f64") if d == "f64" else ("b32", "b32")
     dst = [b.dst(x, cd) for x in _vector(b, operands[0], count_d, "D")]
     src = [b.src(x, ab) for x in _vector(b, operands[1], count_a, "A")]
     src += [b.src(x, ab) for x in _vector(b, operands[2], count_b, "B")]
     src += [b.src(x, d if d in ("f32", "f64", "s32") else cd) for x in _vector(b, operands[3], count_d, "C")]
+    if sparse:
+        src.append(b.src(operands[4], "b32"))
+        threads = k // _CHUNK[kind.bits] // 4  # of four that hold metadata: four chunks of two rows each
+        mods |= MODS["mma_sparse"] | _selector(b, operands[5], 4 // threads)
     b.emit("mma_sync", cd, dst=dst, src=src, mods=mods, immediate=k, aligned=True)
+
+
+def _selector(b: Builder, operand: Operand, count: int) -> int:
+    """The sparsity selector: which of the four threads of a group hold metadata."""
+    shift = MODS["mma_selector_shift"]
+    return _constant(b, operand, {value: value << shift for value in range(count)}, "the sparsity selector")
 
 
 # wgmma
@@ -135,7 +143,7 @@ def _emit_mma(b: Builder, kind: _Kind, shape: tuple[int, int], d: str, mods: int
 
 @dataclass(frozen=True, slots=True)
 class _GroupKind:
-    """One family of wgmma.mma_async: K, types of D, which constant operands there are."""
+    """One family of wgmma.mma_async: K, which a sparse A doubles, types of D, which constant operands there are."""
 
     a: tuple[str, ...]
     k: int
@@ -151,18 +159,17 @@ _GROUP_KINDS = (
     _GroupKind(FP8, 32, ("f16", "f32")),
     _GroupKind(("s8", "u8"), 32, ("s32",), scales=False),
 )
-_GROUP_SHAPES = {f"m64n{n}k{k}": (n, k) for n in range(8, 257, 8) for k in (8, 16, 32)}
+_GROUP_SHAPES = {f"m64n{n}k{k}": (n, k) for n in range(8, 257, 8) for k in (8, 16, 32, 64)}
 
 
 def wgmma(b: Builder, m: Modifiers) -> None:
     if b.module.target != "sm_90a":
         b.fail(f"wgmma needs target sm_90a, the module is for {b.module.target}")
     action = m.choose({name: name for name in ("mma_async", "fence", "commit_group", "wait_group")})
-    if action == "mma_async":
-        _refuse(b, m)
+    sparse = action == "mma_async" and m.take("sp")
     m.need("sync", "aligned")
     if action == "mma_async":
-        _mma_async(b, m)
+        _mma_async(b, m, sparse)
         return
     m.done()
     operands = b.instruction.operands
@@ -177,20 +184,21 @@ def wgmma(b: Builder, m: Modifiers) -> None:
     b.emit(op, immediate=count, aligned=True)
 
 
-def _mma_async(b: Builder, m: Modifiers) -> None:
+def _mma_async(b: Builder, m: Modifiers, sparse: bool) -> None:
     n, k = m.choose(_GROUP_SHAPES)
     saturate = m.take("satfinite")
     d, a, b_type = _types(m, 3)
     m.done()
     kind = next((x for x in _GROUP_KINDS if a in x.a and b_type in x.a), None)
-    if kind is None or kind.k != k or d not in kind.results:
-        b.fail(f"wgmma of .{a} by .{b_type} into .{d} with K = {k} does not exist or is not modelled")
+    if kind is None or kind.k * (2 if sparse else 1) != k or d not in kind.results:
+        which = "sparse wgmma" if sparse else "wgmma"
+        b.fail(f"{which} of .{a} by .{b_type} into .{d} with K = {k} does not exist or is not modelled")
     if (d == "s32" and n > 32 and n % 16) or (d == "s32" and n == 40):
         b.fail(f"wgmma of integers has no N = {n}")
     if saturate and d != "s32":
         b.fail(".satfinite needs integers")
     mods = _type_bits(d, a, b_type, d) | (MODS["mma_sat"] if saturate else 0)
-    _emit_wgmma(b, kind, n, d, mods)
+    _emit_wgmma(b, kind, n, d, mods, sparse)
 
 
 def _constant(b: Builder, operand: Operand, allowed: dict[int, int], what: str) -> int:
@@ -199,12 +207,18 @@ def _constant(b: Builder, operand: Operand, allowed: dict[int, int], what: str) 
     return allowed[operand.bits]
 
 
-def _emit_wgmma(b: Builder, kind: _GroupKind, n: int, d: str, mods: int) -> None:
+def _emit_wgmma(b: Builder, kind: _GroupKind, n: int, d: str, mods: int, sparse: bool) -> None:
     operands = list(b.instruction.operands)
     registers = len(operands) > 1 and isinstance(operands[1], Vector)
-    expected = 4 + 2 * kind.scales + (2 - registers) * kind.transposes
+    expected = 4 + 2 * sparse + 2 * kind.scales + (2 - registers) * kind.transposes
     if len(operands) != expected:
         b.fail(f"{expected} operands are expected, not {len(operands)}")
+    metadata = []
+    if sparse:
+        metadata = [b.src(operands[3], "b32")]
+        # Metadata is in two of four threads, of 8-bit types in all four.
+        mods |= MODS["mma_sparse"] | _selector(b, operands[4], 1 if kind.k == 32 else 2)
+        del operands[3:5]
     results, first, second, scale, *constants = operands
     if kind.scales:
         mods |= _constant(b, constants[0], {1: 0, -1: MODS["wgmma_negate_a"]}, "imm-scale-a")
@@ -221,7 +235,7 @@ def _emit_wgmma(b: Builder, kind: _GroupKind, n: int, d: str, mods: int) -> None
         src = [b.src(x, "b32") for x in _vector(b, first, 4, "A")]
     else:
         src = [b.src(first, "b64")]
-    src += [b.src(second, "b64"), _scale(b, scale)]
+    src += [b.src(second, "b64"), _scale(b, scale), *metadata]
     b.emit("wgmma", "b32", dst=dst, src=src, mods=mods, immediate=n, aligned=True)
 
 

@@ -172,6 +172,26 @@ def test_remote_initialisation_needs_the_cluster_barrier() -> None:
     assert "mbarrier-race" in run(init + relaxed + use, {"out": words(4)}, grid=2, cluster=2).rules
 
 
+@pytest.mark.parametrize("handed_on", [True, False])
+def test_remote_initialisation_reaches_a_warp_through_its_own_cta(handed_on: bool) -> None:
+    """As in Meta's TLX, one warp waits at the cluster barrier; another uses the peer's mbarrier behind `bar.sync`."""
+    body = f"""
+    @%leader mbarrier.init.shared::cta.b64 [bar], 1;
+    @%leader fence.mbarrier_init.release.cluster;
+    barrier.cluster.arrive.relaxed.aligned;
+    setp.lt.u32 %p1, %tid, 32;
+    @%p1 barrier.cluster.wait.aligned;
+    {"bar.sync 0;" if handed_on else ""}
+    mov.u32 %r9, bar; xor.b32 %r1, %rank, 1; mapa.shared::cluster.u32 %r8, %r9, %r1;
+    setp.eq.u32 %p2, %tid, 32;
+    @%p2 mbarrier.arrive.shared::cluster.b64 _, [%r8];
+    @%p1 bra WAIT; bra DONE;
+    WAIT: {wait()} DONE:
+    """
+    rules = run(body, {"out": words(4)}, grid=2, block=64, cluster=2).rules
+    assert rules == (set() if handed_on else {"mbarrier-race"})
+
+
 @pytest.mark.parametrize("profile", ["strict", "lenient"])
 def test_what_released_kernels_expect_of_a_relaxed_cluster_barrier(profile: str) -> None:
     """DeepGEMM's pairs reuse their own CTA's memory after one, CUTLASS's GEMMs the barriers initialised before it."""

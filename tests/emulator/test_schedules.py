@@ -2,10 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from emulator import Device, Report, Waiver, explore
-from emulator.device import Schedule
+from emulator.device import SCHEDULES, Schedule
 from emulator.explore import schedules_of
 from tests.emulator.micro import run_micro
 
@@ -149,6 +150,24 @@ def test_a_deadlock_says_where_each_warp_waits_and_for_what() -> None:
     for place, _ in finding.details:
         assert place is not None
         assert place.ptx_text.startswith(("bar.sync 3", "mbarrier.try_wait"))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_wait_that_is_not_repeated_runs_out_of_time(schedule: Schedule) -> None:
+    """CUTLASS's producers ask whether the next stage is free, then fill this one: with one stage, the same."""
+    body = """
+    mov.b32 %r1, 0; mov.b32 %r2, 0;
+    @!%warp0 bra WAIT;
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0;
+    selp.b32 %r2, 1, 2, %p1;
+    @%first mbarrier.arrive.shared::cta.b64 _, [bar];
+    @%first st.global.b32 [%out], %r2;
+    WAIT:
+    { W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra W; }
+    """
+    report, device, out = run_micro(body, "barrier", schedule=schedule)
+    assert not report.findings
+    assert device.read(out.address, 4).view(np.uint32)[0] == 2  # the wait has failed
 
 
 @pytest.mark.parametrize(

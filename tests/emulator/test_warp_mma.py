@@ -211,7 +211,6 @@ R4, F4, R2, R1 = "{%r0,%r1,%r2,%r3}", "{%f0,%f1,%f2,%f3}", "{%r0,%r1}", "{%r0}"
     ("text", "message"),
     [
         (f"mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {F4}, {R2}, {R2}, {F4}", "sm_70"),
-        (f"mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {F4}, {R2}, {R2}, {F4}, %r5, 0", "sparse"),
         (f"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16 {F4}, {R4}, {R2}, {R2}", "same type"),
         (f"mma.sync.aligned.m16n8k16.row.col.f32.bf16.f16.f32 {F4}, {R4}, {R2}, {F4}", "does not exist"),
         (f"mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16 {R2}, {R4}, {R2}, {R2}", "does not exist"),

@@ -210,7 +210,11 @@ MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16"
         (f"wgmma.mma_async.sync.aligned.m64n8k8.f32.bf16.bf16 {D4}, %rd1, %rd1, 1, 1, 1, 0, 0;", "K = 8"),
         (f"wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16 {D4}, %rd1, %rd1, 1, 1, 1, 0, 0;", "m64n8k8"),
         (f"wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8 {wg.accumulators(20)}, %rd1, %rd1, 1;", "N = 40"),
-        (f"wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {D4}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;", "sparse"),
+        (
+            f"wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {D4}, %rd1, %rd1, %r1, 2, 1, 1, 1, 0, 0;",
+            "selector",
+        ),
+        (f"wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.bf16.bf16 {D4}, %rd1, %rd1, %r1, 0, 1, 1, 1, 0, 0;", "sparse"),
         (f"{MMA} {{%d0, %d0, %d1, %d2}}, %rd1, %rd1, 1, 1, 1, 0, 0;", "distinct"),
         ("wgmma.wait_group.sync.aligned %r1;", "constant"),
         ("wgmma.fence.sync;", "aligned"),

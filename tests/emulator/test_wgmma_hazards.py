@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.device import SCHEDULES, Schedule
+from emulator.device import SCHEDULES, Profile, Schedule
 from tests.emulator import matrix_rig as rig
 from tests.emulator import wgmma_rig as wg
 
@@ -24,7 +24,13 @@ HEAD = wg.fill(9216) + wg.descriptor("%rd1", 0, 1 << 16 | 64 << 32 | 1 << 62)
 HEAD += wg.descriptor("%rd2", 8192, 1 << 16 | 64 << 32 | 1 << 62)
 
 
-def _rules(text: str, schedule: Schedule = "realistic", threads: int = 128, head: str = HEAD) -> list[str]:
+def _rules(
+    text: str,
+    schedule: Schedule = "realistic",
+    threads: int = 128,
+    head: str = HEAD,
+    profile: Profile = "strict",
+) -> list[str]:
     return rig.run(
         head + text,
         {"image": np.zeros(9216, np.uint8), "out": 4 * threads},
@@ -34,6 +40,7 @@ def _rules(text: str, schedule: Schedule = "realistic", threads: int = 128, head
         declarations=wg.EXTERN,
         shared_bytes=16384,
         schedule=schedule,
+        profile=profile,
         seed=2,
     ).rules
 
@@ -78,6 +85,15 @@ def _rules(text: str, schedule: Schedule = "realistic", threads: int = 128, head
 def test_registers(broken: str, clean: str, rule: str, schedule: Schedule) -> None:
     assert _rules(broken, schedule) == [rule]
     assert _rules(clean, schedule) == []
+
+
+def test_released_kernels_set_accumulators_behind_the_fence() -> None:
+    """The CuTe DSL's persistent GEMM for Hopper: leniently, one fence since the last wait will do."""
+    tile = FENCE + SET_D + CHAINED + CHAINED + COMMIT + WAIT + STORE
+    assert _rules(tile + tile) == ["wgmma-missing-fence"]
+    assert _rules(tile + tile, profile="lenient") == []
+    assert _rules(tile + tile.replace(FENCE, ""), profile="lenient") == ["wgmma-missing-fence"]
+    assert _rules(tile.replace(FENCE, ""), profile="lenient") == ["wgmma-missing-fence"]
 
 
 def test_chained_accumulators_need_no_fence() -> None:

@@ -133,8 +133,13 @@ def multiply(
     scale: int = 1,
     schedule: Schedule = "realistic",
     profile: Profile = "strict",
+    metadata: NDArray[np.uint32] | None = None,
+    selector: int = 0,
 ) -> rig.Result:
-    """One wgmma over [128, registers] accumulators; A is placed, or [128, 4] registers. `d` holds the result."""
+    """One wgmma over [128, registers] accumulators; A is placed, or [128, 4] registers. `d` holds the result.
+
+    `metadata`: a word a thread, for wgmma.sp.
+    """
     placed = a if isinstance(a, Placed) else None
     image, b_offset = join(placed, b)
     count = c.shape[1] * c.itemsize // 4
@@ -148,12 +153,17 @@ def multiply(
         body += "mad.wide.u32 %rd3, %tid0, 16, %p_a;\n"
         body += "\n".join(f"ld.global.b32 %a{k}, [%rd3+{4 * k}];" for k in range(4)) + "\n"
         first = accumulators(4, "%a")
+    sparse = ""
+    if metadata is not None:
+        buffers["metadata"] = metadata
+        body += "mad.wide.u32 %rd6, %tid0, 4, %p_metadata;\nld.global.b32 %r40, [%rd6];\n"
+        sparse = f", %r40, {selector}"
     body += f"mad.wide.u32 %rd4, %tid0, {4 * count}, %p_c;\nmad.wide.u32 %rd5, %tid0, {4 * count}, %p_d;\n"
     body += "\n".join(f"ld.global.b32 %d{k}, [%rd4+{4 * k}];" for k in range(count))
     body += f"""
     setp.ne.b32 %p0, {scale}, 0;
     wgmma.fence.sync.aligned;
-    {mnemonic} {accumulators(count)}, {first}, %rd2, %p0{operands};
+    {mnemonic} {accumulators(count)}, {first}, %rd2{sparse}, %p0{operands};
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 0;
     """
