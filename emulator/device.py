@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator import _core
-from emulator.decode import Decoded, decode_entry, parameter_layout
+from emulator.decode import Decoded, decode_entry, function_address, parameter_layout
 from emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from emulator.ptx import Function, PtxError, Variable, parse
 from emulator.ptx import Module as ParsedModule
@@ -222,19 +222,30 @@ class Device:
 
     def _place_variables(self, module: Module) -> dict[str, int]:
         """Gives the module's .global and .const variables device memory and their initial values."""
-        placed: dict[str, int] = {}
-        for v in module.parsed.variables.values():
-            if v.space in ("global", "const") and not v.extern:
-                placed[v.name] = self._place(v)
+        variables = [v for v in module.parsed.variables.values() if v.space in ("global", "const") and not v.extern]
+        placed = {v.name: self._machine.allocate(max(v.nbytes, 1), v.name) for v in variables}
+        for v in variables:
+            if v.initializer:
+                self._machine.write(placed[v.name], _initial_bytes(v, module.parsed, placed))
         return placed
 
-    def _place(self, v: Variable) -> int:
-        if v.relocations:
-            raise PtxError(f"initializer of '{v.name}' holds addresses, which is not modelled", v.line)
-        address = self._machine.allocate(max(v.nbytes, 1), v.name)
-        if v.initializer:
-            self._machine.write(address, v.initializer)
-        return address
+
+def _initial_bytes(v: Variable, module: ParsedModule, placed: Mapping[str, int]) -> bytes:
+    """A variable's initializer with the addresses that it names: of variables and functions, or bytes of one."""
+    data = bytearray(v.initializer or b"")
+    for r in v.relocations:
+        if r.symbol in placed:
+            address = placed[r.symbol]
+        elif r.symbol in module.functions:
+            address = function_address(module, r.symbol)
+        else:
+            message = f"initializer of '{v.name}' holds the address of '{r.symbol}', which is not modelled"
+            raise PtxError(message, v.line)
+        value = address + r.addend
+        if r.mask:
+            value = (value & r.mask) >> (r.mask & -r.mask).bit_length() - 1
+        data[r.offset : r.offset + r.nbytes] = (value % (1 << 8 * r.nbytes)).to_bytes(r.nbytes, "little")
+    return bytes(data)
 
 
 _MAX_CLUSTER = 16  # more than 8 is non-portable, which a launch on this device opts into

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -44,11 +44,11 @@ def schedules_of(count: int) -> list[tuple[Schedule, int]]:
     return (fixed + [("random", seed) for seed in range(1, count - 2)])[:count]
 
 
-def explore(launch_fn: LaunchFn, schedules: int = 8) -> Exploration:
-    """Runs `launch_fn` under `schedules` schedules. Findings that differ only in warp, CTA or count are one."""
+def explore(launch_fn: LaunchFn, schedules: int | Sequence[tuple[Schedule, int]] = 8) -> Exploration:
+    """Runs `launch_fn` under so many schedules, or these. Findings that differ only in warp, CTA or count are one."""
     found: dict[tuple[object, ...], Explored] = {}
     runs: list[tuple[Schedule, int, Report]] = []
-    for schedule, seed in schedules_of(schedules):
+    for schedule, seed in schedules_of(schedules) if isinstance(schedules, int) else schedules:
         report = launch_fn(schedule, seed)
         runs.append((schedule, seed, report))
         for finding in report.findings:

@@ -56,6 +56,11 @@ def units_of(width: int) -> int:
     return max(1, width // 32)
 
 
+def function_address(module: Module, name: str) -> int:
+    """Good for comparing and calling only: no allocation lies there."""
+    return _FUNCTION_BASE + 16 * list(module.functions).index(name)
+
+
 @dataclass
 class Emitted:
     """One record, its branch target still a body index."""
@@ -103,6 +108,7 @@ class Builder:
         self._consts: dict[tuple[int, int, int], int] = {}
         self._instruction: Instruction | None = None
         self._body_index = 0
+        self.stack = -1  # the stack pointer's unit, in a function with alloca
 
     # The instruction at hand
 
@@ -192,8 +198,7 @@ class Builder:
             if name in table:
                 return self.number(table[name] + offset, width)
         if name in self.module.functions:
-            # A function's address is good for comparing and calling only: no allocation lies there.
-            return self.number(_FUNCTION_BASE + 16 * list(self.module.functions).index(name), width)
+            return self.number(function_address(self.module, name), width)
         self.fail(f"address of '{name}': functions and variables of this kind are not modelled")
 
     # Operands

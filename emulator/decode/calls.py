@@ -193,8 +193,14 @@ class _Inliner:
             if not self._pass(at, parameter, names.operand(argument), inner, into=False):
                 results.append((parameter, names.operand(argument)))
         end = inner.prefix + "ret"
+        frame = Register(f"%{site}stack", "b64")
+        allocates = any(i.opcode == "alloca" for i in callee.body)
+        if allocates:
+            self._emit(at, inner, "stacksave.b64", (frame,))
         self.copy(callee, inner, (*active, callee.name), end)
         self.labels[end] = len(self.body)
+        if allocates:
+            self._emit(at, inner, "stackrestore.b64", (frame,))
         for parameter, argument in results:
             self._emit(at, names, *_move_out(parameter, argument, inner))
 

@@ -20,6 +20,7 @@ from emulator.decode import (
     integers,
     matrix,
     matrix_move,
+    stack,
     system,
     tcgen05,
 )
@@ -45,6 +46,7 @@ _FAMILIES = (
     clusters,
     matrix,
     matrix_move,
+    stack,
     tcgen05,
 )
 FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
@@ -170,6 +172,9 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
     function = inline_calls(module, module.functions[name])
     symbols, shared_bytes, local_bytes, dynamic_align = _symbols(module, function, device_symbols)
     builder = Builder(module, function, symbols)
+    if stack.uses_stack(function):
+        stack.begin_stack(builder, function.body[0], local_bytes)
+        local_bytes += stack.STACK_BYTES
     start = _decode_body(builder, function)
     sources = [function.body[e.body_index] for e in builder.emitted]
     if _falls_off(function):

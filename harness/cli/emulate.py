@@ -10,37 +10,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.errors import ExitCode
+from harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from harness.emulate import Emulation
+    from harness.emulate import Comparison, Emulation, Entry
 
 SHORT_HELP = "Run one launch of any PTX kernel on the emulator."
 
 HELP = """Run one launch of any PTX kernel on the emulator and report its hazards.
 
 LAUNCH is a YAML file: grid, block, buffers and how they are filled, tensor maps, parameters, outputs and what they must
-equal; docs/emulator.md shows one. File names in it are relative to it. Hazards or wrong outputs exit with 1.
+equal; docs/emulator.md shows one. File names in it are relative to it. Hazards or wrong outputs exit with 1. Without
+one, the module's kernels and their parameters are listed.
 
 \b
 Example:
-  fmha emulate kernel.ptx --launch launch.yaml
+  fmha emulate kernel.ptx
+  fmha emulate kernel.ptx --launch launch.yaml --schedules 8
 """
 
 
 def command(
     context: typer.Context,
     ptx: Annotated[Path, typer.Argument(metavar="KERNEL.ptx", help="The PTX text, or a binary that holds it.")],
-    launch: Annotated[Path, typer.Option(metavar="LAUNCH", help="The launch, a YAML file.")],
+    launch: Annotated[Path | None, typer.Option(metavar="LAUNCH", help="The launch, a YAML file.")] = None,
+    schedules: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Explore N schedules in place of LAUNCH's own.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    context.obj.action = partial(_run, ptx, launch, as_json)
+    context.obj.action = partial(_run, ptx, launch, schedules, as_json)
 
 
-def _run(ptx: Path, launch: Path, as_json: bool) -> ExitCode:
-    from harness.emulate import emulate, read_launch_file  # here: no other command needs the machine
+def _run(ptx: Path, launch: Path | None, schedules: int | None, as_json: bool) -> ExitCode:
+    from harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
 
-    result = emulate(ptx, read_launch_file(launch), launch.parent)
+    if launch is None:
+        if schedules is not None:
+            raise UserError("--schedules: there is nothing to run", next_step="give --launch")
+        _list(entries(ptx), as_json)
+        return ExitCode.PASS
+    result = emulate(ptx, read_launch_file(launch), launch.parent, schedules)
     if as_json:
         print(json.dumps(_plain(result), indent=2))
     else:
@@ -48,30 +58,65 @@ def _run(ptx: Path, launch: Path, as_json: bool) -> ExitCode:
     return ExitCode.PASS if result.passed else ExitCode.GATE_FAILED
 
 
+def _list(kernels: tuple[Entry, ...], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"entries": [dataclasses.asdict(e) for e in kernels]}, indent=2))
+        return
+    for entry in kernels:
+        print(f"{entry.name}{_limits(entry)}")
+        for p in entry.params:
+            name = p.name.removeprefix(entry.name).removeprefix("_")  # compilers begin it with the kernel's
+            print(f"  {name}: {p.nbytes} bytes at {p.offset}, aligned to {p.align}")
+
+
+def _limits(entry: Entry) -> str:
+    """What a launch of the kernel must obey."""
+    said = []
+    if entry.required_block:
+        said.append(f"block {list(entry.required_block)}")
+    elif entry.max_threads:
+        said.append(f"at most {entry.max_threads} threads a block")
+    if entry.required_cluster:
+        said.append(f"cluster {list(entry.required_cluster)}")
+    elif entry.explicit_cluster:
+        said.append("a cluster has to be given")
+    return f" ({', '.join(said)})" if said else ""
+
+
 def _plain(result: Emulation) -> dict[str, Any]:
+    found = result.exploration.findings
+    _, _, first = result.exploration.runs[0]
     return {
         "entry": result.entry,
         "passed": result.passed,
-        "findings": [dataclasses.asdict(f) for f in result.report.findings],
-        "stats": result.report.stats,
+        "findings": [dataclasses.asdict(e.finding) | {"schedule": e.schedule, "seed": e.seed} for e in found],
+        "stats": first.stats,
         "outputs": [str(path) for path in result.written],
         "comparisons": [dataclasses.asdict(c) for c in result.comparisons],
     }
 
 
 def _show(result: Emulation) -> None:
-    for finding in result.report.findings:
-        print(finding)
+    found, runs = result.exploration.findings, result.exploration.runs
+    for explored in found:
+        print(explored if len(runs) > 1 else explored.finding)
     for c in result.comparisons:
-        verdict = "equal" if c.wrong == 0 else f"{c.wrong} of {c.elements} elements differ"
-        print(f"{c.buffer}: {verdict}, largest difference {c.largest_difference:.3g}")
+        print(_verdict(c, len(runs) > 1))
     for path in result.written:
         print(f"wrote {path}")
-    stats = result.report.stats
-    print(f"{result.entry}: {stats['warp_instructions']:.0f} warp instructions in {stats['seconds']:.3f} s")
+    instructions = sum(report.stats["warp_instructions"] for _, _, report in runs)
+    seconds = sum(report.stats["seconds"] for _, _, report in runs)
+    under = f" under {len(runs)} schedules" if len(runs) > 1 else ""
+    print(f"{result.entry}: {instructions:.0f} warp instructions in {seconds:.3f} s{under}")
     differing = sum(c.wrong > 0 for c in result.comparisons)
-    waived = sum(f.waived is not None for f in result.report.findings)
+    waived = sum(e.finding.waived is not None for e in found)
     accepted = f" ({waived} waived)" if waived else ""
-    findings = f"{len(result.report.findings)} findings{accepted}"
-    counts = f"{findings}, {differing} of {len(result.comparisons)} compared outputs differ"
+    counts = f"{len(found)} findings{accepted}, {differing} of {len(result.comparisons)} compared outputs differ"
     print(f"{'PASS' if result.passed else 'FAIL'}: {counts}")
+
+
+def _verdict(c: Comparison, several: bool) -> str:
+    verdict = "equal" if c.wrong == 0 else f"{c.wrong} of {c.elements} elements differ"
+    seed = f", seed {c.seed}" if c.schedule == "random" else ""
+    under = f" under schedule {c.schedule}{seed}" if several else ""
+    return f"{c.buffer}: {verdict}, largest difference {c.largest_difference:.3g}{under}"

@@ -101,11 +101,13 @@ class LaunchFile(Section):
     entry: str | None = None
     grid: Dimensions = [1]
     block: Dimensions
-    cluster: Dimensions = [1]
+    cluster: Dimensions | None = None  # the kernel's own, or one CTA
     shared_bytes: Annotated[int, Field(ge=0)] = 0
     schedule: Literal["realistic", "early", "late", "random"] = "realistic"
     profile: Literal["strict", "lenient"] = "strict"
     seed: Annotated[int, Field(ge=0)] = 0
+    threads: Annotated[int, Field(ge=1)] = 1
+    max_instructions: Annotated[int, Field(ge=1)] | None = None
     buffers: dict[str, BufferSection] = {}
     tensor_maps: dict[str, TensorMapSection] = {}
     args: list[ArgumentSection] = []

@@ -6,38 +6,44 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import emulator
+from emulator.device import Schedule
 from harness.config.validation import validated
 from harness.emulate import arrays
 from harness.emulate.document import ArgumentSection, LaunchFile, TensorMapSection
 from harness.errors import UserError
 
+Entry = emulator.Entry
 _FORMATS = {"u8": "<B", "u16": "<H", "u32": "<I", "s32": "<i", "u64": "<Q", "s64": "<q", "f32": "<f", "f64": "<d"}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An output against its expected values."""
+    """An output of the run under this schedule and seed against its expected values."""
 
     buffer: str
     elements: int
     wrong: int
     largest_difference: float
+    schedule: str
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
     entry: str
-    report: emulator.Report
-    written: tuple[Path, ...]
+    exploration: emulator.Exploration  # of one schedule, or of several
+    written: tuple[Path, ...]  # by the first run
     comparisons: tuple[Comparison, ...]
 
     @property
     def passed(self) -> bool:
-        return self.report.ok and all(c.wrong == 0 for c in self.comparisons)
+        return self.exploration.ok and all(c.wrong == 0 for c in self.comparisons)
 
 
 def read_launch_file(path: Path) -> LaunchFile:
@@ -49,38 +55,55 @@ def read_launch_file(path: Path) -> LaunchFile:
     return validated(LaunchFile, text, path.name)
 
 
-def emulate(ptx: Path, launch: LaunchFile, folder: Path) -> Emulation:
-    """Runs one launch. File names in it are relative to `folder`. Raises UserError for what cannot be launched."""
+def emulate(ptx: Path, launch: LaunchFile, folder: Path, schedules: int | None = None) -> Emulation:
+    """Runs one launch, under its own schedule or under `schedules` of them. File names in it are relative to `folder`.
+
+    Raises UserError for what cannot be launched.
+    """
+    module = _load(ptx)
+    entry = _entry(module, launch, ptx)
+    written: list[Path] = []
+    comparisons: list[Comparison] = []
+
+    def run(schedule: Schedule, seed: int) -> emulator.Report:
+        session = _Session(launch, folder, schedule, seed)
+        try:
+            report = session.launch(module, entry)
+        except (emulator.LaunchError, emulator.PtxError) as error:
+            raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
+        if not written:
+            written.extend(session.write())
+        comparisons.extend(session.compare())
+        return report
+
+    exploration = emulator.explore(run, schedules or [(launch.schedule, launch.seed)])
+    return Emulation(entry, exploration, tuple(written), tuple(comparisons))
+
+
+def entries(ptx: Path) -> tuple[Entry, ...]:
+    """The kernels of a module."""
+    return tuple(_load(ptx).entries.values())
+
+
+def _load(ptx: Path) -> emulator.Module:
     try:
-        module = emulator.load_ptx(ptx)
+        return emulator.load_ptx(ptx)
     except (OSError, UnicodeDecodeError, emulator.PtxError, emulator.FatbinError) as error:
         raise UserError(str(error), where=str(ptx)) from error
-    entry = _entry(module, launch, ptx)
-    session = _Session(launch, folder)
-    try:
-        report = session.device.launch(
-            module,
-            entry,
-            _dim3(launch.grid),
-            _dim3(launch.block),
-            [session.argument(a) for a in launch.args],
-            launch.shared_bytes,
-            _dim3(launch.cluster),
-        )
-    except (emulator.LaunchError, emulator.PtxError) as error:
-        raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
-    written, comparisons = session.outputs()
-    return Emulation(entry, report, written, comparisons)
 
 
 def _entry(module: emulator.Module, launch: LaunchFile, ptx: Path) -> str:
-    if launch.entry is not None:
-        return launch.entry
-    if len(module.entries) != 1:
-        raise UserError(
-            f"has entries {', '.join(module.entries) or '(none)'}", where=str(ptx), next_step="name one as `entry`"
-        )
-    return next(iter(module.entries))
+    """The kernel of this name, or the one whose name it is a part of: those of C++ are long."""
+    wanted = launch.entry or ""
+    if wanted in module.entries:
+        return wanted
+    found = [name for name in module.entries if wanted in name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UserError(f"has entries {', '.join(found)}", where=str(ptx), next_step="name one as `entry`")
+    there = ", ".join(module.entries) or "none"
+    raise UserError(f"has no entry {wanted!r}", where=str(ptx), next_step=f"there are {there}")
 
 
 def _dim3(extents: list[int]) -> tuple[int, int, int]:
@@ -98,11 +121,17 @@ def _waivers(launch: LaunchFile) -> list[emulator.Waiver]:
 class _Session:
     """A device with the launch file's buffers and tensor maps in place."""
 
-    def __init__(self, launch: LaunchFile, folder: Path) -> None:
+    def __init__(self, launch: LaunchFile, folder: Path, schedule: Schedule, seed: int) -> None:
         self._launch = launch
         self._folder = folder
+        self._schedule, self._seed = schedule, seed
         self.device = emulator.Device(
-            seed=launch.seed, schedule=launch.schedule, profile=launch.profile, waivers=_waivers(launch)
+            seed=seed,
+            schedule=schedule,
+            profile=launch.profile,
+            waivers=_waivers(launch),
+            max_instructions=launch.max_instructions,
+            threads=launch.threads,
         )
         self._buffers: dict[str, emulator.Buffer] = {}
         for name, section in launch.buffers.items():
@@ -120,9 +149,12 @@ class _Session:
         except emulator.TensorMapError as error:
             raise UserError(str(error), where=f"tensor map {name}") from error
 
-    def argument(self, argument: ArgumentSection) -> bytes:
-        """The parameter's bytes."""
-        return self._packed(argument)[0]
+    def launch(self, module: emulator.Module, entry: str) -> emulator.Report:
+        launch = self._launch
+        arguments = [self._packed(a)[0] for a in launch.args]
+        cluster = _dim3(launch.cluster) if launch.cluster else None
+        grid, block = _dim3(launch.grid), _dim3(launch.block)
+        return self.device.launch(module, entry, grid, block, arguments, launch.shared_bytes, cluster)
 
     def _packed(self, argument: ArgumentSection) -> tuple[bytes, int]:
         """(bytes, alignment)"""
@@ -149,22 +181,27 @@ class _Session:
             alignment = max(alignment, align)
         return bytes(out + bytes(-len(out) % alignment)), alignment
 
-    def outputs(self) -> tuple[tuple[Path, ...], tuple[Comparison, ...]]:
-        """Writes the outputs that name a file, compares those that expect something."""
-        written: list[Path] = []
+    def _output(self, name: str) -> NDArray[Any]:
+        section, buffer = self._launch.buffers[name], self._buffers[name]
+        raw = self.device.read(buffer.address, buffer.nbytes)
+        return raw.view(arrays.storage(section.dtype)).reshape(section.shape)
+
+    def write(self) -> list[Path]:
+        """Writes the outputs that name a file."""
+        files = [(name, self._folder / output.file) for name, output in self._launch.outputs.items() if output.file]
+        for name, path in files:
+            np.save(path, self._output(name))
+        return [path for _, path in files]
+
+    def compare(self) -> list[Comparison]:
+        """Compares the outputs that expect something."""
         comparisons: list[Comparison] = []
         for name, output in self._launch.outputs.items():
-            section, buffer = self._launch.buffers[name], self._buffers[name]
-            raw = self.device.read(buffer.address, buffer.nbytes)
-            got = raw.view(arrays.storage(section.dtype)).reshape(section.shape)
-            if output.file is not None:
-                path = self._folder / output.file
-                np.save(path, got)
-                written.append(path)
-            if output.expect is not None:
-                wanted = arrays.stored(
-                    arrays.load(self._folder / output.expect), section.dtype, section.shape, output.expect
-                )
-                wrong, largest = arrays.worst(got, wanted, section.dtype, output.rtol, output.atol)
-                comparisons.append(Comparison(name, got.size, wrong, largest))
-        return tuple(written), tuple(comparisons)
+            if output.expect is None:
+                continue
+            section, got = self._launch.buffers[name], self._output(name)
+            wanted = arrays.load(self._folder / output.expect)
+            wanted = arrays.stored(wanted, section.dtype, section.shape, output.expect)
+            wrong, largest = arrays.worst(got, wanted, section.dtype, output.rtol, output.atol)
+            comparisons.append(Comparison(name, got.size, wrong, largest, self._schedule, self._seed))
+        return comparisons

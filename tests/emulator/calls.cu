@@ -91,3 +91,23 @@ extern "C" __global__ void histogram(const unsigned char* in, int n, unsigned* b
     __threadfence();
     if (threadIdx.x == 0) *last = atomicInc(done, gridDim.x - 1);
 }
+
+__device__ int words[4] = {1, 2, 3, 4};
+__device__ int* halves[2] = {words, words + 2};
+__device__ Function functions[2] = {increment, twice};
+extern "C" __global__ void tables(int* out) {
+    out[threadIdx.x] = *halves[threadIdx.x & 1] + 10 * functions[threadIdx.x & 1](threadIdx.x);
+}
+
+__device__ __noinline__ int sum_backwards(int n) {
+    int *p = static_cast<int*>(alloca(4 * n)), s = 0;
+    for (int i = 0; i < n; i++) p[i] = i * threadIdx.x;
+    for (int i = n; i-- > 0;) s = 2 * s + p[i];
+    return s;
+}
+// A thousand frames of up to 40 bytes: more than the stack holds, were they not given back.
+extern "C" __global__ void frames(int* out, int least, int n) {
+    int s = 0;
+    for (int i = 0; i < 1000; i++) s ^= sum_backwards(least + (i + threadIdx.x) % n);
+    out[threadIdx.x] = s;
+}

@@ -82,6 +82,57 @@ def test_an_indirect_call_finds_its_callee_a_lane(compiled: emulator.Module) -> 
 
 
 @pytest.mark.nvcc
+def test_tables_of_addresses(compiled: emulator.Module) -> None:
+    device = emulator.Device()
+    out = device.alloc(128, "out")
+    assert not device.launch(compiled, "tables", (1, 1, 1), (32, 1, 1), [out.address]).findings
+    want = [3 + 20 * t if t & 1 else 1 + 10 * (t + 1) for t in range(32)]
+    assert device.read(out.address, 128).view(np.int32).tolist() == want
+
+
+@pytest.mark.nvcc
+def test_local_memory_by_the_way(compiled: emulator.Module) -> None:
+    device = emulator.Device()
+    out = device.alloc(128, "out")
+    assert not device.launch(compiled, "frames", (1, 1, 1), (32, 1, 1), [out.address, 1, 10]).findings
+
+    def frames(t: int) -> int:
+        total = 0
+        for i in range(1000):
+            total ^= sum(k * t << k for k in range(1 + (i + t) % 10))
+        return total
+
+    assert device.read(out.address, 128).view(np.int32).tolist() == [frames(t) for t in range(32)]
+    (finding,) = device.launch(compiled, "frames", (1, 1, 1), (32, 1, 1), [out.address, 2500, 10]).findings
+    assert finding.rule == "local-out-of-bounds"
+
+
+@pytest.mark.parametrize("ty", ["u32", "u64", "b64"])
+def test_stack_instructions(ty: str) -> None:
+    wide = ty.endswith("64")
+    r = "%d" if wide else "%r"
+    body = f"""
+    {".reg .b64 %d<9>;" if wide else ""}
+    mov.b{ty[1:]} {r}1, 24;
+    stacksave.{ty} {r}2;
+    alloca.{ty} {r}3, {r}1, 32;
+    alloca.{ty} {r}4, {r}1;
+    stackrestore.{ty} {r}2;
+    alloca.{ty} {r}5, {r}1, 32;
+    st.local.b32 [{r}4], %i;
+    ld.local.b32 %r6, [{r}3+24];
+    sub.u{ty[1:]} {r}7, {r}5, {r}3;
+    and.b{ty[1:]} {r}8, {r}3, 31;
+    or.b{ty[1:]} {r}7, {r}7, {r}8;
+    {"cvt.u32.u64 %r7, %d7;" if wide else ""}
+    add.u32 %r1, %r6, %r7;
+    """
+    report, out = _run(body)
+    assert not report.findings
+    assert out == list(range(64))  # the second lies behind the first, the third in its place
+
+
+@pytest.mark.nvcc
 def test_recursion_is_refused_by_name(compiled: emulator.Module) -> None:
     device = emulator.Device()
     with pytest.raises(emulator.PtxError, match=r"recursive call of \w*fibonacci"):

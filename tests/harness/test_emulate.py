@@ -98,6 +98,38 @@ def test_a_waived_finding_is_shown_and_does_not_fail(folder: Path, capsys: pytes
     assert "'rice', which is no rule" in capsys.readouterr().err
 
 
+def test_without_a_launch_file_the_kernels_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ptx = folder / "kernel.ptx"
+    head, body = PTX.split("{", 1)
+    ptx.write_text(head + ".reqntid 64\n.reqnctapercluster 2\n{" + body)
+    assert run(["emulate", str(ptx)]) == 0
+    assert capsys.readouterr().out == "scale (block [64, 1, 1], cluster [2, 1, 1])\n  p: 24 bytes at 0, aligned to 8\n"
+    assert run(["emulate", str(ptx), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["entries"]
+    assert entry["params"] == [{"name": "p", "nbytes": 24, "align": 8, "offset": 0}]
+    assert run(["emulate", str(ptx), "--schedules", "3"]) == 2
+    assert "nothing to run; give --launch" in capsys.readouterr().err
+    # The kernel's own cluster is taken where the file names none; a part of the name will do.
+    assert emulate(folder, LAUNCH + "entry: cal\n") == 0
+
+
+def test_schedules_are_explored_and_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two warps add to what they have read: the sum depends on the schedule, the race does not."""
+    racy = PTX.replace("ld.global.f32 %f2, [%d4];", "ld.global.f32 %f2, [%d2];").replace("[%d5]", "[%d2]")
+    racy = racy.replace("mul.f32 %f3, %f2, %f1", "add.f32 %f3, %f2, %f1")
+    (folder / "kernel.ptx").write_text(racy)
+    launch = LAUNCH.replace(", expect: wanted.npy", "").replace("fill: poison", "fill: zeros")
+    assert emulate(folder, launch, "--schedules", "5") == 1
+    shown = capsys.readouterr().out
+    assert "reproduced by schedule realistic" in shown
+    assert "under 5 schedules" in shown
+    (folder / "kernel.ptx").write_text(PTX)
+    assert emulate(folder, LAUNCH.replace("u32: 128", "u32: 100"), "--schedules", "4") == 1
+    shown = capsys.readouterr().out
+    assert "28 of 128 elements differ, largest difference nan under schedule random, seed 1" in shown
+    assert "4 of 4 compared outputs differ" in shown
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -109,6 +141,7 @@ def test_a_waived_finding_is_shown_and_does_not_fail(folder: Path, capsys: pytes
         ("  y: {file", "  q: {file", "outputs.q: nothing is named 'q'"),
         ("expect: wanted.npy", "expect: missing.npy", "missing.npy: cannot be read"),
         ("block: [64]", "block: [2048]", "block.x is 2048"),
+        ("block: [64]", "block: [64]\nentry: scaled", "has no entry 'scaled'; there are scale"),
         ("{u32: 128}", "{u32: -1}", "-1 is no u32"),
     ],
 )
