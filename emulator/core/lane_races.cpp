@@ -1,7 +1,7 @@
 // Lanes of one warp that access the same shared memory. They run in any order between bar.warp.sync, a barrier, or a
 // release and an acquire (PTX ISA 8.9, 9.7.13.2). The shadow takes a warp for one agent; it notices that the warp comes
 // back to what it has accessed since, and only then the lanes are compared.
-#include <algorithm>
+#include <bit>
 
 #include "machine.hpp"
 
@@ -38,7 +38,7 @@ bool find_pair(const LaneAccess& now, const LaneAccess& before, Pair& found) {
 
 void compare(Warp& w, const LaneAccess& now, const LaneAccess& before) {
     if (before.clock <= w.clocks.lanes_ordered || (now.strong && before.strong)) return;
-    if (!(now.write || before.write) || before.end <= now.low || now.end <= before.low) return;
+    if (!now.write && !before.write) return;
     Machine& m = machine_of(w);
     const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
     Pair lanes;
@@ -51,22 +51,27 @@ void compare(Warp& w, const LaneAccess& now, const LaneAccess& before) {
              pc, other);
 }
 
+void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor& who) {
+    access.clock = who.clock;
+    access.pc = who.pc;
+    access.mask = mask;
+    access.size = size;
+    access.write = who.write;
+    access.strong = who.strong;
+    for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l]);
+}
+
 }  // namespace
 
 void note_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
     LaneLog& log = w.lanes;
-    LaneAccess now{who.clock, who.pc, mask, size, who.write, who.strong, ~0u, 0, {}};
-    for (u32 l = 0; l < kLanes; ++l) {
-        now.at[l] = static_cast<u32>(at[l]);
-        if (!(mask >> l & 1)) continue;
-        now.low = std::min(now.low, now.at[l]);
-        now.end = std::max(now.end, now.at[l] + size);
-    }
     if (log.met) {
         log.met = false;
+        LaneAccess now;
+        fill(now, at, mask, size, who);
         for (const LaneAccess& before : log.accesses) compare(w, now, before);
     }
-    place_for(log) = now;
+    fill(place_for(log), at, mask, size, who);
 }
 
 }  // namespace ptxm

@@ -75,7 +75,6 @@ struct LaneAccess {
     u32 clock = 0;  // 0: none
     u32 pc = 0, mask = 0, size = 0;
     bool write = false, strong = false;
-    u32 low = 0, end = 0;  // of all lanes
     std::array<u32, kLanes> at{};
 };
 

@@ -13,12 +13,14 @@ from emulator.mutation.operators import Mutant
 
 @dataclass(frozen=True, slots=True)
 class Redundant:
-    """Matches mutants by kernel, by what was done, by the instruction's text and the CUDA place; all are regexes."""
+    """Matches mutants by kernel, by what was done, by the instruction's text, its PTX line and the CUDA place; all are
+    regexes."""
 
     kernel: re.Pattern[str]
     what: re.Pattern[str]
     instruction: re.Pattern[str]
     source: re.Pattern[str]
+    line: re.Pattern[str]
     reason: str
 
     def matches(self, kernel: str, mutant: Mutant) -> bool:
@@ -27,11 +29,13 @@ class Redundant:
             and self.what.fullmatch(mutant.what) is not None
             and self.instruction.search(mutant.text) is not None
             and self.source.search(mutant.source) is not None
+            and self.line.fullmatch(str(mutant.line)) is not None
         )
 
 
 def load_redundant(path: Path) -> tuple[Redundant, ...]:
-    """A YAML list of {kernel, what, instruction, source, reason}; `source` may be left out. ValueError otherwise."""
+    """A YAML list of {kernel, what, instruction, source, line, reason}; `source` and `line` may be left out. ValueError
+    otherwise."""
     entries = yaml.safe_load(path.read_text())
     if not isinstance(entries, list):
         raise ValueError(f"{path}: a list is expected")
@@ -39,6 +43,8 @@ def load_redundant(path: Path) -> tuple[Redundant, ...]:
     for n, entry in enumerate(entries):
         if not isinstance(entry, dict) or not {"kernel", "what", "instruction", "reason"} <= entry.keys():
             raise ValueError(f"{path}: entry {n + 1} needs kernel, what, instruction and reason")
-        patterns = {name: re.compile(str(entry.get(name, ""))) for name in ("kernel", "what", "instruction", "source")}
+        entry = {"source": "", "line": r"\d+", **entry}
+        names = ("kernel", "what", "instruction", "source", "line")
+        patterns = {name: re.compile(str(entry[name])) for name in names}
         out.append(Redundant(**patterns, reason=" ".join(str(entry["reason"]).split())))
     return tuple(out)
