@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from emulator.ptx import Function, PtxError, Variable, parse
 from emulator.ptx import Module as ParsedModule
 from emulator.report import Report, Waiver, apply_waivers, findings_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Schedule = Literal["realistic", "early", "late", "random"]
 Profile = Literal["strict", "lenient"]
@@ -177,9 +180,9 @@ class Device:
     def free(self, buffer: Buffer) -> None:
         self._machine.release(buffer.address)
 
-    def write(self, address: int, data: NDArray[Any] | bytes) -> None:
-        """Copies bytes to the device. IndexError when they do not fit one allocation."""
-        self._machine.write(address, data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes())
+    def write(self, address: int, data: NDArray[Any] | Tensor | bytes) -> None:
+        """Copies the bytes of an array or a torch tensor. IndexError when they do not fit one allocation."""
+        self._machine.write(address, data if isinstance(data, bytes) else _bytes_of(data))
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         """Copies bytes from the device. IndexError when they are not in one allocation."""
@@ -246,6 +249,16 @@ def _initial_bytes(v: Variable, module: ParsedModule, placed: Mapping[str, int])
             value = (value & r.mask) >> (r.mask & -r.mask).bit_length() - 1
         data[r.offset : r.offset + r.nbytes] = (value % (1 << 8 * r.nbytes)).to_bytes(r.nbytes, "little")
     return bytes(data)
+
+
+def _bytes_of(data: NDArray[Any] | Tensor) -> bytes:
+    if isinstance(data, np.ndarray) or not hasattr(data, "untyped_storage"):
+        return np.ascontiguousarray(data).tobytes()
+    import torch  # here: whoever has a tensor has it
+
+    # As bytes: NumPy has not all of torch's types.
+    raw: bytes = data.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return raw
 
 
 _MAX_CLUSTER = 16  # more than 8 is non-portable, which a launch on this device opts into

@@ -314,6 +314,16 @@ struct WarpClocks {
         fenced.join(generic);
         fenced.join(shared_only);
     }
+    // Who knows of a load or store through `generic` knows that it was issued, who does through `tc` that it is
+    // complete.
+    u32 issue_ld() {
+        generic.raise(ld, ++ld_issued);
+        return ld_issued;
+    }
+    u32 issue_st() {
+        generic.raise(st, ++st_issued);
+        return st_issued;
+    }
     void wait_ld() { tc.raise(ld, ld_issued); }
     void wait_st() { tc.raise(st, st_issued); }
 };

@@ -172,11 +172,15 @@ Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& wh
     const WarpClocks& clocks = w.clocks;
     if (agent.kind == AgentKind::tmem_ld || agent.kind == AgentKind::tmem_st) {
         const WarpClocks& owner = target.cluster->ctas[agent.cta]->warps[agent.warp].clocks;
-        if (owner.tc.get(e.agent) < e.clock) {
+        const bool waited = owner.tc.get(e.agent) >= e.clock,
+                   after_release = clocks.generic.get(e.agent) >= e.clock && clocks.acquired.get(e.agent) < e.clock &&
+                                   clocks.acquired_unfenced.get(e.agent) < e.clock;
+        if (!waited || after_release) {
             const bool load = agent.kind == AgentKind::tmem_ld;
-            return {load ? "tmem-missing-wait-ld" : "tmem-missing-wait-st",
-                    say("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it", what, mine,
-                        place.c_str(), them.c_str(), load ? "ld" : "st")};
+            return {
+                load ? "tmem-missing-wait-ld" : "tmem-missing-wait-st",
+                say("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it%s", what, mine, place.c_str(),
+                    them.c_str(), load ? "ld" : "st", waited ? ", before the barrier that would order them" : "")};
         }
     }
     if (clocks.acquired.get(e.agent) >= e.clock)

@@ -159,7 +159,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
     const bool reducing = i.mods >> kTcReduceShift & 3;
     const u32 registers = i.n_dst - (reducing ? 1u : 0u);
     const Region r = region_of(w, i, mask, o[i.n_dst], registers, "tcgen05.ld");
-    touch_region(w, r, Accessor{w.clocks.ld, ++w.clocks.ld_issued, static_cast<u32>(w.pc()), false}, "tcgen05.ld");
+    touch_region(w, r, Accessor{w.clocks.ld, w.clocks.issue_ld(), static_cast<u32>(w.pc()), false}, "tcgen05.ld");
     load_registers(w, r, o, registers);
     note_loaded(w, o, i.n_dst);
     if (!reducing) return Flow::next;
@@ -175,7 +175,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 registers = i.n_src - 1u;
     const Region r = region_of(w, i, mask, o[0], registers, "tcgen05.st");
-    touch_region(w, r, Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.st");
+    touch_region(w, r, Accessor{w.clocks.st, w.clocks.issue_st(), static_cast<u32>(w.pc()), true}, "tcgen05.st");
     Tmem& t = w.cta->tmem;
     if (r.shape == TmemShape::s32x32b && !r.packed) {
         for (u32 k = 0; k < registers; ++k) {
