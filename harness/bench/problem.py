@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from harness import reference as definition
 from harness.worker import params
 from harness.worker.bf16 import round_to_bf16
+from harness.worker.choice import ARCH, partial_f16
 from harness.worker.inputs import Inputs, Sparse
 
 
@@ -51,7 +52,10 @@ class Problem:
 
     @property
     def flags(self) -> int:
-        return params.flags_of(normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv)
+        f16 = partial_f16(ARCH, self.bf16, self.splits, self.cluster[1])
+        return params.flags_of(
+            normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv, partial_f16=f16
+        )
 
     @property
     def scale(self) -> float:

@@ -82,6 +82,12 @@ def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) 
     return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
 
 
+def partial_f16(arch: str, output_bf16: bool, splits: int, merged: int) -> bool:
+    """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of each.
+    `merged` splits are merged in their cluster, which leaves fp32."""
+    return arch == ARCH and output_bf16 and splits > 1 and merged == 1
+
+
 def combine_overlaps(arch: str) -> bool:
     """The same of the combine kernel."""
     return arch == ARCH

@@ -42,7 +42,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     Loads<T> loads(params, shared, place, ring, ahead);
     stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
     ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
-    if (place.width > 1) {
+    if (!alone) {
         ptx::cluster_wait();
     }
     if constexpr (T::kRings == 1) {
@@ -51,9 +51,6 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         group_producer_role<T>(params, loads, ring);
     }
     __syncwarp();
-    if (!alone && place.width == 1) {
-        ptx::cluster_wait();
-    }
 }
 
 // The other barriers, meanwhile.
