@@ -49,12 +49,22 @@ __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int h
     }
 }
 
+// The first of the columns that the next two tell apart by constants.
+template <class T>
+__device__ __forceinline__ int first_of_vectors(const Consumer<T>& consumer) {
+    return consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 / 2 * 4 + consumer.lane % 2 * 8;
+}
+
+template <class T>
+__device__ __forceinline__ int first_of_blocks(const Consumer<T>& consumer) {
+    return consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 8;
+}
+
 // Calls store(column, v) for each four neighbouring elements of row `half` that this thread has once the even and the
 // odd threads of a row have exchanged halves: 64 bytes of fp32 a row and store, not 32. By the whole warp.
 template <class T, class Store>
 __device__ __forceinline__ void for_each_vector(const Consumer<T>& consumer, int half, Store store) {
     const bool odd = consumer.lane % 2;
-    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 / 2 * 4 + odd * 8;
 #pragma unroll
     for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
@@ -63,7 +73,7 @@ __device__ __forceinline__ void for_each_vector(const Consumer<T>& consumer, int
             const float* const far = near + 4;
             const float x = __shfl_xor_sync(0xffffffffu, odd ? near[0] : far[0], 1);
             const float y = __shfl_xor_sync(0xffffffffu, odd ? near[1] : far[1], 1);
-            store(first + part * T::kPartColumns + i * 2,
+            store(part * T::kPartColumns + i * 2,
                   odd ? make_float4(x, y, far[0], far[1]) : make_float4(near[0], near[1], x, y));
         }
     }
@@ -82,7 +92,6 @@ template <class T, class Pack, class Store>
 __device__ __forceinline__ void for_each_block(const Consumer<T>& consumer, int half, float scale, Pack pack,
                                                Store store) {
     const int quarter = consumer.lane % 4;
-    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + quarter * 8;
 #pragma unroll
     for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
@@ -97,7 +106,7 @@ __device__ __forceinline__ void for_each_block(const Consumer<T>& consumer, int 
             exchange(block[2], block[3], quarter & 1, 1);
             exchange(block[0], block[2], quarter & 2, 2);
             exchange(block[1], block[3], quarter & 2, 2);
-            store(first + part * T::kPartColumns + i * 2, make_uint4(block[0], block[1], block[2], block[3]));
+            store(part * T::kPartColumns + i * 2, make_uint4(block[0], block[1], block[2], block[3]));
         }
     }
 }
@@ -143,11 +152,8 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         }
         float scale = correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
         const auto store = [&](void* o) {
-            return [&, o](int column, uint4 v) {
-                if (there) {
-                    static_cast<uint4*>(o)[(row * T::kHeadDim + column) / 8] = v;
-                }
-            };
+            uint4* const destination = static_cast<uint4*>(o) + (row * T::kHeadDim + first_of_blocks(consumer)) / 8;
+            return [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); };
         };
         if (partial && params.flags & kFmhaPartialF16) {
             const PowerOfTwo unit(row_magnitude(consumer, half) * scale);
@@ -159,11 +165,13 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         } else if (!partial && params.flags & kFmhaOutputBf16) {
             for_each_block(consumer, half, scale, ptx::pack_bf16x2, store(params.o));
         } else {
-            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
+            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim +
+                             first_of_vectors(consumer);
             for_each_vector(consumer, half, [&](int column, float4 v) {
-                if (there) {
-                    *reinterpret_cast<float4*>(o + column) = scaled(v, scale);
-                }
+                v = scaled(v, scale);
+                ptx::store_global_if(
+                    there, reinterpret_cast<uint4*>(o + column),
+                    make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));
             });
         }
     }

@@ -58,6 +58,18 @@ __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.com
 // All that this thread has committed is there.
 __device__ __forceinline__ void copy_async_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
+// Predicated, not branched around: between branches nothing overlaps, and each store would wait for the shuffle before.
+__device__ __forceinline__ void store_global_if(bool condition, uint4* destination, uint4 v) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred stored;\n\t"
+        "setp.ne.b32 stored, %0, 0;\n\t"
+        "@stored st.global.v4.b32 [%1], {%2, %3, %4, %5};\n\t"
+        "}" ::"r"(int(condition)),
+        "l"(__cvta_generic_to_global(destination)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+        : "memory");
+}
+
 // Over the lanes of a converged warp.
 __device__ __forceinline__ float warp_max(float x) {
 #pragma unroll
