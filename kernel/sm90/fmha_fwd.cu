@@ -110,11 +110,11 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
 
 template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
-    if (int(blockIdx.x) * T::kRows >= params.t * params.heads && ptx::cluster_width() == 1) {
+    const int width = kFmhaSm90Plain ? 1 : ptx::cluster_width(), height = kFmhaSm90Plain ? 1 : ptx::cluster_height();
+    if (int(blockIdx.x) * T::kRows >= params.t * params.heads && width == 1) {
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
-    const int width = ptx::cluster_width(), height = ptx::cluster_height();
     const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
     // Launched to overlap the grid before, this one comes so far while that one runs; each role waits for it before it
