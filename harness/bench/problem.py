@@ -51,8 +51,14 @@ class Problem:
         return self.splits // self.cluster[1]
 
     @property
+    def plain(self) -> bool:
+        """Whether the kernel without lists, windows and clusters computes it."""
+        unlimited = self.window_left == self.window_right == params.UNLIMITED
+        return unlimited and not self.topk and self.cluster == (1, 1)
+
+    @property
     def flags(self) -> int:
-        f16 = partial_f16(ARCH, self.bf16, self.splits, self.cluster[1])
+        f16 = partial_f16(ARCH, self.head_dim, self.bf16, self.splits, self.cluster[1])
         return params.flags_of(
             normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv, partial_f16=f16
         )

@@ -58,6 +58,11 @@ def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
     return 2 if arch == ARCH and (head_dim, rows) in PAIRS else 1
 
 
+def is_plain(arch: str, sizes: Sizes, windowed: bool, in_cluster: bool) -> bool:
+    """Whether the kernel without lists, windows and clusters is launched: it has less code to fetch."""
+    return arch == ARCH and not (sizes.topk or windowed or in_cluster)
+
+
 def splits_of(arch: str, sizes: Sizes) -> int | None:
     """The number of splits where a rule has one."""
     if arch != ARCH or sizes.topk:
@@ -82,10 +87,10 @@ def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) 
     return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
 
 
-def partial_f16(arch: str, output_bf16: bool, splits: int, merged: int) -> bool:
+def partial_f16(arch: str, head_dim: int, output_bf16: bool, splits: int, merged: int) -> bool:
     """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of each.
-    `merged` splits are merged in their cluster, which leaves fp32."""
-    return arch == ARCH and output_bf16 and splits > 1 and merged == 1
+    At 64 they are too few for it to pay. `merged` splits are merged in their cluster, which leaves fp32."""
+    return arch == ARCH and head_dim > 64 and output_bf16 and splits > 1 and merged == 1
 
 
 def combine_overlaps(arch: str) -> bool:

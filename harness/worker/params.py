@@ -134,6 +134,11 @@ SM90_SHAPES: Final = {
     256: ((128, 64, 2, 2, 9), (64, 64, 1, 1, 9)),
     512: ((64, 48, 2, 4, 6),),
 }
+# head_dim and rows, 0 for a head_dim's own.
+SM90_KERNELS: Final = (
+    *((head_dim, 0) for head_dim in SM90_SHAPES),
+    *((head_dim, rows) for head_dim, (_, *others) in SM90_SHAPES.items() for rows, *_ in others),
+)
 
 
 def sm90_figures(head_dim: int, rows: int = 0) -> tuple[int, int, int, int, int]:
