@@ -58,7 +58,7 @@ class Problem:
 
     @property
     def flags(self) -> int:
-        f16 = partial_f16(ARCH, self.head_dim, self.bf16, self.splits, self.cluster[1])
+        f16 = self.splits > 1 and self.cluster[1] == 1 and partial_f16(ARCH, self.head_dim, self.bf16)
         return params.flags_of(
             normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv, partial_f16=f16
         )

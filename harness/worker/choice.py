@@ -87,10 +87,10 @@ def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) 
     return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
 
 
-def partial_f16(arch: str, head_dim: int, output_bf16: bool, splits: int, merged: int) -> bool:
-    """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of each.
-    At 64 they are too few for it to pay. `merged` splits are merged in their cluster, which leaves fp32."""
-    return arch == ARCH and head_dim > 64 and output_bf16 and splits > 1 and merged == 1
+def partial_f16(arch: str, head_dim: int, output_bf16: bool) -> bool:
+    """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of
+    each. At 64 they are too few for it to pay. What a cluster leaves of splits that it merged is fp32."""
+    return arch == ARCH and head_dim > 64 and output_bf16
 
 
 def combine_overlaps(arch: str) -> bool:

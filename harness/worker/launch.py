@@ -77,9 +77,7 @@ def launch_attention(
             normalise=call.normalise,
             output_bf16=call.output_bf16,
             shared_kv=call.shared_kv,
-            partial_f16=partial_f16(
-                variant.arch, call.head_dim, call.output_bf16, call.splits, call.splits if call.in_cluster else 1
-            ),
+            partial_f16=call.combines and partial_f16(variant.arch, call.head_dim, call.output_bf16),
         ),
         head_dim=call.head_dim,
     ).pack()
