@@ -55,8 +55,11 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
 
 // The other barriers, meanwhile.
 template <class T>
-__device__ __forceinline__ void prepare(SharedMap<T> shared, int width, bool alone) {
+__device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> shared, int width, bool alone) {
     if (ptx::elect_one()) {
+        if (params.s_k > 0 && !(params.flags & kFmhaSharedKv)) {
+            ptx::prefetch_tensor_map(params.v);
+        }
         init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
     }
     __syncwarp();
@@ -126,7 +129,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         if (role < T::kRings) {
             produce<T>(params, shared, width, height, role);
         } else if (role == T::kRings) {
-            prepare<T>(shared, width, alone);
+            prepare<T>(params, shared, width, alone);
         } else if (!alone) {
             ptx::cluster_arrive();
             ptx::cluster_wait();
