@@ -58,6 +58,21 @@ def test_the_schedule_does_not_show(head_dim: int, rows: int, seed: int) -> None
     assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
 
 
+@pytest.mark.parametrize("exponent", [-100, 100])
+@pytest.mark.parametrize("head_dim", [128, 256, 512])
+def test_partial_results_in_f16_have_the_range_of_bf16(head_dim: int, exponent: int) -> None:
+    """V times a power of two is the result times that power, bit by bit, however far that is from what f16 holds."""
+    p = Problem(head_dim, heads=70, t=1, s_k=200, splits=3, bf16=True, poison=False)
+    inputs = draw(p)
+    shape = shape_of(head_dim, plain=True)
+    out, findings = run(p, inputs, shape=shape)
+    scaled = inputs["v"] + np.uint16(exponent << 7 & 0xFFFF)  # of bf16's exponent; no element of V is zero or near
+    assert (inputs["v"] << 1 != 0).all()
+    large, more = run(p, inputs | {"v": scaled}, shape=shape)
+    assert not (findings + more), (findings + more)[0]
+    np.testing.assert_array_equal(large["o"], out["o"] + np.uint16(exponent << 7 & 0xFFFF))
+
+
 def test_a_wrong_number_fails() -> None:
     p = Problem(64, heads=2, t=3, s_k=40)
     inputs = draw(p)
