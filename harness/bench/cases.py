@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.bench.problem import Problem
+from harness.bench.shapes import Shape
 
 
 def decode(head_dim: int, s_k: int = 8192, batch: int = 16, **kw: Any) -> Problem:
@@ -16,8 +17,13 @@ def prefill(head_dim: int) -> Problem:
     return Problem(head_dim, heads=1, t=4096, s_k=4096, batch=64, bf16=True)
 
 
-def checks(head_dim: int, keys: int, widths: bool) -> list[Problem]:
-    """Every mask, branch and output once, small; with row tiles that share loads where the kernel can."""
+def checks(shape: Shape) -> list[Problem]:
+    """Every mask, branch and output once, small, of those that the kernel of `shape` knows; with row tiles that share
+    loads where it can."""
+    return [p for p in _checks(shape.head_dim, shape.keys, shape.shares) if p.plain or not shape.plain]
+
+
+def _checks(head_dim: int, keys: int, widths: bool) -> list[Problem]:
     problems = [
         Problem(head_dim, heads=3, t=2, s_k=5 * keys + 7),
         Problem(head_dim, heads=64, t=1, s_k=2 * keys, sink=True, bf16=True),
@@ -59,6 +65,7 @@ def checks(head_dim: int, keys: int, widths: bool) -> list[Problem]:
         ),
         Problem(head_dim, heads=70, t=1, s_k=5 * keys + 1, shared_kv=True, kv_lens=True, batch=2),
         Problem(head_dim, heads=70, t=1, s_k=5 * keys + 1, splits=4, sink=True, kv_lens=True),
+        Problem(head_dim, heads=70, t=1, s_k=9 * keys + 1, splits=9, sink=True, kv_lens=True, batch=2, bf16=True),
         Problem(
             head_dim, heads=70, t=2, s_k=5 * keys + 1, splits=4, cluster=(1, 4), sink=True, kv_lens=True, bf16=True
         ),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from harness import reference as definition
 from harness.worker import params
 from harness.worker.bf16 import round_to_bf16
+from harness.worker.choice import ARCH, partial_f16
 from harness.worker.inputs import Inputs, Sparse
 
 
@@ -50,8 +51,17 @@ class Problem:
         return self.splits // self.cluster[1]
 
     @property
+    def plain(self) -> bool:
+        """Whether the kernel without lists, windows and clusters computes it."""
+        unlimited = self.window_left == self.window_right == params.UNLIMITED
+        return unlimited and not self.topk and self.cluster == (1, 1)
+
+    @property
     def flags(self) -> int:
-        return params.flags_of(normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv)
+        f16 = self.splits > 1 and self.cluster[1] == 1 and partial_f16(ARCH, self.head_dim, self.bf16)
+        return params.flags_of(
+            normalise=self.normalise, output_bf16=self.bf16, shared_kv=self.shared_kv, partial_f16=f16
+        )
 
     @property
     def scale(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.bench.problem import Problem
@@ -27,6 +27,7 @@ class Shape:
     overlap: bool = False
     registers: int = 232
     ctas_per_sm: int = 1
+    plain: bool = False
     clocks: bool = False
     left_out: str = ""  # "exponentials" or "output_product": what remains can be timed, and is wrong
 
@@ -52,7 +53,8 @@ class Shape:
             values |= {"CLOCKS": 1}
         if self.left_out:
             values |= {"LEFT_OUT": "kFmhaSm90" + self.left_out.title().replace("_", "")}
-        return (f"FMHA_HEAD_DIM={self.head_dim}", *(f"FMHA_SM90_{name}={value}" for name, value in values.items()))
+        own = (f"FMHA_HEAD_DIM={self.head_dim}", f"FMHA_PLAIN={int(self.plain)}")
+        return own + tuple(f"FMHA_SM90_{name}={value}" for name, value in values.items())
 
     def row_tiles(self, p: Problem) -> int:
         """grid.x: as many as clusters of row tiles take."""
@@ -89,6 +91,6 @@ OTHERS = {
 }
 
 
-def shape_of(head_dim: int, rows: int = 0) -> Shape:
+def shape_of(head_dim: int, rows: int = 0, plain: bool = False) -> Shape:
     """fmha_sm90_launch: the head_dim's own shape, or that of `rows`."""
-    return OTHERS[head_dim, rows] if rows else SHAPES[head_dim]
+    return replace(OTHERS[head_dim, rows] if rows else SHAPES[head_dim], plain=plain)

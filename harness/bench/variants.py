@@ -19,6 +19,13 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd256_short": OTHERS[256, 64],
 }
 
+# What the harness launches without lists, windows and clusters, which is all that is timed.
+CANDIDATES |= {
+    f"{name}_plain": replace(shape, plain=True)
+    for name, shape in CANDIDATES.items()
+    if shape in (*SHAPES.values(), *OTHERS.values())
+}
+
 # Two CTAs an SM of half the rows, one of which begins while another multiplies.
 RESHAPED = {
     "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2),

@@ -58,6 +58,11 @@ def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
     return 2 if arch == ARCH and (head_dim, rows) in PAIRS else 1
 
 
+def is_plain(arch: str, sizes: Sizes, windowed: bool, in_cluster: bool) -> bool:
+    """Whether the kernel without lists, windows and clusters is launched: it has less code to fetch."""
+    return arch == ARCH and not (sizes.topk or windowed or in_cluster)
+
+
 def splits_of(arch: str, sizes: Sizes) -> int | None:
     """The number of splits where a rule has one."""
     if arch != ARCH or sizes.topk:
@@ -80,6 +85,12 @@ def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) 
     tiles = _row_tiles(sizes)
     reads_twice = sizes.head_dim == 512 and splits > 1 and not shared_kv and tiles > sizes.batch
     return not (reads_twice and tiles * splits > MULTIPROCESSORS // 2)
+
+
+def partial_f16(arch: str, head_dim: int, output_bf16: bool) -> bool:
+    """Whether partial results are f16 and a scale, 11 bits of a row's largest element, where the result keeps 8 of
+    each. At 64 they are too few for it to pay. What a cluster leaves of splits that it merged is fp32."""
+    return arch == ARCH and head_dim > 64 and output_bf16
 
 
 def combine_overlaps(arch: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from harness.worker import params
-from harness.worker.choice import combine_overlaps, ctas_per_sm, overlaps_grid_before
+from harness.worker.choice import combine_overlaps, ctas_per_sm, overlaps_grid_before, partial_f16
 from harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from harness.worker.protocol import LaunchShape, Variant
 
@@ -49,10 +49,6 @@ class Call:
         rows = self.splits * self.batch * self.t * self.heads
         return {"partial_o": rows * self.head_dim, "partial_max": rows, "partial_sum": rows}
 
-    @property
-    def flags(self) -> int:
-        return params.flags_of(normalise=self.normalise, output_bf16=self.output_bf16, shared_kv=self.shared_kv)
-
 
 def launch_attention(
     device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
@@ -77,7 +73,12 @@ def launch_attention(
         window_left=_bound(call.window_left),
         window_right=_bound(call.window_right),
         scale=call.scale,
-        flags=call.flags,
+        flags=params.flags_of(
+            normalise=call.normalise,
+            output_bf16=call.output_bf16,
+            shared_kv=call.shared_kv,
+            partial_f16=call.combines and partial_f16(variant.arch, call.head_dim, call.output_bf16),
+        ),
         head_dim=call.head_dim,
     ).pack()
     shape = variant.shape

@@ -25,12 +25,14 @@ MAPS: Final = ("q", "k", "v", "sparse_k", "sparse_v")
 NORMALISE: Final = 1 << 0
 OUTPUT_BF16: Final = 1 << 1
 SHARED_KV: Final = 1 << 2
+PARTIAL_F16: Final = 1 << 3
 UNLIMITED: Final = -1  # window_left, window_right
 
 
-def flags_of(*, normalise: bool, output_bf16: bool, shared_kv: bool) -> int:
+def flags_of(*, normalise: bool, output_bf16: bool, shared_kv: bool, partial_f16: bool) -> int:
     """FmhaParams::flags."""
-    return normalise * NORMALISE | output_bf16 * OUTPUT_BF16 | shared_kv * SHARED_KV
+    chosen = normalise * NORMALISE | output_bf16 * OUTPUT_BF16 | shared_kv * SHARED_KV
+    return chosen | partial_f16 * PARTIAL_F16
 
 
 # Field, offset in bytes, struct format. Little-endian, as every GPU and every host here is.
@@ -132,6 +134,11 @@ SM90_SHAPES: Final = {
     256: ((128, 64, 2, 2, 9), (64, 64, 1, 1, 9)),
     512: ((64, 48, 2, 4, 6),),
 }
+# head_dim and rows, 0 for a head_dim's own.
+SM90_KERNELS: Final = (
+    *((head_dim, 0) for head_dim in SM90_SHAPES),
+    *((head_dim, rows) for head_dim, (_, *others) in SM90_SHAPES.items() for rows, *_ in others),
+)
 
 
 def sm90_figures(head_dim: int, rows: int = 0) -> tuple[int, int, int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.worker import choice
-from harness.worker.params import SM90_SHAPES, sm90_shape, sm100_shape
+from harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
 from harness.worker.protocol import Configuration, PPath, Variant
 
 
@@ -26,16 +26,23 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
     )
 
 
-def _sm90(head_dim: int, rows: int = 0) -> Variant:
+PLAIN = ("FMHA_PLAIN", "1")  # of kernel/sm90/launch.h
+
+
+def _sm90(head_dim: int, rows: int = 0, plain: bool = False) -> Variant:
     return Variant(
-        name=f"sm90_hd{head_dim}" + (f"_rows{rows}" if rows else ""),
+        name=f"sm90_hd{head_dim}" + (f"_rows{rows}" if rows else "") + ("_plain" if plain else ""),
         arch="sm_90a",
         source="kernel/sm90/fmha_fwd.cu",
         entry=f"fmha_fwd_sm90_hd{head_dim}",
         head_dim=head_dim,
         p_path="registers",
         shape=sm90_shape(head_dim, rows),
-        defines=(("FMHA_HEAD_DIM", str(head_dim)), *((("FMHA_ROWS", str(rows)),) if rows else ())),
+        defines=(
+            ("FMHA_HEAD_DIM", str(head_dim)),
+            *((("FMHA_ROWS", str(rows)),) if rows else ()),
+            *((PLAIN,) if plain else ()),
+        ),
         combine="fmha_combine_sm90",
     )
 
@@ -47,8 +54,7 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
-    *(_sm90(head_dim) for head_dim in SM90_SHAPES),
-    *(_sm90(head_dim, rows) for head_dim, (_, *others) in SM90_SHAPES.items() for rows, *_ in others),
+    *(_sm90(*kernel, plain) for plain in (False, True) for kernel in SM90_KERNELS),
 )
 
 
@@ -57,6 +63,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
     if not variants:
         return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
+    plain = choice.is_plain(arch, configuration, configuration.mask != "none", merges_in_cluster(configuration, arch))
+    variants = [variant for variant in variants if (PLAIN in variant.defines) == plain]
     fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"

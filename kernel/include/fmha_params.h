@@ -13,6 +13,7 @@ struct alignas(64) FmhaTensorMap {
 constexpr uint32_t kFmhaNormalise = 1u << 0;   // o = o_norm, else o_un
 constexpr uint32_t kFmhaOutputBf16 = 1u << 1;  // o in bf16, only together with kFmhaNormalise; else fp32
 constexpr uint32_t kFmhaSharedKv = 1u << 2;    // V is K: the maps v and sparse_v are not read
+constexpr uint32_t kFmhaPartialF16 = 1u << 3;  // partial_o in f16, only together with kFmhaOutputBf16, sm_90a alone
 constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
 
 // Tensor maps have 128-byte swizzle and 64-element rows (128 bytes of bf16); out of bounds reads as zero. `rows` and
@@ -30,7 +31,7 @@ struct FmhaParams {
     float* lse;
 
     // With splits > 1 the forward kernel writes only these, un-normalised, and the combine kernel reads them.
-    float* partial_o;    // [splits, batch, t * heads, head_dim]
+    float* partial_o;    // [splits, batch, t * heads, head_dim]; as f16 see sm90/partial.cuh
     float* partial_max;  // [splits, batch, t * heads], natural-log units
     float* partial_sum;  // likewise
 

@@ -12,6 +12,7 @@
 #include "common/row_output.cuh"
 #include "fmha_launch.h"
 #include "fmha_params.h"
+#include "partial.cuh"
 #include "ptx/control.cuh"
 
 namespace fmha::sm90 {
@@ -38,41 +39,89 @@ __device__ __forceinline__ float4 scaled(float4 v, float factor) {
     return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
 }
 
-// A lane's columns of a row, four to a vector and the vectors 32 apart, over all splits.
-template <int Vectors>
+// What of a row a lane of the combine kernel takes: vectors of what one load brings, 32 of them apart.
+template <int HeadDim, bool F16>
+struct CombineLanes {
+    static constexpr int kHeadDim = HeadDim;
+    static constexpr bool kF16 = F16;
+    static constexpr int kElements = F16 && HeadDim >= 256 ? 8 : 4;  // of a vector
+    static constexpr int kElementBytes = F16 ? 2 : 4;
+    static constexpr int kBytes = kElements * kElementBytes;
+    static constexpr int kUsed = HeadDim / kElements < 32 ? HeadDim / kElements : 32;
+    static constexpr int kVectors = HeadDim / kElements / kUsed;
+    static constexpr int kInFlight = HeadDim == 512 && !F16 ? 4 : 8;
+    static constexpr int kScales = F16 ? kPartialScales<HeadDim> : 1;
+    static_assert(kVectors % kScales == 0, "a vector has one scale");
+};
+
+// A lane's elements of a row over all splits.
+template <class Lanes>
 struct Merged {
     float maximum = -kInfinity;
     float sum = 0.0f;
-    float4 o[Vectors] = {};
+    float o[Lanes::kVectors][Lanes::kElements] = {};
 };
+
+// Adds a vector that lies at `address`.
+template <class Lanes>
+__device__ __forceinline__ void add_part(float (&o)[Lanes::kElements], uint32_t address, float weight) {
+    if constexpr (Lanes::kF16) {
+#pragma unroll
+        for (int i = 0; i < Lanes::kElements; i += 4) {
+            const uint2 packed = ptx::load_shared_words(address + i * 2);
+            const float2 low = ptx::unpack_f16x2(packed.x), high = ptx::unpack_f16x2(packed.y);
+            o[i] = fmaf(low.x, weight, o[i]);
+            o[i + 1] = fmaf(low.y, weight, o[i + 1]);
+            o[i + 2] = fmaf(high.x, weight, o[i + 2]);
+            o[i + 3] = fmaf(high.y, weight, o[i + 3]);
+        }
+    } else {
+        const float4 v = ptx::load_shared_vector(address);
+        o[0] = fmaf(v.x, weight, o[0]);
+        o[1] = fmaf(v.y, weight, o[1]);
+        o[2] = fmaf(v.z, weight, o[2]);
+        o[3] = fmaf(v.w, weight, o[3]);
+    }
+}
 
 // `Lanes::kInFlight` parts at a time go through shared memory, which takes no registers: loads to registers ptxas
 // sinks to where they are used, and so waits for each. The code is the same for every number of splits up to those in
 // flight; unless `live` it loads nothing and merges zeros.
 template <class Lanes>
-__device__ __forceinline__ Merged<Lanes::kVectors> merge_row(const FmhaParams& params, int64_t row, int64_t rows,
-                                                             bool live, uint32_t buffer) {
+__device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int64_t row, int64_t rows, bool live,
+                                                   uint32_t buffer) {
     const int lane = threadIdx.x % 32;
-    Merged<Lanes::kVectors> merged;
+    Merged<Lanes> merged;
+    const auto at = [&](int part, int vector) {
+        return buffer + ((part * Lanes::kVectors + vector) * kFmhaCombineThreads + threadIdx.x) * Lanes::kBytes;
+    };
 #pragma unroll 1
     for (int chunk = 0; chunk < params.splits; chunk += 32) {  // a lane has one split's statistics
         const bool there = live && chunk + lane < params.splits;
         const int64_t own = (chunk + lane) * rows + row;
         const float split_max = there ? params.partial_max[own] : -kInfinity;
         const float split_sum = there ? params.partial_sum[own] : 0.0f;
-        const float* part = params.partial_o + (chunk * rows + row) * Lanes::kHeadDim + lane * 4;
+        float scales[Lanes::kScales];
+#pragma unroll
+        for (int i = 0; i < Lanes::kScales; ++i) {
+            scales[i] = 1.0f;
+            if (Lanes::kF16 && there) {
+                scales[i] = partial_scales<Lanes::kHeadDim>(params, rows)[own * Lanes::kScales + i];
+            }
+        }
+        const int64_t first = (chunk * rows + row) * Lanes::kHeadDim + lane * Lanes::kElements;
+        const char* part = reinterpret_cast<const char*>(params.partial_o) + first * Lanes::kElementBytes;
         float weight = 0.0f;
 #pragma unroll 1
         for (int batch = 0; batch < min(32, params.splits - chunk); batch += Lanes::kInFlight) {
 #pragma unroll
             for (int i = 0; i < Lanes::kInFlight; ++i) {
-                const uint32_t bytes = live && lane < Lanes::kUsed && chunk + batch + i < params.splits ? 16 : 0;
+                const bool due = live && lane < Lanes::kUsed && chunk + batch + i < params.splits;
 #pragma unroll
                 for (int v = 0; v < Lanes::kVectors; ++v) {
-                    ptx::copy_async(buffer + (i * Lanes::kVectors + v) * 16 * kFmhaCombineThreads, part + 128 * v,
-                                    bytes);
+                    ptx::copy_async<Lanes::kBytes>(at(i, v), part + 32 * Lanes::kBytes * v, due);
                 }
-                part += rows * Lanes::kHeadDim;
+                part += rows * Lanes::kHeadDim * Lanes::kElementBytes;
             }
             ptx::copy_async_commit();
             if (batch == 0) {
@@ -83,7 +132,10 @@ __device__ __forceinline__ Merged<Lanes::kVectors> merge_row(const FmhaParams& p
                 merged.sum *= shrink;
 #pragma unroll
                 for (int v = 0; v < Lanes::kVectors; ++v) {
-                    merged.o[v] = scaled(merged.o[v], shrink);
+#pragma unroll
+                    for (int i = 0; i < Lanes::kElements; ++i) {
+                        merged.o[v][i] *= shrink;
+                    }
                 }
             }
             ptx::copy_async_wait();
@@ -93,9 +145,10 @@ __device__ __forceinline__ Merged<Lanes::kVectors> merge_row(const FmhaParams& p
                 merged.sum = fmaf(__shfl_sync(0xffffffffu, split_sum, batch + i), own_weight, merged.sum);
 #pragma unroll
                 for (int v = 0; v < Lanes::kVectors; ++v) {
-                    const float4 o =
-                        ptx::load_shared_vector(buffer + (i * Lanes::kVectors + v) * 16 * kFmhaCombineThreads);
-                    add_weighted(merged.o[v], o, own_weight);
+                    const float scale = scales[v * Lanes::kScales / Lanes::kVectors];
+                    const float counts =
+                        Lanes::kF16 ? own_weight * __shfl_sync(0xffffffffu, scale, batch + i) : own_weight;
+                    add_part<Lanes>(merged.o[v], at(i, v), counts);
                 }
             }
         }
@@ -103,34 +156,16 @@ __device__ __forceinline__ Merged<Lanes::kVectors> merge_row(const FmhaParams& p
     return merged;
 }
 
-// What of a row a lane of the combine kernel takes.
-template <int HeadDim>
-struct CombineLanes {
-    static constexpr int kHeadDim = HeadDim;
-    static constexpr int kUsed = HeadDim / 4 < 32 ? HeadDim / 4 : 32;
-    static constexpr int kVectors = HeadDim / 4 / kUsed;
-    static constexpr int kInFlight = HeadDim == 512 ? 4 : 8;
-};
-
 // More than it needs: of what is launched while the forward kernel ends, four CTAs an SM, and not all where the first
 // ones end.
 constexpr int kCombineSharedBytes = 48 << 10;
 
-template <int HeadDim>
-__device__ __forceinline__ void combine(const FmhaParams& params) {
-    using Lanes = CombineLanes<HeadDim>;
-    __shared__ float4 parts[kCombineSharedBytes / sizeof(float4)];
-    static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * sizeof(float4) <= kCombineSharedBytes);
+template <class Lanes>
+__device__ __forceinline__ void combine_row(const FmhaParams& params, int own, uint32_t buffer) {
+    static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * Lanes::kBytes <= kCombineSharedBytes);
     const int rows = params.t * params.heads;
-    const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
-    stamp_combine<0>();
-    ptx::launch_dependents();
-    if (own >= rows) {
-        return;
-    }
     const int64_t row = int64_t(blockIdx.z) * rows + own;
-    const int vector = threadIdx.x % 32;
-    const uint32_t buffer = ptx::shared_address(&parts[threadIdx.x]);
+    const int lane = threadIdx.x % 32;
     // The first turn is for nothing: a launch finds its instruction cache cold, and so fetches the code while the
     // forward kernel runs.
 #pragma unroll 1
@@ -140,17 +175,38 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
             stamp_combine<1>();
         }
         const auto merged = merge_row<Lanes>(params, row, int64_t(params.batch) * rows, turn == 1, buffer);
-        const bool live = turn == 1 && vector < Lanes::kUsed;
+        const bool live = turn == 1 && lane < Lanes::kUsed;
         const float factor = live ? output_factor(params, own % params.heads, merged.maximum, merged.sum) : 0.0f;
 #pragma unroll
         for (int v = 0; v < Lanes::kVectors; ++v) {
-            store_vector(params, row * HeadDim + (vector + 32 * v) * 4, scaled(merged.o[v], factor), live);
+#pragma unroll
+            for (int i = 0; i < Lanes::kElements; i += 4) {
+                const float* const o = &merged.o[v][i];
+                store_vector(params, row * Lanes::kHeadDim + (lane + 32 * v) * Lanes::kElements + i,
+                             scaled(make_float4(o[0], o[1], o[2], o[3]), factor), live);
+            }
         }
-        if (live && vector == 0) {
+        if (live && lane == 0) {
             store_statistics(params, row, merged.maximum, merged.sum);
         }
     }
-    stamp_combine<2>();
+}
+
+template <int HeadDim>
+__device__ __forceinline__ void combine(const FmhaParams& params) {
+    __shared__ float4 parts[kCombineSharedBytes / sizeof(float4)];
+    const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
+    stamp_combine<0>();
+    ptx::launch_dependents();
+    if (own < params.t * params.heads) {
+        const uint32_t buffer = ptx::shared_address(parts);
+        if (params.flags & kFmhaPartialF16) {
+            combine_row<CombineLanes<HeadDim, true>>(params, own, buffer);
+        } else {
+            combine_row<CombineLanes<HeadDim, false>>(params, own, buffer);
+        }
+        stamp_combine<2>();
+    }
 }
 
 }  // namespace fmha::sm90

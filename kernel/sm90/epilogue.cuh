@@ -4,6 +4,7 @@
 
 #include "combine.cuh"
 #include "consumer.cuh"
+#include "partial.cuh"
 
 namespace fmha::sm90 {
 
@@ -48,12 +49,22 @@ __device__ __forceinline__ void for_each_pair(const Consumer<T>& consumer, int h
     }
 }
 
+// The first of the columns that the next two tell apart by constants.
+template <class T>
+__device__ __forceinline__ int first_of_vectors(const Consumer<T>& consumer) {
+    return consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 / 2 * 4 + consumer.lane % 2 * 8;
+}
+
+template <class T>
+__device__ __forceinline__ int first_of_blocks(const Consumer<T>& consumer) {
+    return consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 * 8;
+}
+
 // Calls store(column, v) for each four neighbouring elements of row `half` that this thread has once the even and the
 // odd threads of a row have exchanged halves: 64 bytes of fp32 a row and store, not 32. By the whole warp.
 template <class T, class Store>
 __device__ __forceinline__ void for_each_vector(const Consumer<T>& consumer, int half, Store store) {
     const bool odd = consumer.lane % 2;
-    const int first = consumer.column_group * (T::kHeadDim / T::kColumnGroups) + consumer.lane % 4 / 2 * 4 + odd * 8;
 #pragma unroll
     for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
@@ -62,10 +73,58 @@ __device__ __forceinline__ void for_each_vector(const Consumer<T>& consumer, int
             const float* const far = near + 4;
             const float x = __shfl_xor_sync(0xffffffffu, odd ? near[0] : far[0], 1);
             const float y = __shfl_xor_sync(0xffffffffu, odd ? near[1] : far[1], 1);
-            store(first + part * T::kPartColumns + i * 2,
+            store(part * T::kPartColumns + i * 2,
                   odd ? make_float4(x, y, far[0], far[1]) : make_float4(near[0], near[1], x, y));
         }
     }
+}
+
+// Of two words the one that the thread `distance` away has use for, given for the one that is of use here.
+__device__ __forceinline__ void exchange(uint32_t& low, uint32_t& high, bool upper, int distance) {
+    const uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? low : high, distance);
+    (upper ? low : high) = received;
+}
+
+// Calls store(column, v) for each eight neighbouring elements of row `half`, times `scale` and by `pack` two to a word,
+// that this thread has once the four threads of a row have dealt out four blocks: 64 bytes a row and store. By the
+// whole warp.
+template <class T, class Pack, class Store>
+__device__ __forceinline__ void for_each_block(const Consumer<T>& consumer, int half, float scale, Pack pack,
+                                               Store store) {
+    const int quarter = consumer.lane % 4;
+#pragma unroll
+    for (int part = 0; part < T::kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < T::kPartColumns / 2; i += 16) {
+            uint32_t block[4];
+#pragma unroll
+            for (int b = 0; b < 4; ++b) {
+                const float* const pair = &consumer.o[part][i + 4 * b + 2 * half];
+                block[b] = pack(pair[0] * scale, pair[1] * scale);
+            }
+            exchange(block[0], block[1], quarter & 1, 1);
+            exchange(block[2], block[3], quarter & 1, 1);
+            exchange(block[0], block[2], quarter & 2, 2);
+            exchange(block[1], block[3], quarter & 2, 2);
+            store(part * T::kPartColumns + i * 2, make_uint4(block[0], block[1], block[2], block[3]));
+        }
+    }
+}
+
+// The largest magnitude in row `half` of this column group.
+template <class T>
+__device__ __forceinline__ float row_magnitude(const Consumer<T>& consumer, int half) {
+    float most = 0.0f;
+#pragma unroll
+    for (int part = 0; part < T::kParts; ++part) {
+#pragma unroll
+        for (int i = 0; i < T::kPartColumns / 2; i += 4) {
+            const float* const pair = &consumer.o[part][i + 2 * half];
+            most = fmaxf(most, fmaxf(fabsf(pair[0]), fabsf(pair[1])));
+        }
+    }
+    most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+    return fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
 }
 
 // The whole result, or with splits this split's part, straight from the registers.
@@ -80,10 +139,10 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int own = place.own + Rows<T>::index(consumer.row_group, half);
-        const bool there = own < end;
+        const bool there = own < end, first = there && consumer.lane % 4 == 0;
         const int64_t row = before + own;
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
-        if (there && consumer.column_group == 0 && consumer.lane % 4 == 0) {
+        if (first && consumer.column_group == 0) {
             if (partial) {
                 params.partial_max[row] = maximum;
                 params.partial_sum[row] = sum;
@@ -91,22 +150,28 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
                 store_statistics(params, row, maximum, sum);
             }
         }
-        const float scale =
-            correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
-        if (!partial && params.flags & kFmhaOutputBf16) {
-            uint2* const o = static_cast<uint2*>(params.o) + row * (T::kHeadDim / 4);
+        float scale = correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
+        const auto store = [&](void* o) {
+            uint4* const destination = static_cast<uint4*>(o) + (row * T::kHeadDim + first_of_blocks(consumer)) / 8;
+            return [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); };
+        };
+        if (partial && params.flags & kFmhaPartialF16) {
+            const PowerOfTwo unit(row_magnitude(consumer, half) * scale);
+            if (first) {
+                partial_scales<T::kHeadDim>(
+                    params, params.batch * rows)[row * T::kColumnGroups + consumer.column_group] = unit.value;
+            }
+            for_each_block(consumer, half, scale * unit.reciprocal, ptx::pack_f16x2, store(params.partial_o));
+        } else if (!partial && params.flags & kFmhaOutputBf16) {
+            for_each_block(consumer, half, scale, ptx::pack_bf16x2, store(params.o));
+        } else {
+            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim +
+                             first_of_vectors(consumer);
             for_each_vector(consumer, half, [&](int column, float4 v) {
                 v = scaled(v, scale);
-                if (there) {
-                    o[column / 4] = make_uint2(ptx::pack_bf16x2(v.x, v.y), ptx::pack_bf16x2(v.z, v.w));
-                }
-            });
-        } else {
-            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim;
-            for_each_vector(consumer, half, [&](int column, float4 v) {
-                if (there) {
-                    *reinterpret_cast<float4*>(o + column) = scaled(v, scale);
-                }
+                ptx::store_global_if(
+                    there, reinterpret_cast<uint4*>(o + column),
+                    make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));
             });
         }
     }

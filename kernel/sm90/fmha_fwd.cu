@@ -42,7 +42,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     Loads<T> loads(params, shared, place, ring, ahead);
     stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
     ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
-    if (place.width > 1) {
+    if (!alone) {
         ptx::cluster_wait();
     }
     if constexpr (T::kRings == 1) {
@@ -51,15 +51,15 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         group_producer_role<T>(params, loads, ring);
     }
     __syncwarp();
-    if (!alone && place.width == 1) {
-        ptx::cluster_wait();
-    }
 }
 
 // The other barriers, meanwhile.
 template <class T>
-__device__ __forceinline__ void prepare(SharedMap<T> shared, int width, bool alone) {
+__device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> shared, int width, bool alone) {
     if (ptx::elect_one()) {
+        if (params.s_k > 0 && !(params.flags & kFmhaSharedKv)) {
+            ptx::prefetch_tensor_map(params.v);
+        }
         init_barriers<T, kFirstBarriers<T>, T::kBarriers>(shared, width);
     }
     __syncwarp();
@@ -113,11 +113,11 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
 
 template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
-    if (int(blockIdx.x) * T::kRows >= params.t * params.heads && ptx::cluster_width() == 1) {
+    const int width = kFmhaSm90Plain ? 1 : ptx::cluster_width(), height = kFmhaSm90Plain ? 1 : ptx::cluster_height();
+    if (int(blockIdx.x) * T::kRows >= params.t * params.heads && width == 1) {
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};
-    const int width = ptx::cluster_width(), height = ptx::cluster_height();
     const bool alone = width * height == 1;
     const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
     // Launched to overlap the grid before, this one comes so far while that one runs; each role waits for it before it
@@ -129,7 +129,7 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynam
         if (role < T::kRings) {
             produce<T>(params, shared, width, height, role);
         } else if (role == T::kRings) {
-            prepare<T>(shared, width, alone);
+            prepare<T>(params, shared, width, alone);
         } else if (!alone) {
             ptx::cluster_arrive();
             ptx::cluster_wait();

@@ -92,6 +92,10 @@ template <class T>
 __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width) {
     FirstTile<T> first(params, params.s_k);
     if (ptx::elect_one()) {
+        if (params.s_k > 0) {
+            ptx::prefetch_tensor_map(params.k);
+        }
+        ptx::prefetch_tensor_map(params.q);
         init_barriers<T, 0, kFirstBarriers<T>>(shared, width);
     }
     __syncwarp();

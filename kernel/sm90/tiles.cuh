@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/work.cuh"
+#include "launch.h"
 
 namespace fmha::sm90 {
 
@@ -14,11 +15,11 @@ struct Tile {
     int query;   // sparse: whose list
     int length;  // sparse: entries of that list; dense: -1
 
-    __device__ bool sparse() const { return length >= 0; }
+    __device__ bool sparse() const { return !kFmhaSm90Plain && length >= 0; }
 };
 
 __device__ __forceinline__ bool windowed(const FmhaParams& params) {
-    return params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited;
+    return !kFmhaSm90Plain && (params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited);
 }
 
 // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
@@ -62,7 +63,8 @@ struct TileStream {
         query = entry = entries = 0;
         // CTAs that share loads must agree on whether a tile follows the last dense one, since its K comes before that
         // one's V.
-        const bool lists_name_rows = p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
+        const bool lists_name_rows =
+            !kFmhaSm90Plain && p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
         pad = shared_loads && lists_name_rows;
         if (lists_name_rows && own_end > own) {
             const int lists = ceil_div(p.topk, Keys);
@@ -80,6 +82,9 @@ struct TileStream {
             tile = {dense, 0, -1};
             dense += Keys;
             return true;
+        }
+        if constexpr (kFmhaSm90Plain) {
+            return false;
         }
         for (; entries > 0; --entries) {
             if (entry >= params->topk) {

@@ -161,8 +161,8 @@ struct Place {
         length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
         offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
         width = T::kShares ? cluster_width : 1;
-        rank = ptx::cluster_rank();
-        x = T::kShares ? ptx::cluster_x() : 0;
+        rank = kFmhaSm90Plain ? 0 : ptx::cluster_rank();
+        x = T::kShares && !kFmhaSm90Plain ? ptx::cluster_x() : 0;
         height = cluster_height;
         own = blockIdx.x * T::kRows;
         own_end = min(own + T::kRows, rows);

@@ -22,7 +22,6 @@ from tests.probes.store import Result, load
 GPU = Path(__file__).resolve().parent.parent / "probes" / "gpu" / "h200.npz"
 
 
-
 @pytest.fixture(scope="module")
 def silicon() -> dict[str, Result]:
     return load(GPU)[0]

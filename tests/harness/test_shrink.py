@@ -68,9 +68,7 @@ def last_words(checkout: Path, host: ScriptedHost, **request: object) -> tuple[E
         (lambda item: item.splits > 1 and item.kv_lens == "ragged", "t1_sk0_lens-ragged_splits2"),
     ],
 )
-def test_what_is_left_is_what_is_wrong(
-    checkout: Path, broken: Callable[[Configuration], bool], smallest: str
-) -> None:
+def test_what_is_left_is_what_is_wrong(checkout: Path, broken: Callable[[Configuration], bool], smallest: str) -> None:
     code, words, observer = last_words(checkout, BrokenHost(broken=broken))
     assert code is ExitCode.GATE_FAILED
     (found,) = [text for text in words if text.startswith("the smallest found")]

@@ -14,19 +14,23 @@ from numpy.typing import NDArray
 
 from emulator import Device, Finding, Module, encode_tiled, load_ptx
 from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import OTHERS, SHAPES, Shape, combine_grid, shape_of
+from harness.bench.shapes import SHAPES, Shape, combine_grid, shape_of
 from harness.worker.nvcc import find_nvcc
-from harness.worker.params import COMBINE_THREADS, MAPS
+from harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
-KERNELS = [(head_dim, 0) for head_dim in SHAPES] + list(OTHERS)  # head_dim and FMHA_ROWS of what the harness launches
+# head_dim, FMHA_ROWS and FMHA_PLAIN of what the harness launches.
+KERNELS = [(*kernel, plain) for plain in (False, True) for kernel in SM90_KERNELS]
 
 
 def compile_for(shape: Shape, target: Path, *options: str) -> str:
     """Compiles the kernel to `target`, a shape of launch.h as the harness does; what nvcc and ptxas said."""
-    rows = next((kernel[1] for kernel in KERNELS if shape_of(*kernel) == shape), None)
-    defines = shape.defines if rows is None else (f"FMHA_HEAD_DIM={shape.head_dim}", f"FMHA_ROWS={rows}")
+    kernel = next((kernel for kernel in KERNELS if shape_of(*kernel) == shape), None)
+    defines = shape.defines
+    if kernel:
+        names = ("HEAD_DIM", "ROWS", "PLAIN")
+        defines = tuple(f"FMHA_{name}={int(value)}" for name, value in zip(names, kernel, strict=True))
     command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", *options, "-o", str(target)]
     command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", *(f"-D{define}" for define in defines)]
     command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))

@@ -14,19 +14,16 @@ from harness.bench.cases import checks
 from harness.bench.check_numbers import verdict
 from harness.bench.problem import Problem, draw, reference
 from harness.bench.shapes import Shape, shape_of
-from harness.worker.params import sm90_shape
+from harness.worker.params import SM90_KERNELS, sm90_shape
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
-PROBLEMS = [
-    (p, rows)
-    for head_dim, rows in KERNELS
-    for p in checks(head_dim, shape_of(head_dim, rows).keys, shape_of(head_dim, rows).shares)
-    if p.t < 100
-]
+PROBLEMS = [(p, rows, plain) for d, rows, plain in KERNELS for p in checks(shape_of(d, rows, plain)) if p.t < 100]
 
 
 def name(value: Problem | int) -> str:
+    if isinstance(value, bool):
+        return "plain" if value else "full"
     if isinstance(value, int):
         return f"rows{value}"
     p = value
@@ -36,10 +33,10 @@ def name(value: Problem | int) -> str:
     return "-".join(parts)
 
 
-@pytest.mark.parametrize(("p", "rows"), PROBLEMS, ids=name)
-def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int) -> None:
+@pytest.mark.parametrize(("p", "rows", "plain"), PROBLEMS, ids=name)
+def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int, plain: bool) -> None:
     inputs = draw(p)
-    out, findings = run(p, inputs, shape=shape_of(p.head_dim, rows))
+    out, findings = run(p, inputs, shape=shape_of(p.head_dim, rows, plain))
     assert not findings, findings[0]
     passes, error, lse = verdict(p, out, reference(p, inputs))
     assert passes, (error, lse)
@@ -61,6 +58,21 @@ def test_the_schedule_does_not_show(head_dim: int, rows: int, seed: int) -> None
     assert all(np.array_equal(out[key], expected[key], equal_nan=True) for key in expected)
 
 
+@pytest.mark.parametrize("exponent", [-100, 100])
+@pytest.mark.parametrize("head_dim", [128, 256, 512])
+def test_partial_results_in_f16_have_the_range_of_bf16(head_dim: int, exponent: int) -> None:
+    """V times a power of two is the result times that power, bit by bit, however far that is from what f16 holds."""
+    p = Problem(head_dim, heads=70, t=1, s_k=200, splits=3, bf16=True, poison=False)
+    inputs = draw(p)
+    shape = shape_of(head_dim, plain=True)
+    out, findings = run(p, inputs, shape=shape)
+    scaled = inputs["v"] + np.uint16(exponent << 7 & 0xFFFF)  # of bf16's exponent; no element of V is zero or near
+    assert (inputs["v"] << 1 != 0).all()
+    large, more = run(p, inputs | {"v": scaled}, shape=shape)
+    assert not (findings + more), (findings + more)[0]
+    np.testing.assert_array_equal(large["o"], out["o"] + np.uint16(exponent << 7 & 0xFFFF))
+
+
 def test_a_wrong_number_fails() -> None:
     p = Problem(64, heads=2, t=3, s_k=40)
     inputs = draw(p)
@@ -73,11 +85,11 @@ def test_a_wrong_number_fails() -> None:
     assert not verdict(p, right | {"o": np.full_like(right["o"], np.nan)}, expected)[0]
 
 
-@pytest.mark.parametrize(("head_dim", "rows"), KERNELS)
-def test_no_product_waits_for_the_one_before(head_dim: int, rows: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("head_dim", "rows", "plain"), KERNELS)
+def test_no_product_waits_for_the_one_before(head_dim: int, rows: int, plain: bool, tmp_path: Path) -> None:
     """ptxas serialises every wgmma of a kernel where it cannot follow its registers, and only says so (C7510 to C7520):
     it did in three of these for a day."""
-    said = sm90_rig.compile_for(shape_of(head_dim, rows), tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
+    said = sm90_rig.compile_for(shape_of(head_dim, rows, plain), tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
     assert "Used" in said
     assert "serialized" not in said, said
 
@@ -102,9 +114,9 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
     """)
     program = tmp_path / "print"
     subprocess.run([compiler, "-std=c++17", f"-I{ROOT / 'kernel/sm90'}", "-o", program, source], check=True)
-    asked = [str(value) for kernel in KERNELS for value in kernel]
+    asked = [str(value) for kernel in SM90_KERNELS for value in kernel]
     printed = subprocess.run([program, *asked], check=True, capture_output=True, text=True).stdout.splitlines()
-    for (d, asked_rows), line in zip(KERNELS, printed, strict=True):
+    for (d, asked_rows), line in zip(SM90_KERNELS, printed, strict=True):
         *figures, threads, shared_bytes = map(int, line.split())
         rows, keys, row_groups, column_groups, boxes, slots, overlap, registers, ctas = figures
         header = Shape(rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas)

@@ -18,9 +18,7 @@ from tests.kernel.sm90_rig import run
 
 pytestmark = pytest.mark.nvcc
 
-EVERY_CHECK = [
-    (name, i) for name, shape in RESHAPED.items() for i in range(len(checks(shape.head_dim, shape.keys, False)))
-]
+EVERY_CHECK = [(name, i) for name, shape in RESHAPED.items() for i in range(len(checks(shape)))]
 
 
 def own(shape: Shape) -> Shape:
@@ -39,7 +37,7 @@ def split(shape: Shape) -> Problem:
 @pytest.mark.parametrize(("name", "index"), EVERY_CHECK)
 def test_agrees_with_float64(name: str, index: int) -> None:
     shape = RESHAPED[name]
-    p = checks(shape.head_dim, shape.keys, False)[index]
+    p = checks(shape)[index]
     if p.t >= 100:
         p = replace(p, t=70, s_k=80)
     inputs = draw(p)

@@ -27,7 +27,7 @@ PREFILL = Configuration(64, 4096, 4096, batch=64, heads=1)
 def name(configuration: Configuration) -> str:
     found = variant_for(configuration, ARCH)
     assert isinstance(found, Variant), found
-    return found.name
+    return found.name.removesuffix("_plain")
 
 
 def launch(configuration: Configuration) -> tuple[str, int]:
@@ -136,6 +136,26 @@ def test_a_configuration_overrides_the_rule() -> None:
     assert name(replace(SHORT, rows=128, head_dim=128)) == "sm90_hd128"
     assert not merges_in_cluster(SHORT, ARCH)
     assert merges_in_cluster(replace(SHORT, s_k=8192, splits=2, merge="cluster"), ARCH)
+
+
+@pytest.mark.parametrize(
+    ("changes", "plain"),
+    [
+        ({}, True),
+        ({"kv": "shared", "kv_lens": "ragged", "sink": "finite", "output": "bf16"}, True),
+        ({"mask": "causal"}, False),
+        ({"mask": "window", "window": 64}, False),
+        ({"topk": 64, "s_sparse": 64}, False),
+        ({"merge": "cluster"}, False),
+        ({"merge": "combine"}, True),
+    ],
+)
+def test_where_the_plain_kernel_is_enough(changes: dict[str, Any], plain: bool) -> None:
+    for item in (SHORT, replace(SHORT, s_k=8192, head_dim=512), replace(PREFILL, splits=2)):
+        found = variant_for(replace(item, **changes), ARCH)
+        assert isinstance(found, Variant)
+        assert found.name.endswith("_plain") is plain
+        assert (("FMHA_PLAIN", "1") in found.defines) is plain
 
 
 def test_what_no_kernel_does_is_refused() -> None:

@@ -78,7 +78,7 @@ class CudaDevice:
                 [d.cuuint32_t(stride) for stride in spec.element_strides],
                 d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
                 getattr(d.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{spec.swizzle.upper()}"),
-                d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             ),
         )

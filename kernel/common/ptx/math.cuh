@@ -1,4 +1,4 @@
-// Approximate transcendentals and the conversion to packed bf16.
+// Approximate transcendentals and the conversions to packed bf16 and f16.
 #pragma once
 
 #include <stdint.h>
@@ -31,6 +31,26 @@ __device__ __forceinline__ uint32_t pack_bf16x2(float low, float high) {
     uint32_t packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
+}
+
+// Likewise.
+__device__ __forceinline__ uint32_t pack_f16x2(float low, float high) {
+    uint32_t packed;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+__device__ __forceinline__ float2 unpack_f16x2(uint32_t packed) {
+    float2 v;
+    asm("{\n\t"
+        ".reg .b16 low, high;\n\t"
+        "mov.b32 {low, high}, %2;\n\t"
+        "cvt.f32.f16 %0, low;\n\t"
+        "cvt.f32.f16 %1, high;\n\t"
+        "}"
+        : "=f"(v.x), "=f"(v.y)
+        : "r"(packed));
+    return v;
 }
 
 }  // namespace fmha::ptx

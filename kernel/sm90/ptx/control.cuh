@@ -38,17 +38,37 @@ __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontr
 // The grid before this one, if this was launched to overlap it, has finished and its writes are visible.
 __device__ __forceinline__ void wait_for_primary() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// 16 bytes from `source` to `destination` in shared memory: the first `bytes` of them, 0 or 16, the others zero.
-__device__ __forceinline__ void copy_async(uint32_t destination, const float* source, uint32_t bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination),
-                 "l"(__cvta_generic_to_global(source)), "r"(bytes)
-                 : "memory");
+// `Bytes`, 8 or 16, from `source` to `destination` in shared memory; unless `live` zeros.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(uint32_t destination, const void* source, bool live) {
+    const uint32_t bytes = live ? Bytes : 0;
+    if constexpr (Bytes == 16) {  // .cg takes no other
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination),
+                     "l"(__cvta_generic_to_global(source)), "r"(bytes)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination),
+                     "l"(__cvta_generic_to_global(source)), "n"(Bytes), "r"(bytes)
+                     : "memory");
+    }
 }
 
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // All that this thread has committed is there.
 __device__ __forceinline__ void copy_async_wait() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+
+// Predicated, not branched around: between branches nothing overlaps, and each store would wait for the shuffle before.
+__device__ __forceinline__ void store_global_if(bool condition, uint4* destination, uint4 v) {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred stored;\n\t"
+        "setp.ne.b32 stored, %0, 0;\n\t"
+        "@stored st.global.v4.b32 [%1], {%2, %3, %4, %5};\n\t"
+        "}" ::"r"(int(condition)),
+        "l"(__cvta_generic_to_global(destination)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+        : "memory");
+}
 
 // Over the lanes of a converged warp.
 __device__ __forceinline__ float warp_max(float x) {
@@ -57,6 +77,12 @@ __device__ __forceinline__ float warp_max(float x) {
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
     }
     return x;
+}
+
+__device__ __forceinline__ uint2 load_shared_words(uint32_t address) {
+    uint2 v;
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
+    return v;
 }
 
 __device__ __forceinline__ float4 load_shared_vector(uint32_t address) {

@@ -1,0 +1,35 @@
+// Partial results in f16 (kFmhaPartialF16): each row of each column group over a power of two of its own, which leaves
+// 11 bits of the largest element and takes half the bytes of fp32.
+#pragma once
+
+#include <stdint.h>
+
+#include "common/ptx/math.cuh"
+#include "fmha_params.h"
+
+namespace fmha::sm90 {
+
+// Parts of head_dim that have scales of their own: fmha_sm90_launch's column groups.
+template <int HeadDim>
+constexpr int kPartialScales = HeadDim == 512 ? 2 : 1;
+
+// [splits, batch, t * heads, kPartialScales], behind the elements.
+template <int HeadDim>
+__device__ __forceinline__ float* partial_scales(const FmhaParams& params, int64_t rows) {
+    return params.partial_o + params.splits * rows * (HeadDim / 2);
+}
+
+// The power of two in `magnitude`, kept where it and its reciprocal are normal numbers, and that reciprocal. Exact, so
+// that nothing is rounded twice.
+struct PowerOfTwo {
+    float value, reciprocal;
+
+    __device__ __forceinline__ explicit PowerOfTwo(float magnitude) {
+        constexpr uint32_t kLeast = 0x01000000, kMost = 0x7e000000;  // 2^-125, 2^125
+        const uint32_t bits = min(max(__float_as_uint(magnitude) & 0x7f800000u, kLeast), kMost);
+        value = __uint_as_float(bits);
+        reciprocal = __uint_as_float(0x7f000000u - bits);
+    }
+};
+
+}  // namespace fmha::sm90
