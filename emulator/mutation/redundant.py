@@ -10,6 +10,8 @@ import yaml
 
 from emulator.mutation.operators import Mutant
 
+ANY_LINE = r"\d+"
+
 
 @dataclass(frozen=True, slots=True)
 class Redundant:
@@ -43,7 +45,7 @@ def load_redundant(path: Path) -> tuple[Redundant, ...]:
     for n, entry in enumerate(entries):
         if not isinstance(entry, dict) or not {"kernel", "what", "instruction", "reason"} <= entry.keys():
             raise ValueError(f"{path}: entry {n + 1} needs kernel, what, instruction and reason")
-        entry = {"source": "", "line": r"\d+", **entry}
+        entry = {"source": "", "line": ANY_LINE, **entry}
         names = ("kernel", "what", "instruction", "source", "line")
         patterns = {name: re.compile(str(entry[name])) for name in names}
         out.append(Redundant(**patterns, reason=" ".join(str(entry["reason"]).split())))

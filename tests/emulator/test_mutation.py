@@ -19,11 +19,14 @@ from emulator.mutation import (
 )
 from emulator.mutation.__main__ import load_launch, main, sample, summary
 from emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separation
+from emulator.mutation.redundant import ANY_LINE
 from emulator.mutation.run import Outcome, check_original, check_reached
 from emulator.mutation.statements import Source, moved, split_operands, statement_of
 from emulator.ptx import Instruction
 from harness.worker.protocol import BuildResult
 from tests.emulator.micro import launch_micro, micro_ptx
+from tests.emulator.thirdparty.running import HERE as KERNELS
+from tests.emulator.thirdparty.running import NAMES
 
 HERE = Path(__file__).parent
 SPEC = str(HERE / "mutation/sm100.py")
@@ -288,6 +291,29 @@ def test_the_redundant_list_excuses_only_what_survives(tmp_path: Path) -> None:
     assert {o.status for o in outcomes} == {"killed", "redundant"}
     assert {o.by for o in outcomes if o.status == "redundant"} == {"because"}
     assert not any(entry.matches("another kernel", o.mutant) for o in outcomes)
+
+
+def test_the_redundant_list_may_name_lines(tmp_path: Path) -> None:
+    listed = tmp_path / "redundant.yaml"
+    mutants = handover_mutants()
+    line = mutants[0].line
+    listed.write_text(f"- {{kernel: '.*', what: '.*', instruction: '.*', line: '{line}', reason: because}}\n")
+    (entry,) = load_redundant(listed)
+    assert {m.line for m in mutants if entry.matches("handover", m)} == {line}
+
+
+def test_lines_of_the_third_party_list_hold_what_it_names() -> None:
+    used = 0
+    for entry in load_redundant(HERE / "mutation/redundant-thirdparty.yaml"):
+        if entry.line.pattern == ANY_LINE:
+            continue
+        for name in filter(entry.kernel.fullmatch, NAMES):
+            lines = (KERNELS / f"{name}.ptx").read_text().splitlines()
+            named = [text.strip() for n, text in enumerate(lines, 1) if entry.line.fullmatch(str(n))]
+            assert named, (name, entry.line.pattern)
+            assert all(map(entry.instruction.search, named)), (name, entry.line.pattern)
+            used += len(named)
+    assert used > 50
 
 
 @pytest.mark.parametrize("text", ["kernel: x", "- 1", "- {kernel: x, what: y}"])

@@ -1,0 +1,58 @@
+"""lane-race: what orders the lanes of a warp that share memory, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.device import SCHEDULES
+from tests.emulator.micro import run_micro
+
+# %mine and %next: a word of each lane, and the next lane's.
+WORDS = """
+.reg .b32 %base, %mine, %next;
+mov.b32 %base, tile;
+shl.b32 %mine, %lane, 2;
+add.u32 %next, %mine, 4;
+and.b32 %next, %next, 127;
+add.u32 %mine, %mine, %base;
+add.u32 %next, %next, %base;
+"""
+PUT, TAKE = "st.shared.b32 [%mine], %lane;", "ld.shared.b32 %r1, [%next];"
+ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [tile+1024];"
+WAIT = "{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [tile+1024], 0; @!%p1 bra W; }"
+OF_ALL = "@%first mbarrier.init.shared::cta.b64 [tile+1024], 32; bar.sync 0;"
+BYTES = "add.u32 %r5, %base, %lane; xor.b32 %r6, %r5, 1; mov.b16 %h0, 7; st.shared.b8 [%r5], %h0;"
+MATRIX = ".reg .b32 %row; shl.b32 %row, %lane, 4; mov.b32 %r4, tile; add.u32 %row, %row, %r4;"
+STORE_ROWS = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%row], {%lane, %lane, %lane, %lane};"
+OTHER_ROWS = "xor.b32 %row, %row, 16; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r0, %r1, %r2, %r3}, [%row];"
+
+EXCHANGES = {
+    "nothing": (PUT + TAKE, True),
+    "a shuffle": (PUT + "shfl.sync.idx.b32 %r2, %lane, 0, 31, -1;" + TAKE, True),
+    "a vote": (PUT + "vote.sync.any.pred %p2, %off, -1;" + TAKE, True),
+    "a proxy fence": (PUT + "fence.proxy.async.shared::cta;" + TAKE, True),
+    "a fence": (PUT + "fence.acq_rel.cta;" + TAKE, True),
+    "__syncwarp": (PUT + "bar.warp.sync -1;" + TAKE, False),
+    "a barrier": (PUT + "bar.sync 0;" + TAKE, False),
+    "an mbarrier": (OF_ALL + PUT + ARRIVE + WAIT + TAKE, False),
+    "an arrival alone": (OF_ALL + PUT + ARRIVE + TAKE + WAIT, True),
+    "a wait for what came before": (OF_ALL + ARRIVE + PUT + WAIT + TAKE, True),
+    "the lane's own word": (PUT + "ld.shared.b32 %r1, [%mine];", False),
+    "bytes of one word, its own": (BYTES + "ld.shared.b8 %h1, [%r5];", False),
+    "bytes of one word, a neighbour's": (BYTES + "ld.shared.b8 %h1, [%r6];", True),
+    "volatile": ("st.volatile.shared.b32 [%mine], %lane; ld.volatile.shared.b32 %r1, [%next];", False),
+    "volatile on one side": (PUT + "ld.volatile.shared.b32 %r1, [%next];", True),
+    "a store after a load": (PUT + "bar.warp.sync -1;" + TAKE + PUT, True),
+    "two loads": (PUT + "bar.warp.sync -1;" + TAKE + "ld.shared.b32 %r2, [%mine];", False),
+    "matrices": (MATRIX + STORE_ROWS + OTHER_ROWS, True),
+    "matrices and __syncwarp": (MATRIX + STORE_ROWS + "bar.warp.sync -1;" + OTHER_ROWS, False),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("body", "race"), EXCHANGES.values(), ids=EXCHANGES)
+def test_what_orders_lanes(body: str, race: bool, schedule: str) -> None:
+    report, _, _ = run_micro(WORDS + body, "barrier", 32, schedule=schedule)
+    assert {f.rule for f in report.findings} == ({"lane-race"} if race else set())
+    lenient, _, _ = run_micro(WORDS + body, "barrier", 32, schedule=schedule, profile="lenient")
+    assert not lenient.findings
