@@ -15,11 +15,12 @@ MULTIPROCESSORS = 132
 KINDS = ("decode", "decode_kv", "decode_b8", "short256", "short", "short1024", "prefill")
 SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}  # of decode: with them the CTAs of 16 batch entries fill an H200 once
 HALVES: dict[int, tuple[str, ...]] = {
-    64: ("hd64_whole", "hd64_short"),
-    128: ("hd128_half64", "hd128_short"),
-    256: ("hd256_short",),
+    64: ("hd64_whole", "hd64_short_plain"),
+    128: ("hd128_half64", "hd128_short_plain"),
+    256: ("hd256_short_plain",),
     512: (),
 }
+PLAIN = "_plain"
 SMALL = {64: "hd64_short", 128: "hd128_short", 256: "hd256_short", 512: "hd512"}  # the rule's shape for short launches
 Planned = tuple[str, int, tuple[int, int], bool]  # build, splits, cluster, whether it overlaps the grid before it
 
@@ -53,64 +54,67 @@ def problem_of(kind: str, head_dim: int) -> Problem:
 
 
 def _decode(head_dim: int) -> Iterator[Planned]:
-    own, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
+    whole, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
+    own = whole + PLAIN
     yield own, splits, one, True
     yield own, splits, one, False
-    yield own, splits, (2, 1) if head_dim == 512 else (1, 2), True
+    yield whole, splits, one, True
+    yield whole, splits, (2, 1) if head_dim == 512 else (1, 2), True
     yield own, splits, one, True  # again: what two runs differ by
     for half in HALVES[head_dim]:
         yield half, splits, one, True
         yield half, splits // 2, one, True
     for part in ("exponentials", "output_product") if head_dim < 512 else ():
-        yield f"{own}_no_{part}", splits, one, True
+        yield f"{whole}_no_{part}", splits, one, True
 
 
 def _decode_few(head_dim: int) -> Iterator[Planned]:
     """Of K = V: the build to beat, and one that may."""
-    own, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
-    yield own, splits, one, True
+    whole, splits, one = f"hd{head_dim}", SPLITS[head_dim], (1, 1)
+    yield whole + PLAIN, splits, one, True
     if head_dim == 512:
-        yield own, splits, (2, 1), True
+        yield whole, splits, (2, 1), True
     for half in HALVES[head_dim][:1]:
         yield half, splits, one, True
 
 
 def _decode_b8(head_dim: int) -> Iterator[Planned]:
     """Half the batch entries, twice the splits; in clusters of eight there is one turn now."""
-    own, splits = f"hd{head_dim}", 2 * SPLITS[head_dim]
+    whole, splits = f"hd{head_dim}", 2 * SPLITS[head_dim]
+    own = whole + PLAIN
     yield own, splits, (1, 1), True
     yield own, 8, (1, 1), True
-    yield own, 8, (1, 8), True
-    yield own, splits, (1, splits // 2 if splits == 8 else 8), True
+    yield whole, 8, (1, 8), True
+    yield whole, splits, (1, splits // 2 if splits == 8 else 8), True
 
 
 def _short(head_dim: int, s_k: int) -> Iterator[Planned]:
-    own, small, one = f"hd{head_dim}", SMALL[head_dim], (1, 1)
+    own, small, one = f"hd{head_dim}{PLAIN}", SMALL[head_dim], (1, 1)
     for splits in (4, 8):
         yield own, splits, one, True
-        yield small, splits, one, True
+        yield small + PLAIN, splits, one, True
         yield small, splits, (1, splits), True
-    yield small, 8, (1, 8), False
+    yield small, 8, one, True
     if head_dim == 512:
         yield own, 11, one, True  # a tile each of 512 keys
     if s_k == 1024:
-        yield small, 16, one, True
+        yield small + PLAIN, 16, one, True
         yield small, 16, (1, 8), True
 
 
 def _prefill(head_dim: int) -> Iterator[Planned]:
-    own = f"hd{head_dim}"
+    whole = f"hd{head_dim}"
+    own = whole + PLAIN
     others = {
-        64: ("hd64_3", "hd64_whole"),
+        64: ("hd64_3", "hd64_3_plain", "hd64_whole"),
         128: ("hd128_half64",),
-        256: ("hd256_short",),
+        256: ("hd256_short_plain",),
         512: (),
     }[head_dim]
-    shapes = (own, own, *others)
-    for shape in shapes:
+    for shape in (own, own, whole, *others):
         yield shape, 1, (1, 1), True
     if head_dim == 512:
-        yield own, 1, (2, 1), True
+        yield whole, 1, (2, 1), True
 
 
 def _plans(kind: str, head_dim: int, s_k: int) -> Iterator[Planned]:
