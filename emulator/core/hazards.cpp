@@ -279,7 +279,8 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
 
 void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor, bool proxy_async) {
     Machine& m = machine_of(w);
-    for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
+    if (m.global.logs())
+        for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
     if (!m.checks) return;
     Accessor who = accessor;
     who.cluster = w.cta->cluster->number;
@@ -296,6 +297,32 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
             });
         });
     shadow.touch_each(ranges, u64{0} - a.base, at, touch);
+}
+
+namespace {
+
+bool touch_lanes(LinearShadow& shadow, Warp& w, const LaneChunks& chunks, u64 offset, const Accessor& who,
+                 bool check_uninitialised) {
+    bool conflict = false;
+    Touch touch(
+        shadow.pasts(), who, check_uninitialised,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
+        [&](const Conflict&) { conflict = true; });
+    return shadow.touch_lanes(chunks.at, offset, touch, conflict);
+}
+
+}  // namespace
+
+bool touch_shared_lanes(Warp& w, const LaneChunks& chunks, const Accessor& who) {
+    const u64 own = u64{w.cta->rank} << kSharedRankShift;
+    if (w.cta->live_mbarriers.find(chunks.low - own, chunks.high - own + LinearShadow::kChunk)) return false;
+    return touch_lanes(*w.cta->shared_shadow, w, chunks, u64{0} - own, who, true);
+}
+
+bool touch_global_lanes(Allocation& a, Warp& w, const LaneChunks& chunks, const Accessor& accessor) {
+    Accessor who = accessor;
+    who.cluster = w.cta->cluster->number;
+    return touch_lanes(machine_of(w).global.shadow(a), w, chunks, u64{0} - a.base, who, false);
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,

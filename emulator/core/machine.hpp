@@ -312,6 +312,15 @@ inline void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Ac
     const Range range{address, size};
     touch_global(a, w, {&range, 1}, who, proxy_async);
 }
+// 16 bytes of each lane of a warp, through the generic proxy, at addresses whose lowest and highest are known.
+struct LaneChunks {
+    const u64 (&at)[kLanes];
+    u64 low, high;
+};
+// The same checks, of what mostly lies alike and has nothing to report. False, and nothing has happened, otherwise: then
+// ranges tell.
+bool touch_shared_lanes(Warp& w, const LaneChunks& chunks, const Accessor& who);
+bool touch_global_lanes(Allocation& a, Warp& w, const LaneChunks& chunks, const Accessor& who);
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what);
 std::string describe_agent(const Cluster& cluster, AgentId agent);

@@ -105,6 +105,37 @@ public:
         touch_any(offset, offset + size, touch);
     }
 
+    // A chunk of each lane, `offset` further on. False, and no cell has changed, where one is divided and when `refused`
+    // turns true.
+    template <class Touch>
+    bool touch_lanes(const u64 (&lanes)[kLanes], u64 offset, Touch& touch, const bool& refused) {
+        u32* cells[kLanes];
+        u32* start = nullptr;
+        for (u64 l = 0, last = ~u64{0}; l < kLanes; ++l) {
+            const u64 at = lanes[l] + offset, n = at / kPageBytes;
+            if (n != last) start = page(n).data();
+            last = n;
+            cells[l] = start + at % kPageBytes / kChunk;
+        }
+        u32 before[kLanes], others = 0;
+        for (u32 l = 0; l < kLanes; ++l) before[l] = *cells[l];
+        for (u32 l = 0; l < kLanes; ++l) others |= before[l] ^ before[0];
+        if (!others && !(before[0] & kDivided)) {
+            const u32 after = touch(before[0]);
+            if (refused) return false;
+            for (u32 l = 0; l < kLanes; ++l) *cells[l] = after;
+            return true;
+        }
+        u32 after[kLanes];
+        for (u32 l = 0; l < kLanes; ++l) {
+            if (before[l] & kDivided) return false;
+            after[l] = touch(before[l]);
+            if (refused) return false;
+        }
+        for (u32 l = 0; l < kLanes; ++l) *cells[l] = after[l];
+        return true;
+    }
+
     // Ranges of one operation, `offset` further on; `at` is the one at hand.
     template <class R, class Touch>
     void touch_each(std::span<const R> ranges, u64 offset, const R*& at, Touch& touch) {
@@ -114,6 +145,9 @@ public:
             at = r;
             const u64 start = r->start + offset;
             Page* const page = pages_[start / kPageBytes].get();
+            if (r->bytes == 8 * kChunk && page && start % kChunk == 0 && start % kPageBytes <= kPageBytes - r->bytes &&
+                replace8(page->data() + start % kPageBytes / kChunk, touch.before(), touch.after()))
+                continue;  // a row of a tensor copy
             if (r->bytes == kChunk && start % kChunk == 0 && page) {  // of a lane each
                 u32& cell = (*page)[start % kPageBytes / kChunk];
                 cell = cell == touch.before() ? touch.after() : touch_chunk(cell, touch);
@@ -123,8 +157,10 @@ public:
         }
     }
 
+    static constexpr u32 kChunk = 16;
+
 private:
-    static constexpr u32 kChunk = 16, kWord = 4, kChunks = 1024, kPageBytes = kChunk * kChunks, kParts = 4;
+    static constexpr u32 kWord = 4, kChunks = 1024, kPageBytes = kChunk * kChunks, kParts = 4;
     static constexpr u32 kDivided = 1u << 31;  // the rest of the cell is an index into parts_
     using Page = std::array<u32, kChunks>;
     using Parts = std::array<u32, kParts>;

@@ -50,20 +50,22 @@ void each_row(const Box& box, bool store, F f) {
     if (span.first >= span.last) return;
     if (box.rows4) return each_of_four_rows(box, span, f);
     const TensorMap& m = box.map;
+    const u32 width = m.count(0), rows = m.count(1), elements = static_cast<u32>(span.last - span.first);
+    const u64 first = m.address + static_cast<u64>(box.start[0] + span.first) * m.element_bytes();
     u32 index[5] = {};
-    for (u32 row = 0;; ++row) {
-        u64 address = m.address;
+    for (u32 at = static_cast<u32>(span.first);;) {
+        u64 address = first;
         bool inside = true;
-        for (u32 d = 1; d < m.rank; ++d) {
+        for (u32 d = 2; d < m.rank; ++d) {
             const i64 c = box.start[d] + static_cast<i64>(index[d] * m.step(d));
             inside = inside && c >= 0 && c < static_cast<i64>(m.global_dim[d]);
             if (inside) address += static_cast<u64>(c) * m.stride[d];
         }
-        if (inside)
-            f(row * m.count(0) + static_cast<u32>(span.first),
-              address + static_cast<u64>(box.start[0] + span.first) * m.element_bytes(),
-              static_cast<u32>(span.last - span.first));
-        u32 d = 1;
+        i64 c = box.start[1];
+        for (u32 row = 0; row < rows; ++row, at += width, c += m.step(1))
+            if (inside && c >= 0 && c < static_cast<i64>(m.global_dim[1]))
+                f(at, address + static_cast<u64>(c) * m.stride[1], elements);
+        u32 d = 2;
         while (d < m.rank && ++index[d] == m.count(d)) index[d++] = 0;
         if (d >= m.rank) return;
     }
@@ -73,6 +75,8 @@ void each_row(const Box& box, bool store, F f) {
 u32 stored_bytes(const Allocation& a, u64 address, u32 elements, u32 element) {
     return static_cast<u32>(std::min<u64>(u64{elements} * element, a.base + a.size - address)) / element * element;
 }
+
+constexpr u32 kWholeRow = 128;  // the longest span of a swizzle
 
 // Swizzles permute within 1024 bytes and move at least 8 bytes at a time.
 u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
@@ -87,6 +91,14 @@ template <u32 kPiece, class F>
         for (; x + kPiece <= end; x += kPiece) f(x, (offset + x) ^ exchanged, kPiece);
         for (; x < end; x = end) f(x, (offset + x) ^ exchanged, end - x);
     }
+}
+
+// The pieces of a row of 128 bytes that starts where a swizzle's pattern does.
+void copy_whole_row(Swizzle swizzle, u8* shared, u32 offset, const u8* from) {
+    const u32 exchanged = swizzled(swizzle, offset) ^ offset;
+    u8* const to = shared + offset;
+#pragma GCC unroll 8
+    for (u32 x = 0; x < kWholeRow; x += 16) std::memcpy(to + (x ^ exchanged), from + x, 16);
 }
 
 // Calls f(byte offset in the box, shared offset, bytes) for the parts of a box that are contiguous in shared memory.
@@ -228,14 +240,18 @@ void gather_box(GlobalView& memory, const Box& box, std::vector<u8>& linear) {
 void copy_plain_box(GlobalView& memory, const Box& box, u8* shared, u32 offset, std::vector<u8>& linear) {
     constexpr u32 kAhead = 8;  // rows: they lie too far apart for the processor to see them coming
     const u32 row = box.row_bytes(), pitch = box.pitch();
+    const bool whole = row == kWholeRow && offset % kWholeRow == 0;
     each_row(box, false, [&](u32, u64 address, u32) {
         const Allocation* a = memory.find(address, row);
         if (!a) linear.assign(row, 0);
         const u8* from = a ? a->data.get() + (address - a->base) : linear.data();
         __builtin_prefetch(from + kAhead * box.map.stride[1]);
         __builtin_prefetch(from + kAhead * box.map.stride[1] + 64);
-        each_piece_of_row<16>(box.map.swizzle, offset, row,
-                              [&](u32 x, u32 at, u32 bytes) { std::memcpy(shared + at, from + x, bytes); });
+        if (whole)
+            copy_whole_row(box.map.swizzle, shared, offset, from);
+        else
+            each_piece_of_row<16>(box.map.swizzle, offset, row,
+                                  [&](u32 x, u32 at, u32 bytes) { std::memcpy(shared + at, from + x, bytes); });
         offset += pitch;
     });
 }
