@@ -277,14 +277,23 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     shadow.touch_each(r.ranges, r.offset, at, touch);
 }
 
+namespace {
+
+// What accesses global memory, where agents of other clusters may have been.
+Accessor of_cluster(const Warp& w, Accessor who) {
+    who.cluster = w.cta->cluster->number;
+    who.kind = info(*w.cta->cluster, who.agent).kind;
+    return who;
+}
+
+}  // namespace
+
 void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor, bool proxy_async) {
     Machine& m = machine_of(w);
     if (m.global.logs())
         for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
     if (!m.checks) return;
-    Accessor who = accessor;
-    who.cluster = w.cta->cluster->number;
-    who.kind = info(*w.cta->cluster, who.agent).kind;
+    const Accessor who = of_cluster(w, accessor);
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
     const Range* at = nullptr;
     LinearShadow& shadow = m.global.shadow(a);
@@ -320,9 +329,24 @@ bool touch_shared_lanes(Warp& w, const LaneChunks& chunks, const Accessor& who) 
 }
 
 bool touch_global_lanes(Allocation& a, Warp& w, const LaneChunks& chunks, const Accessor& accessor) {
-    Accessor who = accessor;
-    who.cluster = w.cta->cluster->number;
-    return touch_lanes(machine_of(w).global.shadow(a), w, chunks, u64{0} - a.base, who, false);
+    return touch_lanes(machine_of(w).global.shadow(a), w, chunks, u64{0} - a.base, of_cluster(w, accessor), false);
+}
+
+bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor) {
+    Machine& m = machine_of(w);
+    if (m.global.logs())
+        for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
+    if (!m.checks) return true;
+    const Accessor who = of_cluster(w, accessor);
+    bool conflict = false;
+    const Range* at = nullptr;
+    LinearShadow& shadow = m.global.shadow(a);
+    Touch touch(
+        shadow.pasts(), who, false,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
+        [&](const Conflict&) { conflict = true; });
+    shadow.touch_each(ranges, u64{0} - a.base, at, touch);
+    return !conflict;
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,

@@ -321,6 +321,9 @@ struct LaneChunks {
 // ranges tell.
 bool touch_shared_lanes(Warp& w, const LaneChunks& chunks, const Accessor& who);
 bool touch_global_lanes(Allocation& a, Warp& w, const LaneChunks& chunks, const Accessor& who);
+// False where there is something to report: then nothing has been, and the ranges are to be touched again. Of loads
+// through the generic proxy, which may come twice.
+bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who);
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what);
 std::string describe_agent(const Cluster& cluster, AgentId agent);

@@ -76,7 +76,7 @@ u32 stored_bytes(const Allocation& a, u64 address, u32 elements, u32 element) {
     return static_cast<u32>(std::min<u64>(u64{elements} * element, a.base + a.size - address)) / element * element;
 }
 
-constexpr u32 kWholeRow = 128;  // the longest span of a swizzle
+constexpr u32 kWholeRow = 128;  // the longest span of a swizzle, and what most boxes have
 
 // Swizzles permute within 1024 bytes and move at least 8 bytes at a time.
 u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
@@ -84,6 +84,12 @@ u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
 // Calls f(byte offset in the row, shared offset, bytes) for the parts of a row at `offset` that a swizzle moves as one.
 template <u32 kPiece, class F>
 [[gnu::always_inline]] inline void each_piece_of_row(Swizzle swizzle, u32 offset, u32 row, F f) {
+    if (kPiece == 16 && row == kWholeRow && offset % kWholeRow == 0) {
+        const u32 exchanged = swizzled(swizzle, offset) ^ offset;
+#pragma GCC unroll 8
+        for (u32 x = 0; x < kWholeRow; x += kPiece) f(x, offset + (x ^ exchanged), kPiece);
+        return;
+    }
     for (u32 x = 0; x < row;) {
         // What a swizzle exchanges depends on the address from bit 7 on.
         const u32 exchanged = swizzled(swizzle, offset + x) ^ (offset + x);
@@ -91,14 +97,6 @@ template <u32 kPiece, class F>
         for (; x + kPiece <= end; x += kPiece) f(x, (offset + x) ^ exchanged, kPiece);
         for (; x < end; x = end) f(x, (offset + x) ^ exchanged, end - x);
     }
-}
-
-// The pieces of a row of 128 bytes that starts where a swizzle's pattern does.
-void copy_whole_row(Swizzle swizzle, u8* shared, u32 offset, const u8* from) {
-    const u32 exchanged = swizzled(swizzle, offset) ^ offset;
-    u8* const to = shared + offset;
-#pragma GCC unroll 8
-    for (u32 x = 0; x < kWholeRow; x += 16) std::memcpy(to + (x ^ exchanged), from + x, 16);
 }
 
 // Calls f(byte offset in the box, shared offset, bytes) for the parts of a box that are contiguous in shared memory.
@@ -240,18 +238,14 @@ void gather_box(GlobalView& memory, const Box& box, std::vector<u8>& linear) {
 void copy_plain_box(GlobalView& memory, const Box& box, u8* shared, u32 offset, std::vector<u8>& linear) {
     constexpr u32 kAhead = 8;  // rows: they lie too far apart for the processor to see them coming
     const u32 row = box.row_bytes(), pitch = box.pitch();
-    const bool whole = row == kWholeRow && offset % kWholeRow == 0;
     each_row(box, false, [&](u32, u64 address, u32) {
         const Allocation* a = memory.find(address, row);
         if (!a) linear.assign(row, 0);
         const u8* from = a ? a->data.get() + (address - a->base) : linear.data();
         __builtin_prefetch(from + kAhead * box.map.stride[1]);
         __builtin_prefetch(from + kAhead * box.map.stride[1] + 64);
-        if (whole)
-            copy_whole_row(box.map.swizzle, shared, offset, from);
-        else
-            each_piece_of_row<16>(box.map.swizzle, offset, row,
-                                  [&](u32 x, u32 at, u32 bytes) { std::memcpy(shared + at, from + x, bytes); });
+        each_piece_of_row<16>(box.map.swizzle, offset, row,
+                              [&](u32 x, u32 at, u32 bytes) { std::memcpy(shared + at, from + x, bytes); });
         offset += pitch;
     });
 }
