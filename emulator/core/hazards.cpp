@@ -310,26 +310,26 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
 
 namespace {
 
-bool touch_lanes(LinearShadow& shadow, Warp& w, const LaneChunks& chunks, u64 offset, const Accessor& who,
+bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
                  bool check_uninitialised) {
     bool conflict = false;
     Touch touch(
         shadow.pasts(), who, check_uninitialised,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
         [&](const Conflict&) { conflict = true; });
-    return shadow.touch_lanes(chunks.at, offset, touch, conflict);
+    return shadow.touch_lanes(pieces.at, pieces.size, offset, touch, conflict);
 }
 
 }  // namespace
 
-bool touch_shared_lanes(Warp& w, const LaneChunks& chunks, const Accessor& who) {
+bool touch_shared_lanes(Warp& w, const LanePieces& pieces, const Accessor& who) {
     const u64 own = u64{w.cta->rank} << kSharedRankShift;
-    if (w.cta->live_mbarriers.find(chunks.low - own, chunks.high - own + LinearShadow::kChunk)) return false;
-    return touch_lanes(*w.cta->shared_shadow, w, chunks, u64{0} - own, who, true);
+    if (w.cta->live_mbarriers.find(pieces.low - own, pieces.end - own)) return false;
+    return touch_lanes(*w.cta->shared_shadow, w, pieces, u64{0} - own, who, true);
 }
 
-bool touch_global_lanes(Allocation& a, Warp& w, const LaneChunks& chunks, const Accessor& accessor) {
-    return touch_lanes(machine_of(w).global.shadow(a), w, chunks, u64{0} - a.base, of_cluster(w, accessor), false);
+bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const Accessor& accessor) {
+    return touch_lanes(machine_of(w).global.shadow(a), w, pieces, u64{0} - a.base, of_cluster(w, accessor), false);
 }
 
 bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor) {

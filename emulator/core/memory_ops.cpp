@@ -100,23 +100,26 @@ void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
     }
 }
 
-// Whether each lane's bytes follow those of the lane before, or all lanes have the same: then they are one range.
-enum class Pattern : u8 { adjacent, same, other };
+// Whether each lane's bytes follow those of the lane before, or all lanes have the same: then they are one range. Apart:
+// no lane's do or have.
+enum class Pattern : u8 { adjacent, same, apart, other };
 
 Pattern pattern_of(const Addresses& a, u32 size) {
-    u64 gaps = 0, differences = 0;
+    u64 adjacent = 0, same = 0;
     for (u32 l = 1; l < kLanes; ++l) {
-        gaps |= a.at[l] - a.at[l - 1] - size;
-        differences |= a.at[l] ^ a.at[0];
+        adjacent += a.at[l] - a.at[l - 1] == size;
+        same += a.at[l] == a.at[l - 1];
     }
-    return !gaps ? Pattern::adjacent : !differences ? Pattern::same : Pattern::other;
+    if (adjacent == kLanes - 1) return Pattern::adjacent;
+    if (same == kLanes - 1) return Pattern::same;
+    return adjacent || same ? Pattern::other : Pattern::apart;
 }
 
 // What the lanes of an instruction access. Adjacent or equal ranges are one: a warp-wide vector access is one.
 class LaneRanges {
 public:
     LaneRanges(const Addresses& a, u32 mask, u32 size, Pattern pattern) {
-        if (mask == kFullMask && pattern != Pattern::other) {
+        if (mask == kFullMask && (pattern == Pattern::same || pattern == Pattern::adjacent)) {
             add(a.at[0], pattern == Pattern::same ? size : kLanes * size);
             return;
         }
@@ -222,8 +225,11 @@ struct LaneAccess {
     const Inst* store;
     const char* what;
 
-    // 16 bytes of each lane, which are no range.
-    bool chunks(Pattern pattern) const { return size == LinearShadow::kChunk && pattern == Pattern::other; }
+    static constexpr u32 kPiece = 16;
+    // Whether lanes are best looked at one by one, not as ranges.
+    bool in_pieces(Pattern pattern) const {
+        return size <= kPiece && (pattern == Pattern::apart || (pattern == Pattern::other && size == kPiece));
+    }
     // Calls touch(ranges) for the lanes, and once more for those whose store changes nothing.
     template <class Touch>
     void each_kind(Pattern pattern, Accessor& who, u8* const (&pointers)[kLanes], Touch touch) const {
@@ -242,7 +248,7 @@ void resolve_shared_lanes(const LaneAccess& x, Space space, Accessor& who, u8* (
     const bool own = point_shared(w, space, x.a, e, x.mask, x.size, x.what, pointers);
     if (!machine_of(w).checks) return;
     const Pattern pattern = pattern_of(x.a, x.size);
-    if (own && x.chunks(pattern) && touch_shared_lanes(w, {x.a.at, e.low, e.high}, who)) return;
+    if (own && x.in_pieces(pattern) && touch_shared_lanes(w, {x.a.at, x.size, e.low, e.high + x.size}, who)) return;
     x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
         lanes.each_owner([&](const Range& r) -> Cta& { return *w.cta->cluster->ctas[r.start >> kSharedRankShift]; },
                          [&](Cta& cta, std::span<Range> ranges) {
@@ -259,8 +265,8 @@ void resolve_global_lanes(const LaneAccess& x, Accessor& who, u8* (&pointers)[kL
     Allocation* const all = point_global(w, x.a, e, x.mask, x.size, x.what, pointers);
     if (!m.checks && !m.global.logs()) return;
     const Pattern pattern = pattern_of(x.a, x.size);
-    if (all && m.checks && !m.global.logs() && x.chunks(pattern) &&
-        touch_global_lanes(*all, w, {x.a.at, e.low, e.high}, who))
+    if (all && m.checks && !m.global.logs() && x.in_pieces(pattern) &&
+        touch_global_lanes(*all, w, {x.a.at, x.size, e.low, e.high + x.size}, who))
         return;
     x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
         Allocation* last = nullptr;  // of the range before, mostly this one's too
