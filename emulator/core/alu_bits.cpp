@@ -79,7 +79,8 @@ Flow funnel_shift(Warp& w, const Inst& i, u32 m) {
 template <class D, class S>
 Flow pack(Warp& w, const Inst& i, u32 m) {  // {a, b, ...} -> d, a lowest
     if constexpr (sizeof(D) == 2 * sizeof(S))
-        return binary<D, S, S>(w, i, m, [](S a, S b) { return static_cast<D>(a | static_cast<D>(b) << 8 * sizeof(S)); });
+        return binary<D, S, S>(w, i, m,
+                               [](S a, S b) { return static_cast<D>(a | static_cast<D>(b) << 8 * sizeof(S)); });
     const i32* o = w.ops(i);
     alignas(32) D result[kLanes] = {};
     for (u32 k = 0; k < i.n_src; ++k) {

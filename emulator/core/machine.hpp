@@ -318,8 +318,8 @@ struct LanePieces {
     u32 size;
     u64 low, end;
 };
-// The same checks, of what mostly lies alike and has nothing to report. False, and nothing has happened, otherwise: then
-// ranges tell.
+// The same checks, of what mostly lies alike and has nothing to report. False, and nothing has happened, otherwise:
+// then ranges tell.
 bool touch_shared_lanes(Warp& w, const LanePieces& pieces, const Accessor& who);
 bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const Accessor& who);
 // False where there is something to report: then nothing has been, and the ranges are to be touched again. Of loads

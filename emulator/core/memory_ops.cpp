@@ -100,8 +100,8 @@ void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
     }
 }
 
-// Whether each lane's bytes follow those of the lane before, or all lanes have the same: then they are one range. Apart:
-// no lane's do or have.
+// Whether each lane's bytes follow those of the lane before, or all lanes have the same: then they are one range.
+// Apart: no lane's do or have.
 enum class Pattern : u8 { adjacent, same, apart, other };
 
 Pattern pattern_of(const Addresses& a, u32 size) {

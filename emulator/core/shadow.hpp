@@ -105,8 +105,8 @@ public:
         touch_any(offset, offset + size, touch);
     }
 
-    // `size` bytes of each lane, a power of two up to a chunk and aligned to it, `offset` further on. False, and no cell
-    // has another past, where something finer has been accessed and when `refused` turns true.
+    // `size` bytes of each lane, a power of two up to a chunk and aligned to it, `offset` further on. False, and no
+    // cell has another past, where something finer has been accessed and when `refused` turns true.
     template <class Touch>
     bool touch_lanes(const u64 (&lanes)[kLanes], u32 size, u64 offset, Touch& touch, const bool& refused) {
         if (size < kChunk)
@@ -147,9 +147,10 @@ public:
             at = r;
             const u64 start = r->start + offset;
             Page* const page = pages_[start / kPageBytes].get();
+            // A row of a tensor copy.
             if (r->bytes == 8 * kChunk && page && start % kChunk == 0 && start % kPageBytes <= kPageBytes - r->bytes &&
                 replace8(page->data() + start % kPageBytes / kChunk, touch.before(), touch.after()))
-                continue;  // a row of a tensor copy
+                continue;
             if (r->bytes == kChunk && start % kChunk == 0 && page) {  // of a lane each
                 u32& cell = (*page)[start % kPageBytes / kChunk];
                 cell = cell == touch.before() ? touch.after() : touch_chunk(cell, touch);

@@ -81,8 +81,8 @@ private:
         const u32 from = half * Tmem::kColumns + columns.first, end = from + columns.count;
         const u32 known = w_.clocks.tc.get(who_.agent);
         for (const MmaMarks::Run& run : earlier.runs()) {
-            const bool unordered = run.clock > known && run.clock != who_.clock && run.agent == who_.agent &&
-                                   run.signature != pipelined;
+            const bool unordered =
+                run.clock > known && run.clock != who_.clock && run.agent == who_.agent && run.signature != pipelined;
             for (u32 c = std::max(from, run.from); unordered && c < std::min(end, run.end); ++c)
                 report(run.pc, c - half * Tmem::kColumns, mine, theirs);
         }

@@ -13,8 +13,8 @@ namespace tc {
 struct Chain;
 }
 
-// The last MMA that touched each column, for the order of MMAs among themselves, in runs of columns: those of the lower 16
-// of every 32 lanes, then, Tmem::kColumns further on, of the upper.
+// The last MMA that touched each column, for the order of MMAs among themselves, in runs of columns: those of the lower
+// 16 of every 32 lanes, then, Tmem::kColumns further on, of the upper.
 class MmaMarks {
 public:
     struct Run {

@@ -51,9 +51,7 @@ void MmaMarks::mark(const Run& run) {
     runs_ = std::move(kept);
 }
 
-void Tmem::prepare() {
-    lines.resize(kLanesTotal * kPitch / kLineWords);
-}
+void Tmem::prepare() { lines.resize(kLanesTotal * kPitch / kLineWords); }
 
 // As a new CTA finds it.
 void Tmem::reset() {
