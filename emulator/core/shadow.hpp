@@ -119,7 +119,7 @@ public:
             if (size == 2) cells[n++] = cell_at(at + 1, size);
             if (size == 2 * kWord) cells[n++] = cell_at(at + kWord, size);
         }
-        u32 before[2 * kLanes], others = 0;
+        u32 before[2 * kLanes] = {}, others = 0;
         for (u32 k = 0; k < n; ++k) before[k] = *cells[k];
         for (u32 k = 0; k < n; ++k) others |= before[k] ^ before[0];
         if (!others && !(before[0] & kDivided)) {
@@ -128,7 +128,7 @@ public:
             for (u32 k = 0; k < n; ++k) *cells[k] = after;
             return true;
         }
-        u32 after[2 * kLanes];
+        u32 after[2 * kLanes] = {};
         for (u32 k = 0; k < n; ++k) {
             if (before[k] & kDivided) return false;
             after[k] = touch(before[k]);
