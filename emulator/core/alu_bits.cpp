@@ -78,6 +78,9 @@ Flow funnel_shift(Warp& w, const Inst& i, u32 m) {
 
 template <class D, class S>
 Flow pack(Warp& w, const Inst& i, u32 m) {  // {a, b, ...} -> d, a lowest
+    if constexpr (sizeof(D) == 2 * sizeof(S))
+        return binary<D, S, S>(w, i, m,
+                               [](S a, S b) { return static_cast<D>(a | static_cast<D>(b) << 8 * sizeof(S)); });
     const i32* o = w.ops(i);
     alignas(32) D result[kLanes] = {};
     for (u32 k = 0; k < i.n_src; ++k) {
@@ -90,15 +93,14 @@ Flow pack(Warp& w, const Inst& i, u32 m) {  // {a, b, ...} -> d, a lowest
 
 template <class D, class S>
 Flow unpack(Warp& w, const Inst& i, u32 m) {
+    constexpr u32 kParts = sizeof(S) / sizeof(D);
     const i32* o = w.ops(i);
-    alignas(32) S source[kLanes];
-    std::memcpy(source, w.reg<S>(o[i.n_dst]), sizeof source);
-    for (u32 k = 0; k < i.n_dst; ++k) {
-        if (o[k] < 0) continue;
-        alignas(32) D result[kLanes];
-        for (u32 l = 0; l < kLanes; ++l) result[l] = static_cast<D>(source[l] >> (8 * sizeof(D) * k));
-        store_lanes(w.reg<D>(o[k]), result, m);
-    }
+    const S* source = w.reg<S>(o[i.n_dst]);
+    alignas(64) D parts[kParts][kLanes];  // before a destination is written, which may be the source
+    for (u32 k = 0; k < kParts; ++k)
+        for (u32 l = 0; l < kLanes; ++l) parts[k][l] = static_cast<D>(source[l] >> (8 * sizeof(D) * k));
+    for (u32 k = 0; k < kParts; ++k)
+        if (o[k] >= 0) store_lanes(w.reg<D>(o[k]), parts[k], m);
     return Flow::next;
 }
 

@@ -115,7 +115,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
-        touch_global(a, w, address, bytes, writer, true);
+        if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_global(a, w, address, bytes, writer, true);
         m.stats.bulk_stores += 1;
         auto data = std::make_shared<std::vector<u8>>();
         Cta& cta = *w.cta;

@@ -1,5 +1,7 @@
 // Bulk async-groups: cp.async.bulk.commit_group and wait_group (PTX ISA 9.7.9.25.3), and the two stages of an operation
 // that completes through them: its sources have been read, its results are visible.
+#include <bit>
+
 #include "bulk.hpp"
 #include "handlers.hpp"
 
@@ -63,13 +65,20 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
-bool repeats_store(Warp& w, const Inst& i, u32 mask, u32 lane) {
+namespace {
+
+bool same_store(Warp& w, const Inst& i, u32 a, u32 b) {
     const i32* o = w.ops(i);
+    bool same = w.reg<u64>(o[0])[a] == w.reg<u64>(o[0])[b];
+    for (u32 k = 1; k < i.n_src; ++k) same = same && w.reg<u32>(o[k])[a] == w.reg<u32>(o[k])[b];
+    return same;
+}
+
+}  // namespace
+
+bool repeats_store(Warp& w, const Inst& i, u32 mask, u32 lane) {
     for (u32 l = 0; l < lane; ++l) {
-        if (!(mask >> l & 1)) continue;
-        bool same = w.reg<u64>(o[0])[l] == w.reg<u64>(o[0])[lane];
-        for (u32 k = 1; k < i.n_src; ++k) same = same && w.reg<u32>(o[k])[l] == w.reg<u32>(o[k])[lane];
-        if (!same) continue;
+        if (!(mask >> l & 1) || !same_store(w, i, l, lane)) continue;
         machine_of(w).report_strict(
             &w, "bulk-store-repeated",
             format("lanes %u and %u issue the same bulk store, which is performed once for each of them", l, lane),
@@ -77,6 +86,12 @@ bool repeats_store(Warp& w, const Inst& i, u32 mask, u32 lane) {
         return true;
     }
     return false;
+}
+
+bool is_between_repeats(Warp& w, const Inst& i, u32 mask, u32 lane) {
+    const u32 before = mask & ((1u << lane) - 1), after = mask & ~((2u << lane) - 1);
+    return before && after && same_store(w, i, 31 - static_cast<u32>(std::countl_zero(before)), lane) &&
+           same_store(w, i, static_cast<u32>(std::countr_zero(after)), lane);
 }
 
 void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read, std::function<void()> write) {

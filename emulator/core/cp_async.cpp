@@ -2,6 +2,7 @@
 //
 // The bytes land when the copy completes. A copy is ordered before its thread's later accesses by a wait on its group,
 // and before other threads' by a barrier after that or by the mbarrier that tracks it.
+#include <algorithm>
 #include <bit>
 
 #include "handlers.hpp"
@@ -109,6 +110,16 @@ u32 source_bytes(Warp& w, const Inst& i, u32 lane, u32 bytes) {
     return n;
 }
 
+// One access where there is nothing to report; otherwise one of each run, each with its conflicts.
+void touch_sources(Warp& w, std::span<const Range> runs, const Accessor& who) {
+    if (runs.empty()) return;
+    Allocation& first = resolve_global(w, runs[0].start, runs[0].bytes, "cp.async");
+    const auto lies_there = [&](const Range& r) { return first.holds(r.start, r.bytes); };
+    if (std::all_of(runs.begin(), runs.end(), lies_there) && touch_global_quietly(first, w, runs, who)) return;
+    for (const Range& r : runs)
+        touch_global(resolve_global(w, r.start, r.bytes, "cp.async"), w, r.start, r.bytes, who, false);
+}
+
 // Operands: destination, source, [src-size | ignore-src]. The immediate holds the two address offsets.
 Flow copy(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
@@ -139,9 +150,7 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
     }
     const AgentId agent = agent_of(w);
     const u32 clock = ++w.copies.issued, pc = static_cast<u32>(w.pc());
-    for (const Range& r : reads.runs())
-        touch_global(resolve_global(w, r.start, r.bytes, "cp.async"), w, r.start, r.bytes,
-                     Accessor{agent, clock, pc, false}, false);
+    touch_sources(w, reads.runs(), Accessor{agent, clock, pc, false});
     touch_shared(*w.cta, w, writes.runs(), Accessor{agent, clock, pc, true}, false);
     w.copies.copies.push_back({clock, mask, false});
     start_async(w, false, kLatency, [&w, transfer, clock] {

@@ -291,13 +291,23 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     shadow.touch_each(r.ranges, r.offset, at, touch);
 }
 
-void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor, bool proxy_async) {
-    Machine& m = machine_of(w);
-    for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
-    if (!m.checks) return;
-    Accessor who = accessor;
+namespace {
+
+// What accesses global memory, where agents of other clusters may have been.
+Accessor of_cluster(const Warp& w, Accessor who) {
     who.cluster = w.cta->cluster->number;
     who.kind = info(*w.cta->cluster, who.agent).kind;
+    return who;
+}
+
+}  // namespace
+
+void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor, bool proxy_async) {
+    Machine& m = machine_of(w);
+    if (m.global.logs())
+        for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
+    if (!m.checks) return;
+    const Accessor who = of_cluster(w, accessor);
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
     const Range* at = nullptr;
     LinearShadow& shadow = m.global.shadow(a);
@@ -310,6 +320,47 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
             });
         });
     shadow.touch_each(ranges, u64{0} - a.base, at, touch);
+}
+
+namespace {
+
+bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
+                 bool check_uninitialised) {
+    bool conflict = false;
+    Touch touch(
+        shadow.pasts(), who, check_uninitialised,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
+        [&](const Conflict&) { conflict = true; });
+    return shadow.touch_lanes(pieces.at, pieces.size, offset, touch, conflict);
+}
+
+}  // namespace
+
+bool touch_shared_lanes(Warp& w, const LanePieces& pieces, const Accessor& who) {
+    const u64 own = u64{w.cta->rank} << kSharedRankShift;
+    if (w.cta->live_mbarriers.find(pieces.low - own, pieces.end - own)) return false;
+    return touch_lanes(*w.cta->shared_shadow, w, pieces, u64{0} - own, who, true);
+}
+
+bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const Accessor& accessor) {
+    return touch_lanes(machine_of(w).global.shadow(a), w, pieces, u64{0} - a.base, of_cluster(w, accessor), false);
+}
+
+bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor) {
+    Machine& m = machine_of(w);
+    if (m.global.logs())
+        for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
+    if (!m.checks) return true;
+    const Accessor who = of_cluster(w, accessor);
+    bool conflict = false;
+    const Range* at = nullptr;
+    LinearShadow& shadow = m.global.shadow(a);
+    Touch touch(
+        shadow.pasts(), who, false,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
+        [&](const Conflict&) { conflict = true; });
+    shadow.touch_each(ranges, u64{0} - a.base, at, touch);
+    return !conflict;
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,

@@ -67,6 +67,9 @@ u32 own_shared(Warp& w, u64 address, bool generic, u32 size, const char* what) {
                                                 (unsigned long long)address));
         address &= ~kWindowMask;
     }
+    const u64 own = static_cast<u32>(address) - (u64{w.cta->rank} << kSharedRankShift);
+    if (own >= kSharedStart && own <= kSharedOffsetMask && own + size <= w.cta->shared.size())
+        return static_cast<u32>(own);
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), size, what);
     if (ref.cta != w.cta)
         throw Fault("shared-out-of-bounds",

@@ -83,6 +83,8 @@ public:
             if (shadow) shadow->forget();
     }
 
+    // Whether accesses are noted.
+    bool logs() const { return log_ != nullptr; }
     // Before every access.
     void note(const Allocation& a, u64 address, u32 size, bool write) {
         if (log_) record(a, address, size, write);

@@ -100,20 +100,28 @@ void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
     }
 }
 
+// Whether each lane's bytes follow those of the lane before, or all lanes have the same: then they are one range.
+// Apart: no lane's do or have.
+enum class Pattern : u8 { adjacent, same, apart, other };
+
+Pattern pattern_of(const Addresses& a, u32 size) {
+    u64 adjacent = 0, same = 0;
+    for (u32 l = 1; l < kLanes; ++l) {
+        adjacent += a.at[l] - a.at[l - 1] == size;
+        same += a.at[l] == a.at[l - 1];
+    }
+    if (adjacent == kLanes - 1) return Pattern::adjacent;
+    if (same == kLanes - 1) return Pattern::same;
+    return adjacent || same ? Pattern::other : Pattern::apart;
+}
+
 // What the lanes of an instruction access. Adjacent or equal ranges are one: a warp-wide vector access is one.
 class LaneRanges {
 public:
-    LaneRanges(const Addresses& a, u32 mask, u32 size) {
-        if (mask == kFullMask) {
-            u64 gaps = 0, differences = 0;
-            for (u32 l = 1; l < kLanes; ++l) {
-                gaps |= a.at[l] - a.at[l - 1] - size;
-                differences |= a.at[l] ^ a.at[0];
-            }
-            if (!gaps || !differences) {
-                add(a.at[0], gaps ? size : kLanes * size);
-                return;
-            }
+    LaneRanges(const Addresses& a, u32 mask, u32 size, Pattern pattern) {
+        if (mask == kFullMask && (pattern == Pattern::same || pattern == Pattern::adjacent)) {
+            add(a.at[0], pattern == Pattern::same ? size : kLanes * size);
+            return;
         }
         for (u32 l = 0; l < kLanes; ++l) {
             if (!(mask >> l & 1)) continue;
@@ -152,14 +160,14 @@ u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, const char* what) {
     return w.local.data() + u64{lane} * w.program->local_bytes + at;
 }
 
-void point_shared(Warp& w, Space space, const Addresses& a, u32 mask, u32 size, const char* what,
+// True where all lanes access their own CTA's memory.
+bool point_shared(Warp& w, Space space, const Addresses& a, const Extent& e, u32 mask, u32 size, const char* what,
                   u8* (&pointers)[kLanes]) {
-    const Extent e = extent_of(a);
     const u64 own = u64{w.cta->rank} << kSharedRankShift;
     if (e.low >= own + kSharedStart && e.high + size <= own + w.cta->shared.size()) {
         u8* base = w.cta->shared.data() - own;
         for (u32 l = 0; l < kLanes; ++l) pointers[l] = base + a.at[l];
-        return;
+        return true;
     }
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
@@ -169,20 +177,22 @@ void point_shared(Warp& w, Space space, const Addresses& a, u32 mask, u32 size, 
                                                        what, (unsigned long long)a.at[l]));
         pointers[l] = ref.cta->shared.data() + ref.offset;
     }
+    return false;
 }
 
-// One look-up where all lanes lie in one allocation, one a lane otherwise.
-void point_global(Warp& w, const Addresses& a, u32 mask, u32 size, const char* what, u8* (&pointers)[kLanes]) {
-    const Extent e = extent_of(a);
-    if (const Allocation* all = machine_of(w).global.find(e.low, e.high - e.low + size)) {
+// One look-up where all lanes lie in one allocation, which is returned; one a lane otherwise.
+Allocation* point_global(Warp& w, const Addresses& a, const Extent& e, u32 mask, u32 size, const char* what,
+                         u8* (&pointers)[kLanes]) {
+    if (Allocation* all = machine_of(w).global.find(e.low, e.high - e.low + size)) {
         for (u32 l = 0; l < kLanes; ++l) pointers[l] = all->data.get() + (a.at[l] - all->base);
-        return;
+        return all;
     }
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const Allocation& one = resolve_global(w, a.at[l], size, what);
         pointers[l] = one.data.get() + (a.at[l] - one.base);
     }
+    return nullptr;
 }
 
 // The lanes whose store changes nothing. Released compilers let several warps write the same value to the same place.
@@ -207,6 +217,68 @@ u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLan
     return mask;
 }
 
+// The lanes of one load or store in one state space.
+struct LaneAccess {
+    Warp& w;
+    const Addresses& a;
+    u32 mask, size;
+    const Inst* store;
+    const char* what;
+
+    static constexpr u32 kPiece = 16;
+    // Whether lanes are best looked at one by one, not as ranges.
+    bool in_pieces(Pattern pattern) const {
+        return size <= kPiece && (pattern == Pattern::apart || (pattern == Pattern::other && size == kPiece));
+    }
+    // Calls touch(ranges) for the lanes, and once more for those whose store changes nothing.
+    template <class Touch>
+    void each_kind(Pattern pattern, Accessor& who, u8* const (&pointers)[kLanes], Touch touch) const {
+        const bool lenient = machine_of(w).profile == Profile::lenient;
+        const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
+        touch(LaneRanges(a, mask & ~repeating, size, pattern));
+        if (!repeating) return;
+        who.repeats = true;
+        touch(LaneRanges(a, repeating, size, pattern));
+    }
+};
+
+void resolve_shared_lanes(const LaneAccess& x, Space space, Accessor& who, u8* (&pointers)[kLanes]) {
+    Warp& w = x.w;
+    const Extent e = extent_of(x.a);
+    const bool own = point_shared(w, space, x.a, e, x.mask, x.size, x.what, pointers);
+    if (!machine_of(w).checks) return;
+    const Pattern pattern = pattern_of(x.a, x.size);
+    if (own && x.in_pieces(pattern) && touch_shared_lanes(w, {x.a.at, x.size, e.low, e.high + x.size}, who)) return;
+    x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
+        lanes.each_owner([&](const Range& r) -> Cta& { return *w.cta->cluster->ctas[r.start >> kSharedRankShift]; },
+                         [&](Cta& cta, std::span<Range> ranges) {
+                             for (Range& r : ranges) r.start &= kSharedOffsetMask;
+                             touch_shared(cta, w, ranges, who, false);
+                         });
+    });
+}
+
+void resolve_global_lanes(const LaneAccess& x, Accessor& who, u8* (&pointers)[kLanes]) {
+    Warp& w = x.w;
+    const Machine& m = machine_of(w);
+    const Extent e = extent_of(x.a);
+    Allocation* const all = point_global(w, x.a, e, x.mask, x.size, x.what, pointers);
+    if (!m.checks && !m.global.logs()) return;
+    const Pattern pattern = pattern_of(x.a, x.size);
+    if (all && m.checks && !m.global.logs() && x.in_pieces(pattern) &&
+        touch_global_lanes(*all, w, {x.a.at, x.size, e.low, e.high + x.size}, who))
+        return;
+    x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
+        Allocation* last = nullptr;  // of the range before, mostly this one's too
+        lanes.each_owner(
+            [&](const Range& r) -> Allocation& {
+                if (!last || !last->holds(r.start, r.bytes)) last = &resolve_global(w, r.start, r.bytes, x.what);
+                return *last;
+            },
+            [&](Allocation& allocation, std::span<Range> ranges) { touch_global(allocation, w, ranges, who, false); });
+    });
+}
+
 }  // namespace
 
 void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
@@ -229,41 +301,14 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
     }
     fill_inactive(a, mask);
     check_alignment(a, mask, size, what);
-    const auto touch_lanes = [&](auto touch) {
-        const bool lenient = machine_of(w).profile == Profile::lenient;
-        const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
-        touch(LaneRanges(a, mask & ~repeating, size));
-        if (!repeating) return;
-        who.repeats = true;
-        touch(LaneRanges(a, repeating, size));
-    };
     switch (space) {
         case Space::shared:
         case Space::shared_cluster:
-            point_shared(w, space, a, mask, size, what, pointers);
-            touch_lanes([&](LaneRanges&& lanes) {
-                lanes.each_owner(
-                    [&](const Range& r) -> Cta& { return *w.cta->cluster->ctas[r.start >> kSharedRankShift]; },
-                    [&](Cta& cta, std::span<Range> ranges) {
-                        for (Range& r : ranges) r.start &= kSharedOffsetMask;
-                        touch_shared(cta, w, ranges, who, false);
-                    });
-            });
+            resolve_shared_lanes({w, a, mask, size, store, what}, space, who, pointers);
             check_lanes(w, a.at, mask, size, who);
             break;
         case Space::global:
-        case Space::constant:
-            point_global(w, a, mask, size, what, pointers);
-            touch_lanes([&](LaneRanges&& lanes) {
-                Allocation* last = nullptr;  // of the range before, mostly this one's too
-                lanes.each_owner(
-                    [&](const Range& r) -> Allocation& {
-                        if (!last || !last->holds(r.start, r.bytes)) last = &resolve_global(w, r.start, r.bytes, what);
-                        return *last;
-                    },
-                    [&](Allocation& all, std::span<Range> ranges) { touch_global(all, w, ranges, who, false); });
-            });
-            break;
+        case Space::constant: resolve_global_lanes({w, a, mask, size, store, what}, who, pointers); break;
         case Space::param:
             for (u32 l = 0; l < kLanes; ++l)
                 if (mask >> l & 1)

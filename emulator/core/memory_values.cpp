@@ -20,11 +20,10 @@ void load_vectors(Warp& w, const i32* d, u8* const (&pointers)[kLanes]) {
 
 template <u32 kValues>
 void store_vectors(Warp& w, const i32* s, u8* const (&pointers)[kLanes]) {
-    alignas(64) u32 values[kLanes][kValues];
-    for (u32 k = 0; k < kValues; ++k) {
-        const u32* from = w.reg<u32>(s[k]);
-        for (u32 l = 0; l < kLanes; ++l) values[l][k] = from[l];
-    }
+    alignas(64) u32 values[kLanes][kValues], from[kValues][kLanes];
+    for (u32 k = 0; k < kValues; ++k) std::memcpy(from[k], w.reg<u32>(s[k]), sizeof from[k]);
+    for (u32 l = 0; l < kLanes; ++l)  // lane by lane: the loop becomes shuffles
+        for (u32 k = 0; k < kValues; ++k) values[l][k] = from[k][l];
     for (u32 l = 0; l < kLanes; ++l) std::memcpy(pointers[l], values[l], sizeof values[l]);
 }
 

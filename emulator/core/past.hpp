@@ -157,9 +157,12 @@ public:
     bool crowded() const { return pasts_.size() - free_.size() >= limit_; }
     template <class EachNumber>
     void forget_unused(EachNumber each_number) {
-        std::vector<bool> used(pasts_.size());
+        std::vector<u8> used(pasts_.size());
         used[0] = true;
-        each_number([&](u32 number) { used[number] = true; });
+        u32 last = 0;  // neighbours mostly have the same past
+        each_number([&](u32 number) {
+            if (number != last) used[last = number] = true;
+        });
         free_.clear();
         for (u32 n = static_cast<u32>(pasts_.size()); n-- > 1;)
             if (!used[n]) free_.push_back(n);
@@ -203,7 +206,7 @@ private:
     }
 
     // At most half full, until the limit is passed by what one operation adds.
-    void make_table(const std::vector<bool>* used = nullptr) {
+    void make_table(const std::vector<u8>* used = nullptr) {
         table_.assign(std::bit_ceil(4 * limit_), kNone);
         for (u32 n = 0; n < pasts_.size(); ++n) {
             if (used && !(*used)[n]) continue;

@@ -105,6 +105,39 @@ public:
         touch_any(offset, offset + size, touch);
     }
 
+    // `size` bytes of each lane, a power of two up to a chunk and aligned to it, `offset` further on. False, and no
+    // cell has another past, where something finer has been accessed and when `refused` turns true.
+    template <class Touch>
+    bool touch_lanes(const u64 (&lanes)[kLanes], u32 size, u64 offset, Touch& touch, const bool& refused) {
+        if (size < kChunk)
+            for (u64 lane : lanes) divide_for(lane + offset, size);
+        u32* cells[2 * kLanes];
+        u32 n = 0;
+        for (u64 lane : lanes) {
+            const u64 at = lane + offset;
+            cells[n++] = cell_at(at, size);
+            if (size == 2) cells[n++] = cell_at(at + 1, size);
+            if (size == 2 * kWord) cells[n++] = cell_at(at + kWord, size);
+        }
+        u32 before[2 * kLanes] = {}, others = 0;
+        for (u32 k = 0; k < n; ++k) before[k] = *cells[k];
+        for (u32 k = 0; k < n; ++k) others |= before[k] ^ before[0];
+        if (!others && !(before[0] & kDivided)) {
+            const u32 after = touch(before[0]);
+            if (refused) return false;
+            for (u32 k = 0; k < n; ++k) *cells[k] = after;
+            return true;
+        }
+        u32 after[2 * kLanes] = {};
+        for (u32 k = 0; k < n; ++k) {
+            if (before[k] & kDivided) return false;
+            after[k] = touch(before[k]);
+            if (refused) return false;
+        }
+        for (u32 k = 0; k < n; ++k) *cells[k] = after[k];
+        return true;
+    }
+
     // Ranges of one operation, `offset` further on; `at` is the one at hand.
     template <class R, class Touch>
     void touch_each(std::span<const R> ranges, u64 offset, const R*& at, Touch& touch) {
@@ -114,6 +147,10 @@ public:
             at = r;
             const u64 start = r->start + offset;
             Page* const page = pages_[start / kPageBytes].get();
+            // A row of a tensor copy.
+            if (r->bytes == 8 * kChunk && page && start % kChunk == 0 && start % kPageBytes <= kPageBytes - r->bytes &&
+                replace8(page->data() + start % kPageBytes / kChunk, touch.before(), touch.after()))
+                continue;
             if (r->bytes == kChunk && start % kChunk == 0 && page) {  // of a lane each
                 u32& cell = (*page)[start % kPageBytes / kChunk];
                 cell = cell == touch.before() ? touch.after() : touch_chunk(cell, touch);
@@ -237,6 +274,26 @@ private:
         free_parts_.pop_back();
         parts_[index].fill(cell);
         return index;
+    }
+
+    u32& chunk_at(u64 at) { return page(at / kPageBytes)[at % kPageBytes / kChunk]; }
+
+    // Makes cells as fine as an access of part of a chunk.
+    void divide_for(u64 at, u32 size) {
+        u32& chunk = chunk_at(at);
+        if (!(chunk & kDivided)) chunk = divide(chunk) | kDivided;
+        const u32 words = chunk & ~kDivided, n = at % kChunk / kWord;
+        if (size >= kWord || parts_[words][n] & kDivided) return;
+        const u32 bytes = divide(parts_[words][n]);  // which may move the words
+        parts_[words][n] = bytes | kDivided;
+    }
+
+    // The cell of a chunk, or of a word or byte that divide_for has made.
+    u32* cell_at(u64 at, u32 size) {
+        u32& chunk = chunk_at(at);
+        if (size == kChunk) return &chunk;
+        u32& word = parts_[chunk & ~kDivided][at % kChunk / kWord];
+        return size >= kWord ? &word : &parts_[word & ~kDivided][at % kWord];
     }
 
     // One cell again where all parts have the same past.

@@ -65,23 +65,24 @@ void float_block(const Sums& s, const float* a, const float* bt, u32* const* d, 
     Floats sum[kRows][kBlocks];
 #pragma GCC unroll 8
     for (u32 r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
+#pragma GCC unroll 3
         for (u32 c = 0; c < kBlocks; ++c)
             sum[r][c] = s.accumulate ? load_sums<D>(d[r] + column + c * kBlockColumns) * s.scale : Floats{};
     }
-    for (u32 k = 0; k < s.depth; ++k) {
+    for (const float* const end = a + s.depth; a != end; ++a, bt += kBPitch) {
+        asm("" : "+r"(a));  // one register for all rows of A: GCC would count in each, on ports that the sums need
         Floats b[kBlocks];
-#pragma GCC unroll 2
-        for (u32 c = 0; c < kBlocks; ++c) b[c] = load_floats(bt + k * kBPitch + c * kBlockColumns);
+#pragma GCC unroll 3
+        for (u32 c = 0; c < kBlocks; ++c) b[c] = load_floats(bt + c * kBlockColumns);
 #pragma GCC unroll 8
         for (u32 r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-            for (u32 c = 0; c < kBlocks; ++c) sum[r][c] = multiply_add(a[r * kAPitch + k], b[c], sum[r][c]);
+#pragma GCC unroll 3
+            for (u32 c = 0; c < kBlocks; ++c) sum[r][c] = multiply_add(a[r * kAPitch], b[c], sum[r][c]);
         }
     }
 #pragma GCC unroll 8
     for (u32 r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
+#pragma GCC unroll 3
         for (u32 c = 0; c < kBlocks; ++c) store_sums<D>(d[r] + column + c * kBlockColumns, sum[r][c]);
     }
 }
@@ -111,20 +112,33 @@ u32 float_rows(const Sums& s, const Rows& rows, u32 r, const float* a, const flo
     return 1;
 }
 
-// Two blocks of columns at a time. All of a shallow B fits the first-level cache, where D is best taken row by row; of
+// How many blocks of 16 columns are taken together where so many are left. Three keep the FMA units busiest.
+u32 blocks_at_once(u32 left) { return left >= 3 && left != 4 ? 3 : std::min(left, 2u); }
+
+// Some blocks of columns at a time. All of a shallow B fits the first-level cache, where D is best taken row by row; of
 // a deep one only the columns at hand do.
 template <class D>
 void float_product(const Sums& s, const Rows& rows, const float* a, const float* bt, u32 n) {
-    constexpr u32 kShallow = 32, kWide = 2 * kBlockColumns;
-    const u32 wide = n / kWide * kWide, whole = n / kBlockColumns * kBlockColumns;
+    constexpr u32 kShallow = 32;
+    const u32 blocks = n / kBlockColumns, whole = blocks * kBlockColumns;
+    const auto rows_from = [&](u32 r, u32 block, u32 together) {
+        const u32 column = block * kBlockColumns;
+        return together == 3   ? float_rows<D, 3>(s, rows, r, a, bt, column)
+               : together == 2 ? float_rows<D, 2>(s, rows, r, a, bt, column)
+                               : float_rows<D, 1>(s, rows, r, a, bt, column);
+    };
     if (s.depth <= kShallow) {
-        for (u32 r = 0, done = 0; wide && r < rows.count; r += done)
-            for (u32 column = 0; column < wide; column += kWide) done = float_rows<D, 2>(s, rows, r, a, bt, column);
+        for (u32 r = 0, done = 0; blocks && r < rows.count; r += done)
+            for (u32 block = 0, together = 0; block < blocks; block += together) {
+                together = blocks_at_once(blocks - block);
+                done = rows_from(r, block, together);
+            }
     } else {
-        for (u32 column = 0; column < wide; column += kWide)
-            for (u32 r = 0; r < rows.count;) r += float_rows<D, 2>(s, rows, r, a, bt, column);
+        for (u32 block = 0, together = 0; block < blocks; block += together) {
+            together = blocks_at_once(blocks - block);
+            for (u32 r = 0; r < rows.count;) r += rows_from(r, block, together);
+        }
     }
-    for (u32 r = 0; wide < whole && r < rows.count;) r += float_rows<D, 1>(s, rows, r, a, bt, wide);
     for (u32 r = 0; whole < n && r < rows.count; ++r)
         float_end<D>(s, a + rows.row[r] * kAPitch, bt + whole, rows.d[r] + whole, n - whole);
 }

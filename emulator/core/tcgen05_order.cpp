@@ -52,15 +52,13 @@ private:
     // rule's.
     void check(const MmaMarks& earlier, u32 from, const Columns& columns, u32 pipelined, const char* mine,
                const char* theirs) {
-        const u32 *clock = &earlier.clock[from], *agent = &earlier.agent[from], *signature = &earlier.signature[from];
-        const u32 known = w_.clocks.tc.get(who_.agent), now = who_.clock, me = who_.agent;
-        const auto unordered = [=](u32 c) -> u32 {
-            return (clock[c] > known) & (clock[c] != now) & (agent[c] == me) & (signature[c] != pipelined);
-        };
-        u32 any = 0;  // mostly none: the loop vectorises
-        for (u32 c = 0; c < columns.count; ++c) any |= unordered(c);
-        for (u32 c = 0; any && c < columns.count; ++c)
-            if (unordered(c)) report(earlier.pc[from + c], columns.first + c, mine, theirs);
+        const u32 known = w_.clocks.tc.get(who_.agent), end = from + columns.count;
+        for (const MmaMarks::Run& run : earlier.runs()) {
+            const bool unordered =
+                run.clock > known && run.clock != who_.clock && run.agent == who_.agent && run.signature != pipelined;
+            for (u32 c = std::max(from, run.from); unordered && c < std::min(end, run.end); ++c)
+                report(run.pc, columns.first + c - from, mine, theirs);
+        }
     }
 
     void report(u32 earlier_pc, u32 column, const char* mine, const char* theirs) {
@@ -73,10 +71,7 @@ private:
     }
 
     void mark(MmaMarks& marks, u32 from, const Columns& columns) {
-        std::fill_n(marks.clock.begin() + from, columns.count, who_.clock);
-        std::fill_n(marks.pc.begin() + from, columns.count, who_.pc);
-        std::fill_n(marks.signature.begin() + from, columns.count, signature_);
-        std::fill_n(marks.agent.begin() + from, columns.count, who_.agent);
+        marks.mark({from, from + columns.count, who_.clock, who_.pc, signature_, who_.agent});
     }
 
     Warp& w_;

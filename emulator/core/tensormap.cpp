@@ -50,20 +50,22 @@ void each_row(const Box& box, bool store, F f) {
     if (span.first >= span.last) return;
     if (box.rows4) return each_of_four_rows(box, span, f);
     const TensorMap& m = box.map;
+    const u32 width = m.count(0), rows = m.count(1), elements = static_cast<u32>(span.last - span.first);
+    const u64 first = m.address + static_cast<u64>(box.start[0] + span.first) * m.element_bytes();
     u32 index[5] = {};
-    for (u32 row = 0;; ++row) {
-        u64 address = m.address;
+    for (u32 at = static_cast<u32>(span.first);;) {
+        u64 address = first;
         bool inside = true;
-        for (u32 d = 1; d < m.rank; ++d) {
+        for (u32 d = 2; d < m.rank; ++d) {
             const i64 c = box.start[d] + static_cast<i64>(index[d] * m.step(d));
             inside = inside && c >= 0 && c < static_cast<i64>(m.global_dim[d]);
             if (inside) address += static_cast<u64>(c) * m.stride[d];
         }
-        if (inside)
-            f(row * m.count(0) + static_cast<u32>(span.first),
-              address + static_cast<u64>(box.start[0] + span.first) * m.element_bytes(),
-              static_cast<u32>(span.last - span.first));
-        u32 d = 1;
+        i64 c = box.start[1];
+        for (u32 row = 0; row < rows; ++row, at += width, c += m.step(1))
+            if (inside && c >= 0 && c < static_cast<i64>(m.global_dim[1]))
+                f(at, address + static_cast<u64>(c) * m.stride[1], elements);
+        u32 d = 2;
         while (d < m.rank && ++index[d] == m.count(d)) index[d++] = 0;
         if (d >= m.rank) return;
     }
@@ -74,12 +76,20 @@ u32 stored_bytes(const Allocation& a, u64 address, u32 elements, u32 element) {
     return static_cast<u32>(std::min<u64>(u64{elements} * element, a.base + a.size - address)) / element * element;
 }
 
+constexpr u32 kWholeRow = 128;  // the longest span of a swizzle, and what most boxes have
+
 // Swizzles permute within 1024 bytes and move at least 8 bytes at a time.
 u32 piece_of(Swizzle s) { return s == Swizzle::b128_atom32_flip8 ? 8 : 16; }
 
 // Calls f(byte offset in the row, shared offset, bytes) for the parts of a row at `offset` that a swizzle moves as one.
 template <u32 kPiece, class F>
 [[gnu::always_inline]] inline void each_piece_of_row(Swizzle swizzle, u32 offset, u32 row, F f) {
+    if (kPiece == 16 && row == kWholeRow && offset % kWholeRow == 0) {
+        const u32 exchanged = swizzled(swizzle, offset) ^ offset;
+#pragma GCC unroll 8
+        for (u32 x = 0; x < kWholeRow; x += kPiece) f(x, offset + (x ^ exchanged), kPiece);
+        return;
+    }
     for (u32 x = 0; x < row;) {
         // What a swizzle exchanges depends on the address from bit 7 on.
         const u32 exchanged = swizzled(swizzle, offset + x) ^ (offset + x);

@@ -34,7 +34,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         touch_box_shared(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
-        touch_box(w, box, writer);
+        if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_box(w, box, writer);
         m.stats.bulk_stores += 1;
         auto data = std::make_shared<std::vector<u8>>();
         Cta& cta = *w.cta;

@@ -13,13 +13,20 @@ namespace tc {
 struct Chain;
 }
 
-// The last MMA that touched each column, for the order of MMAs among themselves: lower and upper 16 of every 32 lanes.
-struct MmaMarks {
-    std::vector<u32> clock, pc, signature, agent;  // clock 0: none
-    void prepare(u32 columns) {
-        for (std::vector<u32>* v : {&clock, &pc, &signature, &agent}) v->resize(columns);
-    }
-    void clear() { std::fill(clock.begin(), clock.end(), 0); }
+// The last MMA that touched each column, for the order of MMAs among themselves, in runs of columns: those of the lower
+// 16 of every 32 lanes, then, Tmem::kColumns further on, of the upper.
+class MmaMarks {
+public:
+    struct Run {
+        u32 from, end, clock, pc, signature, agent;
+    };
+    void mark(const Run& run);
+    // Ascending.
+    const std::vector<Run>& runs() const { return runs_; }
+    void clear() { runs_.clear(); }
+
+private:
+    std::vector<Run> runs_;
 };
 
 // One CTA's half of a collective tcgen05 allocation, waiting for its peer.
@@ -36,7 +43,7 @@ struct Tmem {
     struct alignas(4 * kLineWords) Line {
         u32 words[kLineWords];
     };
-    std::vector<Line> lines;                       // empty before the first allocation, as the marks are
+    std::vector<Line> lines;                       // empty before the first allocation
     std::array<i32, kColumns / kGranule> owner{};  // pc of the alloc + 1, 0 when free
     std::array<u16, kColumns / kGranule> block{};  // first granule of the allocation
     std::array<i32, kColumns / kGranule> freed{};  // pc of the dealloc + 1, 0 if it never was given back since

@@ -33,11 +33,25 @@ void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const cha
                          w.pc(), freed_by);
 }
 
-void Tmem::prepare() {
-    lines.resize(kLanesTotal * kPitch / kLineWords);
-    mma_writes.prepare(2 * kColumns);
-    mma_reads.prepare(2 * kColumns);
+void MmaMarks::mark(const Run& run) {
+    for (Run& earlier : runs_) {
+        if (earlier.from != run.from || earlier.end != run.end) continue;
+        earlier = run;  // mostly the same columns as the MMA before
+        return;
+    }
+    std::vector<Run> kept;
+    const auto keep = [&](Run earlier, u32 from, u32 end) {
+        earlier.from = from;
+        earlier.end = end;
+        if (from < end) kept.push_back(earlier);
+    };
+    for (const Run& earlier : runs_) keep(earlier, earlier.from, std::min(earlier.end, run.from));
+    kept.push_back(run);
+    for (const Run& earlier : runs_) keep(earlier, std::max(earlier.from, run.end), earlier.end);
+    runs_ = std::move(kept);
 }
+
+void Tmem::prepare() { lines.resize(kLanesTotal * kPitch / kLineWords); }
 
 // As a new CTA finds it.
 void Tmem::reset() {

@@ -10,6 +10,7 @@ import pytest
 from emulator import Device, PtxError, load_ptx
 from tests.emulator.bulk_rig import FENCE, FILL, STORED, numbers, tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
+from tests.emulator.micro import run_micro
 
 
 @pytest.mark.parametrize(
@@ -174,3 +175,24 @@ def test_refused_forms(text: str, message: str) -> None:
     module = load_ptx(source(text, {}, {}))
     with pytest.raises(PtxError, match=message):
         Device().launch(module, "kernel", (1, 1, 1), (1, 1, 1), [])
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "global.shared::cta.bulk_group [%out], [tile], 512",
+        "tensor.2d.global.shared::cta.bulk_group [%map, {%zero, %zero}], [tile]",
+    ],
+)
+@pytest.mark.parametrize("waiting", ["@%warp0", "@%first"])
+def test_a_store_that_every_lane_issues_is_awaited_by_every_lane(store: str, waiting: str) -> None:
+    """The strict profile reports that it is issued more than once."""
+    body = f"""
+    @%warp0 cp.async.bulk.{store};
+    @%warp0 cp.async.bulk.commit_group;
+    {waiting} cp.async.bulk.wait_group 0;
+    @%warp0 ld.global.b32 %r0, [%out];
+    """
+    report, _, _ = run_micro(body, "tensor", profile="lenient")
+    rules = {f.rule for f in report.findings}
+    assert ("bulk-store-in-flight" in rules) == (waiting == "@%first"), rules

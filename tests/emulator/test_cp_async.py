@@ -8,6 +8,7 @@ import pytest
 import emulator
 from emulator.device import SCHEDULES, Schedule
 from tests.emulator import matrix_rig as rig
+from tests.emulator.micro import run_micro
 
 RNG = np.random.default_rng(5)
 SHARED = ".shared .align 128 .b8 smem[4096]; .shared .align 8 .b64 bars[4];"
@@ -269,3 +270,24 @@ def test_an_exit_with_copies_in_flight() -> None:
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(emulator.PtxError, match=message):
         rig.run(ADDRESSES + text + ";", {"x": SOURCE, "out": 4}, declarations=SHARED)
+
+
+# Warp 1 copies every other word of `out`, of which thread 0 writes one.
+SCATTERED = """
+@%first st.global.b32 [%out+{word}], %zero;
+{barrier}
+mov.b32 %r1, tile;
+mad.lo.u32 %r1, %lane, 4, %r1;
+mad.wide.u32 %d0, %lane, 8, %out;
+setp.eq.u32 %p1, %warp, 1;
+@%p1 cp.async.ca.shared.global [%r1], [%d0], 4;
+@%p1 cp.async.wait_all;
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "barrier", "rules"), [(8 * 13, "", ["race"]), (8 * 13 + 4, "", []), (8 * 13, "bar.sync 0;", [])]
+)
+def test_a_race_with_one_of_the_words_copied_is_seen(word: int, barrier: str, rules: list[str]) -> None:
+    report, _, _ = run_micro(SCATTERED.format(word=word, barrier=barrier), block=64)
+    assert [f.rule for f in report.findings] == rules

@@ -63,3 +63,35 @@ def test_what_many_operations_leave_behind_is_not_forgotten(rounds: int) -> None
         read = "@%p1 ld.shared.b32 %r3, [tile+{}];\n"
         assert rules(fill + write + read.format(4 * (word ^ 1))) == []
         assert rules(fill + write + read.format(4 * word)) == ["race"]
+
+
+@pytest.mark.parametrize("finer", [False, True])
+@pytest.mark.parametrize("strided_warp", [0, 1])
+@pytest.mark.parametrize("second", SIZES)
+@pytest.mark.parametrize("first", SIZES)
+def test_a_race_with_one_lane_of_a_strided_store_is_seen(
+    first: str, second: str, strided_warp: int, finer: bool
+) -> None:
+    """Warp 0 runs first: the lanes' store is the earlier access, or the later. `finer`: lane 13 has written a byte."""
+    size = SIZES[first]
+    begin = BEGIN + f"setp.eq.u32 %p2, %warp, {strided_warp};\nsetp.eq.and.u32 %p3, %lane, 13, %p2;\n"
+    for stride in {2 * size, 48}:
+        begin_here = begin + f"mov.b32 %r1, tile;\nmad.lo.u32 %r1, %lane, {stride}, %r1;\n"
+        begin_here += "@%p3 st.shared.b8 [%r1], %h0;\n" * finer
+        strided = store(first, 0, "@%p2").replace("tile+0", "%r1")
+        for lane in (0, 13, 31):
+            start, width = lane * stride, SIZES[second]
+            ends = (start, start + size - 1, start + size + width - 1)  # overlapping, overlapping, mostly not
+            for offset in {at // width * width for at in ends}:
+                single = store(second, offset, "@%p1" if strided_warp == 0 else "@%p0")
+                overlap = any(n * stride < offset + width and offset < n * stride + size for n in range(32))
+                told = rules(begin_here + strided + single)
+                assert set(told) == ({"race"} if overlap else set()), (stride, offset)
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_a_race_of_two_strided_stores_is_seen(kind: str) -> None:
+    begin = BEGIN + f"mov.b32 %r1, tile;\nmad.lo.u32 %r1, %lane, {2 * SIZES[kind]}, %r1;\nsetp.eq.u32 %p2, %warp, 1;\n"
+    one, other = (store(kind, 0, guard).replace("tile+0", "%r1") for guard in ("@%warp0", "@%p2"))
+    assert rules(begin + one + other) == ["race"]
+    assert rules(begin + one + "bar.sync 0;\n" + other) == []
