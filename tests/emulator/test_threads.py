@@ -44,7 +44,7 @@ def both(body: str, arrays: dict[str, NDArray[np.uint32]], **options: Any) -> Ru
 def test_hazards_within_ctas_are_told_as_on_one_thread(schedule: Schedule, seed: int) -> None:
     done = both(RACE, ONE, grid=100, block=96, schedule=schedule, seed=seed)
     assert done.report.stats["threads"] == 4
-    assert done.rules == {"race"}
+    assert done.rules == {"race", "lane-race"}
     assert done.report.findings[0].cta == 0
     np.testing.assert_array_equal(done.arrays["out"][:100], np.arange(100))
 
