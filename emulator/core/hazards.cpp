@@ -386,20 +386,4 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     for (; from < lane + lanes; from += TmemShadow::kLanes) target.tmem.shadow.touch(from, column, columns, touch);
 }
 
-void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
-    Findings& told = findings ? *findings : launch_findings;
-    if (told.seen(rule, pc, other_pc)) return;
-    Finding f;
-    f.rule = std::move(rule);
-    f.severity = severity;
-    f.message = std::move(message);
-    f.pc = pc;
-    f.other_pc = other_pc;
-    if (warp) {
-        f.cta = warp->cta->linear;
-        f.warp = static_cast<i32>(warp->index);
-    }
-    told.add(std::move(f));
-}
-
 }  // namespace ptxm

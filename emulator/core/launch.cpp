@@ -280,6 +280,22 @@ void Machine::absorb(Machine& other) {
     stats.product_seconds += other.stats.product_seconds;
 }
 
+void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
+    Findings& told = findings ? *findings : launch_findings;
+    if (told.seen(rule, pc, other_pc)) return;
+    Finding f;
+    f.rule = std::move(rule);
+    f.severity = severity;
+    f.message = std::move(message);
+    f.pc = pc;
+    f.other_pc = other_pc;
+    if (warp) {
+        f.cta = warp->cta->linear;
+        f.warp = static_cast<i32>(warp->index);
+    }
+    told.add(std::move(f));
+}
+
 // In the order of the clusters, whichever ran first.
 void Machine::collect_findings() {
     std::stable_sort(told_.begin(), told_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
