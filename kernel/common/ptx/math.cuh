@@ -35,9 +35,9 @@ __device__ __forceinline__ uint32_t pack_bf16x2(float low, float high) {
 
 // Likewise.
 __device__ __forceinline__ uint32_t pack_f16x2(float low, float high) {
-    uint32_t packed;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-    return packed;
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
 }
 
 __device__ __forceinline__ float2 unpack_f16x2(uint32_t packed) {
