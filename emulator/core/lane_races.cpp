@@ -36,9 +36,17 @@ bool find_pair(const LaneAccess& now, const LaneAccess& before, Pair& found) {
     return false;
 }
 
-void compare(Warp& w, const LaneAccess& now, const LaneAccess& before) {
+// Whether each lane's bytes lie behind those of the lane before: no two lanes access the same.
+bool ascends(const LaneAccess& a) {
+    u32 behind = 0;
+    for (u32 l = 1; l < kLanes; ++l) behind += a.at[l] >= a.at[l - 1] + a.size;
+    return behind == kLanes - 1;
+}
+
+void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& before) {
     if (before.clock <= w.clocks.lanes_ordered || (now.strong && before.strong)) return;
     if (!now.write && !before.write) return;
+    if (ascending && before.size == now.size && before.at == now.at) return;  // each lane meets itself alone
     Machine& m = machine_of(w);
     const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
     Pair lanes;
@@ -69,7 +77,8 @@ void note_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who)
         log.met = false;
         LaneAccess now;
         fill(now, at, mask, size, who);
-        for (const LaneAccess& before : log.accesses) compare(w, now, before);
+        const bool ascending = ascends(now);
+        for (const LaneAccess& before : log.accesses) compare(w, now, ascending, before);
     }
     fill(place_for(log), at, mask, size, who);
 }
