@@ -85,27 +85,28 @@ struct TileStream {
         }
         if constexpr (kFmhaSm90Plain) {
             return false;
-        }
-        for (; entries > 0; --entries) {
-            if (entry >= params->topk) {
-                entry = 0;
-                ++query;
+        } else {
+            for (; entries > 0; --entries) {
+                if (entry >= params->topk) {
+                    entry = 0;
+                    ++query;
+                }
+                const int begin = entry;
+                entry += Keys;
+                const int64_t list = int64_t(batch) * params->t + query;
+                const int length = params->sparse_lens ? params->sparse_lens[list] : params->topk;
+                if (begin < length) {
+                    pad = false;
+                    --entries;
+                    tile = {begin, query, length};
+                    return true;
+                }
             }
-            const int begin = entry;
-            entry += Keys;
-            const int64_t list = int64_t(batch) * params->t + query;
-            const int length = params->sparse_lens ? params->sparse_lens[list] : params->topk;
-            if (begin < length) {
-                pad = false;
-                --entries;
-                tile = {begin, query, length};
-                return true;
-            }
+            tile = {0, query, 0};
+            const bool padded = pad;
+            pad = false;
+            return padded;
         }
-        tile = {0, query, 0};
-        const bool padded = pad;
-        pad = false;
-        return padded;
     }
 
     // The row of sparse_k that entry `e` of the tile's list names, or -1.

@@ -157,7 +157,7 @@ WAITS = (
         "probability_full turns before O is rescaled",
         Edit(ROLE, "    if (j > 0) {\n        // Waited", f"{ARRIVE}    if (j > 0) {{\n        // Waited"),
         drop(ROLE, ARRIVE, before="}\n"),
-        by="tmem-missing-fence-before tmem-race",
+        by="tmem-missing-fence-before tmem-missing-wait-st",
     ),
     mutant(
         "exchange-barrier",
