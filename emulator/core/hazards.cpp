@@ -324,14 +324,22 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
 
 namespace {
 
-bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
-                 bool check_uninitialised) {
+// Calls walk(touch, conflict) with a touch that sets `conflict` in place of reporting it.
+template <class Walk>
+auto touch_quietly(LinearShadow& shadow, Warp& w, const Accessor& who, bool check_uninitialised, Walk walk) {
     bool conflict = false;
     Touch touch(
         shadow.pasts(), who, check_uninitialised,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
         [&](const Conflict&) { conflict = true; });
-    return shadow.touch_lanes(pieces.at, pieces.size, offset, touch, conflict);
+    return walk(touch, conflict);
+}
+
+bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
+                 bool check_uninitialised) {
+    return touch_quietly(shadow, w, who, check_uninitialised, [&](auto& touch, bool& conflict) {
+        return shadow.touch_lanes(pieces.at, pieces.size, offset, touch, conflict);
+    });
 }
 
 }  // namespace
@@ -351,16 +359,12 @@ bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges,
     if (m.global.logs())
         for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
     if (!m.checks) return true;
-    const Accessor who = of_cluster(w, accessor);
-    bool conflict = false;
     const Range* at = nullptr;
     LinearShadow& shadow = m.global.shadow(a);
-    Touch touch(
-        shadow.pasts(), who, false,
-        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
-        [&](const Conflict&) { conflict = true; });
-    shadow.touch_each(ranges, u64{0} - a.base, at, touch);
-    return !conflict;
+    return touch_quietly(shadow, w, of_cluster(w, accessor), false, [&](auto& touch, bool& conflict) {
+        shadow.touch_each(ranges, u64{0} - a.base, at, touch);
+        return !conflict;
+    });
 }
 
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,

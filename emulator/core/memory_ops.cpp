@@ -218,7 +218,7 @@ u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLan
 }
 
 // The lanes of one load or store in one state space.
-struct LaneAccess {
+struct WarpAccess {
     Warp& w;
     const Addresses& a;
     u32 mask, size;
@@ -242,7 +242,7 @@ struct LaneAccess {
     }
 };
 
-void resolve_shared_lanes(const LaneAccess& x, Space space, Accessor& who, u8* (&pointers)[kLanes]) {
+void resolve_shared_lanes(const WarpAccess& x, Space space, Accessor& who, u8* (&pointers)[kLanes]) {
     Warp& w = x.w;
     const Extent e = extent_of(x.a);
     const bool own = point_shared(w, space, x.a, e, x.mask, x.size, x.what, pointers);
@@ -258,7 +258,7 @@ void resolve_shared_lanes(const LaneAccess& x, Space space, Accessor& who, u8* (
     });
 }
 
-void resolve_global_lanes(const LaneAccess& x, Accessor& who, u8* (&pointers)[kLanes]) {
+void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kLanes]) {
     Warp& w = x.w;
     const Machine& m = machine_of(w);
     const Extent e = extent_of(x.a);

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from harness import reference as definition
 from harness.worker import params
 from harness.worker.bf16 import round_to_bf16
-from harness.worker.choice import ARCH, partial_f16
+from harness.worker.choice import ARCH, is_plain, partial_f16
 from harness.worker.inputs import Inputs, Sparse
 
 
@@ -53,8 +53,8 @@ class Problem:
     @property
     def plain(self) -> bool:
         """Whether the kernel without lists, windows and clusters computes it."""
-        unlimited = self.window_left == self.window_right == params.UNLIMITED
-        return unlimited and not self.topk and self.cluster == (1, 1)
+        windowed = (self.window_left, self.window_right) != (params.UNLIMITED, params.UNLIMITED)
+        return is_plain(ARCH, self, windowed, self.cluster != (1, 1))
 
     @property
     def flags(self) -> int:

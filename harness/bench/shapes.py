@@ -92,5 +92,5 @@ OTHERS = {
 
 
 def shape_of(head_dim: int, rows: int = 0, plain: bool = False) -> Shape:
-    """fmha_sm90_launch: the head_dim's own shape, or that of `rows`."""
+    """fmha_sm90_launch: the head_dim's own shape, or that of `rows`; `plain` as in launch.h."""
     return replace(OTHERS[head_dim, rows] if rows else SHAPES[head_dim], plain=plain)

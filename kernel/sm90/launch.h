@@ -31,7 +31,7 @@ struct FmhaSm90Launch {
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 
-// A plain kernel knows neither lists nor windows nor clusters: a third of the code, which a launch finds cold in the
+// A plain kernel knows neither lists nor windows nor clusters: half the code, which a launch finds cold in the
 // instruction cache.
 #ifndef FMHA_PLAIN
 #define FMHA_PLAIN 0

@@ -6,12 +6,13 @@
 
 #include "common/ptx/math.cuh"
 #include "fmha_params.h"
+#include "launch.h"
 
 namespace fmha::sm90 {
 
-// Parts of head_dim that have scales of their own: fmha_sm90_launch's column groups.
+// Parts of head_dim that have scales of their own.
 template <int HeadDim>
-constexpr int kPartialScales = HeadDim == 512 ? 2 : 1;
+constexpr int kPartialScales = fmha_sm90_launch(HeadDim).column_groups;
 
 // [splits, batch, t * heads, kPartialScales], behind the elements.
 template <int HeadDim>

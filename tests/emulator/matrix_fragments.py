@@ -117,3 +117,29 @@ FORMATS = {
     "e2m3": (2, 3, "none"),
     "e2m1": (2, 1, "none"),
 }
+
+
+def elements(rng: np.random.Generator, shape: tuple[int, int], ty: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Raw elements and their values: small integers where the type has them, so that sums are exact."""
+    values = rng.integers(-4, 5, shape).astype(np.float64)
+    match ty:
+        case "f16":
+            return values.astype(np.float16).view(np.uint16), values
+        case "bf16":
+            return to_bf16(values), values
+        case "tf32":
+            noise = rng.integers(0, 0x2000, shape, dtype=np.uint32)  # bits that must not be read
+            return values.astype(np.float32).view(np.uint32) | noise, values
+        case "s8" | "u8":
+            raw = rng.integers(0, 256, shape, dtype=np.uint8)
+            return raw, (raw.view(np.int8) if ty == "s8" else raw).astype(np.float64)
+        case "s4" | "u4":
+            raw = rng.integers(0, 16, shape, dtype=np.uint8)
+            return raw, np.where((raw >= 8) & (ty == "s4"), raw.astype(np.float64) - 16, raw)
+    exponent, mantissa, special = FORMATS[ty]
+    raw = rng.integers(0, 256, shape, dtype=np.uint8)
+    decoded = minifloat(raw, exponent, mantissa, special)
+    # Multiples of 1/4 up to 8 keep every partial sum exact in f32.
+    decoded = np.where(np.isfinite(decoded), decoded, 99)
+    raw = np.where((np.abs(decoded) <= 8) & (decoded * 4 % 1 == 0), raw, 0).astype(np.uint8)
+    return raw, minifloat(raw, exponent, mantissa, special)

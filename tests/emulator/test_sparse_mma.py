@@ -63,29 +63,6 @@ def _metadata(codes: NDArray[np.int64], k: int, chunk: int, selector: int) -> ND
     return words.astype(np.uint32)
 
 
-def _elements(shape: tuple[int, int], ty: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Raw elements and their values, small multiples of 1/4: sums are exact."""
-    values = RNG.integers(-4, 5, shape).astype(np.float64)
-    match ty:
-        case "f16":
-            return values.astype(np.float16).view(np.uint16), values
-        case "bf16":
-            return fr.to_bf16(values), values
-        case "tf32":
-            return values.astype(np.float32).view(np.uint32), values
-        case "s8" | "u8":
-            raw = RNG.integers(0, 256, shape, dtype=np.uint8)
-            return raw, (raw.view(np.int8) if ty == "s8" else raw).astype(np.float64)
-        case "s4" | "u4":
-            raw = RNG.integers(0, 16, shape, dtype=np.uint8)
-            return raw, np.where((raw >= 8) & (ty == "s4"), raw.astype(np.float64) - 16, raw)
-    exponent, mantissa, special = fr.FORMATS[ty]
-    raw = RNG.integers(0, 256, shape, dtype=np.uint8)
-    decoded = np.where(np.isfinite(d := fr.minifloat(raw, exponent, mantissa, special)), d, 99)
-    raw = np.where((np.abs(decoded) <= 8) & (decoded * 4 % 1 == 0), raw, 0).astype(np.uint8)
-    return raw, fr.minifloat(raw, exponent, mantissa, special)
-
-
 def _dense(stored: NDArray[np.float64], at: NDArray[np.int64]) -> NDArray[np.float64]:
     dense = np.zeros((len(stored), 2 * stored.shape[1]))
     np.put_along_axis(dense, at, stored, axis=1)
@@ -94,8 +71,8 @@ def _dense(stored: NDArray[np.float64], at: NDArray[np.int64]) -> NDArray[np.flo
 
 def _warp(ty: str, k: int, acc: str, selector: int, b_type: str = "", variant: str = "sp") -> None:
     bits, chunk, b_type = BITS[ty], CHUNK[ty], b_type or ty
-    raw_a, value_a = _elements((16, k // 2), ty)
-    raw_b, value_b = _elements((k, 8), b_type)
+    raw_a, value_a = fr.elements(RNG, (16, k // 2), ty)
+    raw_b, value_b = fr.elements(RNG, (k, 8), b_type)
     codes, at = _pattern(16, k, chunk)
     dtype: Any = {"f32": np.float32, "f16": np.float16, "s32": np.int32}[acc]
     c = RNG.integers(-8, 9, (16, 8)).astype(dtype)
@@ -186,8 +163,8 @@ def _place_wide(raw: NDArray[Any]) -> wg.Placed:
 def test_wgmma_sp(ty: str, k: int, selector: int, registers: bool) -> None:
     n, chunk = 24 if ty not in ("s8", "u8") else 32, CHUNK[ty]
     acc = "s32" if ty in ("s8", "u8") else "f32"
-    raw_a, value_a = _elements((64, k // 2), ty)
-    raw_b, value_b = _elements((n, k), ty)
+    raw_a, value_a = fr.elements(RNG, (64, k // 2), ty)
+    raw_b, value_b = fr.elements(RNG, (n, k), ty)
     codes, at = _pattern(64, k, chunk)
     metadata = np.hstack([_metadata(codes[16 * w : 16 * w + 16], k, chunk, selector) for w in range(4)])
     dtype: Any = np.int32 if acc == "s32" else np.float32

@@ -95,30 +95,26 @@ def test_kinds(kind, a_type, b_type, accumulate, n):
     expect(outcome, d_cells(128, n), 0, scatter(av, along) @ bv.T + (d if accumulate else 0))
 
 
-def test_kind_i8():
-    rng = np.random.default_rng(21)
-    (a, av), (b, bv) = random_operand(rng, "s8", 128), wide(rng, "u8", 64)
-    codes, along = random_pattern(rng, "i8", 128)
-    tmem = np.zeros((128, 512), np.uint32)
-    tmem[:, METADATA : METADATA + 2] = metadata_words("i8", codes)
+def product(rng, kind, a_type, b_type, d_type, n):
+    """The words of D = A B^T of 128 rows, and the exact product."""
+    (a, av), (b, bv) = random_operand(rng, a_type, 128), wide(rng, b_type, n)
+    codes, along = random_pattern(rng, kind, 128)
+    tmem, words = np.zeros((128, 512), np.uint32), metadata_words(kind, codes)
+    tmem[:, METADATA : METADATA + words.shape[1]] = words
     issue = sparse_text(
-        ".sp.cta_group::1.kind::i8", *descriptors(K128, K128), instruction("i8", 128, 64, "s8", "u8", "s32")
+        f".sp.cta_group::1.kind::{kind}", *descriptors(K128, K128), instruction(kind, 128, n, a_type, b_type, d_type)
     )
-    outcome = rig.run(issue, images(a, b, K128, K128), tmem)
-    assert (outcome.tmem[:, :64].view(np.int32) == scatter(av, along) @ bv.T).all()
+    return rig.run(issue, images(a, b, K128, K128), tmem).tmem[:, :n], scatter(av, along) @ bv.T
+
+
+def test_kind_i8():
+    words, exact = product(np.random.default_rng(21), "i8", "s8", "u8", "s32", 64)
+    assert (words.view(np.int32) == exact).all()
 
 
 def test_an_f16_accumulator_rounds_once():
-    rng = np.random.default_rng(22)
-    (a, av), (b, bv) = random_operand(rng, "f16", 128), wide(rng, "f16", 32)
-    codes, along = random_pattern(rng, "f16", 128)
-    tmem = np.zeros((128, 512), np.uint32)
-    tmem[:, METADATA : METADATA + 1] = metadata_words("f16", codes)
-    issue = sparse_text(
-        ".sp.cta_group::1.kind::f16", *descriptors(K128, K128), instruction("f16", 128, 32, "f16", "f16", "f16")
-    )
-    got = rig.run(issue, images(a, b, K128, K128), tmem).tmem[:, :32].astype(np.uint16).view(np.float16)
-    assert (got == (scatter(av, along) @ bv.T).astype(np.float16)).mean() > 0.99
+    words, exact = product(np.random.default_rng(22), "f16", "f16", "f16", "f16", 32)
+    assert (words.astype(np.uint16).view(np.float16) == exact.astype(np.float16)).mean() > 0.99
 
 
 SCALED = [

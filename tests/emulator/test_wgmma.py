@@ -20,29 +20,6 @@ K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 3
 DTYPES: dict[str, Any] = {"f32": np.float32, "f16": np.float16, "s32": np.int32}
 
 
-def _elements(shape: tuple[int, int], ty: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Raw elements and their values: small integers where the type has them, so that sums are exact."""
-    values = RNG.integers(-4, 5, shape).astype(np.float64)
-    match ty:
-        case "f16":
-            return values.astype(np.float16).view(np.uint16), values
-        case "bf16":
-            return fr.to_bf16(values), values
-        case "tf32":
-            noise = RNG.integers(0, 0x2000, shape, dtype=np.uint32)  # bits that must not be read
-            return values.astype(np.float32).view(np.uint32) | noise, values
-        case "s8" | "u8":
-            raw = RNG.integers(0, 256, shape, dtype=np.uint8)
-            return raw, (raw.view(np.int8) if ty == "s8" else raw).astype(np.float64)
-    exponent, mantissa, special = fr.FORMATS[ty]
-    raw = RNG.integers(0, 256, shape, dtype=np.uint8)
-    decoded = fr.minifloat(raw, exponent, mantissa, special)
-    # Multiples of 1/4 up to 8 keep every partial sum exact in f32.
-    decoded = np.where(np.isfinite(decoded), decoded, 99)
-    raw = np.where((np.abs(decoded) <= 8) & (decoded * 4 % 1 == 0), raw, 0).astype(np.uint8)
-    return raw, fr.minifloat(raw, exponent, mantissa, special)
-
-
 def _spread(d: NDArray[Any]) -> NDArray[Any]:
     """A 64 x N matrix as [128, N / 2] accumulator elements."""
     n = d.shape[1]
@@ -86,8 +63,8 @@ def _run(
     schedule: Schedule = "realistic",
 ) -> None:
     k = K[a]
-    raw_a, value_a = _elements((64, k), a)
-    raw_b, value_b = _elements((n, k), b)
+    raw_a, value_a = fr.elements(RNG, (64, k), a)
+    raw_b, value_b = fr.elements(RNG, (n, k), b)
     c = RNG.integers(-8, 9, (64, n)).astype(DTYPES[d])
     if d == "s32":
         c[0], c[1] = 2**31 - 1, -(2**31)
