@@ -150,7 +150,9 @@ def test_every_fault_costs_its_own_configuration(fresh: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_an_interrupted_run_leaves_nothing(fresh: Path, number: signal.Signals, whole_group: bool) -> None:
-    process = start(fresh, "--suite", "slow", "--quiet")
+    process = start(fresh, "--suite", "slow")
+    assert process.stderr is not None
+    assert any("[1/3]" in line for line in process.stderr)  # the command, too, knows that the first one is finished
     pids = eventually(lambda: hanging(fresh))
     assert alive(pids)
     (os.killpg if whole_group else os.kill)(process.pid, number)
