@@ -91,6 +91,16 @@ def special(dtype: str, values: Array, salt: int) -> Array:
     return np.where(h % np.uint64(64) == 0, codes[(h >> np.uint64(32)) % np.uint64(codes.size)], values)
 
 
+def denormal(dtype: str, n: int, salt: int) -> Array:
+    """Hashed denormals of the format, as elements: half of few bits, whose leading one lies far below the first."""
+    h = hashed(n, salt)
+    size, mantissa_bits = _BYTES[dtype], {"bf16": 7, "tf32": 23, "f16": 10, "e4m3": 3, "e5m2": 2}[dtype]
+    dropped = np.where(h >> np.uint64(62) & np.uint64(1), h >> np.uint64(40) & np.uint64(7), np.uint64(0))
+    mantissa = (h & np.uint64(2**mantissa_bits - 1)) >> dropped % np.uint64(mantissa_bits)
+    bits = h >> np.uint64(63) << np.uint64(8 * size - 1) | mantissa
+    return np.asarray(bits.astype({1: np.uint8, 2: np.uint16, 4: np.uint32}[size]))
+
+
 def f16(n: int, salt: int) -> Array:
     """Accumulators of f16: a third zero, the others of exponents -7..6; as 32-bit words."""
     values = np.where(hashed32(n, salt) % np.uint32(3) == 0, np.uint16(0), wide("f16", n, salt))
@@ -148,6 +158,7 @@ def _mma_sums() -> Iterator[Case]:
         for group, x, y, z in (
             ("sum", a, b, c),
             ("special", special(dtype, a, 104), special(dtype, b, 105), c if half else special("f32", c, 106)),
+            ("small", denormal(dtype, a.size, 107), b, np.zeros_like(c)),
         ):
             args = (In(x.view(np.uint32)), In(y.view(np.uint32)), In(z), out)
             yield Case(
@@ -252,9 +263,12 @@ def _wgmma_sums() -> Iterator[Case]:
         entry = f"wgmma_sum_{dtype}"
         for i in range(4):
             values, d = wide(dtype, 4096 // _BYTES[dtype], 120 + i), _f32(512, 130 + i)
+            half = values.size // 2  # where B begins
+            small = np.concatenate([denormal(dtype, half, 151 + i), values[half:]])
             for group, x, y in (
                 ("sum", values, d),
                 ("special", special(dtype, values, 140 + i), special("f32", d, 150)),
+                ("small", small, np.zeros_like(d)),
             ):
                 name = f"{group}_wgmma_{dtype}/{i}"
                 yield _wgmma_case(name, entry, 4, plain, plain, x.view(np.uint32), y, unused, "accumulate")

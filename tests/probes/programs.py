@@ -19,16 +19,19 @@ from tests.probes.scalar import ROWS, Row
 
 _T = TypeVar("_T")
 
-PROGRAMS = 96
+PROGRAMS = 128
 STATEMENTS = 12  # of the outermost level
 THREADS = 64
 _WORDS = 32  # of input, a thread
 _DEPTH = 3
 _COUNT = {"r": 10, "l": 4, "h": 4, "p": 4}
 _CLASS = {1: "h", 2: "h", 4: "r", 8: "l"}
-# Approximations are held to bounds, not bits; the lanes of a shuffle and of fns' counts follow rules of their own.
+# Left out: approximations, which are held to bounds, not bits; fns, whose count has a range; fields of 64 bits, of
+# whose place and length the ISA takes eight bits and ptxas's code all of them.
 _EXACT = tuple(r for r in ROWS if r.reference is None and not r.bound and r.words == 1 and "sync" not in r.asm)
-_PLAIN = tuple(r for r in _EXACT if not r.name.startswith("fns"))
+_PLAIN = tuple(r for r in _EXACT if not r.name.startswith(("fns", "bfe_u64", "bfe_s64", "bfi_b64")))
+# ptxas 13.0 converts the result of a guarded set to f32 where the guard is false, too.
+_GUARDED = tuple(r for r in _PLAIN if "{" not in r.asm and r.name != "set_lt_f32_f32")
 _CANONICAL = {  # a NaN's bits are open in PTX: of all NaNs of a result one is made
     "f32": "{ .reg .pred q; setp.nan.f32 q, %0, %0; @q mov.b32 %0, 0x7fffffff; }",
     "f64": "{ .reg .pred q; setp.nan.f64 q, %0, %0; @q mov.b64 %0, 0x7fffffffffffffff; }",
@@ -84,7 +87,7 @@ class _Program:
         self.emit(*_instruction(row, self.register(row.result), [self.register(c) for c in _classes(row)]))
 
     def guarded(self) -> None:
-        row = self.draw.of([r for r in _PLAIN if "{" not in r.asm])
+        row = self.draw.of(_GUARDED)
         target = self.register(row.result)
         first, *canonical = _instruction(row, target, [self.register(c) for c in _classes(row)])
         self.emit(self.guard() + first, *canonical)
