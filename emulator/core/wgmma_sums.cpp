@@ -12,74 +12,17 @@
 #include "matrix.hpp"
 
 namespace ptxm::wgmma_sums {
-namespace {
 
-// What the alignment keeps below the largest exponent, and the significand of a sum, in bits.
-struct Precision {
-    int fraction, kept;
-};
-Precision precision_of(MatrixType a) { return element::bits(a) == 8 ? Precision{13, 14} : Precision{25, 24}; }
-
-constexpr int kNothing = -10000;  // the exponent of zero
-constexpr int kLowest = -300;     // below the sum of any two exponents: all terms are zero
-
-int exponent_of(float x) {
-    const u32 bits = std::bit_cast<u32>(x);
-    const int exponent = std::max<int>(bits >> 23 & 0xFF, 1) - 127;
-    return (bits << 1) == 0 ? kNothing : exponent;
-}
-double power_of_two(int n) { return std::bit_cast<double>(static_cast<u64>(n + 1023) << 52); }
-
-// A whole number's leading `kept` bits, times 2^low.
-float truncated(double total, int low, int kept) {
-    const u64 leading = std::bit_cast<u64>(total) & (~u64{0} << (53 - kept));
-    return static_cast<float>(std::bit_cast<double>(leading) * power_of_two(low));
-}
-
-struct Exponents {
-    int a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN];
-};
-
-}  // namespace
-
-void multiply(const WgmmaShape& s, const float* a, const float* b, float* d) {
-    static thread_local Exponents e;
-    for (u32 r = 0; r < kWgmmaRows; ++r)
-        for (u32 k = 0; k < s.k; ++k) e.a[r * kMaxK + k] = exponent_of(a[r * kMaxK + k]);
-    for (u32 k = 0; k < s.k; ++k)
-        for (u32 n = 0; n < s.n; ++n) e.b[k * kMaxN + n] = exponent_of(b[k * kMaxN + n]);
-    const Precision precision = precision_of(s.a);
-    constexpr u32 kWide = 8;  // N is a multiple of it
-    for (u32 r = 0; r < kWgmmaRows; ++r) {
-        for (u32 first = 0; first < s.n; first += kWide) {
-            float* out = d + r * kMaxN + first;
-            int top[kWide];
-            for (u32 j = 0; j < kWide; ++j) top[j] = exponent_of(out[j]);
-            for (u32 k = 0; k < s.k; ++k)
-                for (u32 j = 0; j < kWide; ++j)
-                    top[j] = std::max(top[j], e.a[r * kMaxK + k] + e.b[k * kMaxN + first + j]);
-            double scale[kWide], total[kWide];
-            for (u32 j = 0; j < kWide; ++j) {
-                top[j] = std::max(top[j], kLowest);
-                scale[j] = power_of_two(precision.fraction - top[j]);
-                total[j] = std::trunc(out[j] * scale[j]);
-            }
-            for (u32 k = 0; k < s.k; ++k) {
-                const double x = a[r * kMaxK + k];
-                for (u32 j = 0; j < kWide; ++j) total[j] += std::trunc(x * b[k * kMaxN + first + j] * scale[j]);
-            }
-            for (u32 j = 0; j < kWide; ++j) out[j] = truncated(total[j], top[j] - precision.fraction, precision.kept);
-        }
-    }
-}
+using namespace aligned_sum;
 
 void pack_b(const WgmmaShape& s, const float* b, PackedB& out) {
+    const int least = least_exponent(s.b);
     int low = std::numeric_limits<int>::max(), high = kNothing;
     for (u32 k = 0; k < s.k; ++k) {
         for (u32 n = 0; n < s.n; n += 8)
             for (u32 i = 0; i < 8; ++i) out.value[k][n + i] = b[k * kMaxN + n + i % 4 * 2 + i / 4];
         for (u32 n = 0; n < s.n; ++n) {
-            const int e = exponent_of(out.value[k][n]);
+            const int e = exponent_of(out.value[k][n], least);
             out.exponent[k][n] = static_cast<std::int16_t>(e);
             low = std::min(low, e == kNothing ? low : e);
             high = std::max(high, e);
@@ -102,12 +45,12 @@ struct PackedA {
     int low = std::numeric_limits<int>::max(), high = kNothing;
 };
 
-void pack_a(u32 depth, const float* a, PackedA& out) {
+void pack_a(u32 depth, const float* a, int least, PackedA& out) {
     for (u32 h = 0; h < 2; ++h) {
         for (u32 k = 0; k < depth; ++k) {
             for (u32 r = 0; r < 8; ++r) {
                 const float x = a[(8 * h + r) * kMaxK + k];
-                const int e = exponent_of(x);
+                const int e = exponent_of(x, least);
                 for (u32 i = 0; i < 4; ++i) {
                     out.value[h][k][4 * r + i] = x;
                     out.exponent[h][k][4 * r + i] = static_cast<std::int16_t>(e);
@@ -157,7 +100,7 @@ template <class V>
 void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 column, Precision precision,
                   float (&d)[kLanes]) {
     std::int16_t top[kLanes];
-    for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l]), kLowest));
+    for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l], -126), kLowest));
     Shorts largest = load_vector<Shorts>(top);
     for (u32 k = 0; k < depth; ++k) {
         const Shorts e = load_vector<Shorts>(a.exponent[half][k]) + repeat(&b.exponent[k][column]);
@@ -187,7 +130,7 @@ void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 c
     for (u32 l = 0; l < kLanes; ++l) {
         const double own = std::trunc(d[l] * power_of_two(precision.fraction - top[l]));
         const double total = own + static_cast<double>(parts[0][l]) + static_cast<double>(parts[1][l]);
-        d[l] = truncated(total, top[l] - precision.fraction, precision.kept);
+        d[l] = static_cast<float>(leading(total, precision.kept) * power_of_two(top[l] - precision.fraction));
     }
 }
 
@@ -202,7 +145,7 @@ bool finite(const float (&d)[kLanes]) {
 bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, const PackedB& b) {
     const WgmmaShape& s = op.shape;
     PackedA packed;
-    pack_a(s.k, a, packed);
+    pack_a(s.k, a, least_exponent(s.a), packed);
     const bool zeros = packed.high == kNothing || b.high == kNothing;
     if (!zeros && (packed.low + b.low < kLow || packed.high + b.high > kHigh)) return false;
     Warp& w = *op.warps[warp];
