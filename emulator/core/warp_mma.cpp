@@ -9,6 +9,7 @@
 
 #include "aligned_sum.hpp"
 #include "handlers.hpp"
+#include "lanes.hpp"
 #include "sparsity.hpp"
 
 namespace ptxm {
@@ -124,7 +125,7 @@ struct FloatSums {
             add(terms, values, rows, s.d, sum);
         }
         for (u32 n = 0; n < kN; ++n)
-            d[n] = s.d == MatrixType::f16 ? rounded(double{d[n]} + double{sum[n]}) : d[n] + sum[n];
+            d[n] = s.d == MatrixType::f16 ? rounded(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
     }
 };
 
