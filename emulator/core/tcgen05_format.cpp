@@ -243,6 +243,29 @@ void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch)
         transpose<4>(bytes, rows, out, pitch, [](u32 word, u32 p) { return static_cast<i32>(word >> 8 * p & 0xFF); });
 }
 
+void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch) {
+    transpose<1>(bytes, rows, out, pitch, [](u32 word, u32) { return word; });
+}
+
+namespace {
+
+std::array<u16, 256> halves_of(const Table& t) {
+    std::array<u16, 256> halves;
+    for (u32 b = 0; b < 256; ++b) halves[b] = static_cast<u16>(std::bit_cast<u32>(t[b]) >> 16);
+    return halves;
+}
+
+}  // namespace
+
+bool is_bf16(Format f) { return f == Format::bf16 || (element_bytes(f) == 1 && f < Format::e2m1x2); }
+
+const std::array<u16, 256>& bf16_table(Format f) {
+    static const std::array<std::array<u16, 256>, 5> tables = {
+        halves_of(table_of(Format::e4m3)), halves_of(table_of(Format::e5m2)), halves_of(table_of(Format::e2m3)),
+        halves_of(table_of(Format::e3m2)), halves_of(table_of(Format::e2m1))};
+    return tables[static_cast<u32>(f) - static_cast<u32>(Format::e4m3)];
+}
+
 double decode_scale(u8 bits, bool e8m0) {
     if (!e8m0) return table_of(Format::e4m3)[bits & 0x7F];
     // 2^(bits - 127), which a double has as a normal number.
