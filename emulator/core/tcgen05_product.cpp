@@ -78,7 +78,7 @@ void scaled_rows(const Mma& op, const Rows& rows, u32 first, const float* a, con
         }
         for (u32 r = 0; r < kRows; ++r)
             for (u32 j = 0; j < width; ++j)
-                rows.d[first + r][column + j] = std::bit_cast<u32>(static_cast<float>(total[r][j]));
+                rows.d[first + r][column + j] = std::bit_cast<u32>(canonical(static_cast<float>(total[r][j])));
     }
 }
 

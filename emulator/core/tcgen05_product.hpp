@@ -35,6 +35,10 @@ typedef float Floats __attribute__((vector_size(kBlockColumns * sizeof(float))))
 #endif
 }
 
+// What every NaN of D is, as cvt and the other instructions of PTX have it: bits do not depend on the host.
+inline float canonical_nan() { return std::bit_cast<float>(0x7FFFFFFF); }
+inline float canonical(float x) { return x == x ? x : canonical_nan(); }
+
 // The rows of one bank: of A by number, and their words of D.
 struct Rows {
     u32 count = 0;

@@ -30,7 +30,7 @@ void positions(const Mma& op, Cta& cta, u32 lane, u16* k) {
 }
 
 u32 float_word(const Mma& op, float x) {
-    return op.shape.d == Accumulator::f16 ? float_to_half(x) : std::bit_cast<u32>(x);
+    return op.shape.d == Accumulator::f16 ? float_to_half(x) : std::bit_cast<u32>(canonical(x));
 }
 
 float float_of(const Mma& op, u32 word) {
@@ -68,7 +68,7 @@ void scaled_row(const Mma& op, const Rows& rows, u32 r, const float* a, const u1
         stored_sums(stored, a + s * stored, k + s * stored, bt, n, sum);
         for (u32 j = 0; j < n; ++j) total[j] += static_cast<double>(sum[j]) * scale_a[s] * sb[s * kMaxN + j];
     }
-    for (u32 j = 0; j < n; ++j) d[j] = std::bit_cast<u32>(static_cast<float>(total[j]));
+    for (u32 j = 0; j < n; ++j) d[j] = std::bit_cast<u32>(canonical(static_cast<float>(total[j])));
 }
 
 }  // namespace

@@ -33,12 +33,19 @@ template <class D>
     }
 }
 
-// What is added to is D as it was before the first MMA of a chain, scaled, or zero; then D.
-template <class D>
-[[gnu::always_inline]] inline Floats own_sums(const Sums& s, u32 done, const u32* d) {
-    if (done) return load_sums<D>(d);
-    return s.accumulate ? load_sums<D>(d) * s.scale : Floats{};
+// Zero in a register of its own: GCC would copy one to all the others, on ports that the sums need.
+[[gnu::always_inline]] inline Floats zero() {
+#ifdef __AVX512F__
+    Floats v;
+    asm volatile("vpxord %0, %0, %0" : "=v"(v));
+    return v;
+#else
+    return {};
+#endif
 }
+
+// A NaN is the one of PTX, whatever the operands' were.
+[[gnu::always_inline]] inline Floats canonical_sums(const Floats& x) { return x == x ? x : Floats{} + canonical_nan(); }
 
 // kRows rows of D, adjacent in A, kBlocks blocks of 16 columns: every value of B is used kRows times, every one of A
 // kBlocks times, and 2 x kRows x kBlocks sums are in flight. Only with these loops unrolled does GCC keep the sums in
@@ -46,7 +53,15 @@ template <class D>
 template <class D, u32 kRows, u32 kBlocks>
 void float_block(const Sums& s, const float* a, const float* bt, u32* const* d, u32 column) {
     for (u32 done = 0; done < s.depth; done += s.group) {
-        Floats sum[2][kRows][kBlocks] = {};
+        Floats sum[2][kRows][kBlocks];
+#pragma GCC unroll 2
+        for (u32 odd = 0; odd < 2; ++odd) {
+#pragma GCC unroll 8
+            for (u32 r = 0; r < kRows; ++r) {
+#pragma GCC unroll 3
+                for (u32 c = 0; c < kBlocks; ++c) sum[odd][r][c] = zero();
+            }
+        }
         for (const float* const end = a + s.group; a != end; a += 2) {
             asm("" : "+r"(a));  // one register for all rows of A: GCC would count in each, on ports that the sums need
 #pragma GCC unroll 2
@@ -62,14 +77,23 @@ void float_block(const Sums& s, const float* a, const float* bt, u32* const* d, 
                 }
             }
         }
+        const auto add = [&](auto own, auto finish) {
 #pragma GCC unroll 8
-        for (u32 r = 0; r < kRows; ++r) {
+            for (u32 r = 0; r < kRows; ++r) {
 #pragma GCC unroll 3
-            for (u32 c = 0; c < kBlocks; ++c) {
-                u32* const to = d[r] + column + c * kBlockColumns;
-                store_sums<D>(to, own_sums<D>(s, done, to) + (sum[0][r][c] + sum[1][r][c]));
+                for (u32 c = 0; c < kBlocks; ++c) {
+                    u32* const to = d[r] + column + c * kBlockColumns;
+                    store_sums<D>(to, finish(own(to) + (sum[0][r][c] + sum[1][r][c])));
+                }
             }
-        }
+        };
+        const auto before = [&s](const u32* at) { return s.accumulate ? load_sums<D>(at) * s.scale : Floats{}; };
+        const auto own = [](const u32* at) { return load_sums<D>(at); };
+        const auto as_it_is = [](const Floats& x) { return x; };  // a NaN stays one
+        if (done + s.group < s.depth)
+            done ? add(own, as_it_is) : add(before, as_it_is);
+        else
+            done ? add(own, canonical_sums) : add(before, canonical_sums);
     }
 }
 
@@ -83,7 +107,7 @@ void float_end(const Sums& s, const float* a, const float* bt, u32* d, u32 width
                 sum[k % 2][j] = __builtin_fmaf(a[k], bt[k * kBPitch + j], sum[k % 2][j]);
         for (u32 j = 0; j < width; ++j) {
             const float own = done ? D::load(d[j]) : s.accumulate ? D::load(d[j]) * s.scale : 0.0f;
-            d[j] = D::store(own + (sum[0][j] + sum[1][j]));
+            d[j] = D::store(canonical(own + (sum[0][j] + sum[1][j])));
         }
     }
 }
