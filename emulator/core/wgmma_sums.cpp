@@ -15,21 +15,43 @@ namespace ptxm::wgmma_sums {
 
 using namespace aligned_sum;
 
+namespace {
+
+typedef float Values __attribute__((vector_size(4 * kColumns)));
+typedef i32 Exponents8 __attribute__((vector_size(4 * kColumns)));
+typedef std::int16_t Narrow8 __attribute__((vector_size(2 * kColumns)));
+
+// Of eight numbers at once.
+[[gnu::always_inline]] inline Exponents8 exponents_of(const Values& x, int least, Exponents8& low, Exponents8& high) {
+    Exponents8 bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const Exponents8 magnitude = bits & 0x7FFFFFFF, stored = magnitude >> 23;
+    const Exponents8 smallest = Exponents8{} + least, own = stored - 127, exponent = own > smallest ? own : smallest;
+    const Exponents8 none = Exponents8{} + kNothing, e = magnitude == 0 ? none : exponent;
+    const Exponents8 counted = magnitude == 0 ? low : exponent;
+    low = counted < low ? counted : low;
+    high = e > high ? e : high;
+    return e;
+}
+
+}  // namespace
+
 void pack_b(const WgmmaShape& s, const float* b, PackedB& out) {
     const int least = least_exponent(s.b);
-    int low = std::numeric_limits<int>::max(), high = kNothing;
+    Exponents8 low = Exponents8{} + std::numeric_limits<int>::max(), high = Exponents8{} + kNothing;
     for (u32 k = 0; k < s.k; ++k) {
-        for (u32 n = 0; n < s.n; n += 8)
-            for (u32 i = 0; i < 8; ++i) out.value[k][n + i] = b[k * kMaxN + n + i % 4 * 2 + i / 4];
-        for (u32 n = 0; n < s.n; ++n) {
-            const int e = exponent_of(out.value[k][n], least);
-            out.exponent[k][n] = static_cast<std::int16_t>(e);
-            low = std::min(low, e == kNothing ? low : e);
-            high = std::max(high, e);
+        for (u32 n = 0; n < s.n; n += kColumns) {
+            Values x;
+            std::memcpy(&x, b + k * kMaxN + n, sizeof x);
+            x = __builtin_shufflevector(x, x, 0, 2, 4, 6, 1, 3, 5, 7);
+            std::memcpy(out.value[k] + n, &x, sizeof x);
+            const Narrow8 e = __builtin_convertvector(exponents_of(x, least, low, high), Narrow8);
+            std::memcpy(out.exponent[k] + n, &e, sizeof e);
         }
     }
-    out.low = low;
-    out.high = high;
+    out.low = low[0];
+    out.high = high[0];
+    for (u32 i = 1; i < kColumns; ++i) out.low = std::min(out.low, low[i]), out.high = std::max(out.high, high[i]);
 }
 
 namespace {
@@ -134,6 +156,79 @@ void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 c
     }
 }
 
+#ifdef __AVX512BW__
+
+// The same with AVX-512 alone: sums in 32 bits, which a conversion truncates to 24. False, with nothing done, where a
+// sum needs more, or alignment would have to go below kLow.
+bool add_products_quickly(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 column, Precision precision,
+                          float (&d)[kLanes]) {
+    constexpr u32 kParts = 2, kVectors = kLanes / kWide;
+    constexpr __mmask16 kAll = 0xFFFF;
+    __m512i largest = _mm512_set1_epi16(kNothing);
+    for (u32 k = 0; k < depth; ++k) {
+        long long four;
+        std::memcpy(&four, &b.exponent[k][column], sizeof four);
+        const __m512i e = _mm512_add_epi16(_mm512_load_si512(a.exponent[half][k]), _mm512_set1_epi64(four));
+        largest = _mm512_max_epi16(largest, e);
+    }
+    const __m512i lowest = _mm512_set1_epi32(kLow), bias = _mm512_set1_epi32(127);
+    const __m512i fraction = _mm512_set1_epi32(precision.fraction);
+    const __m512i products[kVectors] = {_mm512_maskz_cvtepi16_epi32(kAll, _mm512_castsi512_si256(largest)),
+                                        _mm512_maskz_cvtepi16_epi32(kAll, _mm512_extracti64x4_epi64(largest, 1))};
+    __m512i top[kVectors], sum[kParts][kVectors];
+    __m512 scale[kVectors];
+    __mmask16 below = 0;
+#pragma GCC unroll 2
+    for (u32 v = 0; v < kVectors; ++v) {
+        const __m512 own = _mm512_loadu_ps(d + v * kWide);
+        const __m512i magnitude = _mm512_slli_epi32(_mm512_castps_si512(own), 1);
+        const __m512i exponent = _mm512_sub_epi32(_mm512_srli_epi32(magnitude, 24), bias);
+        top[v] = _mm512_maskz_max_epi32(kAll, products[v], exponent);
+        below |= _mm512_mask_cmplt_epi32_mask(_mm512_test_epi32_mask(magnitude, magnitude), top[v], lowest);
+        top[v] = _mm512_maskz_max_epi32(kAll, top[v], lowest);
+        const __m512i power = _mm512_add_epi32(_mm512_sub_epi32(fraction, top[v]), bias);
+        scale[v] = _mm512_castsi512_ps(_mm512_slli_epi32(power, 23));
+        sum[0][v] = _mm512_maskz_cvttps_epi32(kAll, _mm512_mul_ps(own, scale[v]));
+        sum[1][v] = _mm512_setzero_si512();
+    }
+    if (below) return false;
+    for (u32 k = 0; k < depth; k += kParts) {
+#pragma GCC unroll 2
+        for (u32 p = 0; p < kParts; ++p) {
+            const __m512 y = repeat(&b.value[k + p][column]);
+#pragma GCC unroll 2
+            for (u32 v = 0; v < kVectors; ++v) {
+                const __m512 x = _mm512_load_ps(&a.value[half][k + p][v * kWide]);
+                const __m512 term = _mm512_mul_ps(_mm512_mul_ps(x, y), scale[v]);
+                sum[p][v] = _mm512_add_epi32(sum[p][v], _mm512_maskz_cvttps_epi32(kAll, term));
+            }
+        }
+    }
+    __m512i total[kVectors], overflow = _mm512_setzero_si512();
+#pragma GCC unroll 2
+    for (u32 v = 0; v < kVectors; ++v) {
+        total[v] = _mm512_add_epi32(sum[0][v], sum[1][v]);
+        overflow = _mm512_or_epi32(
+            overflow, _mm512_and_epi32(_mm512_xor_epi32(sum[0][v], total[v]), _mm512_xor_epi32(sum[1][v], total[v])));
+    }
+    if (_mm512_movepi32_mask(overflow)) return false;
+    const __m512i kept = _mm512_set1_epi32(static_cast<i32>(~0u << (24 - precision.kept)));
+#pragma GCC unroll 2
+    for (u32 v = 0; v < kVectors; ++v) {
+        const __m512 whole = _mm512_maskz_cvt_roundepi32_ps(kAll, total[v], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+        const __m512 leading = _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(whole), kept));
+        const __m512 low = _mm512_maskz_cvtepi32_ps(kAll, _mm512_sub_epi32(top[v], fraction));
+        _mm512_storeu_ps(d + v * kWide, _mm512_maskz_scalef_ps(kAll, leading, low));
+    }
+    return true;
+}
+
+#else
+
+bool add_products_quickly(u32, const PackedA&, u32, const PackedB&, u32, Precision, float (&)[kLanes]) { return false; }
+
+#endif
+
 bool finite(const float (&d)[kLanes]) {
     u32 largest = 0;
     for (u32 l = 0; l < kLanes; ++l) largest = std::max(largest, std::bit_cast<u32>(d[l]) << 1);
@@ -159,7 +254,9 @@ bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, c
     for (u32 e = 0; e < registers; ++e) {
         float (&d)[kLanes] = *w.reg<float[kLanes]>(units[e]);
         if (!op.accumulate) std::fill(std::begin(d), std::end(d), 0.0f);
-        add_products(s.k, packed, e / 2 % 2, b, e / 4 * 8 + e % 2 * 4, precision, d);
+        const u32 half = e / 2 % 2, column = e / 4 * 8 + e % 2 * 4;
+        if (!add_products_quickly(s.k, packed, half, b, column, precision, d))
+            add_products(s.k, packed, half, b, column, precision, d);
     }
     return true;
 }
