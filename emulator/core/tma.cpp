@@ -8,7 +8,8 @@ namespace ptxm {
 SharedRef resolve_bulk_shared(Warp& w, u32 address, u32 bytes, u32 alignment, const char* what) {
     const SharedRef ref = resolve_shared(w, address, bytes, what);
     if (ref.offset % alignment)
-        throw Fault("misaligned", format("%s at shared 0x%x: it is aligned to %u bytes", what, ref.offset, alignment));
+        throw Fault("misaligned", format("%s at %s: it is aligned to %u bytes", what,
+                                         shared_place(*ref.cta, ref.offset).c_str(), alignment));
     return ref;
 }
 
