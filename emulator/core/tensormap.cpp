@@ -136,6 +136,16 @@ void flush_subnormals(const TensorMap& m, std::vector<u8>& linear) {
     }
 }
 
+bool is_inside(const Box& box) {
+    const TensorMap& m = box.map;
+    bool inside = !box.rows4;
+    for (u32 d = 0; d < m.rank; ++d) {
+        const i64 last = i64{box.start[d]} + i64{m.count(d) - 1} * m.step(d);
+        inside = inside && box.start[d] >= 0 && last < static_cast<i64>(m.global_dim[d]);
+    }
+    return inside;
+}
+
 }  // namespace
 
 Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dims, bool rows4) {
@@ -176,6 +186,22 @@ void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Acces
     touch_shared(cta, w, ranges, who, true);
 }
 
+void touch_stored(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who) {
+    if (is_inside(box)) return touch_box_shared(cta, w, box, offset, who);
+    const u32 element = box.map.element_bytes(), row = box.row_bytes();
+    std::vector<Range>& ranges = machine_of(w).ranges;
+    ranges.clear();
+    each_row(box, true, [&](u32 at, u64, u32 elements) {
+        const u32 first = at * element % row, end = first + elements * element;
+        const u32 start = offset + at * element / row * box.pitch();
+        if (box.map.swizzle == Swizzle::none) return ranges.push_back({start + first, end - first});
+        each_piece_of_row<16>(box.map.swizzle, start, row, [&](u32 x, u32 piece, u32 bytes) {
+            if (x < end && first < x + bytes) ranges.push_back({piece, bytes});
+        });
+    });
+    touch_shared(cta, w, ranges, who, true);
+}
+
 void touch_box(Warp& w, const Box& box, const Accessor& who) {
     const u32 element = box.map.element_bytes();
     std::vector<Range>& ranges = machine_of(w).ranges;
@@ -207,12 +233,7 @@ namespace {
 // Whether a box is rows of one length, as they are in memory: nothing clipped, filled, padded or changed.
 bool is_plain(const Box& box) {
     const TensorMap& m = box.map;
-    bool inside = !box.rows4 && !m.padding && m.dtype != df32_ftz && m.dtype != dtf32_ftz;
-    for (u32 d = 0; d < m.rank; ++d) {
-        const i64 last = i64{box.start[d]} + i64{m.count(d) - 1} * m.step(d);
-        inside = inside && box.start[d] >= 0 && last < static_cast<i64>(m.global_dim[d]);
-    }
-    return inside;
+    return !m.padding && m.dtype != df32_ftz && m.dtype != dtf32_ftz && is_inside(box);
 }
 
 // The box as it lies in shared memory before swizzling, out-of-bounds elements filled.

@@ -105,6 +105,8 @@ void check_tensor_map_fresh(Warp& w, u64 address);
 // What the copy touches in shared memory at `offset`, and in global memory, out-of-bounds elements left out; a Fault
 // when that lies in no allocation.
 void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who);
+// What a store takes of that: elements that it clips may be anything (a padded row, longer than the tensor's).
+void touch_stored(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who);
 void touch_box(Warp& w, const Box& box, const Accessor& who);
 
 // Into shared memory at `offset`, out-of-bounds elements filled. `linear` is scratch.

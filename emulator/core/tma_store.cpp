@@ -31,7 +31,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk tensor store from another CTA's memory");
         const BulkLane& bulk = bulk_lane(w, l);
         const u32 clock = bulk.committed + 1;
-        touch_box_shared(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
+        touch_stored(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
         if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_box(w, box, writer);

@@ -98,6 +98,30 @@ def test_a_waived_finding_is_shown_and_does_not_fail(folder: Path, capsys: pytes
     assert "'rice', which is no rule" in capsys.readouterr().err
 
 
+def test_a_rule_that_is_broken_all_over_is_told_a_few_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every warp stores to the same seven words."""
+    stores = "".join(f"st.global.f32 [%d2+{4 * n}], %f3; " for n in range(7))
+    (folder / "kernel.ptx").write_text(PTX.replace("st.global.f32 [%d5], %f3;", stores))
+    launch = LAUNCH.replace(", expect: wanted.npy", "")
+    assert emulate(folder, launch, "--json") == 1
+    found = len(json.loads(capsys.readouterr().out)["findings"])
+    assert found > 4
+    assert emulate(folder, launch) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("error: race") == 4
+    assert shown.count("what to do: Put a bar.sync") == 1
+    assert f"race: at {found - 4} more pairs of places" in shown
+    assert f"FAIL: {found} findings" in shown
+
+
+def test_files_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["emulate", str(folder / "none.ptx")]) == 2
+    assert "none.ptx: cannot be read: No such file or directory" in capsys.readouterr().err
+    (folder / "kernel.ptx").write_bytes(b"\xff\xfe")
+    assert run(["emulate", str(folder / "kernel.ptx")]) == 2
+    assert "no UTF-8 text" in capsys.readouterr().err
+
+
 def test_without_a_launch_file_the_kernels_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ptx = folder / "kernel.ptx"
     head, body = PTX.split("{", 1)
