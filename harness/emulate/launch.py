@@ -149,9 +149,10 @@ class _Session:
         self._maps = {name: self._tensor_map(name, section) for name, section in launch.tensor_maps.items()}
 
     def _tensor_map(self, name: str, section: TensorMapSection) -> bytes:
-        arguments = section.model_dump(exclude={"buffer", "offset"})
+        arguments = section.model_dump(exclude={"buffer", "offset"}, exclude_none=True)
+        encode = emulator.encode_tiled if section.box_dim else emulator.encode_im2col
         try:
-            return emulator.encode_tiled(address=self._buffers[section.buffer].address + section.offset, **arguments)
+            return encode(address=self._buffers[section.buffer].address + section.offset, **arguments)
         except emulator.TensorMapError as error:
             raise UserError(str(error), where=f"tensor map {name}") from error
 
