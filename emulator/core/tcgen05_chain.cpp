@@ -96,9 +96,8 @@ void multiply(Chain& chain) {
     const u32 columns = op.shape.n / op.path.banks;
     if (chain.packed) {
         PackedProduct product(chain, s);
-        return each_bank(op, [&](const Rows& rows, u32 which, u32 b_column) {
-            product.multiply(rows, which, b_column, columns);
-        });
+        return each_bank(
+            op, [&](const Rows& rows, u32 which, u32 b_column) { product.multiply(rows, which, b_column, columns); });
     }
     each_bank(op, [&](const Rows& rows, u32 which, u32 b_column) {
         multiply_vectors(s, op.shape.d, rows, {0, rows.count}, chain.a[which], chain.bt + b_column, {0, columns});
@@ -110,9 +109,9 @@ bool continues(const Chain& chain, const Mma& op) {
     const Mma& first = chain.first;
     return op.accumulate && op.input_scale == 0 && op.shape.d == Accumulator::f32 &&
            first.shape.d == Accumulator::f32 && chain.packed == can_pack(op) && op.shape.k == first.shape.k &&
-           chain.depth + op.shape.k <= kChainK && op.shape.n == first.shape.n &&
-           op.d_column == first.d_column && op.d_lane == first.d_lane && op.path.layout == first.path.layout &&
-           op.disabled == first.disabled && op.ctas == first.ctas;
+           chain.depth + op.shape.k <= kChainK && op.shape.n == first.shape.n && op.d_column == first.d_column &&
+           op.d_lane == first.d_lane && op.path.layout == first.path.layout && op.disabled == first.disabled &&
+           op.ctas == first.ctas;
 }
 
 void read_operands(const Mma& op, Chain& chain) {

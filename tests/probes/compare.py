@@ -132,7 +132,7 @@ def compare(case: Case, gpu: Result, ours: Result, dense: bool = False) -> Compa
         )
     a = np.concatenate([_typed(case, x) for x in gpu.outputs])
     b = np.concatenate([_typed(case, x) for x in ours.outputs])
-    # The H200 keeps some of a NaN's bits in f64, and some of them in what f64 is converted to; elsewhere it has one NaN.
+    # The H200 keeps some of a NaN's bits in f64, and in what f64 is converted to; elsewhere it has one NaN.
     payload = (a != b) & _is_nan(case, a) & _is_nan(case, b) if "f64" in case.name else np.zeros(a.shape, bool)
     wrong = np.flatnonzero((a != b) & ~payload)
     same = int((a == b).sum())
