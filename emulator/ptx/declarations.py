@@ -223,6 +223,8 @@ def parse_variables(
             initializer.parse()
             if shape.unsized:
                 elements = len(initializer.data) // size
+            if elements * size > _LARGEST_INITIALIZED:
+                raise tokens.error("initialized variable too large", at)
             data = bytes(initializer.data).ljust(elements * size, b"\0")
             if len(data) > elements * size:
                 raise tokens.error("more values than the variable has elements", at)

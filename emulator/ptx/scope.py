@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from emulator.ptx.model import LabelRef, Register, Special, SymbolRef
 
-_DIGITS = frozenset("0123456789")
+_DIGITS = "0123456789"
 
 
 _PLAIN_SPECIALS = """
@@ -61,7 +61,7 @@ class FunctionNames:
 class Scope:
     """One block. `names` holds what it declares; members of a register range enter when they are first used."""
 
-    __slots__ = ("depth", "function", "names", "parent", "ranges", "tables")
+    __slots__ = ("_numbered", "depth", "function", "names", "parent", "ranges", "tables")
 
     def __init__(self, function: FunctionNames, parent: Scope | None = None) -> None:
         self.function = function
@@ -69,12 +69,20 @@ class Scope:
         self.depth: int = parent.depth + 1 if parent is not None else 0
         self.names: dict[str, Named] = {}
         self.ranges: dict[str, tuple[int, str]] = {}  # prefix -> (count, type)
+        self._numbered = False  # a prefix ends with a digit
         self.tables: dict[str, str] = {}  # labels of .callprototype, .branchtargets, .calltargets -> unique name
 
     def _in_range(self, name: str) -> str | None:
         """The type of `name` if a register range of this very block holds it: "%r1<5>" declares %r10 to %r14."""
         if not self.ranges:
             return None
+        if not self._numbered:
+            prefix = name.rstrip(_DIGITS)
+            number = name[len(prefix) :]
+            known = self.ranges.get(prefix)
+            if known is None or not 0 < len(number) < 10 or (number[0] == "0" and number != "0"):
+                return None
+            return known[1] if int(number) < known[0] else None
         split = len(name) - 1
         while split > 0 and name[split] in _DIGITS and len(name) - split < 10:
             if name[split] != "0" or split == len(name) - 1:
@@ -101,6 +109,7 @@ class Scope:
 
     def add_range(self, prefix: str, count: int, type_: str) -> None:
         self.ranges[prefix] = (count, type_)
+        self._numbered = self._numbered or prefix[-1] in _DIGITS
 
     def add_symbol(self, name: str) -> str:
         """Declare a variable; its unique name."""

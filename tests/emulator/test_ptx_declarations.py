@@ -159,6 +159,7 @@ def test_an_initializer_may_refer_to_what_follows_but_not_to_nothing() -> None:
         ".global .f64 x = 0f3F800000;",
         ".global .f32 x = 1e300;",
         ".global .b8 x[281474976710656] = {1};",
+        ".global .b64 x[1700000000] = 1;",
         ".shared .b32 x = 5;",
         ".global .b32 x;\n.global .b32 x;",
         ".global .texref x;",
