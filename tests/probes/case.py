@@ -29,6 +29,16 @@ class Out:
 
 
 @dataclass(frozen=True, slots=True)
+class Im2col:
+    """What cuTensorMapEncodeIm2col takes in place of a box; corners W first."""
+
+    lower_corner: tuple[int, ...]
+    upper_corner: tuple[int, ...]
+    channels: int
+    pixels: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor map, passed by value, over a buffer of its own. `out`: the buffer is read back."""
 
@@ -41,6 +51,7 @@ class Tensor:
     swizzle: str = "none"
     oob: str = "none"
     out: bool = False
+    im2col: Im2col | None = None  # `box` is empty then
 
 
 Arg = In | Out | Tensor | int | bytes  # int: u32

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.probes import address, matrix, mbarrier, memory, programs, scalar, tma
+from tests.probes import address, im2col, matrix, mbarrier, memory, programs, scalar, tma
 from tests.probes.case import Case
 
 _FAMILIES = {
     "tma": tma,
+    "im2col": im2col,
     "mbarrier": mbarrier,
     "scalar": scalar,
     "matrix": matrix,

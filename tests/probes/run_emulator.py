@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,27 @@ from emulator.device import Device, LaunchError, Module, Waiver
 from tests.probes.case import Arg, Case, In, Out, Tensor, outputs
 from tests.probes.catalogue import SOURCES, cases
 from tests.probes.store import Result, save
+
+
+def _tensor_map(t: Tensor, address: int) -> bytes:
+    common: dict[str, Any] = {
+        "dtype": t.dtype,
+        "address": address,
+        "global_dim": t.dims,
+        "global_strides": t.strides,
+        "element_strides": t.element_strides,
+        "swizzle": t.swizzle,
+        "oob_fill": t.oob,
+    }
+    if t.im2col is None:
+        return emulator.encode_tiled(box_dim=t.box, **common)
+    return emulator.encode_im2col(
+        pixel_box_lower_corner=t.im2col.lower_corner,
+        pixel_box_upper_corner=t.im2col.upper_corner,
+        channels_per_pixel=t.im2col.channels,
+        pixels_per_column=t.im2col.pixels,
+        **common,
+    )
 
 
 def _arguments(device: Device, arguments: Sequence[Arg]) -> tuple[list[bytes | int | float], dict[int, int]]:
@@ -25,18 +47,7 @@ def _arguments(device: Device, arguments: Sequence[Arg]) -> tuple[list[bytes | i
             device.write(buffer.address, data)
             addresses[i] = buffer.address
         if isinstance(a, Tensor):
-            values.append(
-                emulator.encode_tiled(
-                    dtype=a.dtype,
-                    address=addresses[i],
-                    global_dim=a.dims,
-                    global_strides=a.strides,
-                    box_dim=a.box,
-                    element_strides=a.element_strides,
-                    swizzle=a.swizzle,
-                    oob_fill=a.oob,
-                )
-            )
+            values.append(_tensor_map(a, addresses[i]))
         else:
             values.append(addresses[i] if isinstance(a, In | Out) else a)
     return values, addresses

@@ -75,21 +75,22 @@ class Driver:
         rank = len(t.dims)
         raw = ctypes.create_string_buffer(128 + 64)
         aligned = (ctypes.addressof(raw) + 63) & ~63
-        self.call(
-            "cuTensorMapEncodeTiled",
+        u32 = ctypes.c_uint32 * rank
+        tensor = (
             ctypes.c_void_p(aligned),
             _DTYPES[t.dtype],
             ctypes.c_uint32(rank),
             ctypes.c_void_p(address),
             (ctypes.c_uint64 * rank)(*t.dims),
             (ctypes.c_uint64 * max(rank - 1, 1))(*t.strides),
-            (ctypes.c_uint32 * rank)(*t.box),
-            (ctypes.c_uint32 * rank)(*t.element_strides),
-            0,
-            _SWIZZLES[t.swizzle],
-            0,
-            {"none": 0, "nan": 1}[t.oob],
         )
+        modes = (u32(*t.element_strides), 0, _SWIZZLES[t.swizzle], 0, {"none": 0, "nan": 1}[t.oob])
+        if t.im2col is None:
+            self.call("cuTensorMapEncodeTiled", *tensor, u32(*t.box), *modes)
+        else:
+            corners = [(ctypes.c_int * len(c))(*c) for c in (t.im2col.lower_corner, t.im2col.upper_corner)]
+            sizes = (ctypes.c_uint32(t.im2col.channels), ctypes.c_uint32(t.im2col.pixels))
+            self.call("cuTensorMapEncodeIm2col", *tensor, *corners, *sizes, *modes)
         return ctypes.string_at(aligned, 128)
 
 

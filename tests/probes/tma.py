@@ -7,12 +7,12 @@ from math import prod
 
 import numpy as np
 
-from tests.probes.case import Array, Case, In, Out, Tensor, hashed, hashed32
+from tests.probes.case import Array, Case, Im2col, In, Out, Tensor, hashed, hashed32
 
 _BYTES = {"u8": 1, "u16": 2, "bf16": 2, "f16": 2, "u32": 4, "s32": 4, "f32": 4, "u64": 8, "f64": 8}
 
 
-def _random(nbytes: int, salt: int) -> Array:
+def random_bytes(nbytes: int, salt: int) -> Array:
     return hashed(nbytes // 8 + 1, salt).view(np.uint8)[:nbytes].copy()
 
 
@@ -25,10 +25,10 @@ def _finite(nbytes: int, dtype: str, salt: int) -> Array:
         return values.astype(np.float16).view(np.uint8)
     if dtype == "bf16":
         return (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16).view(np.uint8)
-    return _random(nbytes, salt)
+    return random_bytes(nbytes, salt)
 
 
-def _tensor(
+def tensor(
     dtype: str,
     dims: tuple[int, ...],
     box: tuple[int, ...],
@@ -37,14 +37,16 @@ def _tensor(
     data: Array | None,
     out: bool,
     oob: str = "none",
+    im2col: Im2col | None = None,
 ) -> Tensor:
-    strides, row = [], -(-dims[0] * _BYTES[dtype] // 16) * 16 + 16 * (len(dims) > 2)  # some padding behind rows
+    """Over a buffer of its own, of `data` or of hashed bytes, with some padding behind rows."""
+    strides, row = [], -(-dims[0] * _BYTES[dtype] // 16) * 16 + 16 * (len(dims) > 2)
     for n in dims[1:]:
         strides.append(row)
         row *= n
     nbytes = strides[-1] * dims[-1] if strides else row
-    data = _random(nbytes, 7) if data is None else data[:nbytes]
-    return Tensor(data, dtype, dims, tuple(strides), box, steps or (1,) * len(dims), swizzle, oob, out)
+    data = random_bytes(nbytes, 7) if data is None else data[:nbytes]
+    return Tensor(data, dtype, dims, tuple(strides), box, steps or (1,) * len(dims), swizzle, oob, out, im2col)
 
 
 def _elements(box: tuple[int, ...], steps: tuple[int, ...] | None) -> int:
@@ -60,7 +62,7 @@ def _region(box: tuple[int, ...], dtype: str, swizzle: str, nbytes: int) -> int:
     return -(-nbytes * max(span, row) // row // 128) * 128 + 1024
 
 
-def _coordinates(at: tuple[int, ...]) -> bytes:
+def coordinates(at: tuple[int, ...]) -> bytes:
     return np.array([*at, 0, 0, 0, 0][:5], np.int32).tobytes()
 
 
@@ -104,16 +106,16 @@ def _loads() -> Iterator[Case]:
         region = _region(box, dtype, swizzle, nbytes)
         for place in places:
             for at in offsets if place == places[1] else offsets[:1]:
-                tensor = _tensor(dtype, dims, box, swizzle, steps, None, False)
+                copied = tensor(dtype, dims, box, swizzle, steps, None, False)
                 where = "_".join(map(str, place)) + (f"@{at}" if at else "")
-                args = (tensor, _coordinates(place), at, nbytes, region, Out(np.zeros(region + 16, np.uint8)))
+                args = (copied, coordinates(place), at, nbytes, region, Out(np.zeros(region + 16, np.uint8)))
                 yield Case(
                     f"tma/load_{name}/{where}", "tma", f"load_{len(dims)}d", args, block=(1, 1, 1), shared=region
                 )
     for dtype in ("f32", "bf16", "f16", "f64"):
-        tensor = _tensor(dtype, (20, 9), (16, 4), "none", None, None, False, "nan")
+        copied = tensor(dtype, (20, 9), (16, 4), "none", None, None, False, "nan")
         nbytes = 64 * _BYTES[dtype]
-        args = (tensor, _coordinates((-16 // _BYTES[dtype], 7)), 0, nbytes, 1024, Out(np.zeros(1040, np.uint8)))
+        args = (copied, coordinates((-16 // _BYTES[dtype], 7)), 0, nbytes, 1024, Out(np.zeros(1040, np.uint8)))
         yield Case(f"tma/load_nan_fill/{dtype}", "tma", "load_2d", args, block=(1, 1, 1), shared=1024)
 
 
@@ -127,8 +129,8 @@ def _stores() -> Iterator[Case]:
             faults += bool(negative or odd)
             if faults > 2 and (negative or odd):  # each costs the GPU a context
                 continue
-            tensor = _tensor(dtype, dims, box, swizzle, steps, None, True)
-            args = (tensor, _coordinates(place), 0, region, In(_random(region, 21)))
+            copied = tensor(dtype, dims, box, swizzle, steps, None, True)
+            args = (copied, coordinates(place), 0, region, In(random_bytes(region, 21)))
             where = "_".join(map(str, place))
             yield Case(f"tma/store_{name}/{where}", "tma", f"store_{len(dims)}d", args, block=(32, 1, 1), shared=region)
 
@@ -142,8 +144,8 @@ def _reductions() -> Iterator[Case]:
         inner = 64 // _BYTES[dtype]
         for place in ((0, 1), (16 // _BYTES[dtype], 3)):
             data = _finite(4096, dtype, 31)
-            tensor = _tensor(dtype, (inner + 4, 6), (inner, 4), "none", None, data, True)
-            args = (tensor, _coordinates(place), 0, 1024, In(_finite(1024, dtype, 32)))
+            copied = tensor(dtype, (inner + 4, 6), (inner, 4), "none", None, data, True)
+            args = (copied, coordinates(place), 0, 1024, In(_finite(1024, dtype, 32)))
             where = "_".join(map(str, place))
             yield Case(
                 f"tma/reduce_{op}_{dtype}/{where}", "tma", f"reduce_{op}_2d", args, block=(32, 1, 1), shared=1024
@@ -152,7 +154,7 @@ def _reductions() -> Iterator[Case]:
 
 def _bulk() -> Iterator[Case]:
     for at, size in ((0, 16), (16, 48), (128, 1024), (240, 528)):
-        args = (In(_random(2048, 41)), at, size, 1536, Out(np.zeros(1552, np.uint8)))
+        args = (In(random_bytes(2048, 41)), at, size, 1536, Out(np.zeros(1552, np.uint8)))
         yield Case(f"tma/bulk_load/{size}@{at}", "tma", "bulk_load", args, block=(1, 1, 1), shared=2048)
         for entry, dtype in (
             ("bulk_store", "u8"),
