@@ -12,7 +12,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Machine& m = machine_of(w);
     const u32 dims = i.mods >> kTmaDimShift & 7, pc = static_cast<u32>(w.pc());
-    const bool tiled = !(i.mods & (kTmaGather4 | kTmaIm2col));
+    const bool rows4 = i.mods & kTmaGather4;
     const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
@@ -23,8 +23,11 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
             throw Fault("tensor-map", box.map.dtype == d16u6_align16
                                           ? "stores of .b6p2x16, which drop two bits of each byte, are not modelled"
                                           : "a store through a map of .b4x16_p64, which only loads take");
-        if (tiled && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
+        if (!rows4 && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
             throw Fault("tensor-coordinate", "a store at a negative coordinate, which only loads take");
+        if (std::any_of(box.map.first_pixel, std::end(box.map.first_pixel), [](i64 c) { return c < 0; }))
+            throw Fault("tensor-coordinate",
+                        "a store through a map whose bounding box begins at a negative place, which only loads take");
         if (reduction != Reduction::none) element_type(box.map, reduction);
         const u32 bytes = box.bytes();
         const SharedRef from =

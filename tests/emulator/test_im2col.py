@@ -133,18 +133,29 @@ def test_a_convolution() -> None:
     np.testing.assert_allclose(total, want.reshape(-1), rtol=1e-6)
 
 
-def test_stores_have_no_offsets() -> None:
-    """What lies outside the tensor is dropped, padding at a negative place too."""
-    data, out = numbers((12, 8), np.float32), np.zeros((1, 3, 4, 8), np.float32)
+def _store(out: Array, lower: Shape, start: Shape) -> Run:
     body = f"""{FILL.format(words=96)} {FENCE}
-    cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group [%map, {{0, -1, 0, 0}}], [%r40]; {STORED}"""
-    maps = {"map": im2col("out", out.shape, (-1, 0), (0, 0), 8, 12)}
-    got = run(body, {"data": data, "out": out}, maps, block=1).clean().arrays["out"]
+    cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group
+        [%map, {{{", ".join(map(str, (0, *start)))}}}], [%r40]; {STORED}"""
+    maps = {"map": im2col("out", out.shape, lower, (0, 0), 8, 12)}
+    return run(body, {"data": numbers((12, 8), np.float32), "out": out}, maps, block=1)
+
+
+def test_stores_have_no_offsets() -> None:
+    """What lies behind the tensor is dropped."""
+    data, out = numbers((12, 8), np.float32), np.zeros((1, 3, 4, 8), np.float32)
+    got = _store(out, (0, 0), (1, 1, 0)).clean().arrays["out"]
     want = out.copy()
-    for row, (n, y, x) in enumerate(walk(out.shape, (-1, 0), (0, 0), (1, 1), (0, 0, -1), 12)):
+    for row, (n, y, x) in enumerate(walk(out.shape, (0, 0), (0, 0), (1, 1), (0, 1, 1), 12)):
         if 0 <= x < 4 and 0 <= y < 3 and n == 0:
             want[n, y, x] = data[row]
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(("lower", "start"), [((-1, 0), (0, 0, 0)), ((0, -1), (0, 0, 0)), ((-1, 0), (-1, 0, 0))])
+def test_silicon_refuses_stores_of_padding(lower: Shape, start: Shape) -> None:
+    """tests/probes/im2col.py: an H200 takes them for an illegal instruction, whichever pixels they come to."""
+    assert _store(np.zeros((1, 3, 4, 8), np.float32), lower, start).rules == {"tensor-coordinate"}
 
 
 @pytest.mark.parametrize(

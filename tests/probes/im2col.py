@@ -74,8 +74,6 @@ def _load(shape: _Shape, place: _Place, name: str, oob: str = "none") -> Case:
 def cases() -> Iterator[Case]:
     for shape in SHAPES:
         name, places = shape[0], shape[6]
-        out = Out(np.zeros(128, np.uint8))
-        yield Case(f"im2col/encoded_{name}", "im2col", "encoded", (_map(shape, False), out), block=(128, 1, 1))
         for place in places:
             yield _load(shape, place, f"im2col/load_{name}/{_where(place)}")
         _, region = _sizes(shape)
