@@ -266,8 +266,8 @@ bool add_products_quickly(u32 depth, const PackedA& a, u32 half, const PackedB& 
 #pragma GCC unroll 2
     for (u32 v = 0; v < kVectors; ++v) {
         total[v] = _mm512_add_epi32(sum[0][v], sum[1][v]);
-        overflow = _mm512_or_epi32(overflow, _mm512_and_epi32(_mm512_xor_epi32(sum[0][v], total[v]),
-                                                              _mm512_xor_epi32(sum[1][v], total[v])));
+        overflow = _mm512_or_epi32(
+            overflow, _mm512_and_epi32(_mm512_xor_epi32(sum[0][v], total[v]), _mm512_xor_epi32(sum[1][v], total[v])));
     }
     if (_mm512_movepi32_mask(overflow)) return false;
     const __m512i kept = _mm512_set1_epi32(static_cast<i32>(~0u << (24 - precision.kept)));
