@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "chunk_set.hpp"
+#include "shuffle.hpp"
 #include "tcgen05.hpp"
 
 namespace ptxm::tc {
@@ -134,22 +135,20 @@ typedef u64 Longs __attribute__((vector_size(kChunk)));
 [[gnu::always_inline]] inline void transpose(Halves (&x)[8], Halves (&out)[8]) {
     Words pairs[8];
     for (u32 k = 0; k < 4; ++k) {
-        const Halves low = __builtin_shufflevector(x[2 * k], x[2 * k + 1], 0, 8, 1, 9, 2, 10, 3, 11);
-        const Halves high = __builtin_shufflevector(x[2 * k], x[2 * k + 1], 4, 12, 5, 13, 6, 14, 7, 15);
+        const Halves low = shuffled<0, 8, 1, 9, 2, 10, 3, 11>(x[2 * k], x[2 * k + 1]);
+        const Halves high = shuffled<4, 12, 5, 13, 6, 14, 7, 15>(x[2 * k], x[2 * k + 1]);
         pairs[k] = std::bit_cast<Words>(low);  // of rows 0 to 3
         pairs[4 + k] = std::bit_cast<Words>(high);
     }
     for (u32 h = 0; h < 2; ++h) {
         const Words *first = pairs + 4 * h, *second = first + 2;
-        const Words a = __builtin_shufflevector(first[0], first[1], 0, 4, 1, 5),
-                    b = __builtin_shufflevector(second[0], second[1], 0, 4, 1, 5),
-                    c = __builtin_shufflevector(first[0], first[1], 2, 6, 3, 7),
-                    d = __builtin_shufflevector(second[0], second[1], 2, 6, 3, 7);
+        const Words a = shuffled<0, 4, 1, 5>(first[0], first[1]), b = shuffled<0, 4, 1, 5>(second[0], second[1]),
+                    c = shuffled<2, 6, 3, 7>(first[0], first[1]), d = shuffled<2, 6, 3, 7>(second[0], second[1]);
         const auto long_of = [](const Words& w) { return std::bit_cast<Longs>(w); };
-        out[4 * h] = std::bit_cast<Halves>(__builtin_shufflevector(long_of(a), long_of(b), 0, 2));
-        out[4 * h + 1] = std::bit_cast<Halves>(__builtin_shufflevector(long_of(a), long_of(b), 1, 3));
-        out[4 * h + 2] = std::bit_cast<Halves>(__builtin_shufflevector(long_of(c), long_of(d), 0, 2));
-        out[4 * h + 3] = std::bit_cast<Halves>(__builtin_shufflevector(long_of(c), long_of(d), 1, 3));
+        out[4 * h] = std::bit_cast<Halves>(shuffled<0, 2>(long_of(a), long_of(b)));
+        out[4 * h + 1] = std::bit_cast<Halves>(shuffled<1, 3>(long_of(a), long_of(b)));
+        out[4 * h + 2] = std::bit_cast<Halves>(shuffled<0, 2>(long_of(c), long_of(d)));
+        out[4 * h + 3] = std::bit_cast<Halves>(shuffled<1, 3>(long_of(c), long_of(d)));
     }
 }
 
@@ -171,9 +170,9 @@ void gather_columns(const Chunks& chunks, u8* rows) {
                 if constexpr (kOfBytes) {
                     const Bytes even = load(chunks.memory + *at++), odd = load(chunks.memory + *at++);
                     x[0][e] = std::bit_cast<Halves>(
-                        __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
-                    x[1][e] = std::bit_cast<Halves>(__builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12,
-                                                                            28, 13, 29, 14, 30, 15, 31));
+                        shuffled<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(even, odd));
+                    x[1][e] = std::bit_cast<Halves>(
+                        shuffled<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(even, odd));
                 } else {
                     x[0][e] = std::bit_cast<Halves>(load(chunks.memory + *at++));
                 }

@@ -4,6 +4,7 @@
 #endif
 
 #include "host_tiles.hpp"
+#include "shuffle.hpp"
 #include "tcgen05_product.hpp"
 
 namespace ptxm::tc {
@@ -67,23 +68,14 @@ private:
 // Two chunks a row.
 template <bool kWide>
 Packed::Range copy_a(const Chunks& a, const Bf16Table* table, u16* out) {
-    constexpr u32 kBytes = kWide ? kRowBytes : kChunk;  // as they are stored: a wider load would wait
-    Extremes<kBytes> extremes;
+    constexpr u32 kElements = kWide ? kHalves : kChunk;
+    Extremes<kChunk> extremes;
     for (u32 c = 0; c < a.offsets.size(); c += 2, out += kPackedPitch) {
         const u8 *first = a.memory + a.offsets[c], *second = a.memory + a.offsets[c + 1];
-        if constexpr (kWide) {
-            Halves x, y;
-            std::memcpy(&x, first, sizeof x);
-            std::memcpy(&y, second, sizeof y);
-            const typename Vector<kBytes>::Type row =
-                __builtin_shufflevector(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-            std::memcpy(out, &row, sizeof row);
-            extremes.see(&row);
-        } else {
-            to_bf16<false>(first, table, out);
-            to_bf16<false>(second, table, out + kChunk);
-            for (u32 e = 0; e < 2 * kChunk; e += kHalves) extremes.see(out + e);
-        }
+        to_bf16<kWide>(first, table, out);
+        to_bf16<kWide>(second, table, out + kElements);
+        // As they were stored: a wider load would wait.
+        for (u32 e = 0; e < 2 * kElements; e += kHalves) extremes.see(out + e);
     }
     return extremes.range();
 }
@@ -93,8 +85,7 @@ Packed::Range copy_a(const Chunks& a, const Bf16Table* table, u16* out) {
     Halves x, y;
     std::memcpy(&x, low, sizeof x);
     std::memcpy(&y, high, sizeof y);
-    const Halves first = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11),
-                 second = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+    const Halves first = shuffled<0, 8, 1, 9, 2, 10, 3, 11>(x, y), second = shuffled<4, 12, 5, 13, 6, 14, 7, 15>(x, y);
     std::memcpy(out, &first, sizeof first);
     std::memcpy(out + kHalves / 2, &second, sizeof second);
 }
