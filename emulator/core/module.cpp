@@ -183,13 +183,18 @@ NB_MODULE(_core, module) {
                                                      {"tc_unpack_shift", kTcUnpackShift},
                                                      {"tc_multicast", kTcMulticast}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
-    const std::pair<const char*, u32> cluster_mods[] = {
-        {"tma_gather4", kTmaGather4},       {"tma_pair", kTmaPair},
-        {"bulk_multicast", kBulkMulticast}, {"bulk_read", kBulkRead},
-        {"reduce_shift", kReduceShift},     {"bar_lanes", kBarLanes},
-        {"bar_negated", kBarNegated},       {"mbar_no_complete", kMbarNoComplete},
-        {"mbar_drop", kMbarDrop},           {"cluster_relaxed", kClusterRelaxed},
-        {"setmaxnreg_dec", kSetmaxnregDec}};
+    const std::pair<const char*, u32> cluster_mods[] = {{"tma_gather4", kTmaGather4},
+                                                        {"tma_pair", kTmaPair},
+                                                        {"tma_im2col", kTmaIm2col},
+                                                        {"bulk_multicast", kBulkMulticast},
+                                                        {"bulk_read", kBulkRead},
+                                                        {"reduce_shift", kReduceShift},
+                                                        {"bar_lanes", kBarLanes},
+                                                        {"bar_negated", kBarNegated},
+                                                        {"mbar_no_complete", kMbarNoComplete},
+                                                        {"mbar_drop", kMbarDrop},
+                                                        {"cluster_relaxed", kClusterRelaxed},
+                                                        {"setmaxnreg_dec", kSetmaxnregDec}};
     for (const auto& [name, value] : cluster_mods) mods[name] = value;
     for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
     nb::dict matrix_types;

@@ -13,80 +13,22 @@
 #include "shuffle.hpp"
 
 namespace ptxm::wgmma_sums {
-namespace {
 
-// What the alignment keeps below the largest exponent, and the significand of a sum, in bits.
-struct Precision {
-    int fraction, kept;
-};
-Precision precision_of(MatrixType a) { return element::bits(a) == 8 ? Precision{13, 14} : Precision{25, 24}; }
-
-constexpr int kNothing = -10000;  // the exponent of zero
-constexpr int kLowest = -300;     // below the sum of any two exponents: all terms are zero
-
-int exponent_of(float x) {
-    const u32 bits = std::bit_cast<u32>(x);
-    const int exponent = std::max<int>(bits >> 23 & 0xFF, 1) - 127;
-    return (bits << 1) == 0 ? kNothing : exponent;
-}
-double power_of_two(int n) { return std::bit_cast<double>(static_cast<u64>(n + 1023) << 52); }
-
-// A whole number's leading `kept` bits, times 2^low.
-float truncated(double total, int low, int kept) {
-    const u64 leading = std::bit_cast<u64>(total) & (~u64{0} << (53 - kept));
-    return static_cast<float>(std::bit_cast<double>(leading) * power_of_two(low));
-}
-
-struct Exponents {
-    int a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN];
-};
-
-}  // namespace
-
-void multiply(const WgmmaShape& s, const float* a, const float* b, float* d) {
-    static thread_local Exponents e;
-    for (u32 r = 0; r < kWgmmaRows; ++r)
-        for (u32 k = 0; k < s.k; ++k) e.a[r * kMaxK + k] = exponent_of(a[r * kMaxK + k]);
-    for (u32 k = 0; k < s.k; ++k)
-        for (u32 n = 0; n < s.n; ++n) e.b[k * kMaxN + n] = exponent_of(b[k * kMaxN + n]);
-    const Precision precision = precision_of(s.a);
-    constexpr u32 kWide = 8;  // N is a multiple of it
-    for (u32 r = 0; r < kWgmmaRows; ++r) {
-        for (u32 first = 0; first < s.n; first += kWide) {
-            float* out = d + r * kMaxN + first;
-            int top[kWide];
-            for (u32 j = 0; j < kWide; ++j) top[j] = exponent_of(out[j]);
-            for (u32 k = 0; k < s.k; ++k)
-                for (u32 j = 0; j < kWide; ++j)
-                    top[j] = std::max(top[j], e.a[r * kMaxK + k] + e.b[k * kMaxN + first + j]);
-            double scale[kWide], total[kWide];
-            for (u32 j = 0; j < kWide; ++j) {
-                top[j] = std::max(top[j], kLowest);
-                scale[j] = power_of_two(precision.fraction - top[j]);
-                total[j] = std::trunc(out[j] * scale[j]);
-            }
-            for (u32 k = 0; k < s.k; ++k) {
-                const double x = a[r * kMaxK + k];
-                for (u32 j = 0; j < kWide; ++j) total[j] += std::trunc(x * b[k * kMaxN + first + j] * scale[j]);
-            }
-            for (u32 j = 0; j < kWide; ++j) out[j] = truncated(total[j], top[j] - precision.fraction, precision.kept);
-        }
-    }
-}
+using namespace aligned_sum;
 
 namespace {
 
-constexpr u32 kColumns = 8;  // N is a multiple of it
 typedef float Values __attribute__((vector_size(4 * kColumns)));
 typedef i32 Exponents8 __attribute__((vector_size(4 * kColumns)));
 typedef std::int16_t Narrow8 __attribute__((vector_size(2 * kColumns)));
 
-// The exponents of eight numbers at once, and the lowest and highest but of zero.
+// The exponents of eight numbers at once, and the lowest and highest but of zero. `least`: of their format.
 class ExponentRange {
 public:
+    explicit ExponentRange(int least) : least_(Exponents8{} + least) {}
     [[gnu::always_inline]] Narrow8 see(const Values& x) {
         const Exponents8 magnitude = std::bit_cast<Exponents8>(x) & 0x7FFFFFFF, stored = magnitude >> 23;
-        const Exponents8 exponent = (stored > 1 ? stored : Exponents8{} + 1) - 127;
+        const Exponents8 own = stored - 127, exponent = own > least_ ? own : least_;
         const Exponents8 e = magnitude == 0 ? Exponents8{} + kNothing : exponent;
         const Exponents8 counted = magnitude == 0 ? low_ : exponent;
         low_ = counted < low_ ? counted : low_;
@@ -102,13 +44,13 @@ public:
     }
 
 private:
-    Exponents8 low_ = Exponents8{} + std::numeric_limits<int>::max(), high_ = Exponents8{} + kNothing;
+    Exponents8 least_, low_ = Exponents8{} + std::numeric_limits<int>::max(), high_ = Exponents8{} + kNothing;
 };
 
 }  // namespace
 
 void pack_b(const WgmmaShape& s, const float* b, PackedB& out) {
-    ExponentRange range;
+    ExponentRange range(least_exponent(s.b));
     for (u32 k = 0; k < s.k; ++k) {
         for (u32 n = 0; n < s.n; n += kColumns) {
             Values x;
@@ -135,8 +77,8 @@ struct PackedA {
     int low = std::numeric_limits<int>::max(), high = kNothing;
 };
 
-void pack_a(u32 depth, const float* a, PackedA& out) {
-    ExponentRange range;
+void pack_a(u32 depth, const float* a, int least, PackedA& out) {
+    ExponentRange range(least);
     for (u32 row = 0; row < kWgmmaRows; ++row) {
         const u32 half = row / 8, lane = row % 8 * 4;
         for (u32 first = 0; first < depth; first += kColumns) {
@@ -193,7 +135,7 @@ template <class V>
 void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 column, Precision precision,
                   float (&d)[kLanes]) {
     std::int16_t top[kLanes];
-    for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l]), kLowest));
+    for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l], -126), kLowest));
     Shorts largest = load_vector<Shorts>(top);
     for (u32 k = 0; k < depth; ++k) {
         const Shorts e = load_vector<Shorts>(a.exponent[half][k]) + repeat(&b.exponent[k][column]);
@@ -223,7 +165,7 @@ void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 c
     for (u32 l = 0; l < kLanes; ++l) {
         const double own = std::trunc(d[l] * power_of_two(precision.fraction - top[l]));
         const double total = own + static_cast<double>(parts[0][l]) + static_cast<double>(parts[1][l]);
-        d[l] = truncated(total, top[l] - precision.fraction, precision.kept);
+        d[l] = static_cast<float>(leading(total, precision.kept) * power_of_two(top[l] - precision.fraction));
     }
 }
 
@@ -311,7 +253,7 @@ bool finite(const float (&d)[kLanes]) {
 bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, const PackedB& b) {
     const WgmmaShape& s = op.shape;
     PackedA packed;
-    pack_a(s.k, a, packed);
+    pack_a(s.k, a, least_exponent(s.a), packed);
     const bool zeros = packed.high == kNothing || b.high == kNothing;
     if (!zeros && (packed.low + b.low < kLow || packed.high + b.high > kHigh)) return false;
     Warp& w = *op.warps[warp];

@@ -138,7 +138,7 @@ PAIRS = [
 
 
 def run(name: str, kind: str, fmts: tuple[str, str], numbers: str, steps: int = 3, n: int = 80) -> None:
-    """`steps` MMAs onto one D of 128 x n, whose K lie one after the other in rows of 128 bytes, compared with the model."""
+    """`steps` MMAs onto one D of 128 x n, whose K follow one another in rows of 128 bytes, compared with the model."""
     rng = np.random.default_rng(7)
     ranges = RANGES[numbers]
     a = [operand(rng, fmts[0], 128, ranges.a) for _ in range(steps)]
