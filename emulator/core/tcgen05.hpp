@@ -136,9 +136,15 @@ void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitc
 void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch);
 // The same without decoding: word w of row r becomes out[w * pitch + r].
 void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch);
-// Whether every number of a format is one of bf16; and of a format of one byte, which.
+// Whether every number of a format is one of bf16; and of a format of one byte, which. The bytes of those without the
+// top bit apart, and what that bit, a sign or padding, does to the upper one.
 bool is_bf16(Format f);
-const std::array<u16, 256>& bf16_table(Format f);
+struct Bf16Table {
+    alignas(64) u8 low[128], high[128];
+    u16 number[256];
+    u8 sign;
+};
+const Bf16Table& bf16_table(Format f);
 double decode_scale(u8 bits, bool e8m0);
 
 // Exponent moved by 112 through an exact multiplication, which normalises denormals too; the loop vectorises.

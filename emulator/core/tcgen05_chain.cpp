@@ -69,7 +69,7 @@ private:
         for (u32 t = 0; t < shape.rows; ++t) {
             const u32 r = range.first + t * kTileRows;
             d[t] = rows.d[r] + first;
-            a[t] = chain_.bf16.a[block.which] + rows.row[r] * kPackedPitch;
+            a[t] = chain_.bf16.a[block.which] + rows.row[r] % chain_.bf16.rows * kPackedPitch;
         }
         return tiles_.multiply(s_, shape, d, a, chain_.bf16.b + block.b_column + first);
     }
@@ -108,10 +108,10 @@ void multiply(Chain& chain) {
 bool continues(const Chain& chain, const Mma& op) {
     const Mma& first = chain.first;
     return op.accumulate && op.input_scale == 0 && op.shape.d == Accumulator::f32 &&
-           first.shape.d == Accumulator::f32 && chain.packed == can_pack(op) && op.shape.k == first.shape.k &&
-           chain.depth + op.shape.k <= kChainK && op.shape.n == first.shape.n && op.d_column == first.d_column &&
-           op.d_lane == first.d_lane && op.path.layout == first.path.layout && op.disabled == first.disabled &&
-           op.ctas == first.ctas;
+           first.shape.d == Accumulator::f32 && chain.packed == can_pack(op) && op.mods.a_tmem == first.mods.a_tmem &&
+           op.shape.k == first.shape.k && chain.depth + op.shape.k <= kChainK && op.shape.n == first.shape.n &&
+           op.d_column == first.d_column && op.d_lane == first.d_lane && op.path.layout == first.path.layout &&
+           op.disabled == first.disabled && op.ctas == first.ctas;
 }
 
 void read_operands(const Mma& op, Chain& chain) {

@@ -277,20 +277,26 @@ void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch) {
 
 namespace {
 
-std::array<u16, 256> halves_of(const Table& t) {
-    std::array<u16, 256> halves;
-    for (u32 b = 0; b < 256; ++b) halves[b] = static_cast<u16>(std::bit_cast<u32>(t[b]) >> 16);
-    return halves;
+Bf16Table make_bf16_table(Format f) {
+    const Table& t = table_of(f);
+    Bf16Table out;
+    for (u32 b = 0; b < 256; ++b) out.number[b] = static_cast<u16>(std::bit_cast<u32>(t[b]) >> 16);
+    for (u32 b = 0; b < 128; ++b) {
+        out.low[b] = static_cast<u8>(out.number[b]);
+        out.high[b] = static_cast<u8>(out.number[b] >> 8);
+    }
+    out.sign = (out.number[0x80] ^ out.number[0]) >> 8;
+    return out;
 }
 
 }  // namespace
 
 bool is_bf16(Format f) { return f == Format::bf16 || (element_bytes(f) == 1 && f < Format::e2m1x2); }
 
-const std::array<u16, 256>& bf16_table(Format f) {
-    static const std::array<std::array<u16, 256>, 5> tables = {
-        halves_of(table_of(Format::e4m3)), halves_of(table_of(Format::e5m2)), halves_of(table_of(Format::e2m3)),
-        halves_of(table_of(Format::e3m2)), halves_of(table_of(Format::e2m1))};
+const Bf16Table& bf16_table(Format f) {
+    static const Bf16Table tables[] = {make_bf16_table(Format::e4m3), make_bf16_table(Format::e5m2),
+                                       make_bf16_table(Format::e2m3), make_bf16_table(Format::e3m2),
+                                       make_bf16_table(Format::e2m1)};
     return tables[static_cast<u32>(f) - static_cast<u32>(Format::e4m3)];
 }
 

@@ -69,7 +69,8 @@ void load_a_as(const Mma& op, Cta& cta, T* out, u32 pitch) {
     find_a(op, cta, a);
     const ChunkGrid grid{2, pitch, op.shape.k / 2};
     const u32 rows = op.path.rows * op.path.banks, found = static_cast<u32>(a.chunks.offsets.size()) / 2;
-    for (u32 r = 0; r < rows; r += found) decode_chunks(op.shape.a, a.chunks.memory, a.chunks.offsets, grid, out + r * pitch);
+    for (u32 r = 0; r < rows; r += found)
+        decode_chunks(op.shape.a, a.chunks.memory, a.chunks.offsets, grid, out + r * pitch);
     if (op.shape.negate_a)
         for (u32 r = 0; r < rows; ++r)
             for (u32 k = 0; k < op.shape.k; ++k) out[r * pitch + k] = -out[r * pitch + k];

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "chunk_set.hpp"
+#include "shuffle.hpp"
 #include "tcgen05.hpp"
 
 namespace ptxm::tc {
@@ -123,6 +124,69 @@ void check_shared(Warp& w, Cta& cta, const SharedOperand& o, const Accessor& who
     check_placed(w, cta, place(o), who, what);
 }
 
+namespace {
+
+typedef u8 Bytes __attribute__((vector_size(kChunk)));
+typedef u16 Halves __attribute__((vector_size(kChunk)));
+typedef u32 Words __attribute__((vector_size(kChunk)));
+typedef u64 Longs __attribute__((vector_size(kChunk)));
+
+// Halves k of eight columns -> row r of out: half k of each, r rows down.
+[[gnu::always_inline]] inline void transpose(Halves (&x)[8], Halves (&out)[8]) {
+    Words pairs[8];
+    for (u32 k = 0; k < 4; ++k) {
+        const Halves low = shuffled<0, 8, 1, 9, 2, 10, 3, 11>(x[2 * k], x[2 * k + 1]);
+        const Halves high = shuffled<4, 12, 5, 13, 6, 14, 7, 15>(x[2 * k], x[2 * k + 1]);
+        pairs[k] = std::bit_cast<Words>(low);  // of rows 0 to 3
+        pairs[4 + k] = std::bit_cast<Words>(high);
+    }
+    for (u32 h = 0; h < 2; ++h) {
+        const Words *first = pairs + 4 * h, *second = first + 2;
+        const Words a = shuffled<0, 4, 1, 5>(first[0], first[1]), b = shuffled<0, 4, 1, 5>(second[0], second[1]),
+                    c = shuffled<2, 6, 3, 7>(first[0], first[1]), d = shuffled<2, 6, 3, 7>(second[0], second[1]);
+        const auto long_of = [](const Words& w) { return std::bit_cast<Longs>(w); };
+        out[4 * h] = std::bit_cast<Halves>(shuffled<0, 2>(long_of(a), long_of(b)));
+        out[4 * h + 1] = std::bit_cast<Halves>(shuffled<1, 3>(long_of(a), long_of(b)));
+        out[4 * h + 2] = std::bit_cast<Halves>(shuffled<0, 2>(long_of(c), long_of(d)));
+        out[4 * h + 3] = std::bit_cast<Halves>(shuffled<1, 3>(long_of(c), long_of(d)));
+    }
+}
+
+// Rows of an operand along MN whose chunks hold whole columns of 8 or, of bytes, 16 rows.
+template <bool kOfBytes>
+void gather_columns(const Chunks& chunks, u8* rows) {
+    constexpr u32 kRows = 8, kHalf = kRowBytes / 2;  // bytes of K of a row at a time
+    const auto load = [](const u8* from) {
+        Bytes v;
+        std::memcpy(&v, from, sizeof v);
+        return v;
+    };
+    const u32* at = chunks.offsets.data();
+    for (u32 c = 0; c < chunks.offsets.size();
+         c += kOfBytes ? 2 * kHalf : kHalf, rows += (kOfBytes ? 2 : 1) * kRows * kRowBytes) {
+        for (u32 k = 0; k < kRowBytes; k += kHalf) {
+            Halves x[2][8], out[8];
+            for (u32 e = 0; e < 8; ++e) {
+                if constexpr (kOfBytes) {
+                    const Bytes even = load(chunks.memory + *at++), odd = load(chunks.memory + *at++);
+                    x[0][e] = std::bit_cast<Halves>(
+                        shuffled<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(even, odd));
+                    x[1][e] = std::bit_cast<Halves>(
+                        shuffled<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(even, odd));
+                } else {
+                    x[0][e] = std::bit_cast<Halves>(load(chunks.memory + *at++));
+                }
+            }
+            for (u32 part = 0; part < (kOfBytes ? 2 : 1); ++part) {
+                transpose(x[part], out);
+                for (u32 r = 0; r < kRows; ++r) std::memcpy(rows + (part * kRows + r) * kRowBytes + k, &out[r], kHalf);
+            }
+        }
+    }
+}
+
+}  // namespace
+
 void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
     if (!o.mn_major) {
         const Placed p = place(o);
@@ -138,6 +202,10 @@ void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
     }
     const u8* shared = cta.shared.data();
     const u32 bytes = element_bytes(o.format);
+    if (has_columns(o) && bytes < sizeof(u32)) {
+        const Chunks chunks = chunks_of(cta, o);
+        return bytes == 1 ? gather_columns<true>(chunks, rows) : gather_columns<false>(chunks, rows);
+    }
     each_chunk(o, [&](u32 at, u32 mn, u32 k) {
         for (u32 e = 0; e < kChunk / bytes; ++e) {
             const u32 row = mn + e - o.first;  // wraps below the first row, which the bound then excludes

@@ -1,5 +1,10 @@
 // Operands as bf16, without a detour through f32: rows of A, and of B pairs along K.
+#ifdef __AVX512VBMI__
+#include <immintrin.h>
+#endif
+
 #include "host_tiles.hpp"
+#include "shuffle.hpp"
 #include "tcgen05_product.hpp"
 
 namespace ptxm::tc {
@@ -14,14 +19,28 @@ constexpr u32 kHalves = kChunk / sizeof(u16);
 
 // The elements of a chunk, 8 or 16.
 template <bool kWide>
-[[gnu::always_inline]] inline void to_bf16(const u8* chunk, const u16* table, u16* out) {
-    if constexpr (kWide)
+[[gnu::always_inline]] inline void to_bf16(const u8* chunk, const Bf16Table* table, u16* out) {
+    if constexpr (kWide) {
         std::memcpy(out, chunk, kChunk);
-    else
-        for (u32 e = 0; e < kChunk; ++e) out[e] = table[chunk[e]];
+    } else {
+#ifdef __AVX512VBMI__
+        const auto look_up = [](const u8* bytes, __m512i at) {
+            return _mm512_castsi512_si128(
+                _mm512_permutex2var_epi8(_mm512_load_si512(bytes), at, _mm512_load_si512(bytes + 64)));
+        };
+        const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(chunk));
+        const __m512i at = _mm512_castsi128_si512(codes);
+        const __m128i sign = _mm_and_si128(codes, _mm_set1_epi8(static_cast<char>(table->sign)));
+        const __m128i low = look_up(table->low, at), high = _mm_or_si128(look_up(table->high, at), sign);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_unpacklo_epi8(low, high));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + kHalves), _mm_unpackhi_epi8(low, high));
+#else
+        for (u32 e = 0; e < kChunk; ++e) out[e] = table->number[chunk[e]];
+#endif
+    }
 }
 
-const u16* table_of(Format f) { return f == Format::bf16 ? nullptr : bf16_table(f).data(); }
+const Bf16Table* table_of(Format f) { return f == Format::bf16 ? nullptr : &bf16_table(f); }
 
 // Lanes that keep the lowest and the highest of what they see.
 template <u32 kBytes>
@@ -46,18 +65,18 @@ private:
     Lanes low_ = ~Lanes{}, high_ = {};
 };
 
+// Two chunks a row.
 template <bool kWide>
-Packed::Range copy_a(const AChunks& a, const u16* table, u32 rows, u16* out) {
+Packed::Range copy_a(const Chunks& a, const Bf16Table* table, u16* out) {
     constexpr u32 kElements = kWide ? kHalves : kChunk;
-    const u32 found = static_cast<u32>(a.chunks.offsets.size());
     Extremes<kChunk> extremes;
-    for (u32 c = 0; c < found; ++c) {
-        u16* const to = out + c / 2 * kPackedPitch + c % 2 * kElements;
-        to_bf16<kWide>(a.chunks.memory + a.chunks.offsets[c], table, to);
-        for (u32 e = 0; e < kElements; e += kHalves) extremes.see(to + e);
+    for (u32 c = 0; c < a.offsets.size(); c += 2, out += kPackedPitch) {
+        const u8 *first = a.memory + a.offsets[c], *second = a.memory + a.offsets[c + 1];
+        to_bf16<kWide>(first, table, out);
+        to_bf16<kWide>(second, table, out + kElements);
+        // As they were stored: a wider load would wait.
+        for (u32 e = 0; e < 2 * kElements; e += kHalves) extremes.see(out + e);
     }
-    for (u32 r = found / 2; r < rows; ++r)
-        std::memcpy(out + r * kPackedPitch, out + (r - found / 2) * kPackedPitch, 2 * kElements * sizeof(u16));
     return extremes.range();
 }
 
@@ -66,15 +85,14 @@ Packed::Range copy_a(const AChunks& a, const u16* table, u32 rows, u16* out) {
     Halves x, y;
     std::memcpy(&x, low, sizeof x);
     std::memcpy(&y, high, sizeof y);
-    const Halves first = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11),
-                 second = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+    const Halves first = shuffled<0, 8, 1, 9, 2, 10, 3, 11>(x, y), second = shuffled<4, 12, 5, 13, 6, 14, 7, 15>(x, y);
     std::memcpy(out, &first, sizeof first);
     std::memcpy(out + kHalves / 2, &second, sizeof second);
 }
 
 // B along MN: chunks of one k and some columns, for every k.
 template <bool kWide>
-void interleave(const Chunks& chunks, const u16* table, u32* out) {
+void interleave(const Chunks& chunks, const Bf16Table* table, u32* out) {
     constexpr u32 kColumns = kWide ? kHalves : kChunk, kDepth = kRowBytes / (kWide ? 2 : 1);
     const u32* at = chunks.offsets.data();
     for (u32 c = 0; c < chunks.offsets.size(); c += kDepth, out += kColumns) {
@@ -88,7 +106,7 @@ void interleave(const Chunks& chunks, const u16* table, u32* out) {
 
 // B along K: 16 k of every row at a time.
 template <bool kWide>
-void transpose_b(const u8* rows, const u16* table, u32 n, u32* out) {
+void transpose_b(const u8* rows, const Bf16Table* table, u32 n, u32* out) {
     constexpr u32 kWords = kRowBytes / sizeof(u32);
     if constexpr (kWide) return transpose_rows(rows, n, out, kBPitch);
     alignas(64) u16 part[kMaxN * kChunk];
@@ -100,7 +118,7 @@ void transpose_b(const u8* rows, const u16* table, u32 n, u32* out) {
 
 template <bool kWide>
 void place_b(const Mma& op, u32* out) {
-    const u16* table = table_of(op.shape.b);
+    const Bf16Table* table = table_of(op.shape.b);
     const u32 parts = op.ctas[1] ? 2 : 1, n = op.shape.n / parts;
     if (has_columns(op.b)) {
         for (u32 p = 0; p < parts; ++p) interleave<kWide>(chunks_of(*op.ctas[p], op.b), table, out + p * n);
@@ -122,9 +140,9 @@ void pack_a(const Mma& op, u32 which, u32 k, Packed& out) {
     AChunks chunks;
     find_a(op, *op.ctas[which], chunks);
     u16* const to = out.a[which] + k;
-    const u32 rows = op.path.rows * op.path.banks;
-    out.range_a.include(op.shape.a == Format::bf16 ? copy_a<true>(chunks, nullptr, rows, to)
-                                                   : copy_a<false>(chunks, table_of(op.shape.a), rows, to));
+    out.rows = static_cast<u32>(chunks.chunks.offsets.size()) / 2;
+    out.range_a.include(op.shape.a == Format::bf16 ? copy_a<true>(chunks.chunks, nullptr, to)
+                                                   : copy_a<false>(chunks.chunks, table_of(op.shape.a), to));
 }
 
 void pack_b(const Mma& op, u32 k, Packed& out) {
@@ -143,7 +161,8 @@ void pack_b(const Mma& op, u32 k, Packed& out) {
 void unpack_a(const Packed& from, u32 which, u32 depth, float* a) {
     for (u32 r = 0; r < kTmemLanes; ++r)
         for (u32 k = 0; k < depth; ++k)
-            a[r * kAPitch + k] = std::bit_cast<float>(static_cast<u32>(from.a[which][r * kPackedPitch + k]) << 16);
+            a[r * kAPitch + k] =
+                std::bit_cast<float>(static_cast<u32>(from.a[which][r % from.rows * kPackedPitch + k]) << 16);
 }
 
 void unpack_b(const Packed& from, u32 depth, float* bt) {

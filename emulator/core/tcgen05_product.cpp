@@ -12,23 +12,56 @@ i32 saturated(i64 x) {
     return static_cast<i32>(std::clamp<i64>(x, std::numeric_limits<i32>::min(), std::numeric_limits<i32>::max()));
 }
 
-constexpr u32 kIntK = 32;
+constexpr u32 kIntK = 32, kPairs = kIntK / 2;
+
+// Numbers of 8 bits as pairs of 16: two products are added at once.
+u32 pair(i32 low, i32 high) { return (static_cast<u32>(low) & 0xFFFF) | static_cast<u32>(high) << 16; }
+
+typedef i32 Ints __attribute__((vector_size(kBlockColumns * sizeof(i32))));
+
+[[gnu::always_inline]] inline Ints add_pairs(u32 x, const u32* y, const Ints& sum) {
+#ifdef __AVX512BW__
+    return sum + std::bit_cast<Ints>(_mm512_madd_epi16(_mm512_set1_epi32(static_cast<i32>(x)), _mm512_loadu_si512(y)));
+#else
+    const auto low = [](u32 w) { return i32{static_cast<std::int16_t>(w)}; };
+    const auto high = [](u32 w) { return i32{static_cast<std::int16_t>(w >> 16)}; };
+    Ints out = sum;
+    for (u32 j = 0; j < kBlockColumns; ++j) out[j] += low(x) * low(y[j]) + high(x) * high(y[j]);
+    return out;
+#endif
+}
+
+// Sums of 32 products are exact in 32 bits; the accumulator may wrap or be saturated.
+void add_sums(const Mma& op, const Ints& sum, u32* d, u32 width) {
+    for (u32 j = 0; j < width; ++j) {
+        const i64 total = (op.accumulate ? i64{static_cast<i32>(d[j])} : 0) + sum[j];
+        d[j] = static_cast<u32>(op.shape.saturate ? saturated(total) : static_cast<i32>(total));
+    }
+}
+
+template <u32 kRows>
+void int_rows(const Mma& op, const Rows& rows, u32 first, const u32* a, const u32* b, u32 n) {
+    for (u32 column = 0; column < n; column += kBlockColumns) {
+        Ints sum[kRows] = {};
+        for (u32 k = 0; k < kPairs; ++k) {
+#pragma GCC unroll 8
+            for (u32 r = 0; r < kRows; ++r)
+                sum[r] = add_pairs(a[rows.row[first + r] * kPairs + k], b + k * kMaxN + column, sum[r]);
+        }
+        for (u32 r = 0; r < kRows; ++r)
+            add_sums(op, sum[r], rows.d[first + r] + column, std::min(kBlockColumns, n - column));
+    }
+}
 
 void int_product(const Mma& op, const Rows& rows, const i32* a, const i32* bt, u32 n) {
-    for (u32 r = 0; r < rows.count; ++r) {
-        const i32* row = a + rows.row[r] * kIntK;
-        for (u32 column = 0; column < n; column += kBlockColumns) {
-            const u32 width = std::min(kBlockColumns, n - column);
-            i32 sum[kBlockColumns] = {};
-            for (u32 k = 0; k < kIntK; ++k)
-                for (u32 j = 0; j < kBlockColumns; ++j) sum[j] += row[k] * bt[k * kMaxN + column + j];
-            u32* d = rows.d[r] + column;
-            for (u32 j = 0; j < width; ++j) {
-                const i64 total = (op.accumulate ? i64{static_cast<i32>(d[j])} : 0) + sum[j];
-                d[j] = static_cast<u32>(op.shape.saturate ? saturated(total) : static_cast<i32>(total));
-            }
-        }
-    }
+    constexpr u32 kRows = 8;
+    alignas(64) u32 pairs_a[kTmemLanes * kPairs], pairs_b[kPairs * kMaxN + kBlockColumns];
+    for (u32 k = 0; k < kTmemLanes * kPairs; ++k) pairs_a[k] = pair(a[2 * k], a[2 * k + 1]);
+    for (u32 k = 0; k < kPairs; ++k)
+        for (u32 j = 0; j < n; ++j) pairs_b[k * kMaxN + j] = pair(bt[2 * k * kMaxN + j], bt[(2 * k + 1) * kMaxN + j]);
+    u32 r = 0;
+    for (; r + kRows <= rows.count; r += kRows) int_rows<kRows>(op, rows, r, pairs_a, pairs_b, n);
+    for (; r < rows.count; ++r) int_rows<1>(op, rows, r, pairs_a, pairs_b, n);
 }
 
 // Sums of 16 columns of kRows rows over K, in the order of multiply_vectors.

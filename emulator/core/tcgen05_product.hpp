@@ -82,8 +82,8 @@ struct RowRange {
     u32 first, count;
 };
 
-// tcgen05_vectors.cpp: some rows and columns of D, in f32 or f16. The products of one MMA are summed in f32, fused, those
-// of even k one after the other and those of odd k; the two sums are added, and what they give to D.
+// tcgen05_vectors.cpp: some rows and columns of D, in f32 or f16. The products of one MMA are summed in f32, fused,
+// those of even k one after the other and those of odd k; the two sums are added, and what they give to D.
 void multiply_vectors(const Sums& s, Accumulator type, const Rows& rows, const RowRange& range, const float* a,
                       const float* bt, const Columns& columns);
 
@@ -94,6 +94,7 @@ struct Packed {
     Packed() {}  // leaves the arrays as they are
     alignas(64) u16 a[2][kTmemLanes * kPackedPitch];
     alignas(64) u32 b[kChainK / 2 * kBPitch];
+    u32 rows;  // of A, for every bank in turn
     // The bits of magnitudes, times two; `low` of those that are not zero.
     struct Range {
         u32 low, high;
@@ -103,8 +104,9 @@ struct Packed {
     Range range_a, range_b;
 };
 
-// tcgen05_load.cpp: the chunks of A, two of them a row of the data path. Where neither shared nor tensor memory has them
-// as the tensor core reads them, they are gathered. Rows of shared memory serve every bank: there are path.rows of them.
+// tcgen05_load.cpp: the chunks of A, two of them a row of the data path. Where neither shared nor tensor memory has
+// them as the tensor core reads them, they are gathered. Rows of shared memory serve every bank: there are path.rows of
+// them.
 struct AChunks {
     std::array<u32, 2 * kTmemLanes> offsets;
     Chunks chunks;

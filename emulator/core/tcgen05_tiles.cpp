@@ -1,6 +1,6 @@
 // D += A B of bf16 with the host's matrix instructions. TDPBF16PS sums as multiply_vectors does (Intel SDM volume 2):
-// fused, in f32, products of even and of odd k apart, then both, then onto D. But it takes denormals as zero, makes them
-// zero, and has a NaN of its own. So it is used where none can arise: see the limits below.
+// fused, in f32, products of even and of odd k apart, then both, then onto D. But it takes denormals as zero, makes
+// them zero, and has a NaN of its own. So it is used where none can arise: see the limits below.
 #include <utility>
 
 #include "tcgen05_product.hpp"

@@ -96,13 +96,21 @@ void each_wgmma_element(const Cta& cta, const WgmmaDescriptor& d, const WgmmaTil
     const WgmmaChunks chunks = wgmma_chunks(d, tile);
     const u8* memory = cta.shared.data() + chunks.offset;
     const u32* chunk = chunks.offsets.data();
-    for (u32 mn = first; mn < first + rows; mn += mn_step) {
-        for (u32 k = 0; k < k_count; k += k_step, ++chunk) {
-            Bits raw[per];
-            std::memcpy(raw, memory + *chunk, kWgmmaChunk);
-            for (u32 e = 0; e < per; ++e) f(mn_major ? mn + e : mn, mn_major ? k : k + e, raw[e]);
+    // Two loops: where a chunk lies is known where they are compiled.
+    const auto each = [&](auto along_mn) {
+        for (u32 mn = first; mn < first + rows; mn += mn_step) {
+            for (u32 k = 0; k < k_count; k += k_step, ++chunk) {
+                Bits raw[per];
+                std::memcpy(raw, memory + *chunk, kWgmmaChunk);
+#pragma GCC unroll 16
+                for (u32 e = 0; e < per; ++e) f(along_mn ? mn + e : mn, along_mn ? k : k + e, raw[e]);
+            }
         }
-    }
+    };
+    if (mn_major)
+        each(std::true_type{});
+    else
+        each(std::false_type{});
 }
 
 }  // namespace ptxm

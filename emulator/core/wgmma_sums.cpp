@@ -10,6 +10,7 @@
 #endif
 
 #include "matrix.hpp"
+#include "shuffle.hpp"
 
 namespace ptxm::wgmma_sums {
 
@@ -21,37 +22,46 @@ typedef float Values __attribute__((vector_size(4 * kColumns)));
 typedef i32 Exponents8 __attribute__((vector_size(4 * kColumns)));
 typedef std::int16_t Narrow8 __attribute__((vector_size(2 * kColumns)));
 
-// Of eight numbers at once.
-[[gnu::always_inline]] inline Exponents8 exponents_of(const Values& x, int least, Exponents8& low, Exponents8& high) {
-    Exponents8 bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    const Exponents8 magnitude = bits & 0x7FFFFFFF, stored = magnitude >> 23;
-    const Exponents8 smallest = Exponents8{} + least, own = stored - 127, exponent = own > smallest ? own : smallest;
-    const Exponents8 none = Exponents8{} + kNothing, e = magnitude == 0 ? none : exponent;
-    const Exponents8 counted = magnitude == 0 ? low : exponent;
-    low = counted < low ? counted : low;
-    high = e > high ? e : high;
-    return e;
-}
+// The exponents of eight numbers at once, and the lowest and highest but of zero. `least`: of their format.
+class ExponentRange {
+public:
+    explicit ExponentRange(int least) : least_(Exponents8{} + least) {}
+    [[gnu::always_inline]] Narrow8 see(const Values& x) {
+        const Exponents8 magnitude = std::bit_cast<Exponents8>(x) & 0x7FFFFFFF, stored = magnitude >> 23;
+        const Exponents8 own = stored - 127, exponent = own > least_ ? own : least_;
+        const Exponents8 e = magnitude == 0 ? Exponents8{} + kNothing : exponent;
+        const Exponents8 counted = magnitude == 0 ? low_ : exponent;
+        low_ = counted < low_ ? counted : low_;
+        high_ = e > high_ ? e : high_;
+        return __builtin_convertvector(e, Narrow8);
+    }
+    template <class Packed>
+    void put(Packed& out) const {
+        out.low = low_[0];
+        out.high = high_[0];
+        for (u32 i = 1; i < kColumns; ++i)
+            out.low = std::min(out.low, low_[i]), out.high = std::max(out.high, high_[i]);
+    }
+
+private:
+    Exponents8 least_, low_ = Exponents8{} + std::numeric_limits<int>::max(), high_ = Exponents8{} + kNothing;
+};
 
 }  // namespace
 
 void pack_b(const WgmmaShape& s, const float* b, PackedB& out) {
-    const int least = least_exponent(s.b);
-    Exponents8 low = Exponents8{} + std::numeric_limits<int>::max(), high = Exponents8{} + kNothing;
+    ExponentRange range(least_exponent(s.b));
     for (u32 k = 0; k < s.k; ++k) {
         for (u32 n = 0; n < s.n; n += kColumns) {
             Values x;
             std::memcpy(&x, b + k * kMaxN + n, sizeof x);
-            x = __builtin_shufflevector(x, x, 0, 2, 4, 6, 1, 3, 5, 7);
+            x = shuffled<0, 2, 4, 6, 1, 3, 5, 7>(x, x);
             std::memcpy(out.value[k] + n, &x, sizeof x);
-            const Narrow8 e = __builtin_convertvector(exponents_of(x, least, low, high), Narrow8);
+            const Narrow8 e = range.see(x);
             std::memcpy(out.exponent[k] + n, &e, sizeof e);
         }
     }
-    out.low = low[0];
-    out.high = high[0];
-    for (u32 i = 1; i < kColumns; ++i) out.low = std::min(out.low, low[i]), out.high = std::max(out.high, high[i]);
+    range.put(out);
 }
 
 namespace {
@@ -68,20 +78,23 @@ struct PackedA {
 };
 
 void pack_a(u32 depth, const float* a, int least, PackedA& out) {
-    for (u32 h = 0; h < 2; ++h) {
-        for (u32 k = 0; k < depth; ++k) {
-            for (u32 r = 0; r < 8; ++r) {
-                const float x = a[(8 * h + r) * kMaxK + k];
-                const int e = exponent_of(x, least);
-                for (u32 i = 0; i < 4; ++i) {
-                    out.value[h][k][4 * r + i] = x;
-                    out.exponent[h][k][4 * r + i] = static_cast<std::int16_t>(e);
-                }
-                out.low = std::min(out.low, e == kNothing ? out.low : e);
-                out.high = std::max(out.high, e);
+    ExponentRange range(least);
+    for (u32 row = 0; row < kWgmmaRows; ++row) {
+        const u32 half = row / 8, lane = row % 8 * 4;
+        for (u32 first = 0; first < depth; first += kColumns) {
+            Values x;
+            std::memcpy(&x, a + row * kMaxK + first, sizeof x);
+            const Narrow8 e = range.see(x);
+#pragma GCC unroll 8
+            for (u32 k = 0; k < kColumns; ++k) {
+                const float values[] = {x[k], x[k], x[k], x[k]};
+                const std::int16_t exponents[] = {e[k], e[k], e[k], e[k]};
+                std::memcpy(out.value[half][first + k] + lane, values, sizeof values);
+                std::memcpy(out.exponent[half][first + k] + lane, exponents, sizeof exponents);
             }
         }
     }
+    range.put(out);
 }
 
 constexpr u32 kWide = 16;
