@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "access.hpp"
+#include "host_tiles.hpp"
 #include "machine.hpp"
 #include "matrix.hpp"
 
@@ -208,6 +209,9 @@ NB_MODULE(_core, module) {
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
     module.attr("CALL_PARAMS") = kCallParams;
+
+    module.def("host_has_tiles", &host_has_tiles);
+    module.def("allow_host_tiles", &allow_host_tiles);
 
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),
