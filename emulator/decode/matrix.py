@@ -81,7 +81,12 @@ def _check_results(b: Builder, kind: _Kind, d: str, c: str) -> None:
 
 def mma(b: Builder, m: Modifiers) -> None:
     if m.take("block_scale"):
-        b.fail("block-scaled mma is not modelled")
+        b.fail(
+            f"block-scaled mma.sync is an instruction of sm_120a, which is not modelled; the module is for "
+            f"{b.module.target}, whose block-scaled products are tcgen05.mma"
+            if b.module.target.startswith("sm_10")
+            else "block-scaled mma.sync (sm_120a) is not modelled"
+        )
     sparse = m.take("sp", "sp::ordered_metadata")
     m.need("sync", "aligned")
     shape = m.choose(_SHAPES)

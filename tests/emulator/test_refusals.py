@@ -22,6 +22,11 @@ HEAD = """.version 9.0
     mov.b32 %f1, 0f3F800000;
 """
 LINE = HEAD.count("\n") + 1
+BLOCK_SCALED = (
+    "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0"
+    " {%f1, %f1, %f1, %f1}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, {%f1, %f1, %f1, %f1}, {%r1}, {%h1, %h1}, {%r1},"
+    " {%h1, %h1};"
+)
 
 
 def launch(body: str, **changes: object) -> object:
@@ -36,6 +41,8 @@ def launch(body: str, **changes: object) -> object:
     ("statement", "complaint"),
     [
         ("tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%d1, {%r1}];", "tex"),
+        ("multimem.red.relaxed.sys.global.add.f32 [%d1], %f1;", "the memory of several devices"),
+        (BLOCK_SCALED, "sm_120a, which is not modelled; the module is for sm_100a"),
         ("add.f32.wobble %f2, %f1, %f1;", "wobble"),
         ("add.rz.rn.f32 %f2, %f1, %f1;", "in add"),
         ("add.s32 %r2, %r1;", "operands are expected"),
