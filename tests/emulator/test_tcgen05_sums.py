@@ -68,7 +68,7 @@ def numbers_of(bits: NDArray[np.integer], fmt: str) -> Floats:
     return values
 
 
-# Exponents of bf16 and tf32, of D, as f32 stores them; D may be zero. Below 142 for A and B together sums may be denormal.
+# Exponents of bf16 and tf32, of D, as f32 stores them; D may be zero. Sums may be denormal below 142 of A and B together.
 @dataclass(frozen=True)
 class Range:
     a: tuple[int, int]
