@@ -68,7 +68,8 @@ def numbers_of(bits: NDArray[np.integer], fmt: str) -> Floats:
     return values
 
 
-# Exponents of bf16 and tf32, of D, as f32 stores them; D may be zero. Below 142 for A and B together sums may be denormal.
+# Exponents of bf16 and tf32, and of D, as f32 stores them. Where the lowest of A and B add to less than 142, sums may
+# be denormal.
 @dataclass(frozen=True)
 class Range:
     a: tuple[int, int]
