@@ -40,7 +40,7 @@ template <class D>
     asm volatile("vpxord %0, %0, %0" : "=v"(v));
     return v;
 #else
-    return {};
+    return Floats{};
 #endif
 }
 

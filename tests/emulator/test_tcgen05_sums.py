@@ -68,7 +68,8 @@ def numbers_of(bits: NDArray[np.integer], fmt: str) -> Floats:
     return values
 
 
-# Exponents of bf16 and tf32, of D, as f32 stores them; D may be zero. Sums may be denormal below 142 of A and B together.
+# Exponents of bf16 and tf32, and of D, as f32 stores them. Where the lowest of A and B add to less than 142, sums may
+# be denormal.
 @dataclass(frozen=True)
 class Range:
     a: tuple[int, int]
