@@ -258,6 +258,7 @@ Flow fence(Warp& w, const Inst& i, u32) {
             released.restrict_to_shared();
             released.join(w.fences.fenced);
         }
+        if (!(i.mods & kCtaScope)) w.fences.fenced_beyond_cta = released;
         w.fences.fenced = std::move(released);
         w.fences.has_fenced = true;
     }

@@ -95,8 +95,15 @@ void settle(Cluster& cluster) {
     while (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
 }
 
-// barrier.cluster.arrive (PTX ISA 9.7.13.3): a relaxed one orders no memory access of its own. DeepGEMM's kernels rely
-// on it all the same for their own CTA's shared and tensor memory, where all that arrived share an SM.
+// What a relaxed arrival brings (PTX ISA 9.7.13.3): no memory access of its own, but what a fence before it releases,
+// and the order of tcgen05 operations, which needs execution alone to be ordered, as at an mbarrier.
+void arrive_relaxed(Warp& w, Message& arriving) {
+    arriving.join(w.cta->cluster->ctas.size() > 1 ? w.fences.fenced_beyond_cta : w.fences.fenced);
+    w.clocks.release_tc(arriving);
+}
+
+// barrier.cluster.arrive. DeepGEMM's kernels rely on a relaxed one all the same for their own CTA's shared and tensor
+// memory, where all that arrived share an SM.
 //
 // The ISA wants a wait between two arrivals. FlashAttention-4's MLA kernels arrive twice and wait twice: leniently, the
 // second arrival is of the next phase.
@@ -111,8 +118,10 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
             "cluster-barrier-arrival",
             format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
     join_shared(cluster.barrier.reached, w.clocks);
+    Message& arriving = ahead ? cluster.barrier.early : cluster.barrier.arriving;
+    if (i.mods & kClusterRelaxed) arrive_relaxed(w, arriving);
     if (!(i.mods & kClusterRelaxed))
-        (ahead ? cluster.barrier.early : cluster.barrier.arriving).join(w.clocks.release());
+        arriving.join(w.clocks.release());
     else if (lenient)
         w.cta->relaxed_arriving.join(w.clocks.release());
     else

@@ -14,7 +14,8 @@ namespace ptxm {
 // A warp's half-finished patterns: a fence, then a relaxed write, releases; a relaxed read, then a fence, acquires.
 struct WarpFences {
     bool has_fenced = false;
-    Message fenced;  // known at the last fence
+    Message fenced;             // known at the last fence
+    Message fenced_beyond_cta;  // and at the last one whose scope is more than the CTA
     bool has_collected = false;
     Message collected;  // read by relaxed operations since the last fence
     struct Poll {

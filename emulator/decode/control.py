@@ -100,7 +100,7 @@ def fence(b: Builder, m: Modifiers) -> None:
         _sync_restrict(b, m, mods)
         mods |= MODS["fence_shared"]
     else:
-        m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
+        mods |= m.choose({"cta": MODS["cta_scope"], "cluster": 0, "gpu": 0, "sys": 0})
     m.done()
     b.emit("fence_acq_rel", mods=mods)
 
@@ -160,9 +160,9 @@ def membar(b: Builder, m: Modifiers) -> None:
     if m.take("proxy"):
         _proxy_fence(b, m)
         return
-    m.choose({"cta": 0, "gl": 1, "sys": 2})
+    scope = m.choose({"cta": MODS["cta_scope"], "gl": 0, "sys": 0})
     m.done()
-    b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"])
+    b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"] | scope)
 
 
 _SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shared::cluster"}

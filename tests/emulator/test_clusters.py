@@ -94,6 +94,52 @@ def test_a_relaxed_cluster_barrier_orders_exits_but_not_data() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fence", "rules"),
+    [
+        ("fence.acq_rel.cluster;", set()),
+        ("fence.sc.gpu;", set()),
+        ("membar.gl;", set()),
+        ("fence.acq_rel.cta;", {"race"}),
+        ("fence.proxy.async;", {"race"}),
+    ],
+)
+def test_a_fence_of_the_clusters_scope_releases_by_a_relaxed_cluster_barrier(fence: str, rules: set[str]) -> None:
+    relaxed = fence + "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+    body = store_to_peer(CLUSTER_SYNC, relaxed + "ld.shared.u32 %r7, [%r3];" + CLUSTER_SYNC)
+    assert run(body, {"out": words(4)}, grid=2, cluster=2).rules == rules
+
+
+@pytest.mark.parametrize("arrive", ["barrier.cluster.arrive.aligned;", "barrier.cluster.arrive.relaxed.aligned;"])
+@pytest.mark.parametrize(
+    ("before", "after", "rules"),
+    [
+        (True, True, set()),
+        (True, False, {"tmem-missing-fence-after"}),
+        (False, True, {"tmem-missing-fence-before"}),
+        (False, False, {"tmem-missing-fence-before"}),
+    ],
+)
+def test_tensor_memory_needs_execution_alone_to_be_ordered(
+    arrive: str, before: bool, after: bool, rules: set[str]
+) -> None:
+    """Warp 0 deallocates what all warps have stored to."""
+    body = f"""
+    setp.lt.u32 %p1, %tid, 32;
+    @%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [word], 32;
+    tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    ld.shared.u32 %r1, [word];
+    and.b32 %r2, %tid, 96; shl.b32 %r2, %r2, 16; add.u32 %r2, %r2, %r1;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {{%tid}};
+    tcgen05.wait::st.sync.aligned;
+    {"tcgen05.fence::before_thread_sync;" if before else ""}
+    {arrive} barrier.cluster.wait.aligned;
+    {"tcgen05.fence::after_thread_sync;" if after else ""}
+    @%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;
+    """
+    assert run(body, {"out": words(4)}, grid=2, cluster=2, block=128).rules == rules
+
+
+@pytest.mark.parametrize(
     ("body", "rule"),
     [
         ("barrier.cluster.wait;", "cluster-barrier-wait"),
