@@ -310,6 +310,7 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
 struct SharedRanges {
     std::span<const Range> ranges;
     u64 offset, low, end;
+    std::span<const BlockChunks> blocks = {};  // the same, where they are whole chunks and somebody has sorted them
 };
 void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who, bool proxy_async);
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
