@@ -48,10 +48,10 @@ private:
     struct Moment {
         u64 instructions = ~u64{0}, completed = 0;
     };
-    Moment now() const { return {cluster_.instructions, cluster_.pending.taken()}; }
+    Moment now() const { return {cluster_.instructions - cluster_.stalled, cluster_.pending.taken()}; }
     // Nothing but this store has been performed since.
     bool follows(const Moment& last) const {
-        return cluster_.instructions == last.instructions && cluster_.pending.taken() - last.completed <= 1;
+        return now().instructions == last.instructions && now().completed - last.completed <= 1;
     }
 
     const Cluster& cluster_;

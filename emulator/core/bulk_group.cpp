@@ -49,6 +49,7 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     for (auto& [lane, bulk] : w.bulk) {
         if (!(mask >> lane & 1) || complete(bulk, allowed, read)) continue;
         w.fragment().wait = Wait::bulk;
+        w.cta->cluster->stalled += 1;
         return Flow::stay;
     }
     for (auto& [lane, bulk] : w.bulk) {

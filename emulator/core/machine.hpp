@@ -131,6 +131,7 @@ struct Cluster {
     u64 now = 0;
     SyncTable sync;                   // of locations in shared memory
     u64 instructions = 0;             // executed by its warps
+    u64 stalled = 0;                  // of these, waits for bulk groups that go on
     u64 progress = 0;                 // of these, at the last event that was not polling
     u64 polled_since = 0;             // the same, or the last time that others got their turn
     std::vector<TimedOut> timed_out;  // since the last progress

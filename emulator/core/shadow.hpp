@@ -90,8 +90,11 @@ public:
     // lie in `span` bytes. False, and nothing has another past, when `refused` turns true.
     template <class Touch>
     bool touch_lanes(const u64 (&lanes)[kLanes], u32 size, u64 offset, u64 span, Touch& touch, const bool& refused) {
-        constexpr u64 kFar = 16 * kBlockBytes;
-        if (span > kFar && size != 2 * kWord) return touch_far_lanes(lanes, size, offset, touch, refused);
+        constexpr u64 kFar = 8 * kBlockBytes, kApart = kSetCells / 4;
+        const u64 step = std::max(lanes[0], lanes[1]) - std::min(lanes[0], lanes[1]);
+        u32* cells[kLanes];
+        if ((span > kFar || step >= kApart << shift_for(size)) && find_cells(lanes, size, offset, cells))
+            return touch_cells(cells, touch, refused);
         LaneSets sets;
         if (!find_even_sets(lanes, size, offset, sets)) find_sets(lanes, size, offset, sets);
         for (u32 k = 0; k < sets.count; ++k) meet(sets.sets[k], touch);
@@ -124,7 +127,7 @@ public:
     }
 
 private:
-    static constexpr u32 kChunk = 16, kWord = 4, kSetCells = 64, kChunkShift = 4;
+    static constexpr u32 kChunk = 16, kSetCells = 64, kChunkShift = 4;
     // What is not the number of a past: a state, or cells of 1 << (4, 2, 1 or 0) bytes.
     static constexpr u32 kOther = 1u << 31, kState = 1u << 30, kFineness = 28, kIndex = (1u << kFineness) - 1;
     static constexpr u32 kNothing = ~0u;
@@ -195,21 +198,22 @@ private:
         return true;
     }
 
-    // Lanes that mostly have a block each.
-    template <class Touch>
-    bool touch_far_lanes(const u64 (&lanes)[kLanes], u32 size, u64 offset, Touch& touch, const bool& refused) {
+    // A cell for each lane; false where it takes several.
+    bool find_cells(const u64 (&lanes)[kLanes], u32 size, u64 offset, u32* (&cells)[kLanes]) {
         const u32 shift = shift_for(size);
-        u32* cells[kLanes];
-        u32 before[kLanes], others = 0;
+        u32 others = size >> shift ^ 1;
         for (u32 l = 0; l < kLanes; ++l) {
             const u64 at = lanes[l] + offset, n = at / kBlockBytes;
             cells[l] = cells_for(n, shift) + (at % kBlockBytes >> shift);
             others |= shift_of(blocks_[n]) ^ shift;
         }
-        if (others) return false;
+        return others == 0;
+    }
+    template <class Touch>
+    static bool touch_cells(u32* const (&cells)[kLanes], Touch& touch, const bool& refused) {
+        u32 before[kLanes], after[kLanes], others = 0;
         for (u32 l = 0; l < kLanes; ++l) before[l] = *cells[l];
         for (u32 l = 0; l < kLanes; ++l) others |= before[l] ^ before[0];
-        u32 after[kLanes];
         std::fill_n(after, kLanes, touch(before[0]));
         for (u32 l = 1; others && l < kLanes; ++l) after[l] = touch(before[l]);
         if (refused) return false;
@@ -333,6 +337,7 @@ private:
             for (u32 block : blocks_)
                 if (has_state(block)) visit(block & kIndex);
         });
+        if (!pasts_.crowded()) return;
         pasts_.forget_unused([this](auto visit) {
             for (u32 block : blocks_) {
                 if (!(block & kOther)) visit(block);
