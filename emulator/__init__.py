@@ -12,7 +12,7 @@ from emulator.explore import Exploration, Explored, explore
 from emulator.fatbin import FatbinError
 from emulator.ptx import PtxError
 from emulator.report import Finding, Place, Report, Waiver
-from emulator.tensormap import TensorMapError, encode_tiled
+from emulator.tensormap import TensorMapError, encode_im2col, encode_tiled
 
 __all__ = [
     "Buffer",
@@ -30,6 +30,7 @@ __all__ = [
     "Report",
     "TensorMapError",
     "Waiver",
+    "encode_im2col",
     "encode_tiled",
     "explore",
     "load_ptx",

@@ -1,4 +1,5 @@
-"""Tensor maps: the argument checks of cuTensorMapEncodeTiled, and our encoding of the 128 opaque bytes.
+"""Tensor maps: the argument checks of cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col, and our encoding of the 128
+opaque bytes.
 
 The rules are those of the CUDA driver API, "Tensor Map Object Management"; an error names the argument, its value and
 the rule. The driver itself (580.159.04, on an H200) was given 150,000 argument sets, a fifth of them valid, and agrees
@@ -29,6 +30,13 @@ its 128 bytes: kernels that make a map from another one (the CuTe DSL's grouped 
         56     5  5 x u8 (box dimension - 1); unused ones 0
         61     2  5 x 3 bits (element stride - 1); unused ones 0
         63     1  bit d: the box dimension d is set; tensormap.replace begins with none
+
+A map for im2col copies has bit 7 of byte 63 set, and there:
+
+        56     1  channels per pixel - 1
+        57     4  the corners of the bounding box, W first, the lower one first: 2 x 16, 4 x 8 or 6 x 5 bits, signed
+        61     2  bits 0-2: bits 7-9 of pixels per column - 1; then 4 x 3 bits (element stride - 1)
+        63     1  bits 0-6: those of pixels per column - 1
 """
 
 from __future__ import annotations
@@ -39,7 +47,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-STRUCT = struct.Struct("<HBBIQ5I20s5BHB")
+STRUCT = struct.Struct("<HBBIQ5I20s5sHB")
 MAGIC = 0x4D54
 NBYTES = 128
 
@@ -77,13 +85,32 @@ _PACKED_SWIZZLES = {
 }
 
 
+_CORNER_BITS = {3: 16, 4: 8, 5: 5}  # of each of a corner's coordinates, by rank
+
+
 class TensorMapError(ValueError):
-    """Arguments that cuTensorMapEncodeTiled refuses, or bytes that are no tensor map."""
+    """Arguments that the driver refuses, or bytes that are no tensor map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Im2col:
+    """What cuTensorMapEncodeIm2col has in place of a box.
+
+    The corners are offsets from the first pixel and from the last one, of dimensions 1 (W) up to the last but one.
+    """
+
+    lower_corner: tuple[int, ...]
+    upper_corner: tuple[int, ...]
+    channels: int
+    pixels: int
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A tensor map's fields, dimensions innermost first. `global_strides` are bytes, of dimensions 1 and up."""
+    """A tensor map's fields, dimensions innermost first. `global_strides` are bytes, of dimensions 1 and up.
+
+    `box_dim` is empty in a map for im2col copies.
+    """
 
     dtype: str
     address: int
@@ -95,6 +122,7 @@ class TensorMap:
     swizzle: str = "none"
     l2_promotion: str = "none"
     oob_fill: str = "none"
+    im2col: Im2col | None = None
 
     @property
     def rank(self) -> int:
@@ -108,7 +136,7 @@ class TensorMap:
     def inner_box_bytes(self) -> int:
         """Bytes of a box's row in shared memory. The types aligned to 16 bytes take 16 for 16 elements there."""
         bits = 8 if self.dtype in _ALIGN16B else self.element_bits
-        return self.box_dim[0] * bits // 8
+        return (self.im2col.channels if self.im2col else self.box_dim[0]) * bits // 8
 
 
 def _require(truth: bool, argument: str, value: object, rule: str) -> None:
@@ -143,6 +171,27 @@ def _check_address(tensor: TensorMap) -> None:
         _require(stride % alignment == 0, argument, stride, f"must be a multiple of {alignment} bytes{why}")
 
 
+def _check_element_strides(tensor: TensorMap) -> None:
+    for i, stride in enumerate(tensor.element_strides):
+        _require(0 < stride <= 8, f"element_strides[{i}]", stride, "must be in 1..8")
+
+
+def _check_pixels(tensor: TensorMap, im2col: Im2col) -> None:
+    count, bits = tensor.rank - 2, _CORNER_BITS[tensor.rank]
+    limit = 1 << bits - 1
+    for argument, corner in (
+        ("pixel_box_lower_corner", im2col.lower_corner),
+        ("pixel_box_upper_corner", im2col.upper_corner),
+    ):
+        rule = f"must have {count} entries in {-limit}..{limit - 1} for rank {tensor.rank}"
+        _require(len(corner) == count and all(-limit <= x < limit for x in corner), argument, list(corner), rule)
+    _require(0 < im2col.channels <= 256, "channels_per_pixel", im2col.channels, "must be in 1..256")
+    _require(0 < im2col.pixels <= 1024, "pixels_per_column", im2col.pixels, "must be in 1..1024")
+    bits = im2col.channels * tensor.element_bits
+    rule = f"must make rows of a multiple of 16 bytes, not {bits / 8:g} bytes"
+    _require(bits % 128 == 0, "channels_per_pixel", im2col.channels, rule)
+
+
 def _check_box(tensor: TensorMap) -> None:
     for i, size in enumerate(tensor.box_dim):
         _require(0 < size <= 256, f"box_dim[{i}]", size, "must be in 1..256")
@@ -152,8 +201,6 @@ def _check_box(tensor: TensorMap) -> None:
     bits = inner * tensor.element_bits
     rule = f"must make rows of a multiple of 16 bytes, not {bits / 8:g} bytes"
     _require(bits % 128 == 0, "box_dim[0]", inner, rule)
-    for i, stride in enumerate(tensor.element_strides):
-        _require(0 < stride <= 8, f"element_strides[{i}]", stride, "must be in 1..8")
     # The driver rounds the quotients down, although a box holds them rounded up.
     elements = math.prod(size // stride for size, stride in zip(tensor.box_dim, tensor.element_strides, strict=True))
     rule = f"must make boxes of at most {_LARGEST_BOX} bytes, not {elements * tensor.element_bits // 8}"
@@ -166,7 +213,10 @@ def _check_modes(tensor: TensorMap) -> None:
     if tensor.interleave == "none" and tensor.swizzle != "none":
         span = _SPANS.get(tensor.swizzle, 128)
         rule = f"must make rows of at most {span} bytes, not {tensor.inner_box_bytes}, with swizzle {tensor.swizzle}"
-        _require(tensor.inner_box_bytes <= span, "box_dim[0]", tensor.box_dim[0], rule)
+        argument = (
+            ("channels_per_pixel", tensor.im2col.channels) if tensor.im2col else ("box_dim[0]", tensor.box_dim[0])
+        )
+        _require(tensor.inner_box_bytes <= span, *argument, rule)
     if tensor.dtype == "16u6_align16b":
         rule = f"must be none for {tensor.dtype}"
         _require(tensor.interleave == "none", "interleave", repr(tensor.interleave), rule)
@@ -180,23 +230,30 @@ def _check_modes(tensor: TensorMap) -> None:
 
 
 def check(tensor: TensorMap) -> None:
-    """Raise TensorMapError if cuTensorMapEncodeTiled refuses these arguments."""
+    """Raise TensorMapError if the driver refuses these arguments."""
     _require(tensor.dtype in DTYPES, "dtype", repr(tensor.dtype), "must be one of " + ", ".join(DTYPES))
     _one_of("interleave", tensor.interleave, INTERLEAVES)
     _one_of("swizzle", tensor.swizzle, SWIZZLES)
     _one_of("l2_promotion", tensor.l2_promotion, L2_PROMOTIONS)
     _one_of("oob_fill", tensor.oob_fill, OOB_FILLS)
     rank = tensor.rank
-    _require(1 <= rank <= 5, "rank", rank, "must be in 1..5")
+    least = 3 if tensor.im2col else 1
+    _require(least <= rank <= 5, "rank", rank, f"must be in {least}..5")
     if tensor.interleave != "none":
         _require(rank >= 3, "rank", rank, f"must be at least 3 with interleave {tensor.interleave}")
-    lengths = (("global_strides", rank - 1), ("box_dim", rank), ("element_strides", rank))
+    lengths = [("global_strides", rank - 1), ("element_strides", rank)]
+    if not tensor.im2col:
+        lengths.append(("box_dim", rank))
     for argument, length in lengths:
         values = getattr(tensor, argument)
         _require(len(values) == length, argument, list(values), f"must have {length} entries for rank {rank}")
     _check_dimensions(tensor)
     _check_address(tensor)
-    _check_box(tensor)
+    _check_element_strides(tensor)
+    if tensor.im2col:
+        _check_pixels(tensor, tensor.im2col)
+    else:
+        _check_box(tensor)
     _check_modes(tensor)
 
 
@@ -237,11 +294,73 @@ def encode_tiled(
     return _pack(tensor)
 
 
+def encode_im2col(
+    *,
+    dtype: str,
+    address: int,
+    global_dim: Sequence[int],
+    global_strides: Sequence[int],
+    pixel_box_lower_corner: Sequence[int],
+    pixel_box_upper_corner: Sequence[int],
+    channels_per_pixel: int,
+    pixels_per_column: int,
+    element_strides: Sequence[int] | None = None,
+    interleave: str = "none",
+    swizzle: str = "none",
+    l2_promotion: str = "none",
+    oob_fill: str = "none",
+) -> bytes:
+    """The same of a map for im2col copies, from the arguments of cuTensorMapEncodeIm2col: of a tensor of 3 to 5
+    dimensions, channels innermost, then W, H and D as far as it has them, then N. Corners are W first."""
+    tensor = TensorMap(
+        dtype=dtype,
+        address=int(address),
+        global_dim=tuple(int(size) for size in global_dim),
+        global_strides=tuple(int(stride) for stride in global_strides),
+        box_dim=(),
+        element_strides=tuple(int(stride) for stride in element_strides or [1] * len(global_dim)),
+        interleave=interleave,
+        swizzle=swizzle,
+        l2_promotion=l2_promotion,
+        oob_fill=oob_fill,
+        im2col=Im2col(
+            tuple(int(x) for x in pixel_box_lower_corner),
+            tuple(int(x) for x in pixel_box_upper_corner),
+            int(channels_per_pixel),
+            int(pixels_per_column),
+        ),
+    )
+    check(tensor)
+    return _pack(tensor)
+
+
+def _pack_box(tensor: TensorMap) -> tuple[bytes, int, int]:
+    """Bytes 56 to 60, 61 to 62 and 63."""
+    strides = sum(stride - 1 << 3 * d for d, stride in enumerate(tensor.element_strides))
+    if tensor.im2col is None:
+        return bytes(size - 1 for size in tensor.box_dim).ljust(5, b"\0"), strides, (1 << tensor.rank) - 1
+    bits = _CORNER_BITS[tensor.rank]
+    corners = enumerate((*tensor.im2col.lower_corner, *tensor.im2col.upper_corner))
+    packed = sum((x & (1 << bits) - 1) << bits * n for n, x in corners)
+    pixels = tensor.im2col.pixels - 1
+    first = bytes([tensor.im2col.channels - 1]) + packed.to_bytes(4, "little")
+    return first, strides & ~7 | pixels >> 7, pixels & 0x7F | 0x80
+
+
+def _unpack_im2col(rank: int, first: bytes, strides: int, last: int) -> Im2col:
+    bits, packed = _CORNER_BITS[rank], int.from_bytes(first[1:], "little")
+    values = [(packed >> bits * n) & (1 << bits) - 1 for n in range(2 * (rank - 2))]
+    corners = tuple(x - (x >> bits - 1 << bits) for x in values)
+    pixels = (last & 0x7F | (strides & 7) << 7) + 1
+    return Im2col(corners[: rank - 2], corners[rank - 2 :], first[0] + 1, pixels)
+
+
 def _pack(tensor: TensorMap) -> bytes:
     code, _ = DTYPES[tensor.dtype]
     fill, interleave = OOB_FILLS.index(tensor.oob_fill), INTERLEAVES.index(tensor.interleave)
     promotion = L2_PROMOTIONS.index(tensor.l2_promotion)
     unused = [0] * (5 - tensor.rank)
+    box = _pack_box(tensor)
 
     def packed(checksum: int) -> bytes:
         return STRUCT.pack(
@@ -253,10 +372,7 @@ def _pack(tensor: TensorMap) -> bytes:
             *(size - 1 for size in tensor.global_dim),
             *unused,
             b"".join(stride.to_bytes(5, "little") for stride in (*tensor.global_strides, *unused)),
-            *(size - 1 for size in tensor.box_dim),
-            *unused,
-            sum(stride - 1 << 3 * d for d, stride in enumerate(tensor.element_strides)),
-            (1 << tensor.rank) - 1,
+            *box,
         )
 
     return packed(_checksum(packed(0))).ljust(NBYTES, b"\0")
@@ -274,16 +390,20 @@ def decode(data: bytes) -> TensorMap:
     crc = _checksum(data)
     _require(checksum == crc, "checksum", hex(checksum), f"the bytes of this tensor map were changed ({crc:#x})")
     rank = layout >> 3 & 7
-    strides, element_strides = numbers[5], numbers[11]
+    strides, box, element_strides, last = numbers[5:]
+    im2col = _unpack_im2col(rank, box, element_strides, last) if last & 0x80 else None
+    if im2col:
+        element_strides &= ~7  # the innermost dimension's, which is not looked at
     return TensorMap(
         dtype=list(DTYPES)[kind & 0xF],
         address=address,
         global_dim=tuple(size + 1 for size in numbers[:rank]),
         global_strides=tuple(int.from_bytes(strides[5 * d : 5 * d + 5], "little") for d in range(rank - 1)),
-        box_dim=tuple(size + 1 for size in numbers[6 : 6 + rank]),
+        box_dim=() if im2col else tuple(size + 1 for size in box[:rank]),
         element_strides=tuple((element_strides >> 3 * d & 7) + 1 for d in range(rank)),
         interleave=INTERLEAVES[kind >> 5],
         swizzle=SWIZZLES[layout & 7],
         l2_promotion=L2_PROMOTIONS[layout >> 6],
         oob_fill=OOB_FILLS[kind >> 4 & 1],
+        im2col=im2col,
     )

@@ -40,7 +40,7 @@ Flow directed(Warp& w, const Inst& i, u32 m) {
     for (u32 k = 0; k < kParts * kLanes; ++k) {
         const float r =
             ftz ? flushed<kOp, kMode>(flush(a[k]), flush(b[k]), flush(c[k])) : apply<kOp, kMode>(a[k], b[k], c[k]);
-        result[k] = sat ? saturated(r) : r;
+        result[k] = sat ? saturated(r) : one_nan(r);
     }
     if constexpr (kParts == 2) {
         u64 packed[kLanes];

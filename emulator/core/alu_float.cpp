@@ -14,7 +14,7 @@ Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
             return kFlush ? saturate(flush(f(flush(a), flush(b)))) : saturate(f(a, b));
         });
     return binary<float, float, float>(
-        w, i, m, [f](float a, float b) { return kFlush ? flush(f(flush(a), flush(b))) : f(a, b); });
+        w, i, m, [f](float a, float b) { return one_nan(kFlush ? flush(f(flush(a), flush(b))) : f(a, b)); });
 }
 
 // Silicon flushes a product that is below 2^-126 before it is rounded, which may round it up to that.
@@ -62,19 +62,20 @@ Flow f32_fma(Warp& w, const Inst& i, u32 m) {
                           : saturate(__builtin_fmaf(a, b, c));
         });
     return ternary<float, float, float, float>(w, i, m, [](float a, float b, float c) {
-        return kFlush ? flush(__builtin_fmaf(flush(a), flush(b), flush(c))) : __builtin_fmaf(a, b, c);
+        return one_nan(kFlush ? flush(__builtin_fmaf(flush(a), flush(b), flush(c))) : __builtin_fmaf(a, b, c));
     });
 }
 
 template <class F>
 Flow f32_unary(Warp& w, const Inst& i, u32 m, F f) {
     const bool ftz = i.mods & kFtz;
-    return unary<float, float>(w, i, m, [=](float a) { return maybe_flush(f(maybe_flush(a, ftz)), ftz); });
+    return unary<float, float>(w, i, m, [=](float a) { return one_nan(maybe_flush(f(maybe_flush(a, ftz)), ftz)); });
 }
 
 Flow ex2_f32(Warp& w, const Inst& i, u32 m) {
-    if (i.mods & kFtz) return unary<float, float>(w, i, m, [](float a) { return flush(exp2_approx(flush(a))); });
-    return unary<float, float>(w, i, m, exp2_approx);
+    if (i.mods & kFtz)
+        return unary<float, float>(w, i, m, [](float a) { return one_nan(flush(exp2_approx(flush(a)))); });
+    return unary<float, float>(w, i, m, [](float a) { return one_nan(exp2_approx(a)); });
 }
 
 // copysign d, a, b: the sign of a on the magnitude of b (PTX ISA 9.7.3.2).
@@ -226,7 +227,7 @@ Flow pairs(Warp& w, const Inst& i, u32 m, F f) {
     const float *a = w.reg<float>(o[1]), *b = w.reg<float>(o[2]), *c = i.n_src > 2 ? w.reg<float>(o[3]) : a;
     alignas(32) float result[2 * kLanes];
     for (u32 k = 0; k < 2 * kLanes; ++k)
-        result[k] = kFlush ? flush(f(flush(a[k]), flush(b[k]), flush(c[k]))) : f(a[k], b[k], c[k]);
+        result[k] = one_nan(kFlush ? flush(f(flush(a[k]), flush(b[k]), flush(c[k]))) : f(a[k], b[k], c[k]));
     u64 packed[kLanes];
     std::memcpy(packed, result, sizeof packed);
     store_lanes(w.reg<u64>(o[0]), packed, m);

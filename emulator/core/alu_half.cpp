@@ -17,12 +17,12 @@ struct Half {
         return std::bit_cast<float>(std::bit_cast<u32>(half_to_float(bits)) | static_cast<u32>(bits & 0x8000) << 16);
     }
     static u16 round(float x) { return float_to_half(x); }
-    static constexpr u16 kSmallestNormal = 0x0400;
+    static constexpr u16 kSmallestNormal = 0x0400, kInfinity = 0x7C00;
 };
 struct Bfloat {
     static float widen(u16 bits) { return bf16_to_float(bits); }
     static u16 round(float x) { return float_to_bf16(x); }
-    static constexpr u16 kSmallestNormal = 0x0080;
+    static constexpr u16 kSmallestNormal = 0x0080, kInfinity = 0x7F80;
 };
 
 template <class N>
@@ -79,7 +79,7 @@ Flow fma(Warp& w, const Inst& i, u32 m) {
     return flow;
 }
 
-// Signs are bits: neg, abs and copysign keep a NaN's payload, and .ftz flushes what they give.
+// Signs are bits; of a NaN neg and abs make the one that arithmetic gives, and .ftz flushes what they give.
 template <class N, u32 kParts>
 Flow sign_bits(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
@@ -89,7 +89,8 @@ Flow sign_bits(Warp& w, const Inst& i, u32 m) {
     alignas(32) u16 result[kParts * kLanes];
     for (u32 k = 0; k < kParts * kLanes; ++k) {
         const u16 x = static_cast<u16>((a[k] ^ flip) & keep);
-        result[k] = i.mods & kFtz ? flush_bits<N>(x) : x;
+        const u16 y = i.mods & kFtz ? flush_bits<N>(x) : x;
+        result[k] = (y & 0x7FFF) > N::kInfinity ? 0x7FFF : y;
     }
     if constexpr (kParts == 2) {
         alignas(32) u32 packed[kLanes];

@@ -154,7 +154,7 @@ u32 combine_pair(Atom op, u32 a, u32 b) {
 // On global memory an f32 addition flushes denormals, on shared memory it does not (PTX ISA, atom).
 u32 add_f32(u32 a, u32 b, bool flushes) {
     const float x = std::bit_cast<float>(a), y = std::bit_cast<float>(b);
-    return std::bit_cast<u32>(flushes ? flush(flush(x) + flush(y)) : x + y);
+    return std::bit_cast<u32>(one_nan(flushes ? flush(flush(x) + flush(y)) : x + y));
 }
 
 u64 combine_values(Ty ty, Atom op, u64 a, u64 b, bool flushes) {

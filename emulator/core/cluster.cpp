@@ -163,9 +163,9 @@ void report_unordered_exit(Cta& cta, const Use& access) {
                         static_cast<i32>(access.pc));
     else
         m.report_strict(&cta.warps[0], "cluster-exit-race",
-                        format("CTA rank %u exits while %s of CTA rank %u may still access its shared memory: nothing "
-                               "orders the access before the exit",
-                               cta.rank, who.c_str(), cluster.agents[access.agent].cta),
+                        format("%s exits while %s may still access its shared memory: nothing orders the access before "
+                               "the exit",
+                               name_of(cta).c_str(), who.c_str()),
                         static_cast<i32>(access.pc));
 }
 

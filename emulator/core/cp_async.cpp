@@ -76,7 +76,8 @@ void fire(Warp& w, const CopyGroups::Arrival& arrival) {
     auto it = cta.mbarriers.find(offset);
     if (it == cta.mbarriers.end())
         throw Fault("mbarrier-uninitialised",
-                    format("cp.async.mbarrier.arrive on shared 0x%x, where the mbarrier has been invalidated", offset));
+                    format("cp.async.mbarrier.arrive on %s, where the mbarrier has been invalidated",
+                           shared_place(cta, offset).c_str()));
     Message message;
     message.cluster = cta.cluster->number;
     if (arrival.clock) message.generic.raise(w.copies.agent, arrival.clock);

@@ -8,12 +8,14 @@ constexpr u32 kLines = 64;  // of a report
 
 std::string describe_mbarrier(const Cluster& cluster, const Fragment& f) {
     const u32 rank = f.wait_mbar >> kSharedRankShift, offset = f.wait_mbar & kSharedOffsetMask;
-    const auto& bars = cluster.ctas[rank]->mbarriers;
+    const Cta& cta = *cluster.ctas[rank];
+    const auto& bars = cta.mbarriers;
     auto it = bars.find(offset);
-    if (it == bars.end()) return format("an mbarrier at shared 0x%x that no longer exists", offset);
+    if (it == bars.end()) return format("an mbarrier at %s that no longer exists", shared_place(cta, offset).c_str());
     const Mbarrier& b = it->second;
-    return format("the mbarrier at shared 0x%x, parity %u: in phase %u, %u of %u arrivals pending, tx-count %lld",
-                  offset, f.wait_parity & 1, b.phase, b.pending, b.expected, (long long)b.tx);
+    return format("the mbarrier at %s, parity %u: in phase %u, %u of %u arrivals pending, tx-count %lld",
+                  shared_place(cta, offset).c_str(), f.wait_parity & 1, b.phase, b.pending, b.expected,
+                  (long long)b.tx);
 }
 
 std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment& f) {

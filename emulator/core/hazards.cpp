@@ -217,35 +217,13 @@ void report_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, c
     m.report(&w, rule, explain_tmem(w, target, c, who, what, where, Wording(true)).message, pc, other);
 }
 
-}  // namespace
-
-std::string describe_agent(const Cluster& cluster, AgentId id) {
-    const AgentInfo& a = info(cluster, id);
-    switch (a.kind) {
-        case AgentKind::warp: return format("warp %u", a.warp);
-        case AgentKind::tmem_ld: return format("a tcgen05.ld of warp %u", a.warp);
-        case AgentKind::tmem_st: return format("a tcgen05.st of warp %u", a.warp);
-        case AgentKind::tensor: return format("the tensor core (issued by warp %u)", a.warp);
-        case AgentKind::bulk_load: return format("a bulk copy that completes on the mbarrier at shared 0x%x", a.detail);
-        case AgentKind::phase: return format("the mbarrier at shared 0x%x", a.detail);
-        case AgentKind::cluster_barrier: return "the cluster barrier";
-        case AgentKind::bulk_store:
-        case AgentKind::bulk_store_read: return format("a bulk store of warp %u", a.warp);
-        case AgentKind::cp_async: return format("a cp.async of warp %u", a.warp);
-        case AgentKind::warpgroup: return format("wgmma of the warpgroup of warps %u-%u", a.warp, a.warp + 3u);
-    }
-    return "?";
-}
-
-namespace {
-
 void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {
     const Mbarrier& bar = target.mbarriers.at(offset);
-    machine_of(w).report(
-        &w, "mbarrier-accessed",
-        format("%s %s shared memory where an mbarrier lives, at 0x%x: no mbarrier.inval before",
-               describe_agent(*target.cluster, who.agent).c_str(), who.write ? "writes" : "reads", offset),
-        static_cast<i32>(who.pc), bar.init_pc);
+    machine_of(w).report(&w, "mbarrier-accessed",
+                         format("%s %s memory where an mbarrier lives, at %s: no mbarrier.inval before",
+                                describe_agent(*target.cluster, who.agent).c_str(), who.write ? "writes" : "reads",
+                                shared_place(target, offset).c_str()),
+                         static_cast<i32>(who.pc), bar.init_pc);
 }
 
 // One by one only where an mbarrier lies between the first byte and the last.
@@ -287,8 +265,8 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict& c) {
         report_linear(w, c, who, proxy, [&] {
             const u64 start = at->start + r.offset;
-            return format("shared memory in [0x%llx, 0x%llx)", (unsigned long long)start,
-                          (unsigned long long)(start + at->bytes));
+            return format("shared memory in [0x%llx, 0x%llx) of %s", (unsigned long long)start,
+                          (unsigned long long)(start + at->bytes), name_of(target).c_str());
         });
     });
     shadow.touch_each(r.ranges, r.offset, at, touch, proxy_async && r.blocks.empty() ? Grain::chunks : Grain::cells);

@@ -51,11 +51,12 @@ void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& b
     const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
     Pair lanes;
     if (m.findings->seen("lane-race", pc, other) || !find_pair(now, before, lanes)) return;
+    const u32 at = now.at[lanes.mine];
+    const Cta& cta = *w.cta->cluster->ctas[at >> kSharedRankShift];
     m.report(&w, "lane-race",
-             format("lane %u of warp %u %s shared memory at 0x%x, which lane %u %s with nothing that orders lanes of a "
-                    "warp in between",
-                    lanes.mine, w.index, now.write ? "writes" : "reads", now.at[lanes.mine], lanes.theirs,
-                    before.write ? "wrote" : "read"),
+             format("lane %u of warp %u %s %s, which lane %u %s with nothing that orders lanes of a warp in between",
+                    lanes.mine, w.index, now.write ? "writes" : "reads",
+                    shared_place(cta, at & kSharedOffsetMask).c_str(), lanes.theirs, before.write ? "wrote" : "read"),
              pc, other);
 }
 

@@ -57,6 +57,12 @@ inline Flow ternary(Warp& w, const Inst& i, u32 mask, F f) {
     return (bits & 0x7F800000u) == 0 ? std::bit_cast<float>(bits & 0x80000000u) : x;
 }
 
+// What single-precision arithmetic makes of any NaN on an H200, abs and neg included.
+[[gnu::always_inline]] inline float one_nan(float x) {
+    const u32 bits = std::bit_cast<u32>(x);
+    return std::bit_cast<float>((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FFFFFFFu : bits);
+}
+
 inline float bf16_to_float(u16 bits) { return std::bit_cast<float>(static_cast<u32>(bits) << 16); }
 
 // Round to nearest even; NaN becomes the canonical 0x7FFF as PTX specifies for cvt to bf16.

@@ -281,8 +281,6 @@ void Machine::absorb(Machine& other) {
 }
 
 void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
-    Findings& told = findings ? *findings : launch_findings;
-    if (told.seen(rule, pc, other_pc)) return;
     Finding f;
     f.rule = std::move(rule);
     f.severity = severity;
@@ -293,7 +291,22 @@ void Machine::report(const Warp* warp, std::string rule, std::string message, i3
         f.cta = warp->cta->linear;
         f.warp = static_cast<i32>(warp->index);
     }
-    told.add(std::move(f));
+    tell(std::move(f));
+}
+
+void Machine::report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc) {
+    Finding f;
+    f.rule = std::move(rule);
+    f.message = std::move(message);
+    f.pc = pc;
+    f.other_pc = other_pc;
+    f.cta = cta.linear;
+    tell(std::move(f));
+}
+
+void Machine::tell(Finding f) {
+    Findings& told = findings ? *findings : launch_findings;
+    if (!told.seen(f.rule, f.pc, f.other_pc)) told.add(std::move(f));
 }
 
 // In the order of the clusters, whichever ran first.

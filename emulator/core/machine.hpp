@@ -238,6 +238,8 @@ struct Machine {
     void absorb(Machine& other);
     void report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1,
                 Severity severity = Severity::error);
+    // Of what no warp does: the end of an asynchronous operation.
+    void report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc);
     // For rules that released kernels break: an error under the strict profile, nothing under the lenient one.
     void report_strict(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc = -1) {
         if (profile == Profile::strict) report(warp, std::move(rule), std::move(message), pc, other_pc);
@@ -245,6 +247,7 @@ struct Machine {
 
 private:
     void begin();
+    void tell(Finding f);
     void collect_findings();
 
     u16 number_ = 0;
@@ -339,6 +342,11 @@ bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const 
 bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who);
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what);
+
+// names.cpp: what findings call things
+std::string name_of(const Cta& cta);                   // in the grid, and in its cluster
+std::string shared_place(const Cta& cta, u32 offset);  // "shared 0x400 of CTA 2"
+std::string shared_extent(const Cta& cta);             // what shared memory it has, and of what kind
 std::string describe_agent(const Cluster& cluster, AgentId agent);
 
 // lane_races.cpp: an instruction's accesses to shared memory, lane by lane, after touch_shared: against those of other

@@ -34,7 +34,7 @@ void touch_rows(Warp& w, const u32* offsets, u32 rows, bool write, bool repeats)
     who.repeats = repeats;
     touch_shared(*w.cta, w, pieces.runs(), who, false);
     u64 at[kLanes];
-    for (u32 l = 0; l < kLanes; ++l) at[l] = offsets[l];
+    for (u32 l = 0; l < kLanes; ++l) at[l] = w.cta->shared_address(offsets[l]);
     check_lanes(w, at, rows, kRowBytes, who);
 }
 

@@ -27,11 +27,12 @@ MbarrierTarget find_mbarrier(Warp& w, u64 address, const char* what) {
     if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, what);
     if (ref.offset % 8)
-        throw Fault("misaligned", format("%s at shared 0x%x: an mbarrier is 8-byte aligned", what, ref.offset));
+        throw Fault("misaligned", format("%s at %s: an mbarrier is 8-byte aligned", what,
+                                         shared_place(*ref.cta, ref.offset).c_str()));
     auto it = ref.cta->mbarriers.find(ref.offset);
     if (it == ref.cta->mbarriers.end())
-        throw Fault("mbarrier-uninitialised",
-                    format("%s at shared 0x%x, where no mbarrier has been initialised", what, ref.offset));
+        throw Fault("mbarrier-uninitialised", format("%s at %s, where no mbarrier has been initialised", what,
+                                                     shared_place(*ref.cta, ref.offset).c_str()));
     return {ref.cta, ref.offset, &it->second};
 }
 
@@ -52,10 +53,10 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
     if (bar.pending != 0 || bar.tx != 0) return;
     Machine& m = *cta.cluster->machine;
     if (bar.in_flight)
-        m.report(nullptr, "mbarrier-early-completion",
-                 format("the mbarrier at shared 0x%x completes phase %u with %u bulk copies of that phase still in "
+        m.report(cta, "mbarrier-early-completion",
+                 format("the mbarrier at %s completes phase %u with %u bulk copies of that phase still in "
                         "flight: expect_tx announced too few bytes",
-                        offset, bar.phase, bar.in_flight),
+                        shared_place(cta, offset).c_str(), bar.phase, bar.in_flight),
                  pc, bar.init_pc);
     cta.cluster->note_progress();
     bar.phase += 1;
@@ -83,8 +84,8 @@ MbarrierTarget mbarrier_of(Warp& w, u64 address, const char* what, u32 clock) {
 void expect_bytes(const MbarrierTarget& t, u32 bytes) {
     t.bar->tx += bytes;
     if (bytes > kMaxTx || t.bar->tx > kMaxTx)
-        throw Fault("mbarrier-tx-range",
-                    format("the tx-count of the mbarrier at shared 0x%x exceeds 2^20-1", t.offset));
+        throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at %s exceeds 2^20-1",
+                                                shared_place(*t.cta, t.offset).c_str()));
 }
 
 void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async) {
@@ -118,14 +119,16 @@ Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what) { return *mbarrier
 void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, const Message* message) {
     const i32 pc = w ? w->pc() : -1;
     if (count > bar.pending) {
-        cta.cluster->machine->report(
-            w, "mbarrier-over-arrival",
-            format("%u arrivals on the mbarrier at shared 0x%x, which still expects %u in phase %u", count, offset,
-                   bar.pending, bar.phase),
-            pc, bar.init_pc);
-        throw Fault(
-            "mbarrier-over-arrival",
-            format("the mbarrier at shared 0x%x received more arrivals than its count of %u", offset, bar.expected));
+        Machine& m = *cta.cluster->machine;
+        const char* rule = "mbarrier-over-arrival";
+        const std::string text = format("%u arrivals on the mbarrier at %s, which still expects %u in phase %u", count,
+                                        shared_place(cta, offset).c_str(), bar.pending, bar.phase);
+        if (w)
+            m.report(w, rule, text, pc, bar.init_pc);
+        else
+            m.report(cta, rule, text, pc, bar.init_pc);
+        throw Fault("mbarrier-over-arrival", format("the mbarrier at %s received more arrivals than its count of %u",
+                                                    shared_place(cta, offset).c_str(), bar.expected));
     }
     bar.pending -= count;
     if (message) bar.arriving.join(*message);
@@ -150,9 +153,9 @@ TxSource begin_tx(Warp& w, u32 address, const char* what) {
 void end_tx(const TxSource& source, u32 bytes, i32 pc) {
     auto it = source.cta->mbarriers.find(source.offset);
     if (it == source.cta->mbarriers.end())
-        throw Fault(
-            "mbarrier-uninitialised",
-            format("a bulk copy completes on shared 0x%x, where the mbarrier has been invalidated", source.offset));
+        throw Fault("mbarrier-uninitialised",
+                    format("a bulk copy completes on %s, where the mbarrier has been invalidated",
+                           shared_place(*source.cta, source.offset).c_str()));
     mbarrier_complete_tx(*source.cta, source.offset, it->second, bytes, source.phase, pc);
 }
 
@@ -160,8 +163,8 @@ void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 is
     if (bar.phase == issued_phase && bar.in_flight) bar.in_flight -= 1;
     bar.tx -= bytes;
     if (bar.tx < -kMaxTx)
-        throw Fault("mbarrier-tx-range",
-                    format("the tx-count of the mbarrier at shared 0x%x fell below -(2^20-1)", offset));
+        throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at %s fell below -(2^20-1)",
+                                                shared_place(cta, offset).c_str()));
     settle_phase(cta, offset, bar, pc);
 }
 

@@ -53,13 +53,13 @@ void reinitialise(Warp& w, Cta& cta, u32 offset) {
     if (it == cta.mbarriers.end()) return;
     const Mbarrier& old = it->second;
     if (old.in_flight || old.tx || old.pending != old.expected)
-        throw Fault(
-            "mbarrier-reinitialised-in-use",
-            format("mbarrier.init at shared 0x%x over an mbarrier in the middle of phase %u", offset, old.phase));
-    machine_of(w).report_strict(
-        &w, "mbarrier-reinitialised",
-        format("mbarrier.init at shared 0x%x over a live mbarrier: no mbarrier.inval in between", offset), w.pc(),
-        old.init_pc);
+        throw Fault("mbarrier-reinitialised-in-use",
+                    format("mbarrier.init at %s over an mbarrier in the middle of phase %u",
+                           shared_place(cta, offset).c_str(), old.phase));
+    machine_of(w).report_strict(&w, "mbarrier-reinitialised",
+                                format("mbarrier.init at %s over a live mbarrier: no mbarrier.inval in between",
+                                       shared_place(cta, offset).c_str()),
+                                w.pc(), old.init_pc);
     cta.mbarriers.erase(it);
     cta.live_mbarriers.remove(offset);
 }
@@ -80,8 +80,8 @@ void check_uses(Warp& w, const MbarrierTarget& t) {
         if (u.agent == w.clocks.self || w.clocks.known_shared(u.agent) >= u.clock) continue;
         if (m.profile == Profile::lenient && cluster.agents[u.agent].cta != t.cta->rank) continue;
         m.report(&w, "mbarrier-inval-race",
-                 format("mbarrier.inval at shared 0x%x, which %s uses with no synchronisation in between", t.offset,
-                        describe_agent(cluster, u.agent).c_str()),
+                 format("mbarrier.inval at %s, which %s uses with no synchronisation in between",
+                        shared_place(*t.cta, t.offset).c_str(), describe_agent(cluster, u.agent).c_str()),
                  w.pc(), static_cast<i32>(u.pc));
     }
 }
@@ -95,8 +95,8 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "mbarrier.init");
         check_local(w, ref.cta, "mbarrier.init");
         if (ref.offset % 8)
-            throw Fault("misaligned",
-                        format("mbarrier.init at shared 0x%x: an mbarrier is 8-byte aligned", ref.offset));
+            throw Fault("misaligned", format("mbarrier.init at %s: an mbarrier is 8-byte aligned",
+                                             shared_place(*ref.cta, ref.offset).c_str()));
         const u32 count = w.reg<u32>(o[1])[l];
         if (count == 0 || count >= 1u << 20)
             throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
@@ -122,9 +122,10 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
         check_local(w, t.cta, "mbarrier.inval");
         check_mbarrier_visible(w, *t.bar, false);
         if (t.bar->in_flight)
-            machine_of(w).report(&w, "mbarrier-inval-in-flight",
-                                 format("mbarrier.inval at shared 0x%x with bulk copies in flight", t.offset), w.pc(),
-                                 t.bar->init_pc);
+            machine_of(w).report(
+                &w, "mbarrier-inval-in-flight",
+                format("mbarrier.inval at %s with bulk copies in flight", shared_place(*t.cta, t.offset).c_str()),
+                w.pc(), t.bar->init_pc);
         check_uses(w, t);
         if (machine_of(w).profile == Profile::lenient && t.cta->cluster->ctas.size() > 1) {
             t.cta->invalidated.push_back(t.offset);
@@ -139,22 +140,21 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
 
 // The lanes of one arrive have no order: which of them opened the next phase is chance.
 void report_split_arrival(Warp& w, const MbarrierTarget& t) {
-    machine_of(w).report(
-        &w, "mbarrier-split-arrival",
-        format("lanes of one mbarrier.arrive complete a phase of the mbarrier at shared 0x%x and arrive "
-               "for the next one: its count of %u is not the number of threads that arrive",
-               t.offset, t.bar->expected),
-        w.pc(), t.bar->init_pc);
+    machine_of(w).report(&w, "mbarrier-split-arrival",
+                         format("lanes of one mbarrier.arrive complete a phase of the mbarrier at %s and arrive "
+                                "for the next one: its count of %u is not the number of threads that arrive",
+                                shared_place(*t.cta, t.offset).c_str(), t.bar->expected),
+                         w.pc(), t.bar->init_pc);
 }
 
 void check_arrival(const Inst& i, const MbarrierTarget& t, u32 count) {
     if (count == 0)
-        throw Fault("mbarrier-count", format("an arrival of count 0 at shared 0x%x; valid is 1..2^20-1", t.offset));
+        throw Fault("mbarrier-count",
+                    format("an arrival of count 0 at %s; valid is 1..2^20-1", shared_place(*t.cta, t.offset).c_str()));
     if ((i.mods & kMbarNoComplete) && count >= t.bar->pending)
         throw Fault("mbarrier-no-complete",
-                    format("%u arrivals with .noComplete complete the phase of the mbarrier at shared 0x%x, which "
-                           "expects %u",
-                           count, t.offset, t.bar->pending));
+                    format("%u arrivals with .noComplete complete the phase of the mbarrier at %s, which expects %u",
+                           count, shared_place(*t.cta, t.offset).c_str(), t.bar->pending));
 }
 
 // Lenient: an arrival at another CTA's mbarrier that check_uses let it invalidate.
@@ -263,9 +263,9 @@ void check_phase_lag(Warp& w, const Inst& i, u32 lane, const MbarrierTarget& t) 
     }
     if (bar.phase <= meant + 1) return;
     machine_of(w).report(&w, "mbarrier-phase-aliasing",
-                         format("warp %u waits for phase %lld of the mbarrier at shared 0x%x, which has completed %u "
-                                "phases: nothing keeps it from overtaking this waiter",
-                                w.index, (long long)meant, t.offset, bar.phase),
+                         format("warp %u waits for phase %lld of the mbarrier at %s, which has completed %u phases: "
+                                "nothing keeps it from overtaking this waiter",
+                                w.index, (long long)meant, shared_place(*t.cta, t.offset).c_str(), bar.phase),
                          w.pc(), bar.init_pc);
 }
 

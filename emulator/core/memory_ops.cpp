@@ -13,8 +13,8 @@ SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
                                                    what, address, rank, cluster.ctas.size()));
     Cta& cta = *cluster.ctas[rank];
     if (offset < kSharedStart || u64{offset} + size > cta.shared.size())
-        throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; the CTA has [0x%x, 0x%zx)",
-                                                   what, size, address, kSharedStart, cta.shared.size()));
+        throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; %s", what, size, address,
+                                                   shared_extent(cta).c_str()));
     return {&cta, offset};
 }
 

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "access.hpp"
+#include "host_tiles.hpp"
 #include "machine.hpp"
 #include "matrix.hpp"
 
@@ -182,13 +183,18 @@ NB_MODULE(_core, module) {
                                                      {"tc_unpack_shift", kTcUnpackShift},
                                                      {"tc_multicast", kTcMulticast}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
-    const std::pair<const char*, u32> cluster_mods[] = {
-        {"tma_gather4", kTmaGather4},       {"tma_pair", kTmaPair},
-        {"bulk_multicast", kBulkMulticast}, {"bulk_read", kBulkRead},
-        {"reduce_shift", kReduceShift},     {"bar_lanes", kBarLanes},
-        {"bar_negated", kBarNegated},       {"mbar_no_complete", kMbarNoComplete},
-        {"mbar_drop", kMbarDrop},           {"cluster_relaxed", kClusterRelaxed},
-        {"setmaxnreg_dec", kSetmaxnregDec}};
+    const std::pair<const char*, u32> cluster_mods[] = {{"tma_gather4", kTmaGather4},
+                                                        {"tma_pair", kTmaPair},
+                                                        {"tma_im2col", kTmaIm2col},
+                                                        {"bulk_multicast", kBulkMulticast},
+                                                        {"bulk_read", kBulkRead},
+                                                        {"reduce_shift", kReduceShift},
+                                                        {"bar_lanes", kBarLanes},
+                                                        {"bar_negated", kBarNegated},
+                                                        {"mbar_no_complete", kMbarNoComplete},
+                                                        {"mbar_drop", kMbarDrop},
+                                                        {"cluster_relaxed", kClusterRelaxed},
+                                                        {"setmaxnreg_dec", kSetmaxnregDec}};
     for (const auto& [name, value] : cluster_mods) mods[name] = value;
     for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
     nb::dict matrix_types;
@@ -203,6 +209,9 @@ NB_MODULE(_core, module) {
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
     module.attr("CALL_PARAMS") = kCallParams;
+
+    module.def("host_has_tiles", &host_has_tiles);
+    module.def("allow_host_tiles", &allow_host_tiles);
 
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),

@@ -144,6 +144,7 @@ enum Mods : u32 {
     kTmaDimShift = 8,
     kTmaGather4 = 1u << 11,  // tile::gather4 and tile::scatter4
     kTmaPair = 1u << 12,     // cta_group::2
+    kTmaIm2col = 1u << 14,   // .im2col, .im2col_no_offs
     kBulkMulticast = 1u << 13,
     kBulkRead = 1u << 14,  // wait_group.read
     kReduceShift = 16,     // Reduction, of cp.reduce and bar.red

@@ -33,13 +33,18 @@ inline u16* chunk_positions(Sparsity s, u32 chunk, u32 code, u16* k) {
 
 // The same for a row of mma.sp or of a warp's part of wgmma.sp, from the metadata of the warp's lanes. Groups of four
 // lanes hold that of two rows, eight apart; the ISA draws how (9.7.14.6.2), in text it is CuTe's ELayout. With four
-// chunks a row, lane `selector` of the group has both rows; with eight, so have two lanes, for half of K each; with
-// sixteen, a lane has half of one row.
-inline void sparse_positions(Sparsity s, u32 chunks, u32 selector, const u32* metadata, u32 row, u16* k) {
+// chunks a row, lane `selector` of the group has both rows; with eight, two lanes have them, for half of K each, or, of
+// elements of up to eight bits (`row_a_lane`), one row each; with sixteen, a lane has half of one row.
+inline void sparse_positions(Sparsity s, u32 chunks, u32 selector, const u32* metadata, u32 row, u16* k,
+                             bool row_a_lane) {
     const u32 group = 4 * (row % 8), upper = row / 8;
+    const auto code_of = [&](u32 j) {
+        if (chunks == 16) return metadata[group + 2 * (j / 8) + upper] >> 4 * (j % 8);
+        if (chunks == 8 && row_a_lane) return metadata[group + 2 * selector + upper] >> 4 * j;
+        return metadata[group + selector * chunks / 4 + j / 4] >> (16 * upper + 4 * (j % 4));
+    };
     for (u32 j = 0; j < chunks; ++j) {
-        const u32 code = chunks == 16 ? metadata[group + 2 * (j / 8) + upper] >> 4 * (j % 8)
-                                      : metadata[group + selector * chunks / 4 + j / 4] >> (16 * upper + 4 * (j % 4));
+        const u32 code = code_of(j);
         k = chunk_positions(s, j, code & 0xF, k);
     }
 }

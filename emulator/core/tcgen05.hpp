@@ -3,8 +3,12 @@
 // tcgen05_descriptor.cpp  shared-memory, instruction and zero-column-mask descriptors
 // tcgen05_format.cpp      number formats and their packing
 // tcgen05_operand.cpp     operands: which bytes, their conflict checks, their gathering
+// tcgen05_load.cpp        and as numbers
+// tcgen05_packed.cpp      or as bf16, for the host's matrix instructions
 // tcgen05_product.cpp     the product over the data path
 // tcgen05_chain.cpp       its sums in f32 and f16, of one MMA after another
+// tcgen05_vectors.cpp     with vector registers
+// tcgen05_tiles.cpp       with the host's matrix instructions
 // tcgen05_sparse.cpp      metadata of a sparse A, and the product with it
 // tcgen05_mma.cpp         tcgen05.mma
 // tcgen05_order.cpp       strict: which operations are pipelined with one another
@@ -130,6 +134,11 @@ void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, cons
 // `out` have room for whole ones.
 void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch);
 void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch);
+// The same without decoding: word w of row r becomes out[w * pitch + r].
+void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch);
+// Whether every number of a format is one of bf16; and of a format of one byte, which.
+bool is_bf16(Format f);
+const std::array<u16, 256>& bf16_table(Format f);
 double decode_scale(u8 bits, bool e8m0);
 
 // Exponent moved by 112 through an exact multiplication, which normalises denormals too; the loop vectorises.

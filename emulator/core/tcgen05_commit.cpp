@@ -23,8 +23,8 @@ void arrive(const SharedRef& at, Message& message, VectorClock& completed) {
     auto it = at.cta->mbarriers.find(at.offset);
     if (it == at.cta->mbarriers.end())
         throw Fault("mbarrier-uninitialised",
-                    format("tcgen05.commit arrives on shared 0x%x of CTA %u, where the mbarrier has been invalidated",
-                           at.offset, at.cta->linear));
+                    format("tcgen05.commit arrives on %s, where the mbarrier has been invalidated",
+                           shared_place(*at.cta, at.offset).c_str()));
     Mbarrier& bar = it->second;
     const u32 before = bar.phase;
     message.generic.join(completed);

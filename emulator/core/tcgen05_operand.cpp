@@ -107,9 +107,9 @@ Placed place(const SharedOperand& o) {
 void check_placed(Warp& w, Cta& cta, const Placed& p, const Accessor& who, const char* what) {
     const u64 low = p.footprint.low + p.offset, end = p.footprint.end + p.offset;
     if (low < kSharedStart || end > cta.shared.size())
-        throw Fault("shared-out-of-bounds", format("%s at shared 0x%llx; the CTA has [0x%x, 0x%zx)", what,
-                                                   (unsigned long long)(low < kSharedStart ? low : end - kChunk),
-                                                   kSharedStart, cta.shared.size()));
+        throw Fault("shared-out-of-bounds",
+                    format("%s at shared 0x%llx; %s", what,
+                           (unsigned long long)(low < kSharedStart ? low : end - kChunk), shared_extent(cta).c_str()));
     touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end, p.footprint.blocks}, who, true);
 }
 

@@ -31,16 +31,20 @@ void int_product(const Mma& op, const Rows& rows, const i32* a, const i32* bt, u
     }
 }
 
-// Sums of 16 columns of kRows rows over K.
+// Sums of 16 columns of kRows rows over K, in the order of multiply_vectors.
 template <u32 K, u32 kRows>
 [[gnu::always_inline]] inline void block_sums(const float* const* a, u32 from, const float* bt, Floats (&sum)[kRows]) {
+    Floats parts[2][kRows] = {};
+    for (u32 k = 0; k < K; k += 2) {
+#pragma GCC unroll 2
+        for (u32 odd = 0; odd < 2; ++odd) {
+            const Floats b = load_floats(bt + (k + odd) * kMaxN);
 #pragma GCC unroll 8
-    for (u32 r = 0; r < kRows; ++r) sum[r] = Floats{};
-    for (u32 k = 0; k < K; ++k) {
-        const Floats b = load_floats(bt + k * kMaxN);
-#pragma GCC unroll 8
-        for (u32 r = 0; r < kRows; ++r) sum[r] = multiply_add(a[r][from + k], b, sum[r]);
+            for (u32 r = 0; r < kRows; ++r) parts[odd][r] = multiply_add(a[r][from + k + odd], b, parts[odd][r]);
+        }
     }
+#pragma GCC unroll 8
+    for (u32 r = 0; r < kRows; ++r) sum[r] = parts[0][r] + parts[1][r];
 }
 
 struct Scales {
@@ -74,7 +78,7 @@ void scaled_rows(const Mma& op, const Rows& rows, u32 first, const float* a, con
         }
         for (u32 r = 0; r < kRows; ++r)
             for (u32 j = 0; j < width; ++j)
-                rows.d[first + r][column + j] = std::bit_cast<u32>(static_cast<float>(total[r][j]));
+                rows.d[first + r][column + j] = std::bit_cast<u32>(canonical(static_cast<float>(total[r][j])));
     }
 }
 
@@ -153,81 +157,7 @@ void execute_as(const Mma& op) {
     }
 }
 
-// 32 bytes of K a row, as tensor memory would hold them; room for whole blocks of 16 rows.
-constexpr u32 kBytes = kMaxN * kRowBytes;
-[[gnu::noinline]] u8* gathered() {
-    alignas(64) static thread_local u8 bytes[kBytes];
-    return bytes;
-}
-
-template <class T>
-void load_b_as(const Mma& op, const SharedOperand& b, T* bt, u32 pitch) {
-    const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
-    if (has_columns(b)) {
-        const u32 step = kChunk / element_bytes(op.shape.b);
-        for (u32 p = 0; p < parts; ++p) {
-            const Chunks chunks = chunks_of(*op.ctas[p], b);
-            decode_chunks(op.shape.b, chunks.memory, chunks.offsets, {k, step, pitch}, bt + p * (n / parts));
-        }
-    } else {
-        u8* rows = gathered();
-        for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], b, rows + p * (n / parts) * kRowBytes);
-        decode_transposed(op.shape.b, rows, n, bt, pitch);
-    }
-    if (op.shape.negate_b)
-        for (u32 e = 0; e < k; ++e)
-            for (u32 j = 0; j < n; ++j) bt[e * pitch + j] = -bt[e * pitch + j];
-    if (!op.has_mask) return;
-    for (u32 j = 0; j < n; ++j)
-        if (op.mask.zero[j])
-            for (u32 e = 0; e < k; ++e) bt[e * pitch + j] = 0;
-}
-
-// Both halves of the rows of A in tensor memory, as chunks.
-Chunks tmem_chunks(const Mma& op, Tmem& t, std::array<u32, 2 * kTmemLanes>& offsets) {
-    const u8* base = reinterpret_cast<const u8*>(t.row(0));
-    const u32 n = op.path.rows * op.path.banks;
-    for (u32 r = 0; r < n; ++r) {
-        // .ashift: every row but the last of tensor memory takes the one below it.
-        u32 lane = op.d_lane + op.path.lane_of(r % op.path.rows, r / op.path.rows);
-        if (op.mods.a_shift && lane + 1 < kTmemLanes) ++lane;
-        const u32 at = (lane * Tmem::kPitch + op.a_column) * static_cast<u32>(sizeof(u32));
-        offsets[2 * r] = at;
-        offsets[2 * r + 1] = at + kChunk;
-    }
-    return {base, {offsets.data(), 2 * n}};
-}
-
-template <class T>
-void load_a_as(const Mma& op, Cta& cta, T* out, u32 pitch) {
-    const DataPath& path = op.path;
-    const u32 rows = path.rows * path.banks, half = op.shape.k / 2;
-    const ChunkGrid grid{2, pitch, half};
-    if (op.mods.a_tmem) {
-        std::array<u32, 2 * kTmemLanes> offsets;
-        const Chunks chunks = tmem_chunks(op, cta.tmem, offsets);
-        decode_chunks(op.shape.a, chunks.memory, chunks.offsets, grid, out);
-    } else if (!op.a.mn_major && !is_padded(op.shape.a)) {
-        const Chunks chunks = chunks_of(cta, op.a);
-        for (u32 bank = 0; bank < path.banks; ++bank)
-            decode_chunks(op.shape.a, chunks.memory, chunks.offsets, grid, out + bank * path.rows * pitch);
-    } else {
-        u8* bytes = gathered();
-        gather(cta, op.a, bytes);
-        for (u32 r = 0; r < rows; ++r)
-            decode_bytes(op.shape.a, bytes + r % path.rows * kRowBytes, kRowBytes, out + r * pitch);
-    }
-    if (op.shape.negate_a)
-        for (u32 r = 0; r < rows; ++r)
-            for (u32 k = 0; k < op.shape.k; ++k) out[r * pitch + k] = -out[r * pitch + k];
-}
-
 }  // namespace
-
-void load_a(const Mma& op, Cta& cta, float* out, u32 pitch) { load_a_as(op, cta, out, pitch); }
-void load_a(const Mma& op, Cta& cta, i32* out, u32 pitch) { load_a_as(op, cta, out, pitch); }
-void load_b(const Mma& op, const SharedOperand& b, float* bt, u32 pitch) { load_b_as(op, b, bt, pitch); }
-void load_b(const Mma& op, const SharedOperand& b, i32* bt, u32 pitch) { load_b_as(op, b, bt, pitch); }
 
 Rows rows_of(const Mma& op, u32 which, u32 bank) {
     Rows rows;

@@ -35,6 +35,10 @@ typedef float Floats __attribute__((vector_size(kBlockColumns * sizeof(float))))
 #endif
 }
 
+// What every NaN of D is, as cvt and the other instructions of PTX have it: bits do not depend on the host.
+inline float canonical_nan() { return std::bit_cast<float>(0x7FFFFFFF); }
+inline float canonical(float x) { return x == x ? x : canonical_nan(); }
+
 // The rows of one bank: of A by number, and their words of D.
 struct Rows {
     u32 count = 0;
@@ -62,5 +66,78 @@ void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const i32* a, con
 // tcgen05_chain.cpp: dense A, kinds without scales. MMAs that add to the same D, one after the other, are multiplied
 // together when D is looked at.
 void execute_float(const Mma& op);
+
+// The K of a chain; its operands from row to row of A, and from k to k of B: they start in different cache sets.
+constexpr u32 kChainK = 128;
+constexpr u32 kAPitch = kChainK + kBlockColumns, kBPitch = kMaxN + kBlockColumns;
+
+struct Sums {
+    u32 depth, group;  // of K: of all MMAs, of one
+    bool accumulate;
+    float scale;  // of D, which is read before the first is added
+};
+
+// Of the rows of a bank, by their place in Rows.
+struct RowRange {
+    u32 first, count;
+};
+
+// tcgen05_vectors.cpp: some rows and columns of D, in f32 or f16. The products of one MMA are summed in f32, fused, those
+// of even k one after the other and those of odd k; the two sums are added, and what they give to D.
+void multiply_vectors(const Sums& s, Accumulator type, const Rows& rows, const RowRange& range, const float* a,
+                      const float* bt, const Columns& columns);
+
+// Operands whose elements are numbers of bf16, as the host's tiles take them: the rows of A, and of B for every two k a
+// row of pairs, the even one in the low half.
+constexpr u32 kPackedPitch = kChainK + 32;  // of A; whole cache lines
+struct Packed {
+    Packed() {}  // leaves the arrays as they are
+    alignas(64) u16 a[2][kTmemLanes * kPackedPitch];
+    alignas(64) u32 b[kChainK / 2 * kBPitch];
+    // The bits of magnitudes, times two; `low` of those that are not zero.
+    struct Range {
+        u32 low, high;
+        void clear() { low = 0x10000, high = 0; }
+        void include(const Range& r) { low = std::min(low, r.low), high = std::max(high, r.high); }
+    };
+    Range range_a, range_b;
+};
+
+// tcgen05_load.cpp: the chunks of A, two of them a row of the data path. Where neither shared nor tensor memory has them
+// as the tensor core reads them, they are gathered. Rows of shared memory serve every bank: there are path.rows of them.
+struct AChunks {
+    std::array<u32, 2 * kTmemLanes> offsets;
+    Chunks chunks;
+};
+void find_a(const Mma& op, Cta& cta, AChunks& out);
+// Room for 32 bytes of K of the rows of an operand, and then for whole blocks of 16 of them.
+u8* gathered();
+
+// tcgen05_packed.cpp: whether an MMA's operands can be packed, and from k on those of one.
+bool can_pack(const Mma& op);
+void pack_a(const Mma& op, u32 which, u32 k, Packed& out);
+void pack_b(const Mma& op, u32 k, Packed& out);
+// `depth` of K, laid out as load_a and load_b do.
+void unpack_a(const Packed& from, u32 which, u32 depth, float* a);
+void unpack_b(const Packed& from, u32 depth, float* bt);
+
+// tcgen05_tiles.cpp: the host's matrix instructions for MMAs whose K is `group`. They give the bits that
+// multiply_vectors gives where tiles_fit and multiply say so.
+bool tiles_fit(const Packed& operands, const Sums& s);
+constexpr u32 kTileRows = 16;
+// Of D, in tiles of 16 x 16: 1 x 1 to 1 x 4, 2 x 1, 2 x 2 or 4 x 1.
+struct TileBlock {
+    u32 rows, columns;
+};
+class Tiles {
+public:
+    explicit Tiles(u32 group);
+    ~Tiles();
+    Tiles(const Tiles&) = delete;
+    Tiles& operator=(const Tiles&) = delete;
+    // d and a: where each 16 rows start, Tmem::kPitch and kPackedPitch apart. False, with nothing done, where the bits
+    // of D do not allow it.
+    bool multiply(const Sums& s, const TileBlock& block, u32* const* d, const u16* const* a, const u32* b) const;
+};
 
 }  // namespace ptxm::tc

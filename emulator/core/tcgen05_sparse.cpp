@@ -30,22 +30,29 @@ void positions(const Mma& op, Cta& cta, u32 lane, u16* k) {
 }
 
 u32 float_word(const Mma& op, float x) {
-    return op.shape.d == Accumulator::f16 ? float_to_half(x) : std::bit_cast<u32>(x);
+    return op.shape.d == Accumulator::f16 ? float_to_half(x) : std::bit_cast<u32>(canonical(x));
 }
 
 float float_of(const Mma& op, u32 word) {
     return op.shape.d == Accumulator::f16 ? half_to_float(static_cast<u16>(word)) : std::bit_cast<float>(word);
 }
 
+// Over the elements that are stored, in the order of multiply_vectors.
+void stored_sums(u32 count, const float* a, const u16* k, const float* bt, u32 n, float* sum) {
+    float parts[2][kMaxN] = {};
+    for (u32 e = 0; e < count; ++e) {
+        const float* b = bt + k[e] * kMaxN;
+        float* part = parts[e % 2];
+        for (u32 j = 0; j < n; ++j) part[j] = __builtin_fmaf(a[e], b[j], part[j]);
+    }
+    for (u32 j = 0; j < n; ++j) sum[j] = parts[0][j] + parts[1][j];
+}
+
 void plain_row(const Mma& op, const float* a, const u16* k, const float* bt, u32* d, u32 n) {
     const float scale = 1.0f / static_cast<float>(1u << op.input_scale);
     float sum[kMaxN];
-    for (u32 j = 0; j < n; ++j) sum[j] = op.accumulate ? float_of(op, d[j]) * scale : 0.0f;
-    for (u32 e = 0; e < op.shape.k; ++e) {
-        const float* b = bt + k[e] * kMaxN;
-        for (u32 j = 0; j < n; ++j) sum[j] = __builtin_fmaf(a[e], b[j], sum[j]);
-    }
-    for (u32 j = 0; j < n; ++j) d[j] = float_word(op, sum[j]);
+    stored_sums(op.shape.k, a, k, bt, n, sum);
+    for (u32 j = 0; j < n; ++j) d[j] = float_word(op, (op.accumulate ? float_of(op, d[j]) * scale : 0.0f) + sum[j]);
 }
 
 // Sums of one block of K in f32, scaled and added in f64, as with a dense A. A block is twice as long.
@@ -57,14 +64,11 @@ void scaled_row(const Mma& op, const Rows& rows, u32 r, const float* a, const u1
     u32* d = rows.d[r];
     for (u32 j = 0; j < n; ++j) total[j] = op.accumulate ? std::bit_cast<float>(d[j]) : 0.0f;
     for (u32 s = 0; s < blocks; ++s) {
-        float sum[kMaxN] = {};
-        for (u32 e = s * stored; e < (s + 1) * stored; ++e) {
-            const float* b = bt + k[e] * kMaxN;
-            for (u32 j = 0; j < n; ++j) sum[j] = __builtin_fmaf(a[e], b[j], sum[j]);
-        }
+        float sum[kMaxN];
+        stored_sums(stored, a + s * stored, k + s * stored, bt, n, sum);
         for (u32 j = 0; j < n; ++j) total[j] += static_cast<double>(sum[j]) * scale_a[s] * sb[s * kMaxN + j];
     }
-    for (u32 j = 0; j < n; ++j) d[j] = std::bit_cast<u32>(static_cast<float>(total[j]));
+    for (u32 j = 0; j < n; ++j) d[j] = std::bit_cast<u32>(canonical(static_cast<float>(total[j])));
 }
 
 }  // namespace

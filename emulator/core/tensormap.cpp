@@ -43,12 +43,39 @@ void each_of_four_rows(const Box& box, Span span, F f) {
     }
 }
 
+// im2col (PTX ISA 5.5.4): pixel by pixel through the bounding box, W first, from image to image; what is copied lies
+// the offsets further on, whatever the bounding box says of that.
+template <class F>
+void each_pixel(const Box& box, Span span, F f) {
+    const TensorMap& m = box.map;
+    const u32 spatial = m.rank - 2u;
+    i64 at[3] = {}, n = box.start[m.rank - 1];
+    for (u32 d = 0; d < spatial; ++d) at[d] = box.start[d + 1];
+    for (u32 pixel = 0; pixel < m.box[1]; ++pixel) {
+        bool inside = n >= 0 && n < static_cast<i64>(m.global_dim[m.rank - 1]);
+        u64 address = m.address + static_cast<u64>(box.start[0] + span.first) * m.element_bytes();
+        for (u32 d = 0; d < spatial; ++d) {
+            const i64 c = at[d] + box.offset[d];
+            inside = inside && c >= 0 && c < static_cast<i64>(m.global_dim[d + 1]);
+            address += static_cast<u64>(c) * m.stride[d + 1];
+        }
+        address += static_cast<u64>(n) * m.stride[m.rank - 1];
+        if (inside)
+            f(pixel * m.count(0) + static_cast<u32>(span.first), address, static_cast<u32>(span.last - span.first));
+        u32 d = 0;
+        for (; d < spatial; at[d] = m.first_pixel[d], ++d)
+            if ((at[d] += m.step(d + 1)) <= m.last_pixel[d]) break;
+        n += d == spatial;
+    }
+}
+
 // Calls f(element offset in the box, global address, elements) for every inner row that lies in bounds, clipped.
 template <class F>
 void each_row(const Box& box, bool store, F f) {
     const Span span = inner_span(box, store);
     if (span.first >= span.last) return;
     if (box.rows4) return each_of_four_rows(box, span, f);
+    if (box.map.im2col) return each_pixel(box, span, f);
     const TensorMap& m = box.map;
     const u32 width = m.count(0), rows = m.count(1), elements = static_cast<u32>(span.last - span.first);
     const u64 first = m.address + static_cast<u64>(box.start[0] + span.first) * m.element_bytes();
@@ -136,18 +163,51 @@ void flush_subnormals(const TensorMap& m, std::vector<u8>& linear) {
     }
 }
 
+bool is_inside(const Box& box) {
+    const TensorMap& m = box.map;
+    bool inside = !box.rows4 && !m.im2col;
+    for (u32 d = 0; d < m.rank; ++d) {
+        const i64 last = i64{box.start[d]} + i64{m.count(d) - 1} * m.step(d);
+        inside = inside && box.start[d] >= 0 && last < static_cast<i64>(m.global_dim[d]);
+    }
+    return inside;
+}
+
 }  // namespace
 
-Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dims, bool rows4) {
+u32 coordinate_units(u32 mods) {
+    const u32 dims = mods >> kTmaDimShift & 7;
+    return mods & kTmaGather4 ? 5 : mods & kTmaIm2col ? 2 * dims - 2 : dims;
+}
+
+Box read_loaded_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 mods) {
+    Box box = read_box(w, map_address, coordinates, lane, mods);
+    if (mods & kTmaIm2col)
+        for (u32 d = 0; d + 2 < box.map.rank; ++d) box.offset[d] = w.reg<u16>(coordinates[box.map.rank + d])[lane];
+    return box;
+}
+
+Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 mods) {
+    const u32 dims = mods >> kTmaDimShift & 7;
+    const bool rows4 = mods & kTmaGather4;
     Box box;
     box.map = decode_tensor_map(tensor_map_bytes(w, map_address));
     box.rows4 = rows4;
     if (box.map.rank != dims)
         throw Fault("tensor-map", format("a %uD copy through a tensor map of rank %u", dims, box.map.rank));
+    if (box.map.im2col != ((mods & kTmaIm2col) != 0))
+        throw Fault("tensor-map", box.map.im2col ? "a tiled copy through a tensor map for im2col copies"
+                                                 : "an im2col copy through a tensor map for tiled ones");
     if (rows4 && box.map.box[1] != 1)
         throw Fault("tensor-map",
                     format("tile::gather4 and scatter4 take boxes of one row, the map's has %u", box.map.box[1]));
     for (u32 d = 0; d < (rows4 ? 5 : dims); ++d) box.start[d] = w.reg<i32>(coordinates[d])[lane];
+    for (u32 d = 0; box.map.im2col && d + 2 < dims; ++d)
+        if (box.start[d + 1] < box.map.first_pixel[d] || box.start[d + 1] > box.map.last_pixel[d])
+            throw Fault("tensor-coordinate", format("the first pixel of an im2col copy, at %d in dimension %u, lies "
+                                                    "outside the bounding box from %lld to %lld",
+                                                    box.start[d + 1], d + 1, (long long)box.map.first_pixel[d],
+                                                    (long long)box.map.last_pixel[d]));
     if (box.map.dtype == d16u4_align8) {
         if (box.start[0] % 32)
             throw Fault("tensor-coordinate", format("innermost coordinate %d of packed 4-bit elements: it is a "
@@ -173,6 +233,22 @@ void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Acces
     std::vector<Range>& ranges = machine_of(w).ranges;
     ranges.clear();
     each_piece(box, offset, [&](u32, u32 at, u32 bytes) { ranges.push_back({at, bytes}); });
+    touch_shared(cta, w, ranges, who, true);
+}
+
+void touch_stored(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who) {
+    if (is_inside(box)) return touch_box_shared(cta, w, box, offset, who);
+    const u32 element = box.map.element_bytes(), row = box.row_bytes();
+    std::vector<Range>& ranges = machine_of(w).ranges;
+    ranges.clear();
+    each_row(box, true, [&](u32 at, u64, u32 elements) {
+        const u32 first = at * element % row, end = first + elements * element;
+        const u32 start = offset + at * element / row * box.pitch();
+        if (box.map.swizzle == Swizzle::none) return ranges.push_back({start + first, end - first});
+        each_piece_of_row<16>(box.map.swizzle, start, row, [&](u32 x, u32 piece, u32 bytes) {
+            if (x < end && first < x + bytes) ranges.push_back({piece, bytes});
+        });
+    });
     touch_shared(cta, w, ranges, who, true);
 }
 
@@ -207,12 +283,7 @@ namespace {
 // Whether a box is rows of one length, as they are in memory: nothing clipped, filled, padded or changed.
 bool is_plain(const Box& box) {
     const TensorMap& m = box.map;
-    bool inside = !box.rows4 && !m.padding && m.dtype != df32_ftz && m.dtype != dtf32_ftz;
-    for (u32 d = 0; d < m.rank; ++d) {
-        const i64 last = i64{box.start[d]} + i64{m.count(d) - 1} * m.step(d);
-        inside = inside && box.start[d] >= 0 && last < static_cast<i64>(m.global_dim[d]);
-    }
-    return inside;
+    return !m.padding && m.dtype != df32_ftz && m.dtype != dtf32_ftz && is_inside(box);
 }
 
 // The box as it lies in shared memory before swizzling, out-of-bounds elements filled.

@@ -36,13 +36,17 @@ struct TensorMap {
     u32 box[5] = {1, 1, 1, 1, 1};
     u32 element_stride[5] = {1, 1, 1, 1, 1};
     u32 padding = 0;  // bytes behind each element in shared memory
+    // Of a map for im2col copies, whose box is its channels by its pixels: the first and the last pixel of the bounding
+    // box, W first.
+    bool im2col = false;
+    i64 first_pixel[3] = {}, last_pixel[3] = {};
 
     u32 element_bytes() const { return element_bits / 8; }
     u32 shared_element() const { return element_bytes() + padding; }
     // Elements of a box along a dimension. The driver ignores the stride of the innermost one (CUDA driver API,
     // cuTensorMapEncodeTiled: TMA does not support it without interleave).
     u32 step(u32 d) const { return d ? element_stride[d] : 1; }
-    u32 count(u32 d) const { return (box[d] + step(d) - 1) / step(d); }
+    u32 count(u32 d) const { return im2col ? box[d] : (box[d] + step(d) - 1) / step(d); }
     u32 box_bytes() const {
         u32 n = shared_element();
         for (u32 d = 0; d < rank; ++d) n *= count(d);
@@ -51,6 +55,7 @@ struct TensorMap {
 };
 
 bool holds_tensor_map(const u8* bytes);
+bool holds_im2col_map(const u8* bytes);
 void begin_tensor_map(u8* bytes);
 
 // Throws Fault when the bytes are not a tensor map.
@@ -85,6 +90,7 @@ struct Box {
     TensorMap map;
     i32 start[5] = {};
     bool rows4 = false;  // tile::gather4, tile::scatter4: start[0] is the column, start[1..4] the rows
+    u32 offset[3] = {};  // im2col: of each pixel that is copied from the one in the bounding box, W first
 
     u32 bytes() const { return rows4 ? 4 * map.count(0) * map.shared_element() : map.box_bytes(); }
     u32 row_bytes() const { return map.count(0) * map.shared_element(); }
@@ -95,9 +101,13 @@ struct Box {
     u32 shared_bytes() const { return bytes() / row_bytes() * pitch(); }
 };
 
-// Reads the map at a generic address and the coordinates in units `first`, one a coordinate. Throws Fault for a map of
-// another rank or one that the copy cannot use, and for coordinates that silicon does not take.
-Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 dims, bool rows4);
+// Reads the map at a generic address and the coordinates in units, one a coordinate; the modifiers are those of the
+// instruction. Throws Fault for a map of another rank or one that the copy cannot use, and for coordinates that silicon
+// does not take.
+Box read_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 mods);
+// The same with im2col offsets, in the units behind those of the coordinates, where the copy has them.
+Box read_loaded_box(Warp& w, u64 map_address, const i32* coordinates, u32 lane, u32 mods);
+u32 coordinate_units(u32 mods);  // of read_loaded_box
 
 // tensormap_proxy.cpp: reports a map in global memory that was changed with no proxy fence since.
 void check_tensor_map_fresh(Warp& w, u64 address);
@@ -105,6 +115,8 @@ void check_tensor_map_fresh(Warp& w, u64 address);
 // What the copy touches in shared memory at `offset`, and in global memory, out-of-bounds elements left out; a Fault
 // when that lies in no allocation.
 void touch_box_shared(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who);
+// What a store takes of that: elements that it clips may be anything (a padded row, longer than the tensor's).
+void touch_stored(Cta& cta, Warp& w, const Box& box, u32 offset, const Accessor& who);
 void touch_box(Warp& w, const Box& box, const Accessor& who);
 
 // Into shared memory at `offset`, out-of-bounds elements filled. `linear` is scratch.

@@ -118,6 +118,10 @@ void set_element_stride(u8* map, u32 ordinal, u64 value) {
 }
 
 void replace(u8* map, u32 field, u32 ordinal, u64 value) {
+    if (holds_im2col_map(map) && (field == rank || field == box_dim || field == element_stride))
+        throw Fault("tensormap-replace",
+                    "a map for im2col copies keeps its rank, its pixels and its strides: what they "
+                    "become by tensormap.replace.tile is not modelled");
     switch (field) {
         case global_address: put<u64>(map + 8, value); break;
         case rank: put_bits(map, 3, 3, 3, value + 1); break;

@@ -8,7 +8,8 @@ namespace ptxm {
 SharedRef resolve_bulk_shared(Warp& w, u32 address, u32 bytes, u32 alignment, const char* what) {
     const SharedRef ref = resolve_shared(w, address, bytes, what);
     if (ref.offset % alignment)
-        throw Fault("misaligned", format("%s at shared 0x%x: it is aligned to %u bytes", what, ref.offset, alignment));
+        throw Fault("misaligned", format("%s at %s: it is aligned to %u bytes", what,
+                                         shared_place(*ref.cta, ref.offset).c_str(), alignment));
     return ref;
 }
 
@@ -55,12 +56,11 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
     static const char* const what = "bulk tensor copy";
     const i32* o = w.ops(i);
     Cluster& cluster = *w.cta->cluster;
-    const u32 dims = i.mods >> kTmaDimShift & 7;
-    const bool rows4 = i.mods & kTmaGather4, pair = i.mods & kTmaPair;
-    const i32* after = o + 2 + (rows4 ? 5 : dims);
+    const bool pair = i.mods & kTmaPair;
+    const i32* after = o + 2 + coordinate_units(i.mods);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        const Box box = read_box(w, w.reg<u64>(o[1])[l], o + 2, l, dims, rows4);
+        const Box box = read_loaded_box(w, w.reg<u64>(o[1])[l], o + 2, l, i.mods);
         const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], box.shared_bytes(), kAlignment, what);
         const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "bulk tensor copy's mbarrier");
         // Ordered by its issue: the copy itself is awaited through shared memory, where conflicts are seen.
@@ -84,7 +84,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
 Flow prefetch(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     for (u32 l = 0; l < kLanes; ++l)
-        if (mask >> l & 1) read_box(w, w.reg<u64>(o[0])[l], o + 1, l, i.mods >> kTmaDimShift & 7, i.mods & kTmaGather4);
+        if (mask >> l & 1) read_loaded_box(w, w.reg<u64>(o[0])[l], o + 1, l, i.mods);
     return Flow::next;
 }
 

@@ -12,18 +12,19 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Machine& m = machine_of(w);
     const u32 dims = i.mods >> kTmaDimShift & 7, pc = static_cast<u32>(w.pc());
+    const bool tiled = !(i.mods & (kTmaGather4 | kTmaIm2col));
     const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
     std::shared_ptr<SharedStore> same;  // of the lane before
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, dims, i.mods & kTmaGather4);
+        const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, i.mods);
         if (box.map.swizzle == Swizzle::b128_atom32_flip8)
             throw Fault("tensor-map", "a store through a map with the 8-byte flip, which only loads take");
         if (box.map.padding)
             throw Fault("tensor-map", box.map.dtype == d16u6_align16
                                           ? "stores of .b6p2x16, which drop two bits of each byte, are not modelled"
                                           : "a store through a map of .b4x16_p64, which only loads take");
-        if (!box.rows4 && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
+        if (tiled && std::any_of(box.start, box.start + dims, [](i32 c) { return c < 0; }))
             throw Fault("tensor-coordinate", "a store at a negative coordinate, which only loads take");
         if (reduction != Reduction::none) element_type(box.map, reduction);
         const u32 bytes = box.bytes();
@@ -33,7 +34,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         const BulkLane& bulk = bulk_lane(w, l);
         const u32 clock = bulk.committed + 1;
         if (!is_among_many_repeats(w, i, mask, l))
-            touch_box_shared(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
+            touch_stored(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
         if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_box(w, box, writer);

@@ -1,13 +1,15 @@
 // mma.sync: D = A B + C over the fragments of one warp (PTX ISA 9.7.14.5). A sparse A (9.7.14.6) is stored as a dense
 // one of half the K, and multiplies the rows of B that its metadata names.
 //
-// Floating-point sums: one fused multiply-add a product in f32, in the order of k, starting from C; an f16 result is
-// rounded once, at the end. Silicon adds the products of one instruction in a wider, truncated form, so its last bits
-// differ. Integer sums are exact and wrap, or saturate under .satfinite.
+// Floating-point sums: see aligned_sum.hpp. ptxas makes of e4m3 and e5m2 two instructions of f16, for sm_90a and
+// sm_100a alike, of which the first has the elements 0 and 1 of each register and starts from zero; C is added at the
+// end. Integer sums are exact and wrap, or saturate under .satfinite.
 #include <limits>
 #include <numeric>
 
+#include "aligned_sum.hpp"
 #include "handlers.hpp"
+#include "lanes.hpp"
 #include "sparsity.hpp"
 
 namespace ptxm {
@@ -87,7 +89,43 @@ struct Positions {
         const Sparsity kind = sparsity_of(s.a);
         const u32* metadata = w.reg<u32>(w.ops(i)[i.n_dst + i.n_src - 1]);
         for (u32 row = 0; row < s.m; ++row)
-            sparse_positions(kind, s.k / chunk_elements(kind), i.mods >> kMmaSelectorShift & 3, metadata, row, k[row]);
+            sparse_positions(kind, s.k / chunk_elements(kind), i.mods >> kMmaSelectorShift & 3, metadata, row, k[row],
+                             element::bits(s.a) <= 8);
+    }
+};
+
+// A row's sums: `d` is C and becomes D, as f32.
+struct FloatSums {
+    const Shape& s;
+    aligned_sum::Factor b;
+    int least_a;
+
+    float rounded(double sum) const {
+        if (s.d == MatrixType::f16) return element::from_half(aligned_sum::to_half(sum));
+        return aligned_sum::to_float(sum, aligned_sum::kSixteenBits.kept);
+    }
+    void add(u32 terms, const float* a, const u16* k, MatrixType c, float (&d)[kN]) const {
+        double sum[kN];
+        aligned_sum::add(aligned_sum::kSixteenBits.fraction, terms, a, least_a, k, b, d, aligned_sum::least_exponent(c),
+                         sum);
+        for (u32 n = 0; n < kN; ++n) d[n] = rounded(sum[n]);
+    }
+    void row(const float* a, const u16* k, float (&d)[kN]) const {
+        if (element::bits(s.a) != 8) return add(s.stored(), a, k, s.c, d);
+        float sum[kN] = {};
+        for (u32 half = 0; half < 2; ++half) {
+            float values[kMaxStored];
+            u16 rows[kMaxStored];
+            u32 terms = 0;
+            for (u32 e = 0; e < s.stored(); ++e) {
+                if (e % 4 / 2 != half) continue;
+                values[terms] = a[e];
+                rows[terms++] = k[e];
+            }
+            add(terms, values, rows, s.d, sum);
+        }
+        for (u32 n = 0; n < kN; ++n)
+            d[n] = s.d == MatrixType::f16 ? rounded(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
     }
 };
 
@@ -108,15 +146,12 @@ Flow mma_float(Warp& w, const Inst& i, u32 mask) {
         d[row][column] =
             s.c == MatrixType::f16 ? element::from_half(w.reg<u16>(uc[e / 2])[2 * l + e % 2]) : w.reg<float>(uc[e])[l];
     });
-    for (u32 row = 0; row < s.m; ++row) {
-        float sum[kN];
-        for (u32 n = 0; n < kN; ++n) sum[n] = d[row][n];
-        for (u32 e = 0; e < s.stored(); ++e) {
-            const float* factors = b[at.k[row][e]];
-            for (u32 n = 0; n < kN; ++n) sum[n] = __builtin_fmaf(a[row][e], factors[n], sum[n]);
-        }
-        for (u32 n = 0; n < kN; ++n) d[row][n] = sum[n];
-    }
+    // Of eight bits, those of f16, to which they are converted.
+    const auto least = [](MatrixType t) {
+        return aligned_sum::least_exponent(element::bits(t) == 8 ? MatrixType::f16 : t);
+    };
+    const FloatSums sums{s, {&b[0][0], kN, least(s.b)}, least(s.a)};
+    for (u32 row = 0; row < s.m; ++row) sums.row(a[row], at.k[row], d[row]);
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         if (s.d == MatrixType::f16) {
             if (o[e / 2] >= 0) w.reg<u16>(o[e / 2])[2 * l + e % 2] = element::to_half(d[row][column]);

@@ -1,7 +1,6 @@
 // The product of a wgmma operation, when it completes.
 //
-// Floating-point sums are Hopper's (wgmma exists on sm_90a alone): see wgmma_sums.hpp. With D of f16, and with a sparse
-// A, which were not measured: fused products in f32 in the order of k, rounded once.
+// Floating-point sums: see aligned_sum.hpp; of D of f32 and finite factors, wgmma_sums.hpp makes them faster.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -61,43 +60,68 @@ void each_d(u32 n, F f) {
     }
 }
 
-// One row's sums of kWide columns, which stay in registers over k. `at`: the row of B for each element of A.
-template <u32 kWide, class T, class Fused>
-void multiply_block(u32 depth, const T* a, const u16* at, const T* b, T* d, Fused fused) {
-    T sum[kWide];
+// The row of B for each element of a row of A.
+void rows_of_b(const WgmmaOperation& op, u32 warp, u32 row, u16* at) {
+    const WgmmaShape& s = op.shape;
+    if (!s.sparse) return std::iota(at, at + s.stored(), u16{0});
+    const Sparsity kind = sparsity_of(s.a);
+    sparse_positions(kind, s.k / chunk_elements(kind), s.selector, (*op.metadata)[warp].data(), row, at,
+                     element::bits(s.a) <= 8);
+}
+
+// One row's sums of kWide columns, which stay in registers over k.
+template <u32 kWide>
+void multiply_block(u32 depth, const i32* a, const u16* at, const i32* b, i32* d) {
+    i32 sum[kWide];
     for (u32 j = 0; j < kWide; ++j) sum[j] = d[j];
     for (u32 k = 0; k < depth; ++k) {
-        const T x = a[k];
-        const T* row = b + at[k] * kMaxN;
-        for (u32 j = 0; j < kWide; ++j) sum[j] = fused(x, row[j], sum[j]);
+        const i32 x = a[k];
+        const i32* row = b + at[k] * kMaxN;
+        for (u32 j = 0; j < kWide; ++j) sum[j] += x * row[j];
     }
     for (u32 j = 0; j < kWide; ++j) d[j] = sum[j];
 }
 
 // N is a multiple of eight.
-template <class T, class Fused>
-void multiply(const WgmmaOperation& op, u32 warp, const T* a, const T* b, T* d, Fused fused) {
+void multiply(const WgmmaOperation& op, u32 warp, const i32* a, const i32* b, i32* d) {
     constexpr u32 kWide = 32, kNarrow = 8;
     const WgmmaShape& s = op.shape;
-    const Sparsity kind = sparsity_of(s.a);
     u16 at[kMaxK];
-    std::iota(at, at + s.stored(), u16{0});
     for (u32 row = 0; row < kWgmmaRows; ++row) {
-        if (s.sparse)
-            sparse_positions(kind, s.k / chunk_elements(kind), s.selector, (*op.metadata)[warp].data(), row, at);
-        const T* x = a + row * kMaxK;
-        T* sums = d + row * kMaxN;
+        rows_of_b(op, warp, row, at);
+        const i32* x = a + row * kMaxK;
+        i32* sums = d + row * kMaxN;
         u32 n = 0;
-        for (; n + kWide <= s.n; n += kWide) multiply_block<kWide>(s.stored(), x, at, b + n, sums + n, fused);
-        for (; n < s.n; n += kNarrow) multiply_block<kNarrow>(s.stored(), x, at, b + n, sums + n, fused);
+        for (; n + kWide <= s.n; n += kWide) multiply_block<kWide>(s.stored(), x, at, b + n, sums + n);
+        for (; n < s.n; n += kNarrow) multiply_block<kNarrow>(s.stored(), x, at, b + n, sums + n);
+    }
+}
+
+void multiply(const WgmmaOperation& op, u32 warp, const float* a, const float* b, float* d) {
+    using namespace aligned_sum;
+    const WgmmaShape& s = op.shape;
+    const Precision precision = wgmma_sums::precision_of(s.a);
+    const int least_a = least_exponent(s.a), least_b = least_exponent(s.b), least_d = least_exponent(s.d);
+    u16 at[kMaxK];
+    for (u32 row = 0; row < kWgmmaRows; ++row) {
+        rows_of_b(op, warp, row, at);
+        for (u32 n = 0; n < s.n; n += kColumns) {
+            float* out = d + row * kMaxN + n;
+            double sum[kColumns];
+            add(precision.fraction, s.stored(), a + row * kMaxK, least_a, at, {b + n, kMaxN, least_b}, out, least_d,
+                sum);
+            for (u32 j = 0; j < kColumns; ++j)
+                out[j] =
+                    s.d == MatrixType::f16 ? element::from_half(to_half(sum[j])) : to_float(sum[j], precision.kept);
+        }
     }
 }
 
 bool all_finite(const float* values, u32 rows, u32 columns, u32 stride) {
+    u32 largest = 0;  // to the end: a loop that may stop does not vectorise
     for (u32 r = 0; r < rows; ++r)
-        for (u32 c = 0; c < columns; ++c)
-            if (!std::isfinite(values[r * stride + c])) return false;
-    return true;
+        for (u32 c = 0; c < columns; ++c) largest = std::max(largest, std::bit_cast<u32>(values[r * stride + c]) << 1);
+    return largest < 0xFF000000u;
 }
 
 void load_d(const WgmmaOperation& op, u32 warp, float* out) {
@@ -124,26 +148,22 @@ void execute_float(const WgmmaOperation& op) {
     static thread_local wgmma_sums::PackedB packed;
     Tiles<float> t;
     const WgmmaShape& s = op.shape;
-    const bool measured = s.d == MatrixType::f32 && !s.sparse;
     element::with_float(s.b, [&](auto bits, auto decode) {
         gather_b<bits.value>(op, t.b, [&, scale = s.b_scale](u32 raw) { return scale * decode(raw); });
     });
-    const bool finite_b = measured && all_finite(t.b, s.k, s.n, kMaxN);
-    if (finite_b) wgmma_sums::pack_b(s, t.b, packed);
+    const bool fast_b = s.d == MatrixType::f32 && !s.sparse && all_finite(t.b, s.k, s.n, kMaxN);
+    if (fast_b) wgmma_sums::pack_b(s, t.b, packed);
     for (u32 warp = 0; warp < kWgmmaWarps; ++warp) {
         element::with_float(s.a, [&](auto bits, auto decode) {
             gather_a<bits.value>(op, warp, t.a, [&, scale = s.a_scale](u32 raw) { return scale * decode(raw); });
         });
-        const bool finite_operands = finite_b && all_finite(t.a, kWgmmaRows, s.k, kMaxK);
-        if (finite_operands && wgmma_sums::multiply_in_registers(op, warp, t.a, packed)) continue;
+        const bool fast = fast_b && all_finite(t.a, kWgmmaRows, s.k, kMaxK);
+        if (fast && wgmma_sums::multiply_in_registers(op, warp, t.a, packed)) continue;
         if (op.accumulate)
             load_d(op, warp, t.d);
         else
             std::fill(std::begin(t.d), std::end(t.d), 0.0f);
-        if (finite_operands && all_finite(t.d, kWgmmaRows, s.n, kMaxN))
-            wgmma_sums::multiply(s, t.a, t.b, t.d);
-        else
-            multiply(op, warp, t.a, t.b, t.d, [](float x, float y, float z) { return __builtin_fmaf(x, y, z); });
+        multiply(op, warp, t.a, t.b, t.d);
         store_d(op, warp, t.d);
     }
 }
@@ -161,7 +181,7 @@ void execute_integer(const WgmmaOperation& op) {
             if constexpr (bits.value == 8) gather_a<8>(op, warp, t.a, decode);
         });
         std::fill(std::begin(t.d), std::end(t.d), 0);
-        multiply(op, warp, t.a, t.b, t.d, [](i32 x, i32 y, i32 z) { return x * y + z; });
+        multiply(op, warp, t.a, t.b, t.d);
         each_d(s.n, [&](u32 e, u32 l, u32 at) {
             i32& d = w.reg<i32>(op.units[warp][e])[l];
             const i64 sum = i64{t.d[at]} + (op.accumulate ? d : 0);

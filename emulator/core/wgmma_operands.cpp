@@ -149,8 +149,8 @@ void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, const WgmmaTile& til
         const auto outside = std::ranges::find_if(p.footprint.chunks, [&](u32 chunk) {
             return chunk + p.offset < kSharedStart || u64{chunk} + p.offset + kWgmmaChunk > cta.shared.size();
         });
-        throw Fault("shared-out-of-bounds", format("wgmma reads operand %s at shared 0x%x; the CTA has [0x%x, 0x%zx)",
-                                                   which, *outside + p.offset, kSharedStart, cta.shared.size()));
+        throw Fault("shared-out-of-bounds", format("wgmma reads operand %s at shared 0x%x; %s", which,
+                                                   *outside + p.offset, shared_extent(cta).c_str()));
     }
     touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end, p.footprint.blocks}, who, true);
 }

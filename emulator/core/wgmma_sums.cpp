@@ -12,81 +12,46 @@
 #include "matrix.hpp"
 
 namespace ptxm::wgmma_sums {
+
+using namespace aligned_sum;
+
 namespace {
 
-// What the alignment keeps below the largest exponent, and the significand of a sum, in bits.
-struct Precision {
-    int fraction, kept;
-};
-Precision precision_of(MatrixType a) { return element::bits(a) == 8 ? Precision{13, 14} : Precision{25, 24}; }
+typedef float Values __attribute__((vector_size(4 * kColumns)));
+typedef i32 Exponents8 __attribute__((vector_size(4 * kColumns)));
+typedef std::int16_t Narrow8 __attribute__((vector_size(2 * kColumns)));
 
-constexpr int kNothing = -10000;  // the exponent of zero
-constexpr int kLowest = -300;     // below the sum of any two exponents: all terms are zero
-
-int exponent_of(float x) {
-    const u32 bits = std::bit_cast<u32>(x);
-    const int exponent = std::max<int>(bits >> 23 & 0xFF, 1) - 127;
-    return (bits << 1) == 0 ? kNothing : exponent;
+// Of eight numbers at once.
+[[gnu::always_inline]] inline Exponents8 exponents_of(const Values& x, int least, Exponents8& low, Exponents8& high) {
+    Exponents8 bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const Exponents8 magnitude = bits & 0x7FFFFFFF, stored = magnitude >> 23;
+    const Exponents8 smallest = Exponents8{} + least, own = stored - 127, exponent = own > smallest ? own : smallest;
+    const Exponents8 none = Exponents8{} + kNothing, e = magnitude == 0 ? none : exponent;
+    const Exponents8 counted = magnitude == 0 ? low : exponent;
+    low = counted < low ? counted : low;
+    high = e > high ? e : high;
+    return e;
 }
-double power_of_two(int n) { return std::bit_cast<double>(static_cast<u64>(n + 1023) << 52); }
-
-// A whole number's leading `kept` bits, times 2^low.
-float truncated(double total, int low, int kept) {
-    const u64 leading = std::bit_cast<u64>(total) & (~u64{0} << (53 - kept));
-    return static_cast<float>(std::bit_cast<double>(leading) * power_of_two(low));
-}
-
-struct Exponents {
-    int a[kWgmmaRows * kMaxK], b[kMaxK * kMaxN];
-};
 
 }  // namespace
 
-void multiply(const WgmmaShape& s, const float* a, const float* b, float* d) {
-    static thread_local Exponents e;
-    for (u32 r = 0; r < kWgmmaRows; ++r)
-        for (u32 k = 0; k < s.k; ++k) e.a[r * kMaxK + k] = exponent_of(a[r * kMaxK + k]);
-    for (u32 k = 0; k < s.k; ++k)
-        for (u32 n = 0; n < s.n; ++n) e.b[k * kMaxN + n] = exponent_of(b[k * kMaxN + n]);
-    const Precision precision = precision_of(s.a);
-    constexpr u32 kWide = 8;  // N is a multiple of it
-    for (u32 r = 0; r < kWgmmaRows; ++r) {
-        for (u32 first = 0; first < s.n; first += kWide) {
-            float* out = d + r * kMaxN + first;
-            int top[kWide];
-            for (u32 j = 0; j < kWide; ++j) top[j] = exponent_of(out[j]);
-            for (u32 k = 0; k < s.k; ++k)
-                for (u32 j = 0; j < kWide; ++j)
-                    top[j] = std::max(top[j], e.a[r * kMaxK + k] + e.b[k * kMaxN + first + j]);
-            double scale[kWide], total[kWide];
-            for (u32 j = 0; j < kWide; ++j) {
-                top[j] = std::max(top[j], kLowest);
-                scale[j] = power_of_two(precision.fraction - top[j]);
-                total[j] = std::trunc(out[j] * scale[j]);
-            }
-            for (u32 k = 0; k < s.k; ++k) {
-                const double x = a[r * kMaxK + k];
-                for (u32 j = 0; j < kWide; ++j) total[j] += std::trunc(x * b[k * kMaxN + first + j] * scale[j]);
-            }
-            for (u32 j = 0; j < kWide; ++j) out[j] = truncated(total[j], top[j] - precision.fraction, precision.kept);
-        }
-    }
-}
-
 void pack_b(const WgmmaShape& s, const float* b, PackedB& out) {
-    int low = std::numeric_limits<int>::max(), high = kNothing;
+    const int least = least_exponent(s.b);
+    Exponents8 low = Exponents8{} + std::numeric_limits<int>::max(), high = Exponents8{} + kNothing;
     for (u32 k = 0; k < s.k; ++k) {
-        for (u32 n = 0; n < s.n; n += 8)
-            for (u32 i = 0; i < 8; ++i) out.value[k][n + i] = b[k * kMaxN + n + i % 4 * 2 + i / 4];
-        for (u32 n = 0; n < s.n; ++n) {
-            const int e = exponent_of(out.value[k][n]);
-            out.exponent[k][n] = static_cast<std::int16_t>(e);
-            low = std::min(low, e == kNothing ? low : e);
-            high = std::max(high, e);
+        for (u32 n = 0; n < s.n; n += kColumns) {
+            Values x;
+            std::memcpy(&x, b + k * kMaxN + n, sizeof x);
+            x = __builtin_shufflevector(x, x, 0, 2, 4, 6, 1, 3, 5, 7);
+            std::memcpy(out.value[k] + n, &x, sizeof x);
+            const Narrow8 e = __builtin_convertvector(exponents_of(x, least, low, high), Narrow8);
+            std::memcpy(out.exponent[k] + n, &e, sizeof e);
         }
     }
-    out.low = low;
-    out.high = high;
+    out.low = low[0];
+    out.high = high[0];
+    for (u32 i = 1; i < kColumns; ++i) out.low = std::min(out.low, low[i]), out.high = std::max(out.high, high[i]);
 }
 
 namespace {
@@ -102,12 +67,12 @@ struct PackedA {
     int low = std::numeric_limits<int>::max(), high = kNothing;
 };
 
-void pack_a(u32 depth, const float* a, PackedA& out) {
+void pack_a(u32 depth, const float* a, int least, PackedA& out) {
     for (u32 h = 0; h < 2; ++h) {
         for (u32 k = 0; k < depth; ++k) {
             for (u32 r = 0; r < 8; ++r) {
                 const float x = a[(8 * h + r) * kMaxK + k];
-                const int e = exponent_of(x);
+                const int e = exponent_of(x, least);
                 for (u32 i = 0; i < 4; ++i) {
                     out.value[h][k][4 * r + i] = x;
                     out.exponent[h][k][4 * r + i] = static_cast<std::int16_t>(e);
@@ -157,7 +122,7 @@ template <class V>
 void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 column, Precision precision,
                   float (&d)[kLanes]) {
     std::int16_t top[kLanes];
-    for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l]), kLowest));
+    for (u32 l = 0; l < kLanes; ++l) top[l] = static_cast<std::int16_t>(std::max(exponent_of(d[l], -126), kLowest));
     Shorts largest = load_vector<Shorts>(top);
     for (u32 k = 0; k < depth; ++k) {
         const Shorts e = load_vector<Shorts>(a.exponent[half][k]) + repeat(&b.exponent[k][column]);
@@ -187,9 +152,82 @@ void add_products(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 c
     for (u32 l = 0; l < kLanes; ++l) {
         const double own = std::trunc(d[l] * power_of_two(precision.fraction - top[l]));
         const double total = own + static_cast<double>(parts[0][l]) + static_cast<double>(parts[1][l]);
-        d[l] = truncated(total, top[l] - precision.fraction, precision.kept);
+        d[l] = static_cast<float>(leading(total, precision.kept) * power_of_two(top[l] - precision.fraction));
     }
 }
+
+#ifdef __AVX512BW__
+
+// The same with AVX-512 alone: sums in 32 bits, which a conversion truncates to 24. False, with nothing done, where a
+// sum needs more, or alignment would have to go below kLow.
+bool add_products_quickly(u32 depth, const PackedA& a, u32 half, const PackedB& b, u32 column, Precision precision,
+                          float (&d)[kLanes]) {
+    constexpr u32 kParts = 2, kVectors = kLanes / kWide;
+    constexpr __mmask16 kAll = 0xFFFF;
+    __m512i largest = _mm512_set1_epi16(kNothing);
+    for (u32 k = 0; k < depth; ++k) {
+        long long four;
+        std::memcpy(&four, &b.exponent[k][column], sizeof four);
+        const __m512i e = _mm512_add_epi16(_mm512_load_si512(a.exponent[half][k]), _mm512_set1_epi64(four));
+        largest = _mm512_max_epi16(largest, e);
+    }
+    const __m512i lowest = _mm512_set1_epi32(kLow), bias = _mm512_set1_epi32(127);
+    const __m512i fraction = _mm512_set1_epi32(precision.fraction);
+    const __m512i products[kVectors] = {_mm512_maskz_cvtepi16_epi32(kAll, _mm512_castsi512_si256(largest)),
+                                        _mm512_maskz_cvtepi16_epi32(kAll, _mm512_extracti64x4_epi64(largest, 1))};
+    __m512i top[kVectors], sum[kParts][kVectors];
+    __m512 scale[kVectors];
+    __mmask16 below = 0;
+#pragma GCC unroll 2
+    for (u32 v = 0; v < kVectors; ++v) {
+        const __m512 own = _mm512_loadu_ps(d + v * kWide);
+        const __m512i magnitude = _mm512_slli_epi32(_mm512_castps_si512(own), 1);
+        const __m512i exponent = _mm512_sub_epi32(_mm512_srli_epi32(magnitude, 24), bias);
+        top[v] = _mm512_maskz_max_epi32(kAll, products[v], exponent);
+        below |= _mm512_mask_cmplt_epi32_mask(_mm512_test_epi32_mask(magnitude, magnitude), top[v], lowest);
+        top[v] = _mm512_maskz_max_epi32(kAll, top[v], lowest);
+        const __m512i power = _mm512_add_epi32(_mm512_sub_epi32(fraction, top[v]), bias);
+        scale[v] = _mm512_castsi512_ps(_mm512_slli_epi32(power, 23));
+        sum[0][v] = _mm512_maskz_cvttps_epi32(kAll, _mm512_mul_ps(own, scale[v]));
+        sum[1][v] = _mm512_setzero_si512();
+    }
+    if (below) return false;
+    for (u32 k = 0; k < depth; k += kParts) {
+#pragma GCC unroll 2
+        for (u32 p = 0; p < kParts; ++p) {
+            const __m512 y = repeat(&b.value[k + p][column]);
+#pragma GCC unroll 2
+            for (u32 v = 0; v < kVectors; ++v) {
+                const __m512 x = _mm512_load_ps(&a.value[half][k + p][v * kWide]);
+                const __m512 term = _mm512_mul_ps(_mm512_mul_ps(x, y), scale[v]);
+                sum[p][v] = _mm512_add_epi32(sum[p][v], _mm512_maskz_cvttps_epi32(kAll, term));
+            }
+        }
+    }
+    __m512i total[kVectors], overflow = _mm512_setzero_si512();
+#pragma GCC unroll 2
+    for (u32 v = 0; v < kVectors; ++v) {
+        total[v] = _mm512_add_epi32(sum[0][v], sum[1][v]);
+        overflow = _mm512_or_epi32(
+            overflow, _mm512_and_epi32(_mm512_xor_epi32(sum[0][v], total[v]), _mm512_xor_epi32(sum[1][v], total[v])));
+    }
+    if (_mm512_movepi32_mask(overflow)) return false;
+    const __m512i kept = _mm512_set1_epi32(static_cast<i32>(~0u << (24 - precision.kept)));
+#pragma GCC unroll 2
+    for (u32 v = 0; v < kVectors; ++v) {
+        const __m512 whole = _mm512_maskz_cvt_roundepi32_ps(kAll, total[v], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+        const __m512 leading = _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(whole), kept));
+        const __m512 low = _mm512_maskz_cvtepi32_ps(kAll, _mm512_sub_epi32(top[v], fraction));
+        _mm512_storeu_ps(d + v * kWide, _mm512_maskz_scalef_ps(kAll, leading, low));
+    }
+    return true;
+}
+
+#else
+
+bool add_products_quickly(u32, const PackedA&, u32, const PackedB&, u32, Precision, float (&)[kLanes]) { return false; }
+
+#endif
 
 bool finite(const float (&d)[kLanes]) {
     u32 largest = 0;
@@ -202,7 +240,7 @@ bool finite(const float (&d)[kLanes]) {
 bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, const PackedB& b) {
     const WgmmaShape& s = op.shape;
     PackedA packed;
-    pack_a(s.k, a, packed);
+    pack_a(s.k, a, least_exponent(s.a), packed);
     const bool zeros = packed.high == kNothing || b.high == kNothing;
     if (!zeros && (packed.low + b.low < kLow || packed.high + b.high > kHigh)) return false;
     Warp& w = *op.warps[warp];
@@ -216,7 +254,9 @@ bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, c
     for (u32 e = 0; e < registers; ++e) {
         float (&d)[kLanes] = *w.reg<float[kLanes]>(units[e]);
         if (!op.accumulate) std::fill(std::begin(d), std::end(d), 0.0f);
-        add_products(s.k, packed, e / 2 % 2, b, e / 4 * 8 + e % 2 * 4, precision, d);
+        const u32 half = e / 2 % 2, column = e / 4 * 8 + e % 2 * 4;
+        if (!add_products_quickly(s.k, packed, half, b, column, precision, d))
+            add_products(s.k, packed, half, b, column, precision, d);
     }
     return true;
 }

@@ -1,17 +1,17 @@
-// Sums of wgmma with D of f32, as tests/probes/sums.py fitted them to an H200: the accumulator and all products of an
-// instruction are aligned to the largest exponent among them, truncated some bits below it, added, and the sum is
-// truncated. Operands are finite.
+// The sums of aligned_sum.hpp, a register of D at a time, in f32 and integers, for D of f32 and finite factors of a
+// dense A.
 #pragma once
 
+#include "aligned_sum.hpp"
 #include "wgmma_operands.hpp"
 
 namespace ptxm::wgmma_sums {
 
 constexpr u32 kMaxK = 32, kMaxN = 256;
 
-// D += A B for the 16 rows of a warp, in f64, which holds every term exactly. a[row * kMaxK + k], b[k * kMaxN +
-// column], d[row * kMaxN + column].
-void multiply(const WgmmaShape& s, const float* a, const float* b, float* d);
+inline aligned_sum::Precision precision_of(MatrixType a) {
+    return element::bits(a) == 8 ? aligned_sum::kEightBits : aligned_sum::kSixteenBits;
+}
 
 // B, and the exponents of its elements, in the order in which the lanes of a register of D need them (PTX ISA
 // 9.7.15.5.1.1): register 4 c + 2 h + p has columns 8 c + 2 (lane % 4) + p of rows 8 h + lane / 4.
@@ -22,8 +22,8 @@ struct PackedB {
 };
 void pack_b(const WgmmaShape& s, const float* b, PackedB& out);
 
-// The same sums, a register of D at a time, in f32 and integers: the products of 16-bit operands are exact in f32, and
-// what alignment keeps of them fits 28 bits. False, with nothing done, where an exponent leaves the range of that.
+// D += A B for the 16 rows of a warp, a[row * kMaxK + k]: the products of 16-bit operands are exact in f32, and what
+// alignment keeps of them fits 28 bits. False, with nothing done, where an exponent leaves the range of that.
 bool multiply_in_registers(const WgmmaOperation& op, u32 warp, const float* a, const PackedB& b);
 
 }  // namespace ptxm::wgmma_sums

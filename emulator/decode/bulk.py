@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from emulator._core import MODS
 from emulator.decode.builder import Builder
 from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Address, Immediate, Operand, TensorAddress
+from emulator.ptx import Address, Immediate, Operand, TensorAddress, Vector
 
 _REDUCTIONS = {"add": 1, "min": 2, "max": 3, "inc": 4, "dec": 5, "and": 6, "or": 7, "xor": 8}
 _REDUCED_TYPES = {
@@ -22,7 +23,7 @@ _REDUCED_TYPES = {
 }
 _SHARED = {"shared::cta": "shared::cta", "shared::cluster": "shared::cluster"}
 _DIMS = {f"{n}d": n for n in range(1, 6)}
-_IM2COL = ("im2col", "im2col::w", "im2col::w::128", "im2col_no_offs")
+_IM2COL_W = ("im2col::w", "im2col::w::128")
 
 
 def copy(b: Builder, m: Modifiers) -> None:
@@ -65,29 +66,44 @@ def _operands(b: Builder, m: Modifiers, count: int) -> tuple[Operand, ...]:
     return operands[:count]
 
 
-def _refuse_im2col(b: Builder, m: Modifiers) -> None:
-    if m.take(*_IM2COL):
-        b.fail("im2col tensor copies are not modelled")
+@dataclass(frozen=True)
+class _Mode:
+    dims: int
+    rows4: bool  # four rows are moved instead of a box
+    im2col: bool
+
+    @property
+    def mods(self) -> int:
+        wide = (MODS["tma_gather4"] if self.rows4 else 0) | (MODS["tma_im2col"] if self.im2col else 0)
+        return self.dims << MODS["tma_dim_shift"] | wide
 
 
-def _tensor_operand(b: Builder, operand: Operand, dims: int, rows4: bool) -> tuple[int, list[int]]:
+def _mode(b: Builder, m: Modifiers, four: str, im2col: str) -> _Mode:
+    if m.take(*_IM2COL_W):
+        b.fail("tensor copies along W alone (.im2col::w, .im2col::w::128) are not modelled")
+    mode = _Mode(m.choose(_DIMS), m.take(four), m.take(im2col))
+    if mode.rows4 and mode.dims != 2:
+        b.fail(f".{four} is two-dimensional")
+    if mode.im2col and mode.dims < 3:
+        b.fail(f".{im2col} has three to five dimensions")
+    if not mode.rows4 and not mode.im2col:
+        m.take("tile")
+    return mode
+
+
+def _offsets(b: Builder, operand: Operand, dims: int) -> list[int]:
+    """Units of the im2col offsets, W first (PTX ISA 9.7.9.25.5.2)."""
+    if not isinstance(operand, Vector) or len(operand.items) != dims - 2:
+        b.fail(f"{dims - 2} im2col offsets are expected")
+    return [b.src(x, "b16") for x in operand.items]
+
+
+def _tensor_operand(b: Builder, operand: Operand, mode: _Mode) -> tuple[int, list[int]]:
     """Units of the map's address and of the coordinates."""
-    count = 5 if rows4 else dims
+    count = 5 if mode.rows4 else mode.dims
     if not isinstance(operand, TensorAddress) or len(operand.coordinates) != count:
         b.fail(f"a tensor map and {count} coordinates are expected")
     return b.address_value(operand.descriptor, "generic", 64), [b.src(c, "s32") for c in operand.coordinates]
-
-
-def _mode(b: Builder, m: Modifiers, four: str) -> tuple[int, bool]:
-    """Dimensions, and whether four rows are moved instead of a box."""
-    _refuse_im2col(b, m)
-    dims = m.choose(_DIMS)
-    rows4 = m.take(four)
-    if not rows4:
-        m.take("tile")
-    elif dims != 2:
-        b.fail(f".{four} is two-dimensional")
-    return dims, rows4
 
 
 def _tensor(b: Builder, m: Modifiers) -> None:
@@ -96,34 +112,35 @@ def _tensor(b: Builder, m: Modifiers) -> None:
     if spaces and spaces[0] == "global":
         _tensor_store(b, m, 0)
         return
-    dims, rows4 = _mode(b, m, "tile::gather4")
+    mode = _mode(b, m, "tile::gather4", "im2col")
     space = m.choose(_SHARED)
     m.need("global", "mbarrier::complete_tx::bytes")
     multicast = m.take("multicast::cluster")
     if multicast and space != "shared::cluster":
         b.fail("a multicast goes to .shared::cluster")
     pair = m.choose({"cta_group::1": False, "cta_group::2": True}, False)
-    destination, tensor, barrier, *mask = _operands(b, m, 3 + multicast)
-    map_unit, coordinates = _tensor_operand(b, tensor, dims, rows4)
+    destination, tensor, barrier, *more = _operands(b, m, 3 + mode.im2col + multicast)
+    map_unit, coordinates = _tensor_operand(b, tensor, mode)
+    offsets = _offsets(b, more.pop(0), mode.dims) if mode.im2col else []
     src = [
         b.address_value(destination, space, 32),
         map_unit,
         *coordinates,
+        *offsets,
         b.address_value(barrier, space, 32),
-        *(b.src(x, "b16") for x in mask),
+        *(b.src(x, "b16") for x in more),
     ]
-    mods = dims << MODS["tma_dim_shift"] | (MODS["tma_gather4"] if rows4 else 0) | (MODS["tma_pair"] if pair else 0)
-    b.emit("tma_load", src=src, mods=mods | (MODS["bulk_multicast"] if multicast else 0))
+    mods = mode.mods | (MODS["tma_pair"] if pair else 0) | (MODS["bulk_multicast"] if multicast else 0)
+    b.emit("tma_load", src=src, mods=mods)
 
 
 def _tensor_store(b: Builder, m: Modifiers, reduction: int) -> None:
-    dims, rows4 = _mode(b, m, "tile::scatter4")
+    mode = _mode(b, m, "tile::scatter4", "im2col_no_offs")
     m.need("global", "shared::cta", "bulk_group")
     tensor, source = _operands(b, m, 2)
-    map_unit, coordinates = _tensor_operand(b, tensor, dims, rows4)
+    map_unit, coordinates = _tensor_operand(b, tensor, mode)
     src = [map_unit, b.address_value(source, "shared", 32), *coordinates]
-    mods = dims << MODS["tma_dim_shift"] | (MODS["tma_gather4"] if rows4 else 0)
-    b.emit("tma_store", src=src, mods=mods | reduction << MODS["reduce_shift"])
+    b.emit("tma_store", src=src, mods=mode.mods | reduction << MODS["reduce_shift"])
 
 
 def _reduce(b: Builder, m: Modifiers) -> None:
@@ -189,12 +206,12 @@ def _bulk(b: Builder, m: Modifiers) -> None:
 
 def _prefetch(b: Builder, m: Modifiers) -> None:
     if m.take("tensor"):
-        dims, rows4 = _mode(b, m, "tile::gather4")
+        mode = _mode(b, m, "tile::gather4", "im2col")
         m.need("L2", "global")
-        (tensor,) = _operands(b, m, 1)
-        map_unit, coordinates = _tensor_operand(b, tensor, dims, rows4)
-        mods = dims << MODS["tma_dim_shift"] | (MODS["tma_gather4"] if rows4 else 0)
-        b.emit("tma_prefetch", src=[map_unit, *coordinates], mods=mods)
+        tensor, *offsets = _operands(b, m, 1 + mode.im2col)
+        map_unit, coordinates = _tensor_operand(b, tensor, mode)
+        units = _offsets(b, offsets[0], mode.dims) if mode.im2col else []
+        b.emit("tma_prefetch", src=[map_unit, *coordinates, *units], mods=mode.mods)
         return
     m.need("L2", "global")
     address, size = _operands(b, m, 2)

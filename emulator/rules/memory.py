@@ -65,7 +65,8 @@ MEMORY: Mapping[str, Rule] = {
     "shared-out-of-bounds": fault(
         "5.1.7, Shared State Space",
         "An access outside the CTA's shared memory, static and dynamic, or in a CTA that the cluster does not have.",
-        "Compare the offset with the launch's dynamic shared memory; the first kilobyte belongs to the system.",
+        "Compare the offset with the launch's dynamic shared memory (shared_bytes); the first kilobyte belongs to the "
+        "system.",
     ),
     "global-out-of-bounds": fault(
         "5.1.4, Global State Space",

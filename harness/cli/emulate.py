@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +14,10 @@ import typer
 from harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
+    from emulator import Exploration
     from harness.emulate import Comparison, Emulation, Entry
 
+PLACES = 4  # findings of one rule that are printed
 SHORT_HELP = "Run one launch of any PTX kernel on the emulator."
 
 HELP = """Run one launch of any PTX kernel on the emulator and report its hazards.
@@ -98,8 +101,7 @@ def _plain(result: Emulation) -> dict[str, Any]:
 
 def _show(result: Emulation) -> None:
     found, runs = result.exploration.findings, result.exploration.runs
-    for explored in found:
-        print(explored if len(runs) > 1 else explored.finding)
+    _tell(result.exploration)
     for c in result.comparisons:
         print(_verdict(c, len(runs) > 1))
     for path in result.written:
@@ -113,6 +115,21 @@ def _show(result: Emulation) -> None:
     accepted = f" ({waived} waived)" if waived else ""
     counts = f"{len(found)} findings{accepted}, {differing} of {len(result.comparisons)} compared outputs differ"
     print(f"{'PASS' if result.passed else 'FAIL'}: {counts}")
+
+
+def _tell(exploration: Exploration) -> None:
+    """The first few findings of each rule, and how many more there are: loops that are unrolled have them by dozens."""
+    told: Counter[str] = Counter()
+    for explored in exploration.findings:
+        finding = explored.finding
+        told[finding.rule] += 1
+        if told[finding.rule] <= PLACES:
+            print(explored if len(exploration.runs) > 1 else finding)
+            if told[finding.rule] == 1 and finding.remedy:
+                print(f"  what to do: {finding.remedy}")
+    for rule, places in told.items():
+        if places > PLACES:
+            print(f"{rule}: at {places - PLACES} more pairs of places (--json lists them all)")
 
 
 def _verdict(c: Comparison, several: bool) -> str:

@@ -61,7 +61,8 @@ def load(path: Path) -> NDArray[Any]:
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot be read as .npy: {error}", where=str(path)) from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"cannot be read as .npy: {reason}", where=str(path)) from error
     if not isinstance(array, np.ndarray):
         raise UserError("is an archive of several arrays; one .npy array is wanted", where=str(path))
     return array

@@ -15,6 +15,9 @@ Dtype = Literal[
 ]  # bf16 buffers hold and compare bit patterns as uint16 files, or floats that are rounded
 
 
+PIXELS = ("channels_per_pixel", "pixels_per_column", "pixel_box_lower_corner", "pixel_box_upper_corner")
+
+
 class Section(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -38,19 +41,33 @@ class BufferSection(Section):
 
 
 class TensorMapSection(Section):
-    """The arguments of cuTensorMapEncodeTiled, innermost dimension first; strides in bytes, without the innermost."""
+    """The arguments of cuTensorMapEncodeTiled, innermost dimension first; strides in bytes, without the innermost.
+
+    Pixels and corners in place of a box make a map for im2col copies, as cuTensorMapEncodeIm2col does.
+    """
 
     buffer: str
     dtype: str
     global_dim: list[Extent] = Field(min_length=1, max_length=5)
     global_strides: list[Extent] = Field(default=[], max_length=4)
-    box_dim: list[Extent] = Field(min_length=1, max_length=5)
+    box_dim: list[Extent] | None = Field(default=None, min_length=1, max_length=5)
+    channels_per_pixel: Extent | None = None
+    pixels_per_column: Extent | None = None
+    pixel_box_lower_corner: list[int] | None = None
+    pixel_box_upper_corner: list[int] | None = None
     element_strides: list[Extent] | None = None
     offset: Annotated[int, Field(ge=0)] = 0
     interleave: str = "none"
     swizzle: str = "none"
     l2_promotion: str = "none"
     oob_fill: str = "none"
+
+    @model_validator(mode="after")
+    def _box_or_pixels(self) -> Self:
+        pixels = [getattr(self, name) is not None for name in PIXELS]
+        if all(pixels) == (self.box_dim is not None) or any(pixels) != all(pixels):
+            raise wrong((), f"needs either box_dim or all of {', '.join(PIXELS)}")
+        return self
 
 
 class ArgumentSection(Section):

@@ -51,7 +51,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read: {error}", where=str(path)) from error
+        raise UserError(f"cannot be read: {_reason(error)}", where=str(path)) from error
     return validated(LaunchFile, text, path.name)
 
 
@@ -85,10 +85,16 @@ def entries(ptx: Path) -> tuple[Entry, ...]:
     return tuple(_load(ptx).entries.values())
 
 
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else f"no UTF-8 text: {error}"
+
+
 def _load(ptx: Path) -> emulator.Module:
     try:
         return emulator.load_ptx(ptx)
-    except (OSError, UnicodeDecodeError, emulator.PtxError, emulator.FatbinError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read: {_reason(error)}", where=str(ptx)) from error
+    except (emulator.PtxError, emulator.FatbinError) as error:
         raise UserError(str(error), where=str(ptx)) from error
 
 
@@ -143,9 +149,10 @@ class _Session:
         self._maps = {name: self._tensor_map(name, section) for name, section in launch.tensor_maps.items()}
 
     def _tensor_map(self, name: str, section: TensorMapSection) -> bytes:
-        arguments = section.model_dump(exclude={"buffer", "offset"})
+        arguments = section.model_dump(exclude={"buffer", "offset"}, exclude_none=True)
+        encode = emulator.encode_tiled if section.box_dim else emulator.encode_im2col
         try:
-            return emulator.encode_tiled(address=self._buffers[section.buffer].address + section.offset, **arguments)
+            return encode(address=self._buffers[section.buffer].address + section.offset, **arguments)
         except emulator.TensorMapError as error:
             raise UserError(str(error), where=f"tensor map {name}") from error
 

@@ -160,8 +160,11 @@ TX = "mbarrier::complete_tx::bytes"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"cp.async.bulk.tensor.3d.shared::cta.global.im2col.{TX} [%r1], [%d1, {{0, 0, 0}}], [%r2], {{0}};", "im2col"),
-        ("cp.async.bulk.tensor.3d.global.shared::cta.im2col_no_offs.bulk_group [%d1, {0, 0, 0}], [%r1];", "im2col"),
+        (f"cp.async.bulk.tensor.3d.shared::cta.global.im2col::w.{TX} [%r1], [%d1, {{0, 0, 0}}], [%r2], {{0, 0}};",
+         "along W alone"),
+        (f"cp.async.bulk.tensor.4d.shared::cta.global.im2col.{TX} [%r1], [%d1, {{0, 0, 0, 0}}], [%r2], {{0}};",
+         "2 im2col offsets"),
+        ("cp.async.bulk.tensor.2d.global.shared::cta.im2col_no_offs.bulk_group [%d1, {0, 0}], [%r1];", "three to five"),
         ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], 16, %h1;", "byte masks"),
         (f"cp.async.bulk.tensor.3d.shared::cta.global.tile::gather4.{TX} [%r1], [%d1, {{0, 0, 0, 0, 0}}], [%r2];",
          "two-dimensional"),

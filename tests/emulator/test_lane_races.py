@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from emulator.device import SCHEDULES
+from tests.emulator.clusterlab import run
 from tests.emulator.micro import run_micro
 
 # %mine and %next: a word of each lane, and the next lane's.
@@ -56,3 +58,18 @@ def test_what_orders_lanes(body: str, race: bool, schedule: str) -> None:
     assert {f.rule for f in report.findings} == ({"lane-race"} if race else set())
     lenient, _, _ = run_micro(WORDS + body, "barrier", 32, schedule=schedule, profile="lenient")
     assert not lenient.findings
+
+
+def test_rows_of_matrices_and_words_in_any_cta_of_a_cluster() -> None:
+    """ldmatrix and stmatrix name rows by offset, loads and stores by the address in the cluster."""
+    swap = (
+        "mov.b32 %r0, tile; shl.b32 %r1, %tid, 4; add.u32 %r1, %r0, %r1; xor.b32 %r2, %r1, 16;"
+        "setp.ne.u32 %p0, %rank, 1; @%p0 bra END; stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r1], {%r3, %r3, %r3, %r3};"
+        "ORDER ld.shared.b32 %r4, [%r2]; END:"
+    )
+    body = "mov.b32 %r3, 0;" + swap
+    arrays = {"out": np.zeros(4, np.uint32)}
+    (found,) = run(body.replace("ORDER", ""), arrays, grid=2, cluster=2).report.findings
+    assert found.rule == "lane-race"
+    assert "of CTA 1, rank 1 of its cluster" in found.message
+    run(body.replace("ORDER", "bar.warp.sync -1;"), arrays, grid=2, cluster=2).clean()

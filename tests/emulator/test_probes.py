@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.probes import sums
-from tests.probes.build import SOURCES, build_ptx
-from tests.probes.catalogue import cases
+from tests.probes.build import build_ptx
+from tests.probes.catalogue import SOURCES, cases
 from tests.probes.compare import Comparison, compare
 from tests.probes.known import KNOWN, pattern_of
 from tests.probes.run_emulator import run_source

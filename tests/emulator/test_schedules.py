@@ -146,7 +146,7 @@ def test_a_deadlock_says_where_each_warp_waits_and_for_what() -> None:
     assert "barrier 3: 32 of 128 threads arrived" in texts[0]
     for warp in (1, 2, 3):
         assert f"warp {warp}" in texts[warp]
-        assert re.search(r"mbarrier at shared 0x400, parity 0: in phase 0, 1 of 1 arrivals pending", texts[warp])
+        assert "mbarrier at shared 0x400 of CTA 0, parity 0: in phase 0, 1 of 1 arrivals pending" in texts[warp]
     for place, _ in finding.details:
         assert place is not None
         assert place.ptx_text.startswith(("bar.sync 3", "mbarrier.try_wait"))
@@ -175,7 +175,7 @@ def test_a_wait_that_is_not_repeated_runs_out_of_time(schedule: Schedule) -> Non
     [
         ("@%first st.global.b32 [%out+4100], 0;", "4 bytes past the end of 'out' of 4096 bytes"),
         ("@%first ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%out+4096];", "0 bytes past the end of 'out'"),
-        ("@%first st.shared.b32 [tile+16384], 0;", r"the CTA has \[0x400, "),
+        ("@%first st.shared.b32 [tile+16384], 0;", r"CTA 0 has \[0x400, "),
         ("st.local.b32 [scratch+16], 0;", "local byte 16 of 16"),
         ("ld.param.b32 %r1, [map+128];", "parameter byte 192 of 192"),
     ],

@@ -1,4 +1,5 @@
-"""mma.sp and wgmma.sp against float64 products; metadata laid out by CuTe's ELayout, the ISA's figures in text."""
+"""mma.sp and wgmma.sp against float64 products; metadata laid out by CuTe's ELayout, the ISA's figures in text, and by
+what an H200 reads of m16n8k32 of 8 bits (tests/probes/matrix.py)."""
 
 from __future__ import annotations
 
@@ -36,9 +37,14 @@ def _values(chunks: int, k: int) -> int:
     return {4: 2 * k, 8: k, 16: k // 2}[chunks]
 
 
-def _described(chunks: int, k: int, t: int, v: int) -> tuple[int, int]:
-    """(row less the number of the group, place in K) of value v of a group's thread t: CuTe's ELayout, 16 rows high."""
+def _described(chunks: int, k: int, t: int, v: int, narrow: bool) -> tuple[int, int]:
+    """(row less the number of the group, place in K) of value v of a group's thread t: CuTe's ELayout, 16 rows high.
+
+    `narrow`: of elements of up to 8 bits eight chunks are a row's, thread by thread; CuTe has no such instruction.
+    """
     match chunks:
+        case 8 if narrow:
+            return 8 * (t & 1), v
         case 16:  # ((2, 2, 8), K / 2) : ((8, 16 K / 2, 1), 16)
             return 8 * (t & 1), k // 2 * (t >> 1) + v
         case 8:  # ((2, 2, 8), (K / 2, 2)) : ((16 K / 2, 0, 1), (16, 8)); the selector takes one of the second mode
@@ -47,7 +53,7 @@ def _described(chunks: int, k: int, t: int, v: int) -> tuple[int, int]:
             return 8 * (v // k), v % k
 
 
-def _metadata(codes: NDArray[np.int64], k: int, chunk: int, selector: int) -> NDArray[np.uint32]:
+def _metadata(codes: NDArray[np.int64], k: int, chunk: int, selector: int, narrow: bool) -> NDArray[np.uint32]:
     """The metadata words of 32 lanes for 16 rows. Lanes that the selector leaves out hold something else."""
     words = RNG.integers(0, 2**32, 32, dtype=np.uint64)
     chunks = k // chunk
@@ -57,7 +63,7 @@ def _metadata(codes: NDArray[np.int64], k: int, chunk: int, selector: int) -> ND
                 continue
             word = 0
             for v in range(0, _values(chunks, k), chunk):
-                row, at = _described(chunks, k, t, v)
+                row, at = _described(chunks, k, t, v, narrow)
                 word |= int(codes[row + group, at // chunk]) << 32 * v // _values(chunks, k)
             words[4 * group + t] = word
     return words.astype(np.uint32)
@@ -88,7 +94,7 @@ def _warp(ty: str, k: int, acc: str, selector: int, b_type: str = "", variant: s
     b = np.array([[b_element(lane, i) for i in range(nb)] for lane in range(32)])
     words = np.hstack([fr.pack(a, bits), fr.pack(b, bits)])
     cd = np.array([[c[fr.c_position(16, x, i)] for i in range(4)] for x in range(32)], dtype).view(np.uint32)
-    words = np.hstack([words, cd, _metadata(codes, k, chunk, selector)[:, None]])
+    words = np.hstack([words, cd, _metadata(codes, k, chunk, selector, bits <= 8)[:, None]])
     count_a, count_b, count_d = na * bits // 32, nb * bits // 32, cd.shape[1]
     names = [f"%r{i}" for i in range(words.shape[1])]
     body = f"mad.wide.u32 %rd0, %lane0, {4 * len(names)}, %p_in; mad.wide.u32 %rd1, %lane0, {4 * count_d}, %p_d;\n"
@@ -166,7 +172,7 @@ def test_wgmma_sp(ty: str, k: int, selector: int, registers: bool) -> None:
     raw_a, value_a = fr.elements(RNG, (64, k // 2), ty)
     raw_b, value_b = fr.elements(RNG, (n, k), ty)
     codes, at = _pattern(64, k, chunk)
-    metadata = np.hstack([_metadata(codes[16 * w : 16 * w + 16], k, chunk, selector) for w in range(4)])
+    metadata = np.hstack([_metadata(codes[16 * w : 16 * w + 16], k, chunk, selector, BITS[ty] <= 8) for w in range(4)])
     dtype: Any = np.int32 if acc == "s32" else np.float32
     c = RNG.integers(-8, 9, (64, n)).astype(dtype)
     spread = np.array([[c[fr.wgmma_d_position(t, i)] for i in range(n // 2)] for t in range(128)], dtype)

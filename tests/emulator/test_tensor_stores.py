@@ -10,6 +10,9 @@ import pytest
 from tests.emulator.bulk_rig import DTYPES, FENCE, FILL, STORED, Shape, numbers, paste, store, swizzle_bytes, tiled
 from tests.emulator.clusterlab import run
 
+# The address in %r54, of a tile that a multiple of 512 bytes begins, with swizzle 64B.
+SWIZZLED = "shr.u32 %r55, %r54, 7; and.b32 %r55, %r55, 3; shl.b32 %r55, %r55, 4; xor.b32 %r54, %r54, %r55;"
+
 
 @pytest.mark.parametrize(
     ("shape", "box", "start"),
@@ -77,3 +80,26 @@ def test_scatter4() -> None:
     want = out.copy()
     want[8, 28:32], want[2, 28:32] = data[0, :4], data[2, :4]
     np.testing.assert_array_equal(done.arrays["out"], want)
+
+
+@pytest.mark.parametrize("swizzle", ["none", "64B"])
+@pytest.mark.parametrize(("written", "rules"), [(8, set()), (7, {"uninitialised-shared"})])
+def test_what_a_store_clips_may_be_anything(swizzle: str, written: int, rules: set[str]) -> None:
+    """Rows of 64 bytes in shared memory over a tensor's of 32: padding that nothing has written."""
+    out = np.zeros((4, 8), np.uint32)
+    body = f"""
+    mov.u32 %r40, tile; mov.u32 %r50, 0;
+    ROW:
+    mad.lo.u32 %r51, %r50, 64, %r40; mov.u32 %r52, 0;
+    WORD:
+    shl.b32 %r53, %r52, 2; add.u32 %r54, %r51, %r53;
+    {SWIZZLED if swizzle == "64B" else ""}
+    st.shared.u32 [%r54], 5;
+    add.u32 %r52, %r52, 1; setp.lt.u32 %p1, %r52, {written}; @%p1 bra WORD;
+    add.u32 %r50, %r50, 1; setp.lt.u32 %p1, %r50, 4; @%p1 bra ROW;
+    {FENCE}
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%map, {{0, 0}}], [%r40]; {STORED}
+    """
+    done = run(body, {"out": out}, {"map": tiled("out", out.shape, (4, 16), swizzle=swizzle)}, block=1)
+    assert done.rules == rules
+    assert (done.arrays["out"][:, :7] == 5).all()

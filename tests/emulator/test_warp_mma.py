@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import emulator
 from tests.emulator import matrix_fragments as fr
 from tests.emulator import matrix_rig as rig
+from tests.probes.sums import truncated_sum
 
 RNG = np.random.default_rng(7)
 
@@ -102,7 +103,9 @@ def test_float(shape: str, kind: str, ty: str, acc: str, integral: bool) -> None
         np.testing.assert_array_equal(d.astype(np.float64), exact)
     else:
         bound = np.abs(a) @ np.abs(b) + np.abs(c.astype(np.float64))
-        step = 2.0**-11 * np.abs(exact) + 2.0**-25 if acc == "f16" else 0.0
+        # 8-bit operands are two instructions and an addition, each rounded to f16.
+        largest, roundings = (bound, 3) if kind == "b8" else (np.abs(exact), 1)
+        step = roundings * (2.0**-11 * largest + 2.0**-25) if acc == "f16" else 0.0
         assert np.all(np.abs(d.astype(np.float64) - exact) <= bound * (k + 1) * 2.0**-24 + step)
 
 
@@ -119,17 +122,17 @@ def test_f8f6f4(types: tuple[str, str]) -> None:
     np.testing.assert_allclose(d, a @ b + c, rtol=0, atol=1e-4)
 
 
-def test_f32_sum_is_fused_in_order_of_k() -> None:
-    """The documented order: one fused multiply-add a product, starting from C."""
-    raw_a, a = _elements(RNG.standard_normal((16, 16)), "bf16")
-    raw_b, b = _elements(RNG.standard_normal((16, 8)), "bf16")
+@pytest.mark.parametrize("ty", ["bf16", "f16"])
+def test_f32_sum_is_aligned_and_truncated(ty: str) -> None:
+    """All products and C at once, 25 bits below the largest (tests/probes/sums.py, fitted to an H200)."""
+    raw_a, _ = _elements(RNG.standard_normal((16, 16)) * 2.0 ** RNG.integers(-4, 5, (16, 16)), ty)
+    raw_b, _ = _elements(RNG.standard_normal((16, 8)), ty)
     c = RNG.standard_normal((16, 8)).astype(np.float32)
-    d = _multiply("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "m16n8k16", "f16", raw_a, raw_b, c, "sm_100a")
-    # A product of two bf16 is exact in f32, and the sum of two f32 in f64 is exact enough to round once.
-    s = c.copy()
-    for k in range(16):
-        s = (a[:, k, None] * b[None, k, :] + s.astype(np.float64)).astype(np.float32)
-    np.testing.assert_array_equal(d, s)
+    d = _multiply(f"mma.sync.aligned.m16n8k16.row.col.f32.{ty}.{ty}.f32", "m16n8k16", "f16", raw_a, raw_b, c, "sm_100a")
+    expected = truncated_sum(raw_a, raw_b.T, c.view(np.uint32), ty, fraction=25, group=16)
+    np.testing.assert_array_equal(d.view(np.uint32), expected)
+    rounded = truncated_sum(raw_a, raw_b.T, c.view(np.uint32), ty, fraction=24, group=16)
+    assert np.any(d.view(np.uint32) != rounded)  # one bit less would be seen
 
 
 def test_special_values() -> None:

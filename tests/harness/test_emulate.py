@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emulator import tensormap
 from harness.cli import run
 
 PTX = """.version 9.0
@@ -96,6 +97,71 @@ def test_a_waived_finding_is_shown_and_does_not_fail(folder: Path, capsys: pytes
     assert emulate(folder, LAUNCH.replace(", expect: wanted.npy", "") + elsewhere) == 1
     assert emulate(folder, LAUNCH + waivers.replace("race", "rice")) == 2
     assert "'rice', which is no rule" in capsys.readouterr().err
+
+
+COPY_MAP = (
+    """.version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry copy(.param .align 64 .b8 map[128], .param .u64 to)
+{
+    .reg .b64 %d<12>;
+    ld.param.u64 %d0, [to];
+"""
+    + "".join(f"    ld.param.b64 %d1, [map+{8 * n}];\n    st.global.b64 [%d0+{8 * n}], %d1;\n" for n in range(8))
+    + "    ret;\n}\n"
+)
+COPY_LAUNCH = """grid: [1]
+block: [1]
+buffers:
+  x: {dtype: f32, shape: [2, 4, 4, 8]}
+  y: {dtype: u8, shape: [64]}
+tensor_maps:
+  m: {buffer: x, dtype: f32, global_dim: [8, 4, 4, 2], global_strides: [32, 128, 512], BOX}
+args: [{tensor_map: m}, {buffer: y}]
+outputs:
+  y: {file: y.npy}
+"""
+PIXELS = (
+    "channels_per_pixel: 8, pixels_per_column: 16, pixel_box_lower_corner: [-1, -2], pixel_box_upper_corner: [0, 1]"
+)
+
+
+def test_tensor_maps_of_both_kinds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "kernel.ptx").write_text(COPY_MAP)
+    for box in ("box_dim: [8, 4, 1, 1]", PIXELS):
+        assert emulate(folder, COPY_LAUNCH.replace("BOX", box)) == 0
+        tensor = tensormap.decode(np.load(folder / "y.npy").tobytes().ljust(128, b"\0"))
+        assert (tensor.im2col is None) == (box != PIXELS)
+    assert tensor.im2col == tensormap.Im2col((-1, -2), (0, 1), 8, 16)
+    capsys.readouterr()
+    for box in ("swizzle: 32B", "box_dim: [8, 4, 1, 1], " + PIXELS, "pixels_per_column: 16"):
+        assert emulate(folder, COPY_LAUNCH.replace("BOX", box)) == 2
+        assert "needs either box_dim or all of channels_per_pixel" in capsys.readouterr().err
+
+
+def test_a_rule_that_is_broken_all_over_is_told_a_few_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every warp stores to the same seven words."""
+    stores = "".join(f"st.global.f32 [%d2+{4 * n}], %f3; " for n in range(7))
+    (folder / "kernel.ptx").write_text(PTX.replace("st.global.f32 [%d5], %f3;", stores))
+    launch = LAUNCH.replace(", expect: wanted.npy", "")
+    assert emulate(folder, launch, "--json") == 1
+    found = len(json.loads(capsys.readouterr().out)["findings"])
+    assert found > 4
+    assert emulate(folder, launch) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("error: race") == 4
+    assert shown.count("what to do: Put a bar.sync") == 1
+    assert f"race: at {found - 4} more pairs of places" in shown
+    assert f"FAIL: {found} findings" in shown
+
+
+def test_files_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["emulate", str(folder / "none.ptx")]) == 2
+    assert "none.ptx: cannot be read: No such file or directory" in capsys.readouterr().err
+    (folder / "kernel.ptx").write_bytes(b"\xff\xfe")
+    assert run(["emulate", str(folder / "kernel.ptx")]) == 2
+    assert "no UTF-8 text" in capsys.readouterr().err
 
 
 def test_without_a_launch_file_the_kernels_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Dim3 = tuple[int, int, int]
-# exact: bit for bit, NaN payloads aside where `nan` names the format. approx: within `bound` ulp of the reference.
-# accumulate: f32 sums of a tensor core, whose order and rounding PTX leaves open; differences are reported.
+# exact: bit for bit. approx: within `bound` ulp of the reference. accumulate: exact, sums of a tensor core, whose order
+# and rounding PTX leaves open; how far apart they are is reported.
 Kind = Literal["exact", "approx", "accumulate"]
 
 

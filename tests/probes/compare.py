@@ -29,7 +29,7 @@ class Comparison:
     verdict: Verdict
     elements: int = 0
     identical: int = 0  # bit for bit
-    nan_payloads: int = 0  # both NaN, other bits: PTX leaves them open
+    nan_payloads: int = 0  # both NaN, other bits, which is let pass
     max_ulp: float = 0.0  # of an f32 result: emulator against GPU
     max_ulp_gpu: float = 0.0  # of an approximation, against float64
     max_ulp_emulator: float = 0.0
@@ -132,7 +132,8 @@ def compare(case: Case, gpu: Result, ours: Result, dense: bool = False) -> Compa
         )
     a = np.concatenate([_typed(case, x) for x in gpu.outputs])
     b = np.concatenate([_typed(case, x) for x in ours.outputs])
-    payload = (a != b) & _is_nan(case, a) & _is_nan(case, b)
+    # The H200 keeps some of a NaN's bits in f64, and in what f64 is converted to; elsewhere it has one NaN.
+    payload = (a != b) & _is_nan(case, a) & _is_nan(case, b) if "f64" in case.name else np.zeros(a.shape, bool)
     wrong = np.flatnonzero((a != b) & ~payload)
     same = int((a == b).sum())
     arguments = case.dense if dense else case.args

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-_SUM = "PTX leaves order and rounding of f32 sums open; those of wgmma follow sums.py, mma.sync was not fitted"
 _RNA = "PTX promises a canonical NaN; the H200 rounds a NaN like a number, so that some become infinity"
 
 KNOWN: dict[str, str] = {
     "scalar/cvt_rna*_tf32_f32": _RNA,
-    "matrix/sum_mma_*": _SUM,
 }  # fmt: skip
 
 

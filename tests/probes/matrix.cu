@@ -97,6 +97,47 @@ MMA424(mma_m16n8k32_e5m2, "m16n8k32.row.col.f32.e5m2.e4m3.f32")
 MMA424(mma_m16n8k32_s8, "m16n8k32.row.col.s32.s8.s8.s32")
 MMA424(mma_m16n8k32_u8_s8_sat, "m16n8k32.row.col.satfinite.s32.u8.s8.s32")
 MMA214(mma_m16n8k16_s8, "m16n8k16.row.col.s32.s8.s8.s32")
+#define T212 "{%0, %1}, {%2, %3}, {%4}, {%5, %6}"
+MMA(mma_m16n8k8_f16_f16, "m16n8k8.row.col.f16.f16.f16.f16", 2, 1, 2, T212, A2, B1, C2, D2)
+MMA214(mma_m16n8k16_e4m3, "m16n8k16.row.col.f32.e4m3.e4m3.f32")
+MMA422(mma_m16n8k32_e4m3_f16, "m16n8k32.row.col.f16.e4m3.e4m3.f16")
+
+// A sparse A: as above, with a word of metadata a lane.
+#define MMA_SP(NAME, INSTRUCTION, NA, NB, NC, TEXT, A, B, C, D)                                                        \
+    extern "C" __global__ void NAME(const uint32_t* a_in, const uint32_t* b_in, const uint32_t* c_in,                  \
+                                    const uint32_t* metadata, uint32_t* out) {                                        \
+        const uint32_t t = blockIdx.x * 32 + threadIdx.x;                                                             \
+        uint32_t a[NA], b[NB], c[NC], d[NC];                                                                          \
+        for (int i = 0; i < NA; ++i) a[i] = a_in[t * NA + i];                                                         \
+        for (int i = 0; i < NB; ++i) b[i] = b_in[t * NB + i];                                                         \
+        for (int i = 0; i < NC; ++i) c[i] = c_in[t * NC + i];                                                         \
+        asm volatile("mma.sp::ordered_metadata.sync.aligned." INSTRUCTION " " TEXT ";"                                \
+                     : D                                                                                              \
+                     : A, B, C, "r"(metadata[t]));                                                                    \
+        for (int i = 0; i < NC; ++i) out[t * NC + i] = d[i];                                                          \
+    }
+#define B4 B2, "r"(b[2]), "r"(b[3])
+#define T444(S) "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%12, %13, %14, %15}, %16, " #S
+#define T224(S) "{%0, %1, %2, %3}, {%4, %5}, {%6, %7}, {%8, %9, %10, %11}, %12, " #S
+#define T442(S) "{%0, %1}, {%2, %3, %4, %5}, {%6, %7, %8, %9}, {%10, %11}, %12, " #S
+#define SP444(NAME, I, S) MMA_SP(NAME##_##S, I, 4, 4, 4, T444(S), A4, B4, C4, D4)
+#define SP224(NAME, I, S) MMA_SP(NAME##_##S, I, 2, 2, 4, T224(S), A2, B2, C4, D4)
+#define SP442(NAME, I, S) MMA_SP(NAME##_##S, I, 4, 4, 2, T442(S), A4, B4, C2, D2)
+SP444(sp_m16n8k32_bf16, "m16n8k32.row.col.f32.bf16.bf16.f32", 0)
+SP444(sp_m16n8k32_bf16, "m16n8k32.row.col.f32.bf16.bf16.f32", 1)
+SP442(sp_m16n8k32_f16_f16, "m16n8k32.row.col.f16.f16.f16.f16", 0)
+SP224(sp_m16n8k16_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", 0)
+SP224(sp_m16n8k16_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", 1)
+SP224(sp_m16n8k16_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", 2)
+SP224(sp_m16n8k16_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", 3)
+SP444(sp_m16n8k16_tf32, "m16n8k16.row.col.f32.tf32.tf32.f32", 0)
+SP444(sp_m16n8k16_tf32, "m16n8k16.row.col.f32.tf32.tf32.f32", 1)
+SP224(sp_m16n8k8_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32", 0)
+SP224(sp_m16n8k8_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32", 3)
+SP444(sp_m16n8k64_e4m3, "m16n8k64.row.col.f32.e4m3.e4m3.f32", 0)
+SP444(sp_m16n8k64_s8, "m16n8k64.row.col.s32.s8.s8.s32", 0)
+SP224(sp_m16n8k32_s8, "m16n8k32.row.col.s32.s8.s8.s32", 0)
+SP224(sp_m16n8k32_s8, "m16n8k32.row.col.s32.s8.s8.s32", 1)
 
 // One warpgroup, m64n8: in: shared memory, A at 0 and B at b_at; descriptors without addresses. D is read and written.
 #define WGMMA_BEGIN                                                                                            \
@@ -173,3 +214,37 @@ SUM(wgmma_sum_bf16, "m64n8k16.f32.bf16.bf16", "1, 1, 1, 0, 0")
 SUM(wgmma_sum_f16, "m64n8k16.f32.f16.f16", "1, 1, 1, 0, 0")
 SUM(wgmma_sum_tf32, "m64n8k8.f32.tf32.tf32", "1, 1, 1")
 SUM(wgmma_sum_e4m3, "m64n8k32.f32.e4m3.e4m3", "1, 1, 1")
+SUM(wgmma_sum_e5m2, "m64n8k32.f32.e5m2.e4m3", "1, 1, 1")
+
+#define D_4 "+r"(d[0]), "+r"(d[1])
+#define HALF(NAME, INSTRUCTION, TAIL)                                                                          \
+    extern "C" __global__ void __launch_bounds__(128) NAME(PARAMETERS) {                                       \
+        constexpr int N = 2;                                                                                   \
+        WGMMA_BEGIN                                                                                            \
+        asm volatile("wgmma.mma_async.sync.aligned." INSTRUCTION " {%0, %1}, %2, %3, " TAIL ";"                \
+                     : D_4                                                                                     \
+                     : "l"(a), "l"(b)                                                                          \
+                     : "memory");                                                                              \
+        WGMMA_END                                                                                              \
+    }
+HALF(wgmma_half_f16, "m64n8k16.f16.f16.f16", "1, 1, 1, 0, 0")
+HALF(wgmma_half_e4m3, "m64n8k32.f16.e4m3.e4m3", "1, 1, 1")
+
+// A sparse A: `fragments` holds a word of metadata a thread.
+#define SPARSE(NAME, INSTRUCTION, S, TAIL)                                                                     \
+    extern "C" __global__ void __launch_bounds__(128) NAME##_##S(PARAMETERS) {                                 \
+        constexpr int N = 4;                                                                                   \
+        WGMMA_BEGIN                                                                                            \
+        asm volatile("wgmma.mma_async.sp.sync.aligned." INSTRUCTION " " L_4 "%4, %5, %6, " #S ", " TAIL ";"    \
+                     : D_8                                                                                     \
+                     : "l"(a), "l"(b), "r"(fragments[t])                                                       \
+                     : "memory");                                                                              \
+        WGMMA_END                                                                                              \
+    }
+SPARSE(wgmma_sp_bf16, "m64n8k32.f32.bf16.bf16", 0, "1, 1, 1, 0, 0")
+SPARSE(wgmma_sp_bf16, "m64n8k32.f32.bf16.bf16", 1, "1, 1, 1, 0, 0")
+SPARSE(wgmma_sp_f16, "m64n8k32.f32.f16.f16", 0, "1, 1, 1, 0, 0")
+SPARSE(wgmma_sp_tf32, "m64n8k16.f32.tf32.tf32", 0, "1, 1, 1")
+SPARSE(wgmma_sp_tf32, "m64n8k16.f32.tf32.tf32", 1, "1, 1, 1")
+SPARSE(wgmma_sp_e4m3, "m64n8k64.f32.e4m3.e4m3", 0, "1, 1, 1")
+SPARSE(wgmma_sp_s8, "m64n8k64.s32.s8.s8", 0, "1")

@@ -11,7 +11,7 @@ import numpy as np
 import emulator
 from emulator.device import Device, LaunchError, Module, Waiver
 from tests.probes.case import Arg, Case, In, Out, Tensor, outputs
-from tests.probes.catalogue import cases
+from tests.probes.catalogue import SOURCES, cases
 from tests.probes.store import Result, save
 
 
@@ -74,7 +74,7 @@ def run_source(source: str, ptx: Path, dense: bool = False) -> dict[str, Result]
 
 def main(folder: Path, out: Path, sources: list[str]) -> None:
     results: dict[str, Result] = {}
-    for source in sources or ("tma", "mbarrier", "scalar", "matrix", "address"):
+    for source in sources or SOURCES:
         results |= run_source(source, folder / f"{source}.ptx", dense=True)
     save(out, results, {"device": "emulator"})
 

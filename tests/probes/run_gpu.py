@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tests.probes.case import Arg, Array, Case, In, Out, Tensor, outputs
-from tests.probes.catalogue import cases
+from tests.probes.catalogue import SOURCES, cases
 from tests.probes.store import Result, save
 
 _DTYPES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9}
@@ -167,7 +167,7 @@ def _provenance() -> dict[str, Any]:
 def main(cubins: Path, out: Path, sources: list[str]) -> None:
     start = time.monotonic()
     results: dict[str, Result] = {}
-    for source in sources or ("tma", "mbarrier", "scalar", "matrix", "address"):
+    for source in sources or SOURCES:
         results |= run_source(source, cubins)
         failed = [(n, r.error) for n, r in results.items() if r.error]
         print(

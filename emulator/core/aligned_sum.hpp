@@ -1,0 +1,51 @@
+// Floating-point sums of the warp's and the warpgroup's tensor core instructions, as an H200 makes them
+// (tests/probes/sums.py): the accumulator and all products of an instruction are aligned to the largest exponent among
+// them, truncated toward zero some bits below it, and added; the sum is truncated to f32, or rounded to f16. The
+// exponent of a denormal is that of its format's smallest normal number.
+#pragma once
+
+#include "matrix.hpp"
+
+namespace ptxm::aligned_sum {
+
+// What alignment keeps below the largest exponent, and the significand of a sum of f32, in bits.
+struct Precision {
+    int fraction, kept;
+};
+constexpr Precision kSixteenBits{25, 24}, kEightBits{13, 14};  // of operands
+
+constexpr int kNothing = -10000;  // the exponent of zero
+constexpr int kLowest = -300;     // below the sum of any two exponents: all terms are zero
+
+// The exponent of a format's smallest normal number.
+int least_exponent(MatrixType t);
+
+inline int exponent_of(float x, int least) {
+    const u32 bits = std::bit_cast<u32>(x);
+    const int exponent = std::max<int>(static_cast<int>(bits >> 23 & 0xFF) - 127, least);
+    return (bits << 1) == 0 ? kNothing : exponent;
+}
+inline double power_of_two(int n) { return std::bit_cast<double>(static_cast<u64>(n + 1023) << 52); }
+
+// A sum's leading `kept` bits, toward zero.
+inline double leading(double sum, int kept) {
+    return std::bit_cast<double>(std::bit_cast<u64>(sum) & (~u64{0} << (53 - kept)));
+}
+float to_float(double sum, int kept);  // toward zero; infinity beyond the largest
+u16 to_half(double sum);               // nearest even; NaN becomes 0x7FFF
+
+// A factor: rows of A, or of B in the order of k. `least`: exponent of its format.
+struct Factor {
+    const float* values;
+    u32 pitch;
+    int least;
+};
+
+constexpr u32 kColumns = 8, kMaxTerms = 32;  // columns of B at a time; products of an element of D
+
+// For each of kColumns columns: the sum of c[j] and of the products of `a` with the rows k[0], k[1], ... of B, which
+// double holds exactly; an infinity or a NaN where a term is one. `least_c`: exponent of c's format.
+void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Factor& b, const float* c,
+         int least_c, double* sum);
+
+}  // namespace ptxm::aligned_sum

@@ -1,0 +1,158 @@
+// Operands as bf16, without a detour through f32: rows of A, and of B pairs along K.
+#include "host_tiles.hpp"
+#include "tcgen05_product.hpp"
+
+namespace ptxm::tc {
+namespace {
+
+template <u32 kBytes>
+struct Vector {
+    typedef u16 Type __attribute__((vector_size(kBytes)));
+};
+typedef Vector<kChunk>::Type Halves;
+constexpr u32 kHalves = kChunk / sizeof(u16);
+
+// The elements of a chunk, 8 or 16.
+template <bool kWide>
+[[gnu::always_inline]] inline void to_bf16(const u8* chunk, const u16* table, u16* out) {
+    if constexpr (kWide)
+        std::memcpy(out, chunk, kChunk);
+    else
+        for (u32 e = 0; e < kChunk; ++e) out[e] = table[chunk[e]];
+}
+
+const u16* table_of(Format f) { return f == Format::bf16 ? nullptr : bf16_table(f).data(); }
+
+// Lanes that keep the lowest and the highest of what they see.
+template <u32 kBytes>
+class Extremes {
+public:
+    [[gnu::always_inline]] void see(const void* numbers) {
+        Lanes x;
+        std::memcpy(&x, numbers, sizeof x);
+        const Lanes magnitude = x + x, below = magnitude - 1;  // zero is above all
+        low_ = below < low_ ? below : low_;
+        high_ = magnitude > high_ ? magnitude : high_;
+    }
+    Packed::Range range() const {
+        Packed::Range r;
+        r.clear();
+        for (u32 e = 0; e < kBytes / sizeof(u16); ++e) r.include({low_[e] + 1u, high_[e]});
+        return r;
+    }
+
+private:
+    using Lanes = typename Vector<kBytes>::Type;
+    Lanes low_ = ~Lanes{}, high_ = {};
+};
+
+template <bool kWide>
+Packed::Range copy_a(const AChunks& a, const u16* table, u32 rows, u16* out) {
+    constexpr u32 kElements = kWide ? kHalves : kChunk;
+    const u32 found = static_cast<u32>(a.chunks.offsets.size());
+    Extremes<kChunk> extremes;
+    for (u32 c = 0; c < found; ++c) {
+        u16* const to = out + c / 2 * kPackedPitch + c % 2 * kElements;
+        to_bf16<kWide>(a.chunks.memory + a.chunks.offsets[c], table, to);
+        for (u32 e = 0; e < kElements; e += kHalves) extremes.see(to + e);
+    }
+    for (u32 r = found / 2; r < rows; ++r)
+        std::memcpy(out + r * kPackedPitch, out + (r - found / 2) * kPackedPitch, 2 * kElements * sizeof(u16));
+    return extremes.range();
+}
+
+// Pairs of a number of `low` and one of `high`.
+[[gnu::always_inline]] inline void zip(const u16* low, const u16* high, u32* out) {
+    Halves x, y;
+    std::memcpy(&x, low, sizeof x);
+    std::memcpy(&y, high, sizeof y);
+    const Halves first = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11),
+                 second = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+    std::memcpy(out, &first, sizeof first);
+    std::memcpy(out + kHalves / 2, &second, sizeof second);
+}
+
+// B along MN: chunks of one k and some columns, for every k.
+template <bool kWide>
+void interleave(const Chunks& chunks, const u16* table, u32* out) {
+    constexpr u32 kColumns = kWide ? kHalves : kChunk, kDepth = kRowBytes / (kWide ? 2 : 1);
+    const u32* at = chunks.offsets.data();
+    for (u32 c = 0; c < chunks.offsets.size(); c += kDepth, out += kColumns) {
+        for (u32 k = 0; k < kDepth; k += 2, at += 2) {
+            u16 pair[2][kColumns];
+            for (u32 odd = 0; odd < 2; ++odd) to_bf16<kWide>(chunks.memory + at[odd], table, pair[odd]);
+            for (u32 j = 0; j < kColumns; j += kHalves) zip(pair[0] + j, pair[1] + j, out + k / 2 * kBPitch + j);
+        }
+    }
+}
+
+// B along K: 16 k of every row at a time.
+template <bool kWide>
+void transpose_b(const u8* rows, const u16* table, u32 n, u32* out) {
+    constexpr u32 kWords = kRowBytes / sizeof(u32);
+    if constexpr (kWide) return transpose_rows(rows, n, out, kBPitch);
+    alignas(64) u16 part[kMaxN * kChunk];
+    for (u32 c = 0; c < 2; ++c) {
+        for (u32 r = 0; r < n; ++r) to_bf16<false>(rows + r * kRowBytes + c * kChunk, table, part + r * kChunk);
+        transpose_rows(reinterpret_cast<const u8*>(part), n, out + c * kWords * kBPitch, kBPitch);
+    }
+}
+
+template <bool kWide>
+void place_b(const Mma& op, u32* out) {
+    const u16* table = table_of(op.shape.b);
+    const u32 parts = op.ctas[1] ? 2 : 1, n = op.shape.n / parts;
+    if (has_columns(op.b)) {
+        for (u32 p = 0; p < parts; ++p) interleave<kWide>(chunks_of(*op.ctas[p], op.b), table, out + p * n);
+        return;
+    }
+    for (u32 p = 0; p < parts; ++p) gather(*op.ctas[p], op.b, gathered() + p * n * kRowBytes);
+    transpose_b<kWide>(gathered(), table, op.shape.n, out);
+}
+
+}  // namespace
+
+bool can_pack(const Mma& op) {
+    const Instruction& s = op.shape;
+    return use_host_tiles() && is_bf16(s.a) && is_bf16(s.b) && s.d == Accumulator::f32 && !s.negate_a && !s.negate_b &&
+           !op.has_mask && s.n / op.path.banks % kTileRows == 0;
+}
+
+void pack_a(const Mma& op, u32 which, u32 k, Packed& out) {
+    AChunks chunks;
+    find_a(op, *op.ctas[which], chunks);
+    u16* const to = out.a[which] + k;
+    const u32 rows = op.path.rows * op.path.banks;
+    out.range_a.include(op.shape.a == Format::bf16 ? copy_a<true>(chunks, nullptr, rows, to)
+                                                   : copy_a<false>(chunks, table_of(op.shape.a), rows, to));
+}
+
+void pack_b(const Mma& op, u32 k, Packed& out) {
+    u32* const to = out.b + k / 2 * kBPitch;
+    if (op.shape.b == Format::bf16)
+        place_b<true>(op, to);
+    else
+        place_b<false>(op, to);
+    constexpr u32 kLine = 64;
+    Extremes<kLine> extremes;
+    for (u32 r = 0; r < op.shape.k / 2; ++r)
+        for (u32 j = 0; j < op.shape.n; j += kLine / sizeof(u32)) extremes.see(to + r * kBPitch + j);
+    out.range_b.include(extremes.range());
+}
+
+void unpack_a(const Packed& from, u32 which, u32 depth, float* a) {
+    for (u32 r = 0; r < kTmemLanes; ++r)
+        for (u32 k = 0; k < depth; ++k)
+            a[r * kAPitch + k] = std::bit_cast<float>(static_cast<u32>(from.a[which][r * kPackedPitch + k]) << 16);
+}
+
+void unpack_b(const Packed& from, u32 depth, float* bt) {
+    for (u32 k = 0; k < depth; k += 2) {
+        const u32* const pairs = from.b + k / 2 * kBPitch;
+        float* const to = bt + k * kBPitch;
+        for (u32 j = 0; j < kMaxN; ++j) to[j] = std::bit_cast<float>(pairs[j] << 16);
+        for (u32 j = 0; j < kMaxN; ++j) to[kBPitch + j] = std::bit_cast<float>(pairs[j] & 0xFFFF0000);
+    }
+}
+
+}  // namespace ptxm::tc
