@@ -76,6 +76,8 @@ public:
         if (p.op.tensor) tensor_[p.op.cta].first = p.next_tensor;
         return remove(oldest_);
     }
+    // How many have been taken or drained.
+    u64 taken() const { return taken_; }
     template <class F>
     void each(F f) const {
         for (u32 at = oldest_; at != kNone; at = places_[at].newer) f(places_[at].op);
@@ -119,6 +121,7 @@ private:
         (p.older == kNone ? oldest_ : places_[p.older].newer) = p.newer;
         (p.newer == kNone ? newest_ : places_[p.newer].older) = p.older;
         free_.push_back(at);
+        taken_ += 1;
         return std::move(p.op);
     }
 
@@ -128,6 +131,7 @@ private:
     std::array<Tensor, kMaxCtas> tensor_;
     std::vector<Eligible> eligible_;  // a heap, where timed
     bool timed_ = true;
+    u64 taken_ = 0;
 };
 
 }  // namespace ptxm

@@ -112,7 +112,8 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         Allocation& a = global_operand(w, address, bytes, "bulk store");
         const BulkLane& bulk = bulk_lane(w, l);
         const u32 clock = bulk.committed + 1;
-        touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
+        if (!is_among_many_repeats(w, i, mask, l))
+            touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
         if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_global(a, w, address, bytes, writer, true);

@@ -49,6 +49,7 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     for (auto& [lane, bulk] : w.bulk) {
         if (!(mask >> lane & 1) || complete(bulk, allowed, read)) continue;
         w.fragment().wait = Wait::bulk;
+        w.cta->cluster->stalled += 1;
         return Flow::stay;
     }
     for (auto& [lane, bulk] : w.bulk) {
@@ -92,6 +93,18 @@ bool is_between_repeats(Warp& w, const Inst& i, u32 mask, u32 lane) {
     const u32 before = mask & ((1u << lane) - 1), after = mask & ~((2u << lane) - 1);
     return before && after && same_store(w, i, 31 - static_cast<u32>(std::countl_zero(before)), lane) &&
            same_store(w, i, static_cast<u32>(std::countr_zero(after)), lane);
+}
+
+bool repeats_last_store(Warp& w, const Inst& i, u32 mask, u32 lane) {
+    const u32 before = mask & ((1u << lane) - 1);
+    return before && same_store(w, i, 31 - static_cast<u32>(std::countl_zero(before)), lane);
+}
+
+bool is_among_many_repeats(Warp& w, const Inst& i, u32 mask, u32 lane) {
+    if (!is_between_repeats(w, i, mask, lane)) return false;
+    u32 alike = 0;
+    for (u32 l = 0; l < lane && alike < Past::kReaders; ++l) alike += (mask >> l & 1) && same_store(w, i, l, lane);
+    return alike >= Past::kReaders;
 }
 
 void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read, std::function<void()> write) {

@@ -35,6 +35,13 @@ public:
         }
         return out;
     }
+    // The same, block by block.
+    void blocks(std::vector<BlockChunks>& out) const {
+        static_assert(kBytes * kWord == LinearShadow::kBlockBytes);
+        out.clear();
+        for (u32 n = low_; n <= high_; ++n)
+            if (words_[n]) out.push_back({n, words_[n]});
+    }
 
 private:
     std::array<u64, kWords> words_{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "access.hpp"
 #include "handlers.hpp"
 #include "matrix.hpp"
 
@@ -43,6 +44,29 @@ struct Transfer {
             if (p.bytes) std::memcpy(p.to, p.from, p.bytes);
             std::memset(p.to + p.bytes, 0, bytes - p.bytes);
         }
+    }
+};
+
+// Each lane has all of its bytes, or zeros in their place.
+struct WholeTransfer {
+    u8* shared;
+    u32 lanes, bytes;
+    u32 to[kLanes];
+    const u8* from[kLanes];  // null: zeros
+    void run() const {
+        switch (bytes) {
+            case 4: return run<4>();
+            case 8: return run<8>();
+            default: return run<16>();
+        }
+    }
+
+private:
+    template <u32 kBytes>
+    void run() const {
+        static constexpr u8 kZeros[kBytes] = {};
+        for (u32 l = 0; l < kLanes; ++l)
+            if (lanes >> l & 1) std::memcpy(shared + to[l], from[l] ? from[l] : kZeros, kBytes);
     }
 };
 
@@ -121,11 +145,92 @@ void touch_sources(Warp& w, std::span<const Range> runs, const Accessor& who) {
         touch_global(resolve_global(w, r.start, r.bytes, "cp.async"), w, r.start, r.bytes, who, false);
 }
 
+// Copies of one instruction are one access.
+Accessor accessor_of(Warp& w, bool write) { return {agent_of(w), w.copies.issued, static_cast<u32>(w.pc()), write}; }
+
+template <class T>
+void start(Warp& w, u32 mask, const T& transfer) {
+    const u32 clock = w.copies.issued;
+    w.copies.copies.push_back({clock, mask, false});
+    start_async(w, false, kLatency, [&w, transfer, clock] {
+        transfer.run();
+        mark_complete(w, clock);
+    });
+}
+
+// The lanes of `mask` that have a source; false where one has a part of its bytes.
+bool find_sources(Warp& w, const Inst& i, u32 mask, u32 bytes, u32& sources) {
+    const u32 operand = static_cast<u32>(w.ops(i)[2]);
+    sources = mask;
+    if (i.mods & kCopyIgnore) sources &= i.mods & kCopyIgnoreNegated ? w.pred(operand) : ~w.pred(operand);
+    if (i.mods & kCopyIgnore || !(i.mods & kCopySize)) return true;
+    u32 none = 0, all = 0;
+    const u32* sizes = w.reg<u32>(operand);
+    for (u32 l = 0; l < kLanes; ++l) {
+        none |= static_cast<u32>(sizes[l] == 0) << l;
+        all |= static_cast<u32>(sizes[l] == bytes) << l;
+    }
+    sources &= all;
+    return (mask & ~(none | all)) == 0;
+}
+
+// The addresses of some lanes; the others have that of one of them.
+struct Lanes {
+    Addresses a;
+    u64 low = ~u64{0}, high = 0, bits = 0;
+    Lanes(const Addresses& all, u32 mask) : a(all) {
+        const u64 first = a.at[std::countr_zero(mask)];
+        for (u32 l = 0; l < kLanes; ++l) {
+            a.at[l] = mask >> l & 1 ? a.at[l] : first;
+            low = std::min(low, a.at[l]);
+            high = std::max(high, a.at[l]);
+            bits |= a.at[l];
+        }
+    }
+    LanePieces pieces(u32 bytes) const { return {a.at, bytes, low, high + bytes}; }
+};
+
+// What most copies are: of all bytes or none, from one allocation, with nothing to report. False, and nothing has
+// happened, where this one is not.
+bool copy_whole(Warp& w, const Inst& i, u32 mask, u32 bytes, const Addresses& to_all, const Addresses& from_all) {
+    Machine& m = machine_of(w);
+    u32 sources = 0;
+    if (m.global.logs() || !find_sources(w, i, mask, bytes, sources)) return false;
+    const Lanes to(to_all, mask);
+    const u64 own = u64{w.cta->rank} << kSharedRankShift;
+    if (to.bits % bytes || to.low < own + kSharedStart || to.high + bytes > own + w.cta->shared.size()) return false;
+    // As the copies of several lanes are checked, the alignment of all addresses is.
+    const Lanes from(from_all, mask);
+    if (from.bits % bytes) return false;
+    WholeTransfer transfer{w.cta->shared.data(), mask, bytes, {}, {}};
+    for (u32 l = 0; l < kLanes; ++l) transfer.to[l] = static_cast<u32>(to.a.at[l] - own);
+    w.copies.issued += 1;
+    if (sources) {
+        const Lanes read(from_all, sources);
+        Allocation* const all = m.global.find(read.low, read.high - read.low + bytes);
+        if (!all || (m.checks && !touch_global_lanes(*all, w, read.pieces(bytes), accessor_of(w, false)))) {
+            w.copies.issued -= 1;
+            return false;
+        }
+        for (u32 l = 0; l < kLanes; ++l)
+            transfer.from[l] = sources >> l & 1 ? all->data.get() + (read.a.at[l] - all->base) : nullptr;
+    }
+    if (m.checks && !touch_shared_lanes(w, to.pieces(bytes), accessor_of(w, true))) {
+        w.copies.issued -= 1;
+        return false;
+    }
+    start(w, mask, transfer);
+    return true;
+}
+
 // Operands: destination, source, [src-size | ignore-src]. The immediate holds the two address offsets.
 Flow copy(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 bytes = i.mods >> kCopyBytesShift & 0x1F;
     const i32 to_offset = static_cast<i32>(i.immediate), from_offset = static_cast<i32>(i.immediate >> 32);
+    if (copy_whole(w, i, mask, bytes, lane_addresses(w, o[0], i.mods & kCopyWideDestination ? 64 : 32, to_offset),
+                   lane_addresses(w, o[1], i.mods & kCopyWideSource ? 64 : 32, from_offset)))
+        return Flow::next;
     Transfer transfer;
     transfer.bytes = bytes;
     Pieces reads, writes;
@@ -149,15 +254,10 @@ Flow copy(Warp& w, const Inst& i, u32 mask) {
         writes.add(to, bytes);
         transfer.pieces[transfer.count++] = {w.cta->shared.data() + to, source, n};
     }
-    const AgentId agent = agent_of(w);
-    const u32 clock = ++w.copies.issued, pc = static_cast<u32>(w.pc());
-    touch_sources(w, reads.runs(), Accessor{agent, clock, pc, false});
-    touch_shared(*w.cta, w, writes.runs(), Accessor{agent, clock, pc, true}, false);
-    w.copies.copies.push_back({clock, mask, false});
-    start_async(w, false, kLatency, [&w, transfer, clock] {
-        transfer.run();
-        mark_complete(w, clock);
-    });
+    w.copies.issued += 1;
+    touch_sources(w, reads.runs(), accessor_of(w, false));
+    touch_shared(*w.cta, w, writes.runs(), accessor_of(w, true), false);
+    start(w, mask, transfer);
     return Flow::next;
 }
 

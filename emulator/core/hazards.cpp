@@ -260,21 +260,24 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
     const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;
     const Proxy proxy = proxy_async ? Proxy::async_shared : Proxy::generic;
-    const Range* at = nullptr;
     LinearShadow& shadow = *target.shared_shadow;
-    Touch touch(
-        shadow.pasts(), who, true,
-        [&](const Access& e, bool was_write) {
-            return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
-        },
-        [&](const Conflict& c) {
-            report_linear(w, c, who, proxy, [&] {
-                const u64 start = at->start + r.offset;
-                return format("shared memory in [0x%llx, 0x%llx) of %s", (unsigned long long)start,
-                              (unsigned long long)(start + at->bytes), name_of(target).c_str());
-            });
+    const auto ordered = [&](const Access& e, bool was_write) {
+        return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
+    };
+    if (!r.blocks.empty() && r.offset % LinearShadow::kBlockBytes == 0) {
+        bool conflict = false;
+        Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict&) { conflict = true; });
+        if (shadow.touch_blocks(r.blocks, r.offset / LinearShadow::kBlockBytes, touch, conflict)) return;
+    }
+    const Range* at = nullptr;
+    Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict& c) {
+        report_linear(w, c, who, proxy, [&] {
+            const u64 start = at->start + r.offset;
+            return format("shared memory in [0x%llx, 0x%llx) of %s", (unsigned long long)start,
+                          (unsigned long long)(start + at->bytes), name_of(target).c_str());
         });
-    shadow.touch_each(r.ranges, r.offset, at, touch);
+    });
+    shadow.touch_each(r.ranges, r.offset, at, touch, proxy_async && r.blocks.empty() ? Grain::chunks : Grain::cells);
 }
 
 namespace {
@@ -305,7 +308,7 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
                 return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
             });
         });
-    shadow.touch_each(ranges, u64{0} - a.base, at, touch);
+    shadow.touch_each(ranges, u64{0} - a.base, at, touch, Grain::cells);
 }
 
 namespace {
@@ -324,7 +327,7 @@ auto touch_quietly(LinearShadow& shadow, Warp& w, const Accessor& who, bool chec
 bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
                  bool check_uninitialised) {
     return touch_quietly(shadow, w, who, check_uninitialised, [&](auto& touch, bool& conflict) {
-        return shadow.touch_lanes(pieces.at, pieces.size, offset, touch, conflict);
+        return shadow.touch_lanes(pieces.at, pieces.size, offset, pieces.end - pieces.low, touch, conflict);
     });
 }
 
@@ -348,7 +351,7 @@ bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges,
     const Range* at = nullptr;
     LinearShadow& shadow = m.global.shadow(a);
     return touch_quietly(shadow, w, of_cluster(w, accessor), false, [&](auto& touch, bool& conflict) {
-        shadow.touch_each(ranges, u64{0} - a.base, at, touch);
+        shadow.touch_each(ranges, u64{0} - a.base, at, touch, Grain::cells);
         return !conflict;
     });
 }

@@ -131,6 +131,7 @@ struct Cluster {
     u64 now = 0;
     SyncTable sync;                   // of locations in shared memory
     u64 instructions = 0;             // executed by its warps
+    u64 stalled = 0;                  // of these, waits for bulk groups that go on
     u64 progress = 0;                 // of these, at the last event that was not polling
     u64 polled_since = 0;             // the same, or the last time that others got their turn
     std::vector<TimedOut> timed_out;  // since the last progress
@@ -313,6 +314,7 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
 struct SharedRanges {
     std::span<const Range> ranges;
     u64 offset, low, end;
+    std::span<const BlockChunks> blocks = {};  // the same, where they are whole chunks and somebody has sorted them
 };
 void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who, bool proxy_async);
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);

@@ -101,8 +101,7 @@ void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
 }
 
 // Whether each lane's bytes follow those of the lane before, or all lanes have the same: then they are one range.
-// Apart: no lane's do or have.
-enum class Pattern : u8 { adjacent, same, apart, other };
+enum class Pattern : u8 { adjacent, same, other };
 
 Pattern pattern_of(const Addresses& a, u32 size) {
     u64 adjacent = 0, same = 0;
@@ -112,7 +111,7 @@ Pattern pattern_of(const Addresses& a, u32 size) {
     }
     if (adjacent == kLanes - 1) return Pattern::adjacent;
     if (same == kLanes - 1) return Pattern::same;
-    return adjacent || same ? Pattern::other : Pattern::apart;
+    return Pattern::other;
 }
 
 // What the lanes of an instruction access. Adjacent or equal ranges are one: a warp-wide vector access is one.
@@ -227,9 +226,7 @@ struct WarpAccess {
 
     static constexpr u32 kPiece = 16;
     // Whether lanes are best looked at one by one, not as ranges.
-    bool in_pieces(Pattern pattern) const {
-        return size <= kPiece && (pattern == Pattern::apart || (pattern == Pattern::other && size == kPiece));
-    }
+    bool in_pieces(Pattern pattern) const { return size <= kPiece && pattern == Pattern::other; }
     // Calls touch(ranges) for the lanes, and once more for those whose store changes nothing.
     template <class Touch>
     void each_kind(Pattern pattern, Accessor& who, u8* const (&pointers)[kLanes], Touch touch) const {

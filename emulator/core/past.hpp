@@ -152,6 +152,18 @@ public:
 #endif
     }
 
+#ifdef __AVX512F__
+    // Those of some of 16 numbers that this operation has met, and what it has made of them.
+    __mmask16 noted(__mmask16 some, __m512i numbers) const {
+        const __m512i none = _mm512_setzero_si512();
+        return _mm512_mask_cmpeq_epi32_mask(some, _mm512_mask_i32gather_epi32(none, some, numbers, noted_.data(), 4),
+                                            _mm512_set1_epi32(static_cast<i32>(operation_)));
+    }
+    __m512i after(__mmask16 some, __m512i numbers) const {
+        return _mm512_mask_i32gather_epi32(numbers, some, numbers, after_.data(), 4);
+    }
+#endif
+
     // Whether it is time to forget the pasts that no cell has any more. `each_number` calls its argument with the
     // number of every cell.
     bool crowded() const { return pasts_.size() - free_.size() >= limit_; }
@@ -180,7 +192,7 @@ public:
 
 private:
     using Words = std::array<u64, sizeof(Past) / sizeof(u64)>;
-    static constexpr std::size_t kFirstLimit = 1024, kUsualLimit = 8192;
+    static constexpr std::size_t kFirstLimit = 512, kUsualLimit = 8192;
 
     static u64 hash(const Past& past) {
         constexpr Words odd = {0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93,
@@ -245,6 +257,7 @@ public:
     u32 after() const { return last_after_; }
     // Eight numbers at once, if this operation has met them all.
     bool replace_met(u32* numbers) const { return pasts_.replace_noted(numbers); }
+    const Pasts& pasts() const { return pasts_; }
 
 private:
     [[gnu::noinline]] u32 follow(u32 before) {

@@ -1,353 +1,362 @@
-// Shadow state of a memory: the past of each of its cells, by number.
+// Shadow state of shared and global memory: the past of each of its bytes.
 //
-// Shared and global memory: a chunk of 16 bytes is one cell until an access covers only part of it, then one a word,
-// and so on down to bytes. Tensor memory: a cell is 16 lanes of a column (no tcgen05 access is finer).
+// Memory is divided into blocks of 1024 bytes. A block whose bytes all have one past is the number of that past; one
+// whose chunks of 16 bytes have few between them is a state (block_states.hpp); any other has cells, the numbers of
+// pasts, a cell for every 16 bytes, 4, 2 or 1, by the finest access.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstring>
-#include <memory>
 #include <span>
-#include <vector>
 
-#include "past.hpp"
+#include "block_states.hpp"
+#include "cell_store.hpp"
+#include "cells.hpp"
 
 namespace ptxm {
 
-// Replaces n cells that are all `before` by `after`; false when they are not, and then they stay. Written out: GCC
-// compares them one by one.
-inline bool replace8(u32* cells, u32 before, u32 after) {
-#ifdef __AVX2__
-    const auto at = reinterpret_cast<__m256i*>(cells);
-    const __m256i other = _mm256_xor_si256(_mm256_loadu_si256(at), _mm256_set1_epi32(static_cast<i32>(before)));
-    if (!_mm256_testz_si256(other, other)) return false;
-    _mm256_storeu_si256(at, _mm256_set1_epi32(static_cast<i32>(after)));
-#else
-    u32 other = 0;
-    for (u32 j = 0; j < 8; ++j) other |= cells[j] ^ before;
-    if (other) return false;
-    std::fill_n(cells, 8, after);
-#endif
-    return true;
-}
-inline bool replace16(u32* cells, u32 before, u32 after) {
-#ifdef __AVX512F__
-    if (_mm512_cmpneq_epi32_mask(_mm512_loadu_si512(cells), _mm512_set1_epi32(static_cast<i32>(before)))) return false;
-    _mm512_storeu_si512(cells, _mm512_set1_epi32(static_cast<i32>(after)));
-    return true;
-#else
-    static_cast<void>(cells), static_cast<void>(before), static_cast<void>(after);
-    return false;
-#endif
-}
+// Chunks of 16 bytes in a block, a bit each.
+struct BlockChunks {
+    u64 block;
+    u64 chunks;
+};
 
-// The cells of a run. Neighbours mostly have the same past: several are looked at together, and `touch` only sees those
-// whose past is not the one that `last` saw last.
-template <class Last, class Touch>
-[[gnu::always_inline]] inline void touch_run(u32* cells, u32 n, const Last& last, Touch&& touch) {
-    u32* const end = cells + n;
-    if (n && last.before() == Pasts::kNone) {  // the first of its operation
-        *cells = touch(*cells);
-        ++cells;
-    }
-    while (end - cells >= 16 && replace16(cells, last.before(), last.after())) cells += 16;
-    while (end - cells >= 8) {
-        if (!replace8(cells, last.before(), last.after()) && !last.replace_met(cells))
-            for (u32 j = 0; j < 8; ++j) cells[j] = cells[j] == last.before() ? last.after() : touch(cells[j]);
-        cells += 8;
-        while (end - cells >= 16 && replace16(cells, last.before(), last.after())) cells += 16;
-    }
-    for (; cells != end; ++cells) *cells = *cells == last.before() ? last.after() : touch(*cells);
-}
+// How an operation is remembered where it covers only part of a block.
+enum class Grain : u8 {
+    cells,
+    chunks,  // as a state: of what others will access in the same parts
+};
 
-// Memory is large and what a kernel touches of it may be little: pages are made on first use.
 class LinearShadow {
 public:
+    static constexpr u32 kBlockBytes = 1024;
+
     explicit LinearShadow(u64 bytes) { reset(bytes); }
 
     void reset(u64 bytes) {
-        for (std::unique_ptr<Page>& page : pages_)
-            if (page) spares_.push_back(std::move(page));
-        pages_.clear();
-        pages_.resize((bytes + kPageBytes - 1) / kPageBytes);
-        parts_.clear();
-        free_parts_.clear();
+        blocks_.assign((bytes + kBlockBytes - 1) / kBlockBytes, 0);
+        cells_.clear();
+        states_.reset();
         pasts_.reset();
     }
-    void forget() { reset(pages_.size() * kPageBytes); }
+    void forget() { reset(blocks_.size() * kBlockBytes); }
 
     // For an operation that begins.
     Pasts& pasts() {
-        if (pasts_.crowded()) pasts_.forget_unused([this](auto visit) { each_number(visit); });
+        changed_ = {};
+        if (pasts_.crowded() || states_.crowded()) forget_unused();
         return pasts_;
     }
-    template <class Touch>
-    void touch(u64 offset, u64 size, Touch& touch) {
-        const u32 at = static_cast<u32>(offset % kPageBytes);
-        if (Page* p = pages_[offset / kPageBytes].get(); p && at + size <= kPageBytes) {
-            // Mostly some chunks of one page; or a word of one that is divided.
-            if ((offset | size) % kChunk == 0) return touch_chunks(p->data() + at / kChunk, size / kChunk, touch);
-            u32& chunk = (*p)[at / kChunk];
-            if (chunk & kDivided && size == kWord && at % kWord == 0) {
-                u32& word = parts_[chunk & ~kDivided][at % kChunk / kWord];
-                if (!(word & kDivided)) {
-                    word = touch(word);
-                    return;
-                }
-            }
-            if (at % kChunk + size <= kChunk) {
-                chunk = touch_inside(chunk, at % kChunk, at % kChunk + static_cast<u32>(size), touch);
-                return;
-            }
-        }
-        touch_any(offset, offset + size, touch);
-    }
 
-    // `size` bytes of each lane, a power of two up to a chunk and aligned to it, `offset` further on. False, and no
-    // cell has another past, where something finer has been accessed and when `refused` turns true.
     template <class Touch>
-    bool touch_lanes(const u64 (&lanes)[kLanes], u32 size, u64 offset, Touch& touch, const bool& refused) {
-        if (size < kChunk)
-            for (u64 lane : lanes) divide_for(lane + offset, size);
-        u32* cells[2 * kLanes];
-        u32 n = 0;
-        for (u64 lane : lanes) {
-            const u64 at = lane + offset;
-            cells[n++] = cell_at(at, size);
-            if (size == 2) cells[n++] = cell_at(at + 1, size);
-            if (size == 2 * kWord) cells[n++] = cell_at(at + kWord, size);
+    void touch(u64 offset, u64 size, Touch& touch, Grain grain = Grain::cells) {
+        for (u64 from = offset, to = offset + size; from < to;) {
+            const u64 n = from / kBlockBytes;
+            const u32 at = static_cast<u32>(from % kBlockBytes);
+            if (const u64 whole = at ? 0 : (to - from) / kBlockBytes) {
+                touch_run(&blocks_[n], static_cast<u32>(whole), touch,
+                          [&](u32 block) { return touch_block(block, touch); });
+                from += whole * kBlockBytes;
+                continue;
+            }
+            const u32 end = static_cast<u32>(std::min<u64>(kBlockBytes, at + (to - from)));
+            touch_part(n, at, end, touch, grain);
+            from += end - at;
         }
-        u32 before[2 * kLanes] = {}, others = 0;
-        for (u32 k = 0; k < n; ++k) before[k] = *cells[k];
-        for (u32 k = 0; k < n; ++k) others |= before[k] ^ before[0];
-        if (!others && !(before[0] & kDivided)) {
-            const u32 after = touch(before[0]);
-            if (refused) return false;
-            for (u32 k = 0; k < n; ++k) *cells[k] = after;
-            return true;
-        }
-        u32 after[2 * kLanes] = {};
-        for (u32 k = 0; k < n; ++k) {
-            if (before[k] & kDivided) return false;
-            after[k] = touch(before[k]);
-            if (refused) return false;
-        }
-        for (u32 k = 0; k < n; ++k) *cells[k] = after[k];
-        return true;
     }
 
     // Ranges of one operation, `offset` further on; `at` is the one at hand.
     template <class R, class Touch>
-    void touch_each(std::span<const R> ranges, u64 offset, const R*& at, Touch& touch) {
-        for (const R *r = ranges.data(), *const end = r + ranges.size(); r != end; ++r) {
-            if (r->bytes == 2 * kChunk) r = touch_pairs(r, end, offset, at, touch);
-            if (r == end) return;
-            at = r;
-            const u64 start = r->start + offset;
-            Page* const page = pages_[start / kPageBytes].get();
-            // A row of a tensor copy.
-            if (r->bytes == 8 * kChunk && page && start % kChunk == 0 && start % kPageBytes <= kPageBytes - r->bytes &&
-                replace8(page->data() + start % kPageBytes / kChunk, touch.before(), touch.after()))
-                continue;
-            if (r->bytes == kChunk && start % kChunk == 0 && page) {  // of a lane each
-                u32& cell = (*page)[start % kPageBytes / kChunk];
-                cell = cell == touch.before() ? touch.after() : touch_chunk(cell, touch);
-            } else {
-                this->touch(start, r->bytes, touch);
+    void touch_each(std::span<const R> ranges, u64 offset, const R*& at, Touch& touch, Grain grain) {
+        for (const R& r : ranges) {
+            at = &r;
+            const u64 start = r.start + offset;
+            const u32 block = blocks_[start / kBlockBytes], in = static_cast<u32>(start % kBlockBytes);
+            // A row of a tensor copy, or a lane's chunk, where cells are as large.
+            if (block >> kFineness == kOther >> kFineness && in % kChunk == 0) {
+                u32* const cell = cells_of(block) + in / kChunk;
+                if (r.bytes == 8 * kChunk && in + r.bytes <= kBlockBytes &&
+                    replace8(cell, touch.before(), touch.after()))
+                    continue;
+                if (r.bytes == kChunk) {
+                    *cell = *cell == touch.before() ? touch.after() : touch(*cell);
+                    continue;
+                }
             }
+            this->touch(start, r.bytes, touch, grain);
         }
+    }
+
+    // `size` bytes of each lane, a power of two up to a chunk and aligned to it, `offset` further on; all
+    // lie in `span` bytes. False, and nothing has another past, when `refused` turns true.
+    template <class Touch>
+    bool touch_lanes(const u64 (&lanes)[kLanes], u32 size, u64 offset, u64 span, Touch& touch, const bool& refused) {
+        constexpr u64 kFar = 8 * kBlockBytes, kApart = kSetCells / 4;
+        const u64 step = std::max(lanes[0], lanes[1]) - std::min(lanes[0], lanes[1]);
+        u32* cells[kLanes];
+        if ((span > kFar || step >= kApart << shift_for(size)) && find_cells(lanes, size, offset, cells))
+            return touch_cells(cells, touch, refused);
+        LaneSets sets;
+        if (!find_even_sets(lanes, size, offset, sets)) find_sets(lanes, size, offset, sets);
+        for (u32 k = 0; k < sets.count; ++k) meet(sets.sets[k], touch);
+        if (refused) return false;
+        for (u32 k = 0; k < sets.count; ++k) replace(sets.sets[k], touch);
+        return true;
+    }
+
+    // Whole chunks of blocks, `first` blocks further on. False, and nothing has another past, where what they leave
+    // behind is too much for a state, and when `refused` turns true.
+    template <class Touch>
+    bool touch_blocks(std::span<const BlockChunks> blocks, u64 first, Touch& touch, const bool& refused) {
+        after_.resize(blocks.size());
+        u32* after = after_.data();
+        for (const BlockChunks& b : blocks) {
+            u32 block = blocks_[first + b.block];
+            if (has_cells(block))
+                each_set(block, b.chunks, [&](const CellSet& set) { meet(set, touch); });
+            else if (block = change_part(block, b.chunks, touch); block == kNothing)
+                return false;
+            *after++ = block;
+        }
+        if (refused) return false;
+        after = after_.data();
+        for (const BlockChunks& b : blocks) {
+            if (has_cells(*after)) each_set(*after, b.chunks, [&](const CellSet& set) { replace(set, touch); });
+            blocks_[first + b.block] = *after++;
+        }
+        return true;
     }
 
 private:
-    static constexpr u32 kChunk = 16, kWord = 4, kChunks = 1024, kPageBytes = kChunk * kChunks, kParts = 4;
-    static constexpr u32 kDivided = 1u << 31;  // the rest of the cell is an index into parts_
-    using Page = std::array<u32, kChunks>;
-    using Parts = std::array<u32, kParts>;
+    static constexpr u32 kChunk = 16, kSetCells = 64, kChunkShift = 4;
+    // What is not the number of a past: a state, or cells of 1 << (4, 2, 1 or 0) bytes.
+    static constexpr u32 kOther = 1u << 31, kState = 1u << 30, kFineness = 28, kIndex = (1u << kFineness) - 1;
+    static constexpr u32 kNothing = ~0u;
+    static constexpr u32 kShifts[] = {kChunkShift, 2, 1, 0};
 
-    Page& page(u64 n) {
-        if (!pages_[n]) {
-            if (spares_.empty()) {
-                pages_[n] = std::make_unique<Page>();
-            } else {
-                pages_[n] = std::move(spares_.back());
-                spares_.pop_back();
-                pages_[n]->fill(0);
+    static bool has_cells(u32 block) { return (block & (kOther | kState)) == kOther; }
+    static bool has_state(u32 block) { return (block & (kOther | kState)) == (kOther | kState); }
+    static u32 shift_of(u32 block) { return kShifts[block >> kFineness & 3]; }
+    // Of the coarsest cells that a multiple of `bytes` is a multiple of.
+    static u32 shift_for(u32 bytes) { return bytes % 16 == 0 ? 4 : bytes % 4 == 0 ? 2 : bytes % 2 == 0 ? 1 : 0; }
+    static u32 cells_in(u32 block) { return kBlockBytes >> shift_of(block); }
+    u32* cells_of(u32 block) { return cells_[block & kIndex]; }
+
+    struct LaneSets {
+        CellSet sets[kLanes];
+        u32 count = 0;
+    };
+    static u64 bits(u32 n) { return (u64{2} << (n - 1)) - 1; }
+
+    void find_sets(const u64 (&lanes)[kLanes], u32 size, u64 offset, LaneSets& found) {
+        const u32 coarsest = shift_for(size);
+        u64 places[kLanes];  // of the sets
+        u64 block = ~u64{0}, place = block, highest = 0, members = 0;
+        u32 n = 0, k = 0, shift = 0;
+        u32* cells = nullptr;
+        for (u64 lane : lanes) {
+            const u64 at = lane + offset;
+            if (at / kBlockBytes != block) {
+                block = at / kBlockBytes;
+                cells = cells_for(block, coarsest);
+                shift = shift_of(blocks_[block]);
+                members = bits(size >> shift);
             }
+            const u32 cell = static_cast<u32>(at % kBlockBytes) >> shift;
+            if (const u64 here = block * kBlockBytes + cell / kSetCells; here != place) {
+                place = here;
+                k = n;
+                if (n && place <= highest)  // lanes mostly ascend
+                    k = static_cast<u32>(std::find(places, places + n, place) - places);
+                if (k == n) {
+                    found.sets[n] = {cells + cell / kSetCells * kSetCells, 0};
+                    places[n++] = place;
+                    highest = std::max(highest, place);
+                }
+            }
+            found.sets[k].members |= members << cell % kSetCells;
         }
-        return *pages_[n];
+        found.count = n;
+    }
+    // Lanes at equal distances, a power of two; false where they are not.
+    bool find_even_sets(const u64 (&lanes)[kLanes], u32 size, u64 offset, LaneSets& found) {
+        constexpr u64 kFarthest = 64;
+        const u64 distance = lanes[1] - lanes[0];
+        u64 differences = 0;
+        for (u32 l = 1; l < kLanes; ++l) differences |= (lanes[l] - lanes[l - 1]) ^ distance;
+        if (differences || distance < size || distance > kFarthest || !std::has_single_bit(distance)) return false;
+        const u32 coarsest = shift_for(size);
+        for (u32 lane = 0; lane < kLanes;) {
+            const u64 at = lanes[lane] + offset, block = at / kBlockBytes;
+            u32* const cells = cells_for(block, coarsest);
+            const u32 shift = shift_of(blocks_[block]), step = static_cast<u32>(distance) >> shift;
+            const u32 cell = static_cast<u32>(at % kBlockBytes) >> shift, in = cell % kSetCells;
+            const u32 count = std::min(kLanes - lane, (kSetCells - in + step - 1) / step);
+            const u64 firsts = (~u64{0} / bits(step)) & bits(std::min(count * step, kSetCells));
+            found.sets[found.count++] = {cells + (cell - in), (firsts * bits(size >> shift)) << in};
+            lane += count;
+        }
+        return true;
     }
 
-    // A tensor core mostly reads a pair of chunks of each row. Stops at the first range that is none, or that lies in
-    // another page.
-    template <class R, class Touch>
-    const R* touch_pairs(const R* r, const R* end, u64 offset, const R*& at, Touch& touch) {
-        constexpr u32 kPair = 2 * kChunk;
-        constexpr u64 kBoth = u64{1} << 32 | 1;
-        const u64 n = (r->start + offset) / kPageBytes, first = n * kPageBytes - offset;
-        Page* const page = pages_[n].get();
-        u64 before = kBoth * touch.before(), after = kBoth * touch.after();
-        for (; page && r != end; ++r) {
-            const u64 from = r->start - first;  // wraps before the page
-            if (from > kPageBytes - kPair || (r->bytes ^ kPair) | from % kChunk) break;
-            u32* const cells = page->data() + from / kChunk;
-            u64 pair;
-            std::memcpy(&pair, cells, sizeof pair);
-            if (pair == before) {
-                std::memcpy(cells, &after, sizeof after);
-                continue;
-            }
-            at = r;
-            for (u32 c = 0; c < 2; ++c) cells[c] = touch_chunk(cells[c], touch);
-            before = kBoth * touch.before();
-            after = kBoth * touch.after();
+    // A cell for each lane; false where it takes several.
+    bool find_cells(const u64 (&lanes)[kLanes], u32 size, u64 offset, u32* (&cells)[kLanes]) {
+        const u32 shift = shift_for(size);
+        u32 others = size >> shift ^ 1;
+        for (u32 l = 0; l < kLanes; ++l) {
+            const u64 at = lanes[l] + offset, n = at / kBlockBytes;
+            cells[l] = cells_for(n, shift) + (at % kBlockBytes >> shift);
+            others |= shift_of(blocks_[n]) ^ shift;
         }
-        return r;
+        return others == 0;
+    }
+    template <class Touch>
+    static bool touch_cells(u32* const (&cells)[kLanes], Touch& touch, const bool& refused) {
+        u32 before[kLanes], after[kLanes], others = 0;
+        for (u32 l = 0; l < kLanes; ++l) before[l] = *cells[l];
+        for (u32 l = 0; l < kLanes; ++l) others |= before[l] ^ before[0];
+        std::fill_n(after, kLanes, touch(before[0]));
+        for (u32 l = 1; others && l < kLanes; ++l) after[l] = touch(before[l]);
+        if (refused) return false;
+        for (u32 l = 0; l < kLanes; ++l) *cells[l] = after[l];
+        return true;
+    }
+
+    // The cells of some chunks, in sets.
+    template <class F>
+    [[gnu::always_inline]] void each_set(u32 block, u64 chunks, F f) {
+        u32* const cells = cells_of(block);
+        const u32 shift = shift_of(block);
+        if (shift == kChunkShift) return f(CellSet{cells, chunks});
+        const u32 in_chunk = 16u >> shift, chunks_in_set = kSetCells / in_chunk;
+        for (u32 n = 0; n < 64; n += chunks_in_set) {
+            u64 members = 0;
+            for (u32 k = 0; k < chunks_in_set; ++k)
+                if (chunks >> (n + k) & 1) members |= ((u64{1} << in_chunk) - 1) << k * in_chunk;
+            if (members) f(CellSet{cells + n * in_chunk, members});
+        }
     }
 
     // Not inlined: the loops over the ranges of an operation are to be short.
     template <class Touch>
-    [[gnu::noinline]] void touch_any(u64 from, u64 to, Touch& touch) {
-        while (from < to) {
-            const u64 start = from / kPageBytes * kPageBytes, stop = std::min(to, start + kPageBytes);
-            touch_page(page(from / kPageBytes), static_cast<u32>(from - start), static_cast<u32>(stop - start), touch);
-            from = stop;
-        }
-    }
-
-    template <class Touch>
-    [[gnu::always_inline]] void touch_chunks(u32* cells, u64 n, Touch& touch) {
-        touch_run(cells, static_cast<u32>(n), touch, [&](u32 cell) { return touch_chunk(cell, touch); });
-    }
-
-    // Not inlined, for the same reason.
-    template <class Touch>
-    [[gnu::noinline]] u32 touch_inside(u32 cell, u32 from, u32 to, Touch& touch) {
-        return touch_part<kChunk>(cell, from, to, touch);
-    }
-    template <class Touch>
-    [[gnu::noinline]] u32 touch_chunk(u32 cell, Touch& touch) {
-        return cell & kDivided ? touch_part<kChunk>(cell, 0, kChunk, touch) : touch(cell);
-    }
-
-    template <class Touch>
-    void touch_page(Page& page, u32 from, u32 to, Touch& touch) {
-        while (from < to) {
-            const u32 n = from / kChunk, stop = std::min(to, (n + 1) * kChunk);
-            if (const u32 whole = from % kChunk ? 0 : (to - from) / kChunk) {
-                touch_chunks(&page[n], whole, touch);
-                from += whole * kChunk;
-                continue;
+    [[gnu::noinline]] void touch_part(u64 n, u32 from, u32 to, Touch& touch, Grain grain) {
+        u32& block = blocks_[n];
+        const u32 needed = shift_for(from | to);
+        if (!has_cells(block)) {
+            if (grain == Grain::chunks && needed == kChunkShift) {
+                const u64 chunks = (~u64{0} >> (64 - (to - from) / 16)) << from / 16;
+                if (const u32 changed = change_part(block, chunks, touch); changed != kNothing) {
+                    block = changed;
+                    return;
+                }
+            } else if (!has_state(block) && touch(block) == block) {
+                return;
             }
-            page[n] = touch_part<kChunk>(page[n], from - n * kChunk, stop - n * kChunk, touch);
-            from = stop;
         }
+        u32* const cells = cells_for(n, needed);
+        const u32 shift = shift_of(block);
+        touch_run(cells + (from >> shift), (to - from) >> shift, touch, touch);
     }
 
-    // The bytes [from, to) of a cell of kSize bytes; what the cell becomes.
-    template <u32 kSize, class Touch>
-    u32 touch_part(u32 cell, u32 from, u32 to, Touch& touch) {
-        const bool whole = to - from == kSize;
-        if (whole && !(cell & kDivided)) return touch(cell);
-        if constexpr (kSize == 1) {
-            return cell;
+    // What a block becomes of which all is accessed.
+    template <class Touch>
+    [[gnu::noinline]] u32 touch_block(u32 block, Touch& touch) {
+        if (!(block & kOther)) return touch(block);
+        if (has_state(block)) return change_part(block, ~u64{0}, touch);
+        u32* const cells = cells_of(block);
+        const u32 n = cells_in(block);
+        touch_run(cells, n, touch, touch);
+        u32 differences = 0;
+        for (u32 k = 0; k < n; ++k) differences |= cells[k] ^ cells[0];
+        if (differences) return block;
+        const u32 number = cells[0];
+        cells_.give_back(block & kIndex, n);
+        return number;
+    }
+
+    // What a number or a state becomes of which some chunks are accessed; kNothing where it is too much for a state.
+    template <class Touch>
+    [[gnu::always_inline]] u32 change_part(u32 block, u64 chunks, Touch& touch) {
+        if (block != changed_.before || chunks != changed_.chunks)
+            changed_ = {chunks, block, change(block, chunks, touch)};
+        return changed_.after;
+    }
+    template <class Touch>
+    [[gnu::noinline]] u32 change(u32 block, u64 chunks, Touch& touch) {
+        BlockParts parts;
+        if (!has_state(block)) {
+            parts.add(touch(block), chunks);
+            parts.add(block, ~chunks);
         } else {
-            constexpr u32 kPart = kSize / kParts;
-            const u32 index = cell & kDivided ? cell & ~kDivided : divide(cell);
-            for (u32 at = from; at < to; at = (at / kPart + 1) * kPart) {
-                const u32 n = at / kPart;
-                const u32 after =
-                    touch_part<kPart>(parts_[index][n], at % kPart, std::min(to - n * kPart, kPart), touch);
-                parts_[index][n] = after;
+            const BlockState& s = states_[block & kIndex];
+            std::array<u32, BlockState::kMost> after;
+            for (u64 rest = chunks; rest;) {  // in the order of the chunks: it is that of what is reported
+                u32 k = 0;
+                while (!(s.chunks[k] & (rest & (0 - rest)))) ++k;
+                after[k] = touch(s.numbers[k]);
+                rest &= ~s.chunks[k];
             }
-            return whole ? joined(index) : index | kDivided;
+            for (u32 k = 0; k < s.n; ++k) {
+                if (s.chunks[k] & chunks) parts.add(after[k], s.chunks[k] & chunks);
+                if (s.chunks[k] & ~chunks) parts.add(s.numbers[k], s.chunks[k] & ~chunks);
+            }
         }
+        if (parts.size() == 1) return parts.first();
+        if (parts.size() > BlockState::kMost) return kNothing;
+        return kOther | kState | states_.index_of(parts.sorted());
     }
 
-    u32 divide(u32 cell) {
-        if (free_parts_.empty()) {
-            parts_.push_back({});
-            free_parts_.push_back(static_cast<u32>(parts_.size() - 1));
+    // The cells of block `n`, which get as fine as 1 << shift bytes if they are not.
+    u32* cells_for(u64 n, u32 shift) {
+        const u32 block = blocks_[n];
+        return has_cells(block) && shift_of(block) <= shift ? cells_of(block) : refine(n, shift);
+    }
+    [[gnu::noinline]] u32* refine(u64 n, u32 shift) {
+        const u32 before = blocks_[n], fineness = shift == kChunkShift ? 0 : 3 - shift, count = kBlockBytes >> shift;
+        const u32 at = cells_.take(count);
+        u32* const cells = cells_[at];
+        blocks_[n] = kOther | fineness << kFineness | at;
+        if (!(before & kOther)) {
+            std::fill_n(cells, count, before);
+        } else if (has_state(before)) {
+            const BlockState& s = states_[before & kIndex];
+            for (u32 k = 0; k < s.n; ++k)
+                for (u64 rest = s.chunks[k]; rest; rest &= rest - 1)
+                    std::fill_n(cells + (static_cast<u32>(std::countr_zero(rest)) << (kChunkShift - shift)),
+                                16u >> shift, s.numbers[k]);
+        } else {
+            const u32* const coarse = cells_of(before);
+            const u32 parts = shift_of(before) - shift;
+            for (u32 k = 0; k < count; ++k) cells[k] = coarse[k >> parts];
+            cells_.give_back(before & kIndex, cells_in(before));
         }
-        const u32 index = free_parts_.back();
-        free_parts_.pop_back();
-        parts_[index].fill(cell);
-        return index;
+        return cells;
     }
 
-    u32& chunk_at(u64 at) { return page(at / kPageBytes)[at % kPageBytes / kChunk]; }
-
-    // Makes cells as fine as an access of part of a chunk.
-    void divide_for(u64 at, u32 size) {
-        u32& chunk = chunk_at(at);
-        if (!(chunk & kDivided)) chunk = divide(chunk) | kDivided;
-        const u32 words = chunk & ~kDivided, n = at % kChunk / kWord;
-        if (size >= kWord || parts_[words][n] & kDivided) return;
-        const u32 bytes = divide(parts_[words][n]);  // which may move the words
-        parts_[words][n] = bytes | kDivided;
-    }
-
-    // The cell of a chunk, or of a word or byte that divide_for has made.
-    u32* cell_at(u64 at, u32 size) {
-        u32& chunk = chunk_at(at);
-        if (size == kChunk) return &chunk;
-        u32& word = parts_[chunk & ~kDivided][at % kChunk / kWord];
-        return size >= kWord ? &word : &parts_[word & ~kDivided][at % kWord];
-    }
-
-    // One cell again where all parts have the same past.
-    u32 joined(u32 index) {
-        const Parts& p = parts_[index];
-        if (p[0] & kDivided || p[0] != p[1] || p[0] != p[2] || p[0] != p[3]) return index | kDivided;
-        free_parts_.push_back(index);
-        return p[0];
-    }
-
-    // Parts that are free count as well: they keep a few pasts for longer.
-    template <class Visit>
-    void each_number(Visit visit) const {
-        const auto visit_cell = [&](u32 cell) {
-            if (!(cell & kDivided)) visit(cell);
-        };
-        for (const std::unique_ptr<Page>& page : pages_)
-            if (page) std::for_each(page->begin(), page->end(), visit_cell);
-        for (const Parts& parts : parts_) std::for_each(parts.begin(), parts.end(), visit_cell);
+    [[gnu::noinline]] void forget_unused() {
+        states_.forget_unused([this](auto visit) {
+            for (u32 block : blocks_)
+                if (has_state(block)) visit(block & kIndex);
+        });
+        if (!pasts_.crowded()) return;
+        pasts_.forget_unused([this](auto visit) {
+            for (u32 block : blocks_) {
+                if (!(block & kOther)) visit(block);
+                if (has_cells(block)) std::for_each_n(cells_of(block), cells_in(block), visit);
+            }
+            states_.each_number(visit);
+        });
     }
 
     Pasts pasts_;
-    std::vector<std::unique_ptr<Page>> pages_, spares_;
-    std::vector<Parts> parts_;
-    std::vector<u32> free_parts_;
-};
-
-class TmemShadow {
-public:
-    static constexpr u32 kLanes = 16, kLaneGroups = 8, kColumns = 512;
-    // For an operation that begins.
-    Pasts& pasts() {
-        if (pasts_.crowded())
-            pasts_.forget_unused([this](auto visit) { std::for_each(cells_.begin(), cells_.end(), visit); });
-        return pasts_;
-    }
-    // 16 lanes, from a multiple of 16 on.
-    template <class Touch>
-    void touch(u32 lane, u32 column, u32 columns, Touch& touch) {
-        touch_run(&cells_[lane / kLanes * kColumns + column], columns, touch, touch);
-    }
-    // All of what is to be touched.
-    void forget(u32 column, u32 columns) {
-        cells_.resize(kLaneGroups * kColumns);
-        for (u32 n = 0; n < kLaneGroups; ++n) std::fill_n(cells_.begin() + n * kColumns + column, columns, 0);
-    }
-    void reset() {
-        std::fill(cells_.begin(), cells_.end(), 0);
-        pasts_.reset();
-    }
-
-private:
-    Pasts pasts_;
-    std::vector<u32> cells_;  // by group of lanes, then column
+    BlockStates states_;
+    CellStore cells_;
+    std::vector<u32> blocks_;
+    // The last change to part of a block that the operation in progress made.
+    struct {
+        u64 chunks = 0;
+        u32 before = kNothing, after = 0;
+    } changed_;
+    std::vector<u32> after_;  // scratch of one operation
 };
 
 }  // namespace ptxm

@@ -49,9 +49,10 @@ void unpack_row(Format f, u8* row) {
 // Where the chunks of an operand lie.
 struct Footprint {
     SharedOperand operand{};
-    std::vector<u32> chunks;  // shared offsets, in the order of each_chunk
-    std::vector<Range> runs;  // adjacent ones together, ascending; of padded chunks what holds elements
-    u64 low = 0, end = 0;     // of all chunks
+    std::vector<u32> chunks;          // shared offsets, in the order of each_chunk
+    std::vector<Range> runs;          // adjacent ones together, ascending; of padded chunks what holds elements
+    std::vector<BlockChunks> blocks;  // whole chunks, by block; of padded ones none
+    u64 low = 0, end = 0;             // of all chunks
 };
 
 void find_runs(Footprint& f, u32 bytes = kChunk) {
@@ -62,7 +63,9 @@ void find_runs(Footprint& f, u32 bytes = kChunk) {
     f.low = whole.front().start;
     f.end = whole.back().start + whole.back().bytes;
     f.runs.clear();
+    f.blocks.clear();
     if (bytes == kChunk) {
+        used.blocks(f.blocks);
         f.runs = std::move(whole);
         return;
     }
@@ -108,7 +111,7 @@ void check_placed(Warp& w, Cta& cta, const Placed& p, const Accessor& who, const
         throw Fault("shared-out-of-bounds",
                     format("%s at shared 0x%llx; %s", what,
                            (unsigned long long)(low < kSharedStart ? low : end - kChunk), shared_extent(cta).c_str()));
-    touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end}, who, true);
+    touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end, p.footprint.blocks}, who, true);
 }
 
 }  // namespace

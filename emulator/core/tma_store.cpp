@@ -14,6 +14,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const u32 dims = i.mods >> kTmaDimShift & 7, pc = static_cast<u32>(w.pc());
     const bool rows4 = i.mods & kTmaGather4;
     const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
+    std::shared_ptr<SharedStore> same;  // of the lane before
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, i.mods);
@@ -35,16 +36,27 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk tensor store from another CTA's memory");
         const BulkLane& bulk = bulk_lane(w, l);
         const u32 clock = bulk.committed + 1;
-        touch_stored(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
+        if (!is_among_many_repeats(w, i, mask, l))
+            touch_stored(*w.cta, w, box, from.offset, Accessor{bulk.reads, clock, pc, false});
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
         if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_box(w, box, writer);
         m.stats.bulk_stores += 1;
-        auto data = std::make_shared<std::vector<u8>>();
         Cta& cta = *w.cta;
+        if (!same || !repeats_last_store(w, i, mask, l)) same = std::make_shared<SharedStore>(*cta.cluster);
+        auto data = std::make_shared<SharedStore::Bytes>();
         start_bulk_store(
-            w, l, 500 + bytes / 64, [&cta, box, data, at = from.offset] { *data = collect_box(box, cta, at); },
-            [&m, box, data, reduction] { store_box(m.global, box, *data, reduction); });
+            w, l, 500 + bytes / 64,
+            [&cta, box, same, data, at = from.offset] {
+                *data = same->read([&] { return collect_box(box, cta, at); });
+            },
+            [&m, box, same, data, reduction] {
+                const auto store = [&] { store_box(m.global, box, **data, reduction); };
+                if (reduction == Reduction::none)
+                    same->write(*data, store);
+                else
+                    store();
+            });
     }
     return Flow::next;
 }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "shadow.hpp"
+#include "tmem_shadow.hpp"
 
 namespace ptxm {
 

@@ -84,6 +84,7 @@ struct Footprint {
     WgmmaTile tile{};
     std::vector<u32> chunks;
     std::vector<Range> runs;  // adjacent ones together, ascending
+    std::vector<BlockChunks> blocks;
     u64 low = 0, end = 0;
 };
 
@@ -108,6 +109,7 @@ const Footprint& kept_footprint(const WgmmaDescriptor& d, const WgmmaTile& tile)
         }
     }
     used.runs(f.runs);
+    used.blocks(f.blocks);
     const auto [low, high] = std::ranges::minmax(f.chunks);
     f.low = low;
     f.end = u64{high} + kWgmmaChunk;
@@ -150,7 +152,7 @@ void check_wgmma_operand(Warp& w, const WgmmaDescriptor& d, const WgmmaTile& til
         throw Fault("shared-out-of-bounds", format("wgmma reads operand %s at shared 0x%x; %s", which,
                                                    *outside + p.offset, shared_extent(cta).c_str()));
     }
-    touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end}, who, true);
+    touch_shared(cta, w, SharedRanges{p.footprint.runs, p.offset, low, end, p.footprint.blocks}, who, true);
 }
 
 }  // namespace ptxm

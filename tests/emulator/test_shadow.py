@@ -75,7 +75,7 @@ def test_a_race_with_one_lane_of_a_strided_store_is_seen(
     """Warp 0 runs first: the lanes' store is the earlier access, or the later. `finer`: lane 13 has written a byte."""
     size = SIZES[first]
     begin = BEGIN + f"setp.eq.u32 %p2, %warp, {strided_warp};\nsetp.eq.and.u32 %p3, %lane, 13, %p2;\n"
-    for stride in {2 * size, 48}:
+    for stride in {2 * size, 48, 512}:
         begin_here = begin + f"mov.b32 %r1, tile;\nmad.lo.u32 %r1, %lane, {stride}, %r1;\n"
         begin_here += "@%p3 st.shared.b8 [%r1], %h0;\n" * finer
         strided = store(first, 0, "@%p2").replace("tile+0", "%r1")

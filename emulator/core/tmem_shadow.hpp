@@ -1,0 +1,39 @@
+// Shadow state of tensor memory: a cell is 16 lanes of a column (no tcgen05 access is finer).
+#pragma once
+
+#include <vector>
+
+#include "cells.hpp"
+
+namespace ptxm {
+
+class TmemShadow {
+public:
+    static constexpr u32 kLanes = 16, kLaneGroups = 8, kColumns = 512;
+    // For an operation that begins.
+    Pasts& pasts() {
+        if (pasts_.crowded())
+            pasts_.forget_unused([this](auto visit) { std::for_each(cells_.begin(), cells_.end(), visit); });
+        return pasts_;
+    }
+    // 16 lanes, from a multiple of 16 on.
+    template <class Touch>
+    void touch(u32 lane, u32 column, u32 columns, Touch& touch) {
+        touch_run(&cells_[lane / kLanes * kColumns + column], columns, touch, touch);
+    }
+    // All of what is to be touched.
+    void forget(u32 column, u32 columns) {
+        cells_.resize(kLaneGroups * kColumns);
+        for (u32 n = 0; n < kLaneGroups; ++n) std::fill_n(cells_.begin() + n * kColumns + column, columns, 0);
+    }
+    void reset() {
+        std::fill(cells_.begin(), cells_.end(), 0);
+        pasts_.reset();
+    }
+
+private:
+    Pasts pasts_;
+    std::vector<u32> cells_;  // by group of lanes, then column
+};
+
+}  // namespace ptxm
