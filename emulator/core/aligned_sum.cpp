@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace ptxm::aligned_sum {
@@ -10,13 +11,42 @@ namespace {
 bool finite(float x) { return (std::bit_cast<u32>(x) << 1) < 0xFF000000u; }
 
 // The sum where a term is an infinity or NaN.
-double special(u32 terms, const float* a, const u16* k, const Factor& b, u32 column, float c) {
+double special(u32 terms, const float* a, const u16* k, const Columns& b, u32 column, float c) {
     double sum = c;
     for (u32 e = 0; e < terms; ++e) {
-        const float x = a[e], y = b.values[k[e] * b.pitch + column];
-        if (!finite(x) || !finite(y)) sum += double{x} * double{y};
+        const double y = b.value[k[e]][column];
+        if (!finite(a[e]) || !std::isfinite(y)) sum += a[e] * y;
     }
     return std::isnan(sum) ? std::numeric_limits<double>::quiet_NaN() : sum;
+}
+
+typedef double Doubles __attribute__((vector_size(8 * kColumns)));
+typedef i32 Exponents __attribute__((vector_size(4 * kColumns)));
+typedef i64 Words __attribute__((vector_size(8 * kColumns)));
+
+template <class V>
+[[gnu::always_inline]] inline V load(const void* from) {
+    V v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+template <class V>
+[[gnu::always_inline]] inline V bits_as(const auto& from) {
+    return load<V>(&from);
+}
+
+// 2^exponents.
+[[gnu::always_inline]] inline Doubles powers(const Exponents& exponents) {
+    return bits_as<Doubles>(__builtin_convertvector(exponents + 1023, Words) << 52);
+}
+
+// Of up to sixteen products, each below 2^27, the whole parts' sum.
+[[gnu::always_inline]] inline Doubles whole_sum(u32 first, u32 end, const float* a, const u16* k, const Columns& b,
+                                                const Doubles& scale) {
+    Exponents sum = {};
+    for (u32 e = first; e < end; ++e)
+        sum += __builtin_convertvector(double{a[e]} * load<Doubles>(b.value[k[e]]) * scale, Exponents);  // truncates
+    return __builtin_convertvector(sum, Doubles);
 }
 
 }  // namespace
@@ -48,40 +78,61 @@ u16 to_half(double sum) {
     return rounded == 0x8000 ? 0 : rounded;  // whole numbers were added: there is one zero
 }
 
-void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Factor& b, const float* c,
-         int least_c, double* sum) {
-    int top[kColumns];
-    bool plain = true;
-    for (u32 j = 0; j < kColumns; ++j) {
-        top[j] = std::max(exponent_of(c[j], least_c), kLowest);
-        plain &= finite(c[j]);
-    }
-    for (u32 e = 0; e < terms; ++e) {
-        const int exponent = exponent_of(a[e], least_a);
-        const float* row = b.values + k[e] * b.pitch;
-        plain &= finite(a[e]);
+Columns::Columns(const float* b, u32 rows, u32 pitch, int least) {
+    u32 largest = 0;
+    for (u32 k = 0; k < rows; ++k) {
         for (u32 j = 0; j < kColumns; ++j) {
-            top[j] = std::max(top[j], exponent + exponent_of(row[j], b.least));
-            plain &= finite(row[j]);
+            const float x = b[k * pitch + j];
+            value[k][j] = x;
+            exponent[k][j] = exponent_of(x, least);
+            largest = std::max(largest, std::bit_cast<u32>(x) << 1);
         }
     }
-    double scale[kColumns];
+    finite = largest < 0xFF000000u;
+}
+
+void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Columns& b, const float* c,
+         int least_c, double* sum) {
+    alignas(32) i32 own[kColumns];
+    u32 largest = 0;
     for (u32 j = 0; j < kColumns; ++j) {
-        scale[j] = power_of_two(fraction - top[j]);
-        sum[j] = std::trunc(c[j] * scale[j]);
+        own[j] = std::max(exponent_of(c[j], least_c), kLowest);
+        largest = std::max(largest, std::bit_cast<u32>(c[j]) << 1);
     }
+    Exponents top = load<Exponents>(own);
     for (u32 e = 0; e < terms; ++e) {
-        const double x = a[e];
-        const float* row = b.values + k[e] * b.pitch;
-        for (u32 j = 0; j < kColumns; ++j) sum[j] += std::trunc(x * row[j] * scale[j]);
+        const Exponents product = load<Exponents>(b.exponent[k[e]]) + exponent_of(a[e], least_a);
+        top = product > top ? product : top;
+        largest = std::max(largest, std::bit_cast<u32>(a[e]) << 1);
     }
-    for (u32 j = 0; j < kColumns; ++j) sum[j] = sum[j] * power_of_two(top[j] - fraction) + 0.0;
-    if (plain) return;
+    const Doubles scale = powers(fraction - top);
+    Doubles total;
+    for (u32 j = 0; j < kColumns; ++j) total[j] = std::trunc(c[j] * scale[j]);
+    constexpr u32 kAtOnce = 16;
+    for (u32 e = 0; e < terms; e += kAtOnce) total += whole_sum(e, std::min(e + kAtOnce, terms), a, k, b, scale);
+    total = total * powers(top - fraction) + 0.0;
+    std::memcpy(sum, &total, sizeof total);
+    if (b.finite && largest < 0xFF000000u) return;
     for (u32 j = 0; j < kColumns; ++j) {
         bool all = finite(c[j]);
-        for (u32 e = 0; e < terms; ++e) all &= finite(a[e]) && finite(b.values[k[e] * b.pitch + j]);
+        for (u32 e = 0; e < terms; ++e) all &= finite(a[e]) && std::isfinite(b.value[k[e]][j]);
         if (!all) sum[j] = special(terms, a, k, b, j, c[j]);
     }
+}
+
+void to_floats(const double* sum, int kept, float* d) {
+    u64 most = 0, least = ~u64{0};
+    for (u32 j = 0; j < kColumns; ++j) {
+        const u64 magnitude = std::bit_cast<u64>(sum[j]) << 1;
+        most = std::max(most, magnitude);
+        least = std::min(least, magnitude - 1);  // zero is no denormal
+    }
+    constexpr u64 kInfinity = u64{0x7FF} << 53, kNormal = u64{1023 - 126} << 53;
+    if (most >= kInfinity || least < kNormal - 1) {
+        for (u32 j = 0; j < kColumns; ++j) d[j] = to_float(sum[j], kept);
+        return;
+    }
+    for (u32 j = 0; j < kColumns; ++j) d[j] = static_cast<float>(leading(sum[j], kept));
 }
 
 }  // namespace ptxm::aligned_sum

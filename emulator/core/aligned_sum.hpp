@@ -34,18 +34,24 @@ inline double leading(double sum, int kept) {
 float to_float(double sum, int kept);  // toward zero; infinity beyond the largest
 u16 to_half(double sum);               // nearest even; NaN becomes 0x7FFF
 
-// A factor: rows of A, or of B in the order of k. `least`: exponent of its format.
-struct Factor {
-    const float* values;
-    u32 pitch;
-    int least;
+constexpr u32 kColumns = 8, kMaxTerms = 32;  // columns of B at a time; products of an element of D
+constexpr u32 kMaxRows = 2 * kMaxTerms;      // of B, which a sparse A multiplies half of
+
+// kColumns columns of B: what is the same for all rows of A.
+struct Columns {
+    alignas(64) double value[kMaxRows][kColumns];
+    alignas(32) i32 exponent[kMaxRows][kColumns];
+    bool finite;
+    // `pitch` from row to row of `b`; `least`: exponent of its format.
+    Columns(const float* b, u32 rows, u32 pitch, int least);
 };
 
-constexpr u32 kColumns = 8, kMaxTerms = 32;  // columns of B at a time; products of an element of D
-
-// For each of kColumns columns: the sum of c[j] and of the products of `a` with the rows k[0], k[1], ... of B, which
-// double holds exactly; an infinity or a NaN where a term is one. `least_c`: exponent of c's format.
-void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Factor& b, const float* c,
+// For each column: the sum of c[j] and of the products of a[0], a[1], ... with the rows k[0], k[1], ... of B, which
+// double holds exactly; an infinity or a NaN where a term is one. `least_a`, `least_c`: exponents of the formats.
+void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Columns& b, const float* c,
          int least_c, double* sum);
+
+// to_float of each column.
+void to_floats(const double* sum, int kept, float* d);
 
 }  // namespace ptxm::aligned_sum

@@ -97,18 +97,16 @@ struct Positions {
 // A row's sums: `d` is C and becomes D, as f32.
 struct FloatSums {
     const Shape& s;
-    aligned_sum::Factor b;
+    const aligned_sum::Columns& b;
     int least_a;
 
-    float rounded(double sum) const {
-        if (s.d == MatrixType::f16) return element::from_half(aligned_sum::to_half(sum));
-        return aligned_sum::to_float(sum, aligned_sum::kSixteenBits.kept);
-    }
+    static float to_half(double sum) { return element::from_half(aligned_sum::to_half(sum)); }
     void add(u32 terms, const float* a, const u16* k, MatrixType c, float (&d)[kN]) const {
         double sum[kN];
         aligned_sum::add(aligned_sum::kSixteenBits.fraction, terms, a, least_a, k, b, d, aligned_sum::least_exponent(c),
                          sum);
-        for (u32 n = 0; n < kN; ++n) d[n] = rounded(sum[n]);
+        if (s.d != MatrixType::f16) return aligned_sum::to_floats(sum, aligned_sum::kSixteenBits.kept, d);
+        for (u32 n = 0; n < kN; ++n) d[n] = to_half(sum[n]);
     }
     void row(const float* a, const u16* k, float (&d)[kN]) const {
         if (element::bits(s.a) != 8) return add(s.stored(), a, k, s.c, d);
@@ -125,7 +123,7 @@ struct FloatSums {
             add(terms, values, rows, s.d, sum);
         }
         for (u32 n = 0; n < kN; ++n)
-            d[n] = s.d == MatrixType::f16 ? rounded(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
+            d[n] = s.d == MatrixType::f16 ? to_half(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
     }
 };
 
@@ -150,7 +148,8 @@ Flow mma_float(Warp& w, const Inst& i, u32 mask) {
     const auto least = [](MatrixType t) {
         return aligned_sum::least_exponent(element::bits(t) == 8 ? MatrixType::f16 : t);
     };
-    const FloatSums sums{s, {&b[0][0], kN, least(s.b)}, least(s.a)};
+    const aligned_sum::Columns columns(&b[0][0], s.k, kN, least(s.b));
+    const FloatSums sums{s, columns, least(s.a)};
     for (u32 row = 0; row < s.m; ++row) sums.row(a[row], at.k[row], d[row]);
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         if (s.d == MatrixType::f16) {

@@ -102,22 +102,22 @@ void multiply(const WgmmaOperation& op, u32 warp, const float* a, const float* b
     const WgmmaShape& s = op.shape;
     const Precision precision = wgmma_sums::precision_of(s.a);
     const int least_a = least_exponent(s.a), least_b = least_exponent(s.b), least_d = least_exponent(s.d);
-    u16 at[kMaxK];
-    for (u32 row = 0; row < kWgmmaRows; ++row) {
-        rows_of_b(op, warp, row, at);
-        for (u32 n = 0; n < s.n; n += kColumns) {
+    u16 at[kWgmmaRows][kMaxK];
+    for (u32 row = 0; row < kWgmmaRows; ++row) rows_of_b(op, warp, row, at[row]);
+    for (u32 n = 0; n < s.n; n += kColumns) {
+        const Columns columns(b + n, s.k, kMaxN, least_b);
+        for (u32 row = 0; row < kWgmmaRows; ++row) {
             float* out = d + row * kMaxN + n;
             double sum[kColumns];
-            add(precision.fraction, s.stored(), a + row * kMaxK, least_a, at, {b + n, kMaxN, least_b}, out, least_d,
-                sum);
-            for (u32 j = 0; j < kColumns; ++j)
-                out[j] =
-                    s.d == MatrixType::f16 ? element::from_half(to_half(sum[j])) : to_float(sum[j], precision.kept);
+            add(precision.fraction, s.stored(), a + row * kMaxK, least_a, at[row], columns, out, least_d, sum);
+            if (s.d != MatrixType::f16)
+                to_floats(sum, precision.kept, out);
+            else
+                for (u32 j = 0; j < kColumns; ++j) out[j] = element::from_half(to_half(sum[j]));
         }
     }
 }
 
-// To the end, eight at a time: a loop that may stop does not vectorise. Rows have multiples of eight.
 bool all_finite(const float* values, u32 rows, u32 columns, u32 stride) {
     typedef u32 Words __attribute__((vector_size(32)));
     constexpr u32 kWide = sizeof(Words) / sizeof(u32);
