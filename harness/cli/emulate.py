@@ -14,7 +14,6 @@ import typer
 from harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from emulator import Exploration
     from harness.emulate import Comparison, Emulation, Entry
 
 PLACES = 4  # findings of one rule that are printed
@@ -101,7 +100,7 @@ def _plain(result: Emulation) -> dict[str, Any]:
 
 def _show(result: Emulation) -> None:
     found, runs = result.exploration.findings, result.exploration.runs
-    _tell(result.exploration)
+    _tell(result)
     for c in result.comparisons:
         print(_verdict(c, len(runs) > 1))
     for path in result.written:
@@ -117,9 +116,10 @@ def _show(result: Emulation) -> None:
     print(f"{'PASS' if result.passed else 'FAIL'}: {counts}")
 
 
-def _tell(exploration: Exploration) -> None:
+def _tell(result: Emulation) -> None:
     """The first few findings of each rule, and how many more there are: loops that are unrolled have them by dozens."""
     told: Counter[str] = Counter()
+    exploration = result.exploration
     for explored in exploration.findings:
         finding = explored.finding
         told[finding.rule] += 1

@@ -299,7 +299,7 @@ SPLIT_MUTANTS = (
         "split-partials",
         "every split stores where the first one does",
         Edit(ROLE, "int64_t(work.split) * params.batch * params.t * params.heads + index", "index"),
-        by="race unwritten",
+        by="nonfinite_mismatches race",
         trial=SPLITS,
     ),
     mutant(
