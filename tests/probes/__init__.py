@@ -2,6 +2,7 @@
 
 catalogue.py      the probes: kernel, inputs, launch, how results are compared
 *.cu, scalar.py   the kernels; scalar.py writes CUDA from a table of one instruction a row
+copy.cuh          what the kernels that copy tensors share
 memory.py         PTX of atomics, copies, and what warps and CTAs decide together
 programs.py       whole programs of those instructions, made at random: what diverges, what a warp does together
 build.py          nvcc: .cu -> PTX, which the emulator runs, -> cubin of that same PTX, which the GPU runs

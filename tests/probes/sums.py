@@ -1,7 +1,8 @@
 """What a tensor core's f32 sums do, fitted to the results of sum_wgmma: python -m tests.probes.sums GPU.npz
 
 The model: the accumulator and a group of exact products are aligned to the largest exponent among them, each truncated
-toward zero `fraction` bits below it, added as integers, and the sum is truncated to f32 (or to `kept` bits).
+toward zero `fraction` bits below it, added as integers, and the sum is truncated to f32 (or to `kept` bits). A denormal
+has the exponent of its format's smallest normal number. Sums that are denormals of f32 are not modelled here.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ _FORMATS = {"bf16": (2, 7, 127, 8), "f16": (2, 10, 15, 5), "tf32": (4, 23, 127, 
 
 
 def decode(bits: Array, dtype: str) -> tuple[Array, Array]:
-    """Signed whole significands and exponents: value = m * 2^e. Of the special values, zeros only."""
+    """Signed whole significands and exponents: value = m * 2^e. Infinities and NaN are not taken."""
     _, mantissa, bias, width = _FORMATS[dtype]
     b = bits.astype(np.int64)
     e = b >> mantissa & (1 << width) - 1
-    m = np.where(e == 0, 0, b & (1 << mantissa) - 1 | 1 << mantissa)
-    return np.where(b >> (mantissa + width) & 1, -m, m), e - bias - mantissa
+    fraction = b & (1 << mantissa) - 1
+    m = np.where(e == 0, fraction, fraction | 1 << mantissa)
+    return np.where(b >> (mantissa + width) & 1, -m, m), np.maximum(e, 1) - bias - mantissa
 
 
 def wgmma_operands(case: Case, dtype: str) -> tuple[Array, Array, Array]:
@@ -61,8 +63,9 @@ def truncated_sum(a: Array, b: Array, c: Array, dtype: str, fraction: int, group
         m = ma[:, None, s] * mb[None, :, s]
         e = ea[:, None, s] + eb[None, :, s]
         bits = acc.astype(np.int64)
-        ec = (bits >> 23 & 255) - 127
-        mc = np.where(ec == -127, 0, bits & 0x7FFFFF | 0x800000) * np.where(bits >> 31, -1, 1)
+        stored = bits >> 23 & 255
+        ec = np.maximum(stored, 1) - 127
+        mc = (bits & 0x7FFFFF | np.where(stored > 0, 0x800000, 0)) * np.where(bits >> 31, -1, 1)
         top = np.maximum(np.where(m != 0, e + unit, -999).max(2), np.where(mc != 0, ec, -999))
         low = top - fraction
         total = _shift(m, e - low[..., None]).sum(2) + _shift(mc, ec - 23 - low)
