@@ -87,19 +87,26 @@ def test_a_copy_into_a_peer_that_waits_for_it() -> None:
     assert run(MULTICAST + one, ONE, grid=2, cluster=2).rules == {"exit-with-work-in-flight"}
 
 
-# CuTe DSL, epilogues: the whole warp issues a store that one lane should.
-STORE = """
+# 32 words in shared memory, each its number, for the async proxy.
+TILE = """
 mov.u32 %r30, tile;
 shl.b32 %r31, %tid, 2;
 add.u32 %r31, %r31, %r30;
 st.shared.u32 [%r31], %tid;
 fence.proxy.async.shared::cta;
 bar.warp.sync -1;
+"""
+
+# CuTe DSL, epilogues: the whole warp issues a store that one lane should.
+STORE = (
+    TILE
+    + """
 cp.async.bulk.global.shared::cta.bulk_group [%out], [%r30], 128;
 {again}
 cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
 """
+)
 
 
 @pytest.mark.parametrize("schedule", ["realistic", "late", "random"])
@@ -109,13 +116,9 @@ def test_a_bulk_store_that_every_lane_issues(schedule: str) -> None:
     assert run(STORE.format(again=""), ONE, schedule=schedule).rules == {"bulk-store-repeated"}
 
 
-TENSOR_STORE = """
-mov.u32 %r30, tile;
-shl.b32 %r31, %tid, 2;
-add.u32 %r31, %r31, %r30;
-st.shared.u32 [%r31], %tid;
-fence.proxy.async.shared::cta;
-bar.warp.sync -1;
+TENSOR_STORE = (
+    TILE
+    + """
 mov.u32 %r32, 0;
 cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%map, {{%r32}}], [%r30];
 cp.async.bulk.commit_group;
@@ -125,6 +128,7 @@ st.shared.u32 [%r31], %r33;
 {pause}
 cp.async.bulk.wait_group 0;
 """
+)
 
 
 def test_lanes_that_store_alike_read_each_at_its_own_moment() -> None:
