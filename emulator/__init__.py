@@ -12,7 +12,8 @@ from emulator.explore import Exploration, Explored, explore
 from emulator.fatbin import FatbinError
 from emulator.ptx import PtxError
 from emulator.report import Finding, Place, Report, Waiver
-from emulator.tensormap import TensorMapError, encode_im2col, encode_tiled
+from emulator.tensormap import encode_im2col, encode_tiled
+from emulator.tensormap_rules import TensorMapError
 
 __all__ = [
     "Buffer",

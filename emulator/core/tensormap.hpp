@@ -5,7 +5,7 @@
 
 namespace ptxm {
 
-// As emulator/tensormap.py numbers them, which is as the driver does.
+// As emulator/tensormap_rules.py numbers them, which is as the driver does.
 enum Dtype : u8 {
     du8,
     du16,

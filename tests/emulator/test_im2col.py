@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from emulator import TensorMapError, encode_im2col, tensormap
+from emulator.tensormap_rules import Im2col
 from tests.emulator.bulk_rig import CLEAR, COPY_OUT, FENCE, FILL, STORED, Array, Shape, numbers, swizzle_bytes
 from tests.emulator.clusterlab import MapMaker, Run, init_barriers, run, wait
 
@@ -220,6 +221,6 @@ def test_the_encoding_keeps_everything(rank: int, lower: Shape, upper: Shape) ->
         element_strides=(1, *range(2, rank), 1), swizzle="128B", oob_fill="nan",
     )  # fmt: skip
     tensor = tensormap.decode(raw)
-    assert tensor.im2col == tensormap.Im2col(lower, upper, 32, 1000)
+    assert tensor.im2col == Im2col(lower, upper, 32, 1000)
     assert tensor.element_strides == (1, *range(2, rank), 1)
     assert (tensor.global_dim, tensor.global_strides, tensor.box_dim) == (dims, strides, ())

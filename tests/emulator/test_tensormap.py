@@ -12,18 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.tensormap import (
+from emulator.tensormap import MAGIC, STRUCT, decode, encode_tiled
+from emulator.tensormap_rules import (
     DTYPES,
     INTERLEAVES,
     L2_PROMOTIONS,
-    MAGIC,
     OOB_FILLS,
-    STRUCT,
     SWIZZLES,
     TensorMap,
     TensorMapError,
-    decode,
-    encode_tiled,
 )
 
 # bf16 tiles of 128 rows x 64, as our kernel's

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from emulator import tensormap
+from emulator.tensormap_rules import Im2col
 from harness.cli import run
 
 PTX = """.version 9.0
@@ -133,7 +134,7 @@ def test_tensor_maps_of_both_kinds(folder: Path, capsys: pytest.CaptureFixture[s
         assert emulate(folder, COPY_LAUNCH.replace("BOX", box)) == 0
         tensor = tensormap.decode(np.load(folder / "y.npy").tobytes().ljust(128, b"\0"))
         assert (tensor.im2col is None) == (box != PIXELS)
-    assert tensor.im2col == tensormap.Im2col((-1, -2), (0, 1), 8, 16)
+    assert tensor.im2col == Im2col((-1, -2), (0, 1), 8, 16)
     capsys.readouterr()
     for box in ("swizzle: 32B", "box_dim: [8, 4, 1, 1], " + PIXELS, "pixels_per_column: 16"):
         assert emulate(folder, COPY_LAUNCH.replace("BOX", box)) == 2
