@@ -17,13 +17,6 @@ Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
         w, i, m, [f](float a, float b) { return one_nan(kFlush ? flush(f(flush(a), flush(b))) : f(a, b)); });
 }
 
-// Silicon flushes a product that is below 2^-126 before it is rounded, which may round it up to that.
-float product_ftz(float a, float b) {
-    const float product = a * b;
-    const bool tiny = std::fabs(static_cast<double>(a) * static_cast<double>(b)) < 0x1p-126;
-    return tiny ? std::copysign(0.0f, product) : product;
-}
-
 template <class F>
 Flow f32_binary(Warp& w, const Inst& i, u32 m, F f) {
     return i.mods & kFtz ? f32_binary<true>(w, i, m, f) : f32_binary<false>(w, i, m, f);
@@ -70,12 +63,6 @@ template <class F>
 Flow f32_unary(Warp& w, const Inst& i, u32 m, F f) {
     const bool ftz = i.mods & kFtz;
     return unary<float, float>(w, i, m, [=](float a) { return one_nan(maybe_flush(f(maybe_flush(a, ftz)), ftz)); });
-}
-
-Flow ex2_f32(Warp& w, const Inst& i, u32 m) {
-    if (i.mods & kFtz)
-        return unary<float, float>(w, i, m, [](float a) { return one_nan(flush(exp2_approx(flush(a)))); });
-    return unary<float, float>(w, i, m, [](float a) { return one_nan(exp2_approx(a)); });
 }
 
 // copysign d, a, b: the sign of a on the magnitude of b (PTX ISA 9.7.3.2).
@@ -130,31 +117,11 @@ Handler f32_handler(Op op, u32 mods) {
                 [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::fabs(a); }); };
         case Op::neg:
             return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return -a; }); };
-        case Op::ex2: return ex2_f32;
-        case Op::lg2:
-            return [](Warp& w, const Inst& i, u32 m) {
-                return f32_unary(w, i, m,
-                                 [](float a) { return static_cast<float>(std::log2(static_cast<double>(a))); });
-            };
         case Op::rcp:
             return [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return 1.0f / a; }); };
-        case Op::rsqrt:
-            return [](Warp& w, const Inst& i, u32 m) {
-                return f32_unary(w, i, m,
-                                 [](float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); });
-            };
         case Op::sqrt:
             return
                 [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sqrt(a); }); };
-        case Op::tanh:
-            return
-                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::tanh(a); }); };
-        case Op::sin:
-            return
-                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::sin(a); }); };
-        case Op::cos:
-            return
-                [](Warp& w, const Inst& i, u32 m) { return f32_unary(w, i, m, [](float a) { return std::cos(a); }); };
         case Op::copysign: return sign_of<u32>;
         case Op::testp: return test_property<kF32, u32>;
         default: return nullptr;

@@ -118,14 +118,6 @@ Handler arithmetic(Op op) {
                 return elements<N, kParts>(w, i, m, [](float a, float b, float) { return a * b; });
             };
         case Op::fma: return fma<N, kParts>;
-        case Op::ex2:
-            return [](Warp& w, const Inst& i, u32 m) {
-                return elements<N, kParts>(w, i, m, [](float a, float, float) { return exp2_approx(a); });
-            };
-        case Op::tanh:
-            return [](Warp& w, const Inst& i, u32 m) {
-                return elements<N, kParts>(w, i, m, [](float a, float, float) { return std::tanh(a); });
-            };
         case Op::neg:
         case Op::abs: return sign_bits<N, kParts>;
         default: return nullptr;

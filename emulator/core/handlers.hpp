@@ -7,6 +7,7 @@ namespace ptxm {
 
 Handler bind_integer(const InstRecord& r);
 Handler bind_bits(const InstRecord& r);
+Handler bind_approximate(const InstRecord& r);
 Handler bind_float(const InstRecord& r);
 Handler bind_convert(const InstRecord& r);
 Handler bind_stochastic(const InstRecord& r);

@@ -72,25 +72,11 @@ inline float bf16_to_float(u16 bits) { return std::bit_cast<float>(static_cast<u
     return static_cast<u16>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
 }
 
-// 2^x to about one unit in the last place; ex2.approx promises 2^-22 relative.
-[[gnu::always_inline]] inline float exp2_approx(float x) {
-    // NaN fails both comparisons' true arms and is put back at the end.
-    const float clamped = x > -150.0f ? (x < 129.0f ? x : 129.0f) : -150.0f;
-    const float n = std::nearbyintf(clamped);
-    const float r = clamped - n;
-    float p = 1.5353362e-4f;
-    p = __builtin_fmaf(p, r, 1.3398874e-3f);
-    p = __builtin_fmaf(p, r, 9.6184373e-3f);
-    p = __builtin_fmaf(p, r, 5.5503324e-2f);
-    p = __builtin_fmaf(p, r, 2.4022648e-1f);
-    p = __builtin_fmaf(p, r, 6.9314720e-1f);
-    p = __builtin_fmaf(p, r, 1.0f);
-    const i32 e = static_cast<i32>(n);
-    const i32 half = e / 2;
-    const float s1 = std::bit_cast<float>(static_cast<u32>(half + 127) << 23);
-    const float s2 = std::bit_cast<float>(static_cast<u32>(e - half + 127) << 23);
-    const float y = p * s1 * s2;
-    return x != x ? x : y;
+// Silicon flushes a product that is below 2^-126 before it is rounded, which may round it up to that.
+inline float product_ftz(float a, float b) {
+    const float product = a * b;
+    const bool tiny = std::fabs(static_cast<double>(a) * static_cast<double>(b)) < 0x1p-126;
+    return tiny ? std::copysign(0.0f, product) : product;
 }
 
 }  // namespace ptxm

@@ -157,6 +157,8 @@ NB_MODULE(_core, module) {
                                                      {"rna", kRna},
                                                      {"satfinite", kSatfinite},
                                                      {"scaled", kScaled},
+                                                     {"approx", kApprox},
+                                                     {"full", kFull},
                                                      {"oob", kOob},
                                                      {"xorsign_abs", kXorsignAbs},
                                                      {"abs", kAbs},

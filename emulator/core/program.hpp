@@ -159,6 +159,8 @@ enum Mods : u32 {
     kRna = 1u << 7,         // cvt: to nearest, ties away from zero
     kSatfinite = 1u << 8,   // cvt
     kScaled = 1u << 9,      // cvt: the last source has two exponents to multiply by
+    kApprox = 1u << 8,      // div and the transcendental functions
+    kFull = 1u << 9,        // div
     kXorsignAbs = 1u << 8,  // min, max
     kOob = 1u << 8,         // fma
     kAbs = 1u << 9,         // three-input min, max

@@ -77,11 +77,11 @@ def fma(b: Builder, m: Modifiers) -> None:
 
 
 def divide(b: Builder, m: Modifiers, type_name: str) -> None:
-    approximate = m.take("approx", "full")
+    approximate = _flags(m, "approx") or _flags(m, "full")
     rounding = m.choose(_ROUNDING, MODS["rn"] if approximate else -1)
-    if rounding < 0 or (approximate and rounding != MODS["rn"]):
+    if rounding < 0 or (approximate and (rounding != MODS["rn"] or type_name != "f32")):
         b.fail("div of floating-point numbers is .approx, .full, .rn, .rz, .rm or .rp")
-    mods = rounding | (_flags(m, "ftz") if type_name == "f32" else 0)
+    mods = rounding | approximate | (_flags(m, "ftz") if type_name == "f32" else 0)
     m.done()
     emit(b, "div_f", type_name, 2, mods)
 
@@ -112,19 +112,22 @@ def sign(b: Builder, m: Modifiers, type_name: str) -> None:
 
 
 def transcendental(b: Builder, m: Modifiers) -> None:
-    """ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh. The approximate forms are correctly rounded or nearly so."""
+    """ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh."""
     opcode = b.instruction.opcode
-    approximate = m.take("approx")
+    approximate = _flags(m, "approx")
     rounding = m.choose(_ROUNDING, -1) if opcode in ("rcp", "sqrt") and not approximate else MODS["rn"]
     if rounding < 0 or (not approximate and opcode not in ("rcp", "sqrt")):
         b.fail(".approx or a rounding is expected")
-    mods = rounding | _flags(m, "ftz")
+    flushed = _flags(m, "ftz")
     allowed = {"ex2": ("f32", *HALVES), "tanh": ("f32", *HALVES), "rcp": ("f32", "f64"), "sqrt": ("f32", "f64")}
     type_name = m.type((*allowed.get(opcode, ("f32",)), *(("f64",) if opcode == "rsqrt" else ())))
     m.done()
-    if type_name == "f64" and approximate and opcode != "rsqrt":
-        b.fail(f"{opcode}.approx.f64 is not modelled: the ISA leaves its low bits to the machine")
-    emit(b, opcode, type_name, 1, mods)
+    if type_name == "f64" and approximate and not (flushed and opcode in ("rcp", "rsqrt")):
+        # ptxas refines rsqrt.approx.f64 to nearly full precision.
+        if opcode != "rsqrt":
+            b.fail(f"there is no {opcode}.approx.f64" + (" without .ftz" if opcode == "rcp" else ""))
+        approximate = 0
+    emit(b, opcode, type_name, 1, rounding | approximate | flushed)
 
 
 def copysign(b: Builder, m: Modifiers) -> None:
