@@ -194,13 +194,13 @@ class Device:
         self,
         module: Module,
         entry: str,
-        grid: Dim3,
-        block: Dim3,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
         args: Sequence[bytes | int | float],
         shared_bytes: int = 0,
-        cluster: Dim3 | None = None,
+        cluster: int | Sequence[int] | None = None,
     ) -> Report:
-        """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
+        """Runs a grid to its end. Dimensions that are left out are 1. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
         `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError
         for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
@@ -210,11 +210,12 @@ class Device:
         if info is None:
             raise LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
         decoded = self._decode(module, entry)
-        _check_launch(info, decoded, grid, block, shared_bytes)
-        dims = _cluster_dims(info, grid, cluster)
+        ctas, threads = _dim3("grid", grid), _dim3("block", block)
+        _check_launch(info, decoded, ctas, threads, shared_bytes)
+        clusters = _cluster_dims(info, ctas, None if cluster is None else _dim3("cluster", cluster))
         packed = _pack_args(info, args)
         before = time.thread_time()
-        raw = self._machine.run(decoded.program, grid, block, dims, shared_bytes, packed)
+        raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
         return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), stats)
 
@@ -259,6 +260,14 @@ def _bytes_of(data: NDArray[Any] | Tensor) -> bytes:
     # As bytes: NumPy has not all of torch's types.
     raw: bytes = data.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return raw
+
+
+def _dim3(name: str, value: int | Sequence[int]) -> Dim3:
+    dims = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(dims) <= 3:
+        raise LaunchError(f"{name} has {len(dims)} dimensions; one to three are allowed")
+    x, y, z = (*dims, 1, 1)[:3]
+    return x, y, z
 
 
 _MAX_CLUSTER = 16  # more than 8 is non-portable, which a launch on this device opts into

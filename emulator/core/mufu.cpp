@@ -173,8 +173,7 @@ void look_up(const u32* table, const u32* row, u32* value) {
 #ifdef __AVX512F__
     for (u32 l = 0; l < kLanes; l += 16) {
         const __m512i at = _mm512_load_si512(row + l);
-        const __m512i low =
-            _mm512_permutex2var_epi32(_mm512_load_si512(table), at, _mm512_load_si512(table + 16));
+        const __m512i low = _mm512_permutex2var_epi32(_mm512_load_si512(table), at, _mm512_load_si512(table + 16));
         const __m512i high =
             _mm512_permutex2var_epi32(_mm512_load_si512(table + 32), at, _mm512_load_si512(table + 48));
         const __mmask16 upper = _mm512_test_epi32_mask(at, _mm512_set1_epi32(32));
@@ -203,9 +202,9 @@ void look_up(const u32* table, const u32* row, u32* value) {
         // As interpolate, in 32 bits: what is below the product's unit of 2^3 is added first.
         const u32 offset = place[l] & kOffsetMask, c1 = c1_c2[l] & 0xFFFF, c2 = c1_c2[l] >> 16;
         const u32 small = (c1 * (offset & 7) + c2 * square(offset) + static_cast<u32>(kExp2.rounding)) >> 3;
-        const u32 fraction = (c0[l] + ((c1 * (offset >> 3) + small) >> 10)) >> 2;
+        const u32 significand = (c0[l] + ((c1 * (offset >> 3) + small) >> 10)) >> 2;
         const i32 exponent = static_cast<i32>(place[l]) >> 23;
-        const u32 number = (static_cast<u32>(exponent + kBias) << 23) + fraction;
+        const u32 number = (static_cast<u32>(exponent + kBias - 1) << 23) + significand;
         const u32 finite = exponent >= 128 ? kInfinity : exponent < -126 ? 0 : number;
         const float value = std::bit_cast<float>(x[l]);
         result[l] = value != value ? kNan : finite;

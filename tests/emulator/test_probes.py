@@ -5,7 +5,6 @@ tests/probes/gpu/h200.npz holds silicon's results; the kernels are compiled here
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +58,7 @@ def test_every_probe_has_silicons_answer(silicon: dict[str, Result]) -> None:
 def test_one_changed_bit_is_a_difference(silicon: dict[str, Result]) -> None:
     for name in (
         "scalar/add_rn_f32",
+        "scalar/ex2_approx_f32",
         "scalar/shf_l_wrap_b32",
         "tma/load_128B/0_0",
         "matrix/wgmma_bf16_kk/128B_0",
@@ -69,14 +69,6 @@ def test_one_changed_bit_is_a_difference(silicon: dict[str, Result]) -> None:
         assert compare(case, silicon[name], Result([changed])).verdict == "agree"
         changed[-4] ^= 1
         assert compare(case, silicon[name], Result([changed])).verdict == "differ"
-
-
-def test_an_approximation_worse_than_silicons_and_the_promise_is_a_difference(silicon: dict[str, Result]) -> None:
-    case = next(c for c in cases("scalar") if c.name == "scalar/ex2_approx_f32")
-    worse = silicon[case.name].outputs[0].copy()
-    worse.view(np.uint32)[3000] += 5
-    assert compare(case, silicon[case.name], Result([worse])).verdict == "differ"
-    assert compare(replace(case, bound=64.0), silicon[case.name], Result([worse])).verdict == "agree"
 
 
 @pytest.mark.parametrize(

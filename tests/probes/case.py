@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,9 +10,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Dim3 = tuple[int, int, int]
-# exact: bit for bit. approx: within `bound` ulp of the reference. accumulate: exact, sums of a tensor core, whose order
-# and rounding PTX leaves open; how far apart they are is reported.
-Kind = Literal["exact", "approx", "accumulate"]
+# Both bit for bit. accumulate: sums of a tensor core, whose order and rounding PTX leaves open; how far apart they are
+# is reported.
+Kind = Literal["exact", "accumulate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,6 @@ class Case:
     block: Dim3 = (32, 1, 1)
     shared: int = 0
     cluster: Dim3 = (1, 1, 1)
-    reference: Callable[[Array], Array] | None = None  # of an approx probe: float64 of float32
-    bound: float = 0.0  # ulp; without a reference, of the format `nan` between GPU and emulator
-    floor: float = 0.0  # errors of results smaller than this are measured in ulp of it
     dense: tuple[Arg, ...] = field(default=())  # arguments of a denser run, compared but not checked in
 
 

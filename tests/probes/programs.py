@@ -26,9 +26,9 @@ _WORDS = 32  # of input, a thread
 _DEPTH = 3
 _COUNT = {"r": 10, "l": 4, "h": 4, "p": 4}
 _CLASS = {1: "h", 2: "h", 4: "r", 8: "l"}
-# Left out: approximations, which are held to bounds, not bits; fns, whose count has a range; fields of 64 bits, of
-# whose place and length the ISA takes eight bits and ptxas's code all of them.
-_EXACT = tuple(r for r in ROWS if r.reference is None and not r.bound and r.words == 1 and "sync" not in r.asm)
+# Left out: approximations, which have probes of their own (mufu.cu); fns, whose count has a range; fields of 64 bits,
+# of whose place and length the ISA takes eight bits and ptxas's code all of them.
+_EXACT = tuple(r for r in ROWS if ".approx" not in r.asm and r.words == 1 and "sync" not in r.asm)
 _PLAIN = tuple(r for r in _EXACT if not r.name.startswith(("fns", "bfe_u64", "bfe_s64", "bfi_b64")))
 # ptxas 13.0 converts the result of a guarded set to f32 where the guard is false, too.
 _GUARDED = tuple(r for r in _PLAIN if "{" not in r.asm and r.name != "set_lt_f32_f32")

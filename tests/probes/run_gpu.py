@@ -159,7 +159,7 @@ def run_source(source: str, cubins: Path) -> dict[str, Result]:
     return results
 
 
-def _provenance() -> dict[str, Any]:
+def provenance() -> dict[str, Any]:
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     name, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip().split(", ")
     return {"gpu": name, "driver": driver, "compiled_for": "sm_90a"}
@@ -182,10 +182,10 @@ def main(cubins: Path, out: Path, sources: list[str]) -> None:
             flush=True,
         )
         print(json.dumps(failed[:8]), flush=True)
-    provenance = _provenance()
+    origin = provenance()
     dense = {n: r for n, r in results.items() if n.endswith("/dense")}
-    save(out / "gpu.npz", {n: r for n, r in results.items() if n not in dense}, provenance)
-    save(out / "gpu_dense.npz", dense, provenance)
+    save(out / "gpu.npz", {n: r for n, r in results.items() if n not in dense}, origin)
+    save(out / "gpu_dense.npz", dense, origin)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,10 +23,7 @@ class Row:
     inputs: tuple[str, ...]  # kinds of inputs.py
     nan: str | None = None
     words: int = 1  # results a thread
-    reference: Callable[[Array], Array] | None = None
-    bound: float = 0.0
-    domain: tuple[float, float] = (0.0, 0.0)  # of an approximation, beside a sweep over all bit patterns
-    floor: float = 0.0
+    domain: tuple[float, float] | None = None  # of an approximation, beside a sweep over all bit patterns
 
 
 ROWS: list[Row] = []
@@ -49,59 +46,17 @@ def _predicate(instruction: str, inputs: str, name: str | None = None) -> None:
 
 
 def _approximations() -> None:
-    def row(name: str, f: Callable[[Array], Array], bound: float, low: float, high: float, floor: float = 0.0) -> None:
+    for name, low, high in (
+        ("ex2", -20.0, 20.0), ("lg2", 0.25, 4.0), ("rcp", 0.5, 4.0), ("rsqrt", 0.5, 8.0), ("sqrt", 0.5, 8.0),
+    ):  # fmt: skip
         for ftz in ("", ".ftz"):
-            asm = f"{name}.approx{ftz}.f32"
-            reference = _flushing(f) if ftz else f
-            ROWS.append(
-                Row(
-                    asm.replace(".", "_"),
-                    f"{asm} %0, %1;",
-                    "r",
-                    ("f32",),
-                    "f32",
-                    1,
-                    reference,
-                    bound,
-                    (low, high),
-                    floor,
-                )
-            )
-
-    # Bounds of the PTX ISA 9.7.3 in ulp of the result. Those of lg2, sin and cos are absolute for small results.
-    row("ex2", np.exp2, 2.0, -20.0, 20.0)
-    row("lg2", np.log2, 4.0, 0.25, 4.0, 1.0)
-    row("rcp", lambda x: 1.0 / x, 1.0, 0.5, 4.0)
-    row("rsqrt", lambda x: 1.0 / np.sqrt(x), 2.0, 0.5, 8.0)
-    row("sqrt", np.sqrt, 2.0, 0.5, 8.0)
-    for asm, f, low, high in (
-        ("tanh.approx.f32", np.tanh, -5.0, 5.0),
-        ("sin.approx.f32", np.sin, -3.0, 3.0),
-        ("cos.approx.f32", np.cos, -3.0, 3.0),
-    ):
-        ROWS.append(
-            Row(
-                asm.replace(".", "_"),
-                f"{asm} %0, %1;",
-                "r",
-                ("f32",),
-                "f32",
-                1,
-                f,
-                1 << 13,
-                (low, high),
-                0.0 if asm.startswith("tanh") else 1.0,
-            )
-        )
+            _approximation(f"{name}.approx{ftz}.f32", low, high)
+    for name, limit in (("tanh", 5.0), ("sin", 3.0), ("cos", 3.0)):
+        _approximation(f"{name}.approx.f32", -limit, limit)
 
 
-def _flushing(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    def flushed(x: Array) -> Array:
-        x = np.where(np.abs(x) < 2.0**-126, np.copysign(0.0, x), x)
-        y = f(x)
-        return np.where(np.abs(y) < 2.0**-126, np.copysign(0.0, y), y)
-
-    return flushed
+def _approximation(asm: str, low: float, high: float) -> None:
+    ROWS.append(Row(asm.replace(".", "_"), f"{asm} %0, %1;", "r", ("f32",), "f32", domain=(low, high)))
 
 
 def _floats() -> None:
@@ -159,8 +114,7 @@ def _halves() -> None:
         ("tanh.approx", "f16x2"),
         ("tanh.approx", "bf16x2"),
     ):
-        name = f"{op}.{t}"
-        ROWS.append(Row(name.replace(".", "_"), f"{name} %0, %1;", "r", (t,), t, bound=2.0))
+        _add(f"{op}.{t}", "r", t, t)
 
 
 def _conversions() -> None:
@@ -331,6 +285,7 @@ def _approx_inputs(row: Row, n: int) -> Array:
     )
     sweep = sweep.astype(np.uint32)
     sweep[: len(EDGES["f32"])] = EDGES["f32"]
+    assert row.domain
     low, high = row.domain
     if row.name.startswith(("sin", "cos")):  # no promise is made far from zero
         return np.linspace(low, high, n, dtype=np.float64).astype(np.float32).view(np.uint32)
@@ -339,11 +294,10 @@ def _approx_inputs(row: Row, n: int) -> Array:
 
 
 def _case(row: Row, salt: int) -> Case:
-    if row.reference is not None:
+    if row.domain:
         small, large = _approx_inputs(row, 4096), _approx_inputs(row, 1 << 17)
         dense = (In(large), Out(np.zeros(large.size, np.uint32)))
-        case = _launch(row, [small])
-        return replace(case, kind="approx", reference=row.reference, bound=row.bound, floor=row.floor, dense=dense)
+        return replace(_launch(row, [small]), dense=dense)
     if row.inputs == ("member2",):
         return _launch(row, [hashed32(1024, salt) % np.repeat(np.arange(1, 33, dtype=np.uint32), 32)])
     n = {1: 640, 2: 1024, 3: 1024, 4: 1024}[len(row.inputs)]
@@ -354,8 +308,7 @@ def _case(row: Row, salt: int) -> Case:
             np.arange(n) % 64 < 32, clamp & np.uint32(0x1F1F), np.uint32(31) | (clamp & np.uint32(3)) << np.uint32(11)
         )
         values[0] = np.arange(n, dtype=np.uint32) + np.uint32(1000)
-    case = _launch(row, values)
-    return replace(case, kind="approx", bound=row.bound) if row.bound else case
+    return _launch(row, values)
 
 
 def _launch(row: Row, values: list[Array]) -> Case:

@@ -1,0 +1,38 @@
+"""The approximate functions against an H200: digests over blocks of 2^24 arguments (results/mufu-h200.json).
+
+`python -m tests.probes.mufu` compares all 256 blocks of each.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import emulator
+from emulator.device import Module
+from tests.probes.build import build_ptx
+from tests.probes.mufu import RECORD, digests
+from tests.probes.mufu_gpu import BLOCKS, ROWS
+
+# Denormals; ordinary numbers around one, 2 to 8 and 32 to 128; infinity and NaNs; negative ones.
+SAMPLED = (0x00, 0x3F, 0x40, 0x42, 0x7F, 0xBF)
+
+pytestmark = pytest.mark.nvcc
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Module:
+    return emulator.load_ptx(build_ptx("mufu", tmp_path_factory.mktemp("mufu")))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_results_are_silicons(row: str, module: Module) -> None:
+    recorded = [int(digest, 16) for digest in json.loads(RECORD.read_text())["digests"][row].split()]
+    assert len(recorded) == BLOCKS
+    assert digests(module, row, SAMPLED) == {block: recorded[block] for block in SAMPLED}
+
+
+def test_every_block_was_compared_and_agreed() -> None:
+    record = json.loads(RECORD.read_text())
+    assert record["agree"] == dict.fromkeys(ROWS, BLOCKS)

@@ -1,0 +1,56 @@
+"""Digests of the approximate functions, of the emulator and against an H200's: python -m tests.probes.mufu RECORD.json
+
+Prints the rows of results/mufu-h200.json in which the emulator differs, over all 2^32 arguments of each (some ten
+minutes), and records in RECORD.json how many of the 256 digests of each row agree.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+import emulator
+from emulator.device import Device, Module
+from tests.probes.build import HERE, build_ptx
+from tests.probes.mufu_gpu import BLOCK, BLOCKS, COUNT, ROWS, THREADS
+
+RECORD = HERE.parent.parent / "results" / "mufu-h200.json"
+
+
+def digests(module: Module, row: str, blocks: Iterable[int]) -> dict[int, int]:
+    """What the emulator makes of the 2^24 arguments from block << 24 on, for each of `blocks`."""
+    found = {}
+    for block in blocks:
+        device = Device(max_instructions=1 << 32)
+        out = device.alloc(8, "digest")
+        device.write(out.address, np.zeros(1, np.uint64))
+        arguments = [block * BLOCK, COUNT, out.address]
+        report = device.launch(module, f"digest_{row}", (BLOCK // (THREADS * COUNT),), (THREADS,), arguments)
+        if not report.ok:
+            raise RuntimeError(str(report.findings[0]))
+        found[block] = int(device.read(out.address, 8).view(np.uint64)[0])
+    return found
+
+
+def main(record: Path) -> int:
+    silicon = json.loads(RECORD.read_text())
+    agree = {}
+    with tempfile.TemporaryDirectory() as folder:
+        module = emulator.load_ptx(build_ptx("mufu", Path(folder)))
+    for row in ROWS:
+        expected = [int(x, 16) for x in silicon["digests"][row].split()]
+        ours = digests(module, row, range(BLOCKS))
+        different = [f"{block:#x}" for block, digest in ours.items() if digest != expected[block]]
+        agree[row] = BLOCKS - len(different)
+        print(f"{row:24}{agree[row]} of {BLOCKS}", *different[:8], flush=True)
+    record.write_text(json.dumps({**silicon, "agree": agree}, indent=1) + "\n")
+    return 0 if all(n == BLOCKS for n in agree.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
