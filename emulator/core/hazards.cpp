@@ -356,6 +356,30 @@ bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges,
     });
 }
 
+namespace {
+
+bool tmem_ordered(const Warp& w, const Access& e, const Accessor& who) {
+    return e.agent == who.agent || w.clocks.tc.get(e.agent) >= e.clock;
+}
+
+}  // namespace
+
+bool update_tmem_quietly(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& writer) {
+    if (!machine_of(w).checks) return true;
+    if (target.tmem.gave_back && !target.tmem.allocated(column, columns)) return false;
+    TmemShadow& shadow = target.tmem.shadow;
+    Pasts& pasts = shadow.pasts();
+    const u32 before = shadow.common(lane, lanes, column, columns);
+    if (before == Pasts::kNone || pasts[before].write.clock == 0) return false;
+    bool conflict = false;
+    Touch touch(
+        pasts, writer, true, [&](const Access& e, bool) { return tmem_ordered(w, e, writer); },
+        [&](const Conflict&) { conflict = true; });
+    const u32 after = touch(before);
+    if (!conflict) shadow.set(lane, lanes, column, columns, after);
+    return !conflict;
+}
+
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what) {
     if (!machine_of(w).checks) return;
@@ -365,10 +389,8 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
     Touch touch(
         target.tmem.shadow.pasts(), who, true,
         [&](const Access& e, bool was_write) {
-            if (e.agent == who.agent) return true;
-            if (w.clocks.tc.get(e.agent) >= e.clock) return true;
             // A warp's own store after its own load is ordered by the registers between them.
-            return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
+            return tmem_ordered(w, e, who) || (mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld);
         },
         [&](const Conflict& conflict) {
             report_tmem(w, target, conflict, who, what, [&] {

@@ -342,6 +342,9 @@ bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const 
 bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who);
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what);
+// Of what `writer` also reads, before. False, and nothing has happened, where there is something to report or not all
+// has one past: then the reads and the writes are to be touched.
+bool update_tmem_quietly(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& writer);
 
 // names.cpp: what findings call things
 std::string name_of(const Cta& cta);                   // in the grid, and in its cluster
