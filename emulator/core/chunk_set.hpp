@@ -39,13 +39,8 @@ public:
     void blocks(std::vector<BlockChunks>& out) const {
         static_assert(kBytes * kWord == LinearShadow::kBlockBytes);
         out.clear();
-        for (u32 n = low_; n <= high_; ++n) {
-            if (!words_[n]) continue;
-            if (!out.empty() && out.back().block + out.back().blocks == n && out.back().chunks == words_[n])
-                out.back().blocks += 1;
-            else
-                out.push_back({n, words_[n]});
-        }
+        for (u32 n = low_; n <= high_; ++n)
+            if (words_[n]) add_block(out, n, words_[n]);
     }
 
 private:

@@ -8,18 +8,12 @@
 #include <cstddef>
 #include <span>
 
+#include "block_chunks.hpp"
 #include "block_states.hpp"
 #include "cell_store.hpp"
 #include "cells.hpp"
 
 namespace ptxm {
-
-// Chunks of 16 bytes, a bit each, in every one of some blocks side by side.
-struct BlockChunks {
-    u64 block;
-    u64 chunks;
-    u32 blocks = 1;
-};
 
 // How an operation is remembered where it covers only part of a block.
 enum class Grain : u8 {
@@ -29,7 +23,7 @@ enum class Grain : u8 {
 
 class LinearShadow {
 public:
-    static constexpr u32 kBlockBytes = 1024;
+    static constexpr u32 kBlockBytes = ptxm::kBlockBytes;
 
     explicit LinearShadow(u64 bytes) { reset(bytes); }
 
