@@ -35,6 +35,19 @@ inline bool replace16(u32* cells, u32 before, u32 after) {
 #endif
 }
 
+// How many of n cells, from the first on, are the same.
+inline u32 count_alike(const u32* cells, u32 n) {
+    u32 k = 1;
+#ifdef __AVX512F__
+    const __m512i first = _mm512_set1_epi32(static_cast<i32>(*cells));
+    for (k = 0; k + 16 <= n; k += 16)
+        if (const __mmask16 other = _mm512_cmpneq_epi32_mask(_mm512_loadu_si512(cells + k), first))
+            return k + static_cast<u32>(std::countr_zero(static_cast<u32>(other)));
+#endif
+    while (k < n && cells[k] == *cells) ++k;
+    return k;
+}
+
 // The cells of a run. Neighbours mostly have the same past: several are looked at together, and `touch` only sees those
 // whose past is not the one that `last` saw last.
 template <class Last, class Touch>

@@ -40,7 +40,7 @@ public:
         static_assert(kBytes * kWord == LinearShadow::kBlockBytes);
         out.clear();
         for (u32 n = low_; n <= high_; ++n)
-            if (words_[n]) out.push_back({n, words_[n]});
+            if (words_[n]) add_block(out, n, words_[n]);
     }
 
 private:

@@ -1,13 +1,8 @@
 // Conflict checks: is this access ordered after the earlier ones it overlaps? docs/emulator.md states the rules.
-#include <cstdarg>
-#include <string_view>
-
-#include "machine.hpp"
+#include "verdict.hpp"
 
 namespace ptxm {
 namespace {
-
-const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }
 
 AgentKind kind_of(const Warp& w, const Access& earlier, const Accessor& who) {
     return earlier.cluster == who.cluster ? info(*w.cta->cluster, earlier.agent).kind
@@ -75,38 +70,6 @@ bool fenced_for_mma(Warp& w, const Access& earlier, const Accessor& who) {
     return w.clocks.fenced.get(earlier.agent) >= earlier.clock;
 }
 
-struct Verdict {
-    const char* rule;
-    std::string message;
-};
-
-using Place = std::function<std::string()>;
-
-// The words of a message, or nothing while only the rule is asked for: a kernel that breaks a rule does so in every
-// iteration, and is told once.
-class Wording {
-public:
-    explicit Wording(bool wanted) : wanted_(wanted) {}
-    [[gnu::format(printf, 2, 3)]] std::string operator()(const char* fmt, ...) const {
-        if (!wanted_) return {};
-        va_list args;
-        va_start(args, fmt);
-        std::string text = format_list(fmt, args);
-        va_end(args);
-        return text;
-    }
-    std::string agent(const Cluster& cluster, AgentId id) const {
-        return wanted_ ? describe_agent(cluster, id) : std::string();
-    }
-    std::string earlier(const Warp& w, const Access& e, const Accessor& who) const {
-        return wanted_ ? describe_earlier(w, e, who) : std::string();
-    }
-    std::string place(const Place& where) const { return wanted_ ? where() : std::string(); }
-
-private:
-    const bool wanted_;
-};
-
 Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where,
                        const Wording& say) {
     const std::string place = say.place(where);
@@ -115,7 +78,7 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
         return {"uninitialised-shared", say("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
     const Access& e = *c.earlier;
     const AgentKind kind = kind_of(w, e, who);
-    const std::string them = say.earlier(w, e, who);
+    const std::string them = say.wanted() ? describe_earlier(w, e, who) : std::string();
     const char* mine = who.write ? "writes" : "reads";
     if (linear_ordered(w, e, c.earlier_was_write, who, proxy))
         return {
@@ -164,65 +127,6 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
     if (m.findings->seen(rule, pc, other)) return;
     m.report(&w, rule, explain_linear(w, c, who, proxy, where, Wording(true)).message, pc, other);
-}
-
-Verdict explain_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what, const Place& where,
-                     const Wording& say) {
-    const std::string place = say.place(where);
-    const Cluster& cluster = *w.cta->cluster;
-    if (c.uninitialised)
-        return {"uninitialised-tmem",
-                say("%s reads %s, which nothing has written since it was allocated", what, place.c_str())};
-    const Access& e = *c.earlier;
-    const AgentInfo& agent = info(cluster, e.agent);
-    const std::string them = say.agent(cluster, e.agent);
-    const char* mine = who.write ? "writes" : "reads";
-    const WarpClocks& clocks = w.clocks;
-    if (agent.kind == AgentKind::tmem_ld || agent.kind == AgentKind::tmem_st) {
-        const WarpClocks& owner = target.cluster->ctas[agent.cta]->warps[agent.warp].clocks;
-        const bool waited = owner.tc.get(e.agent) >= e.clock,
-                   after_release = clocks.generic.get(e.agent) >= e.clock && clocks.acquired.get(e.agent) < e.clock &&
-                                   clocks.acquired_unfenced.get(e.agent) < e.clock;
-        if (!waited || after_release) {
-            const bool load = agent.kind == AgentKind::tmem_ld;
-            return {
-                load ? "tmem-missing-wait-ld" : "tmem-missing-wait-st",
-                say("%s %s %s while %s may not be complete: no tcgen05.wait::%s after it%s", what, mine, place.c_str(),
-                    them.c_str(), load ? "ld" : "st", waited ? ", before the barrier that would order them" : "")};
-        }
-    }
-    if (clocks.acquired.get(e.agent) >= e.clock)
-        return {
-            "tmem-missing-fence-after",
-            say("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
-                what, mine, place.c_str(), them.c_str())};
-    if (clocks.acquired_unfenced.get(e.agent) >= e.clock)
-        return {"tmem-missing-fence-before",
-                say("%s %s %s; %s has no tcgen05.fence::before_thread_sync before the barrier that would order them",
-                    what, mine, place.c_str(), them.c_str())};
-    if (agent.kind == AgentKind::tensor)
-        return {c.earlier_was_write ? "tmem-access-under-mma" : "tmem-overwrite-under-mma",
-                say("%s %s %s while %s may still %s it: no commit and wait in between", what, mine, place.c_str(),
-                    them.c_str(), c.earlier_was_write ? "write" : "read")};
-    return {"tmem-race", say("%s %s %s, which %s %s with no synchronisation in between", what, mine, place.c_str(),
-                             them.c_str(), c.earlier_was_write ? "wrote" : "read")};
-}
-
-// Released kernels load what nothing has written and drop it: a rescaled accumulator before its first MMA (FlashInfer's
-// block-sparse attention), all lanes of a warp of which an M of 64 has written half.
-bool breaks_only_strict(std::string_view r, bool load) {
-    if (load && r == "uninitialised-tmem") return true;
-    return r == "tmem-missing-fence-after" || r == "tmem-missing-fence-before" || r == "tmem-missing-wait-st";
-}
-
-void report_tmem(Warp& w, Cta& target, const Conflict& c, const Accessor& who, const char* what, const Place& where) {
-    Machine& m = machine_of(w);
-    const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
-    const char* rule = explain_tmem(w, target, c, who, what, where, Wording(false)).rule;
-    const bool load = info(*target.cluster, who.agent).kind == AgentKind::tmem_ld;
-    if (m.profile == Profile::lenient && breaks_only_strict(rule, load)) return;
-    if (m.findings->seen(rule, pc, other)) return;
-    m.report(&w, rule, explain_tmem(w, target, c, who, what, where, Wording(true)).message, pc, other);
 }
 
 void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {
@@ -315,18 +219,19 @@ namespace {
 
 // Calls walk(touch, conflict) with a touch that sets `conflict` in place of reporting it.
 template <class Walk>
-auto touch_quietly(LinearShadow& shadow, Warp& w, const Accessor& who, bool check_uninitialised, Walk walk) {
+auto touch_quietly(LinearShadow& shadow, Warp& w, const Accessor& who, Proxy proxy, bool check_uninitialised,
+                   Walk walk) {
     bool conflict = false;
     Touch touch(
         shadow.pasts(), who, check_uninitialised,
-        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, Proxy::generic); },
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict&) { conflict = true; });
     return walk(touch, conflict);
 }
 
 bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
                  bool check_uninitialised) {
-    return touch_quietly(shadow, w, who, check_uninitialised, [&](auto& touch, bool& conflict) {
+    return touch_quietly(shadow, w, who, Proxy::generic, check_uninitialised, [&](auto& touch, bool& conflict) {
         return shadow.touch_lanes(pieces.at, pieces.size, offset, pieces.end - pieces.low, touch, conflict);
     });
 }
@@ -350,33 +255,18 @@ bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges,
     if (!m.checks) return true;
     const Range* at = nullptr;
     LinearShadow& shadow = m.global.shadow(a);
-    return touch_quietly(shadow, w, of_cluster(w, accessor), false, [&](auto& touch, bool& conflict) {
+    return touch_quietly(shadow, w, of_cluster(w, accessor), Proxy::generic, false, [&](auto& touch, bool& conflict) {
         shadow.touch_each(ranges, u64{0} - a.base, at, touch, Grain::cells);
         return !conflict;
     });
 }
 
-void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
-                const char* what) {
-    if (!machine_of(w).checks) return;
-    if (target.tmem.gave_back && !target.tmem.allocated(column, columns)) return;  // require_allocated has told
-    const AgentKind mine = info(*target.cluster, who.agent).kind;
-    u32 from = lane / TmemShadow::kLanes * TmemShadow::kLanes;
-    Touch touch(
-        target.tmem.shadow.pasts(), who, true,
-        [&](const Access& e, bool was_write) {
-            if (e.agent == who.agent) return true;
-            if (w.clocks.tc.get(e.agent) >= e.clock) return true;
-            // A warp's own store after its own load is ordered by the registers between them.
-            return mine == AgentKind::tmem_st && !was_write && e.agent == w.clocks.ld;
-        },
-        [&](const Conflict& conflict) {
-            report_tmem(w, target, conflict, who, what, [&] {
-                return format("tensor memory lanes %u-%u, columns %u-%u", from, from + TmemShadow::kLanes - 1, column,
-                              column + columns - 1);
-            });
-        });
-    for (; from < lane + lanes; from += TmemShadow::kLanes) target.tmem.shadow.touch(from, column, columns, touch);
+bool touch_global_blocks(Allocation& a, Warp& w, std::span<const BlockChunks> blocks, const Accessor& accessor) {
+    Machine& m = machine_of(w);
+    if (!m.checks) return true;
+    LinearShadow& shadow = m.global.shadow(a);
+    return touch_quietly(shadow, w, of_cluster(w, accessor), Proxy::async_global, false,
+                         [&](auto& touch, bool& conflict) { return shadow.touch_blocks(blocks, 0, touch, conflict); });
 }
 
 }  // namespace ptxm

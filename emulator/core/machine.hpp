@@ -223,6 +223,7 @@ struct Machine {
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
     std::vector<Range> ranges;     // scratch of one instruction
+    RowBlocks rows;                // the same
     Message released;              // the same
     std::vector<u8> box;           // scratch of one bulk tensor copy
 
@@ -340,8 +341,13 @@ bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const 
 // False where there is something to report: then nothing has been, and the ranges are to be touched again. Of loads
 // through the generic proxy, which may come twice.
 bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who);
+// Of a bulk copy, which the access log is not to see: the same, and nothing has happened.
+bool touch_global_blocks(Allocation& a, Warp& w, std::span<const BlockChunks> blocks, const Accessor& who);
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what);
+// Of what `writer` also reads, before. False, and nothing has happened, where there is something to report or not all
+// has one past: then the reads and the writes are to be touched.
+bool update_tmem_quietly(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& writer);
 
 // names.cpp: what findings call things
 std::string name_of(const Cta& cta);                   // in the grid, and in its cluster

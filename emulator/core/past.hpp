@@ -172,14 +172,17 @@ public:
         std::vector<u8> used(pasts_.size());
         used[0] = true;
         u32 last = 0;  // neighbours mostly have the same past
+        std::size_t visited = 0;
         each_number([&](u32 number) {
+            visited += 1;
             if (number != last) used[last = number] = true;
         });
         free_.clear();
         for (u32 n = static_cast<u32>(pasts_.size()); n-- > 1;)
             if (!used[n]) free_.push_back(n);
         const std::size_t live = pasts_.size() - free_.size();
-        limit_ = std::max(2 * live, std::min(2 * limit_, kUsualLimit));
+        // Few of them stay in the cache; but where there are many cells, looking through them should be rare.
+        limit_ = std::max(2 * live, std::min(2 * limit_, std::clamp(visited, kFewest, kMost)));
         make_table(&used);
     }
 
@@ -192,7 +195,7 @@ public:
 
 private:
     using Words = std::array<u64, sizeof(Past) / sizeof(u64)>;
-    static constexpr std::size_t kFirstLimit = 512, kUsualLimit = 8192;
+    static constexpr std::size_t kFirstLimit = 512, kFewest = 1024, kMost = 8192;
 
     static u64 hash(const Past& past) {
         constexpr Words odd = {0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93,

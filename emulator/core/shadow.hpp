@@ -8,17 +8,12 @@
 #include <cstddef>
 #include <span>
 
+#include "block_chunks.hpp"
 #include "block_states.hpp"
 #include "cell_store.hpp"
 #include "cells.hpp"
 
 namespace ptxm {
-
-// Chunks of 16 bytes in a block, a bit each.
-struct BlockChunks {
-    u64 block;
-    u64 chunks;
-};
 
 // How an operation is remembered where it covers only part of a block.
 enum class Grain : u8 {
@@ -28,7 +23,7 @@ enum class Grain : u8 {
 
 class LinearShadow {
 public:
-    static constexpr u32 kBlockBytes = 1024;
+    static constexpr u32 kBlockBytes = ptxm::kBlockBytes;
 
     explicit LinearShadow(u64 bytes) { reset(bytes); }
 
@@ -103,25 +98,34 @@ public:
         return true;
     }
 
-    // Whole chunks of blocks, `first` blocks further on. False, and nothing has another past, where what they leave
-    // behind is too much for a state, and when `refused` turns true.
+    // Whole chunks of blocks, `first` blocks further on, none of them twice. False, and nothing has another past, where
+    // what they leave behind is too much for a state, and when `refused` turns true.
     template <class Touch>
-    bool touch_blocks(std::span<const BlockChunks> blocks, u64 first, Touch& touch, const bool& refused) {
-        after_.resize(blocks.size());
-        u32* after = after_.data();
-        for (const BlockChunks& b : blocks) {
-            u32 block = blocks_[first + b.block];
-            if (has_cells(block))
-                each_set(block, b.chunks, [&](const CellSet& set) { meet(set, touch); });
-            else if (block = change_part(block, b.chunks, touch); block == kNothing)
-                return false;
-            *after++ = block;
+    bool touch_blocks(std::span<const BlockChunks> all, u64 first, Touch& touch, const bool& refused) {
+        alike_.clear();
+        for (const BlockChunks& b : all) {
+            const u32* const blocks = &blocks_[first + b.block];
+            for (u32 k = 0; k < b.blocks; k += alike_.back().blocks) {
+                u32 after = blocks[k], n = 1;
+                if (has_cells(after)) {
+                    each_set(after, b.chunks, [&](const CellSet& set) { meet(set, touch); });
+                } else {
+                    n = count_alike(blocks + k, b.blocks - k);
+                    after = change_part(after, b.chunks, touch);
+                    if (after == kNothing) return false;
+                }
+                alike_.push_back({n, after});
+            }
         }
         if (refused) return false;
-        after = after_.data();
-        for (const BlockChunks& b : blocks) {
-            if (has_cells(*after)) each_set(*after, b.chunks, [&](const CellSet& set) { replace(set, touch); });
-            blocks_[first + b.block] = *after++;
+        auto next = alike_.begin();
+        for (const BlockChunks& b : all) {
+            for (u32 k = 0; k < b.blocks; k += next++->blocks) {
+                if (has_cells(next->after))
+                    each_set(next->after, b.chunks, [&](const CellSet& set) { replace(set, touch); });
+                else
+                    std::fill_n(&blocks_[first + b.block + k], next->blocks, next->after);
+            }
         }
         return true;
     }
@@ -356,7 +360,11 @@ private:
         u64 chunks = 0;
         u32 before = kNothing, after = 0;
     } changed_;
-    std::vector<u32> after_;  // scratch of one operation
+    // Of one operation: blocks side by side that were alike, and what they become.
+    struct Alike {
+        u32 blocks, after;
+    };
+    std::vector<Alike> alike_;
 };
 
 }  // namespace ptxm

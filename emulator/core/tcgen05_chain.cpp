@@ -142,8 +142,8 @@ void execute_float(const Mma& op) {
         owner.chain->first = op;
         owner.chain->depth = 0;
         owner.chain->packed = can_pack(op);
-        owner.chain->bf16.range_a.clear();
-        owner.chain->bf16.range_b.clear();
+        owner.chain->bf16.magnitudes_a.clear();
+        owner.chain->bf16.magnitudes_b.clear();
     }
     Chain& chain = *owner.chain;
     read_operands(op, chain);

@@ -90,7 +90,10 @@ void check_cta(Access& x, const Mma& op, Cta& cta) {
     }
     if (op.mods.scales) check_scales(x, op, cta);
     each_lane_run(op, [&](u32 lane, u32 lanes) {
-        if (op.accumulate) touch_tmem(cta, x.w, lane, lanes, d.first, d.count, x.reads, "tcgen05.mma (accumulator)");
+        if (op.accumulate) {
+            if (update_tmem_quietly(cta, x.w, lane, lanes, d.first, d.count, x.writes)) return;
+            touch_tmem(cta, x.w, lane, lanes, d.first, d.count, x.reads, "tcgen05.mma (accumulator)");
+        }
         touch_tmem(cta, x.w, lane, lanes, d.first, d.count, x.writes, "tcgen05.mma (D)");
     });
 }

@@ -42,22 +42,23 @@ template <bool kWide>
 
 const Bf16Table* table_of(Format f) { return f == Format::bf16 ? nullptr : &bf16_table(f); }
 
-// Lanes that keep the lowest and the highest of what they see.
+// As Packed::Magnitudes, in as many lanes as fit.
 template <u32 kBytes>
 class Extremes {
 public:
     [[gnu::always_inline]] void see(const void* numbers) {
         Lanes x;
         std::memcpy(&x, numbers, sizeof x);
-        const Lanes magnitude = x + x, below = magnitude - 1;  // zero is above all
+        const Lanes magnitude = x + x, below = magnitude - 1;
         low_ = below < low_ ? below : low_;
         high_ = magnitude > high_ ? magnitude : high_;
     }
-    Packed::Range range() const {
-        Packed::Range r;
-        r.clear();
-        for (u32 e = 0; e < kBytes / sizeof(u16); ++e) r.include({low_[e] + 1u, high_[e]});
-        return r;
+    void add_to(Packed::Magnitudes& all) const {
+        constexpr u32 kParts = kBytes / kChunk;
+        Packed::Magnitudes::Lanes low[kParts], high[kParts];
+        std::memcpy(low, &low_, sizeof low);
+        std::memcpy(high, &high_, sizeof high);
+        for (u32 p = 0; p < kParts; ++p) all.include(low[p], high[p]);
     }
 
 private:
@@ -67,7 +68,7 @@ private:
 
 // Two chunks a row.
 template <bool kWide>
-Packed::Range copy_a(const Chunks& a, const Bf16Table* table, u16* out) {
+void copy_a(const Chunks& a, const Bf16Table* table, u16* out, Packed::Magnitudes& magnitudes) {
     constexpr u32 kElements = kWide ? kHalves : kChunk;
     Extremes<kChunk> extremes;
     for (u32 c = 0; c < a.offsets.size(); c += 2, out += kPackedPitch) {
@@ -77,7 +78,7 @@ Packed::Range copy_a(const Chunks& a, const Bf16Table* table, u16* out) {
         // As they were stored: a wider load would wait.
         for (u32 e = 0; e < 2 * kElements; e += kHalves) extremes.see(out + e);
     }
-    return extremes.range();
+    extremes.add_to(magnitudes);
 }
 
 // Pairs of a number of `low` and one of `high`.
@@ -141,8 +142,10 @@ void pack_a(const Mma& op, u32 which, u32 k, Packed& out) {
     find_a(op, *op.ctas[which], chunks);
     u16* const to = out.a[which] + k;
     out.rows = static_cast<u32>(chunks.chunks.offsets.size()) / 2;
-    out.range_a.include(op.shape.a == Format::bf16 ? copy_a<true>(chunks.chunks, nullptr, to)
-                                                   : copy_a<false>(chunks.chunks, table_of(op.shape.a), to));
+    if (op.shape.a == Format::bf16)
+        copy_a<true>(chunks.chunks, nullptr, to, out.magnitudes_a);
+    else
+        copy_a<false>(chunks.chunks, table_of(op.shape.a), to, out.magnitudes_a);
 }
 
 void pack_b(const Mma& op, u32 k, Packed& out) {
@@ -155,7 +158,7 @@ void pack_b(const Mma& op, u32 k, Packed& out) {
     Extremes<kLine> extremes;
     for (u32 r = 0; r < op.shape.k / 2; ++r)
         for (u32 j = 0; j < op.shape.n; j += kLine / sizeof(u32)) extremes.see(to + r * kBPitch + j);
-    out.range_b.include(extremes.range());
+    extremes.add_to(out.magnitudes_b);
 }
 
 void unpack_a(const Packed& from, u32 which, u32 depth, float* a) {

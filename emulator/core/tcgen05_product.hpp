@@ -95,13 +95,27 @@ struct Packed {
     alignas(64) u16 a[2][kTmemLanes * kPackedPitch];
     alignas(64) u32 b[kChainK / 2 * kBPitch];
     u32 rows;  // of A, for every bank in turn
-    // The bits of magnitudes, times two; `low` of those that are not zero.
+    // The bits of magnitudes, times two; `low` of those that are not zero, 0x10000 where all are.
     struct Range {
         u32 low, high;
-        void clear() { low = 0x10000, high = 0; }
-        void include(const Range& r) { low = std::min(low, r.low), high = std::max(high, r.high); }
     };
-    Range range_a, range_b;
+    // Lanes that keep the lowest, less one, and the highest of what they see: zero is above all.
+    struct Magnitudes {
+        typedef u16 Lanes __attribute__((vector_size(kChunk)));
+        Lanes low, high;
+        void clear() { low = ~Lanes{}, high = Lanes{}; }
+        [[gnu::always_inline]] void include(const Lanes& l, const Lanes& h) {
+            low = l < low ? l : low;
+            high = h > high ? h : high;
+        }
+        Range range() const {
+            Range r{low[0], high[0]};
+            for (u32 e = 1; e < kChunk / sizeof(u16); ++e)
+                r = {std::min<u32>(r.low, low[e]), std::max<u32>(r.high, high[e])};
+            return {r.low + 1, r.high};
+        }
+    };
+    Magnitudes magnitudes_a, magnitudes_b;
 };
 
 // tcgen05_load.cpp: the chunks of A, two of them a row of the data path. Where neither shared nor tensor memory has

@@ -48,7 +48,7 @@ private:
 }  // namespace
 
 bool tiles_fit(const Packed& operands, const Sums& s) {
-    const Packed::Range &a = operands.range_a, &b = operands.range_b;
+    const Packed::Range a = operands.magnitudes_a.range(), b = operands.magnitudes_b.range();
     if (s.scale != 1.0f) return false;
     if (a.high == 0 || b.high == 0) return exponent_of(a.high) != kSpecial && exponent_of(b.high) != kSpecial;
     const u32 low_a = exponent_of(a.low), low_b = exponent_of(b.low);

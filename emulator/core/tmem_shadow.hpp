@@ -21,6 +21,18 @@ public:
     void touch(u32 lane, u32 column, u32 columns, Touch& touch) {
         touch_run(&cells_[lane / kLanes * kColumns + column], columns, touch, touch);
     }
+    // The past that all of these have, or Pasts::kNone; and to give them another.
+    u32 common(u32 lane, u32 lanes, u32 column, u32 columns) const {
+        const u32* cells = &cells_[lane / kLanes * kColumns + column];
+        const u32 first = *cells;
+        for (u32 n = 0; n < lanes; n += kLanes, cells += kColumns)
+            if (*cells != first || count_alike(cells, columns) != columns) return Pasts::kNone;
+        return first;
+    }
+    void set(u32 lane, u32 lanes, u32 column, u32 columns, u32 number) {
+        for (u32 n = 0; n < lanes; n += kLanes)
+            std::fill_n(&cells_[(lane + n) / kLanes * kColumns + column], columns, number);
+    }
     // All of what is to be touched.
     void forget(u32 column, u32 columns) {
         cells_.resize(kLaneGroups * kColumns);
