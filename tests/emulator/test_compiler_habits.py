@@ -340,3 +340,22 @@ def test_the_async_proxy_reads_what_cp_async_wrote() -> None:
     no_wait = COPY_AND_READ.format(wait="", fence="")
     arrays = {"data": np.arange(128, dtype=np.uint32), "out": np.zeros(128, np.uint32)}
     assert "cp-async-in-flight" in run(init_barriers(32) + no_wait, arrays, profile="lenient").rules
+
+
+# Triton: the captures of a warp-specialised region, which every warp stores to shared memory. Halves of 64-bit
+# registers are stored as 32 bits.
+CAPTURES = """
+.reg .b64 %v, %w;
+mov.b64 %v, 0x7700000000;
+{value}
+mov.u32 %r30, tile;
+st.shared.b32 [%r30], %v;
+"""
+
+
+def test_warps_that_store_the_same_half_of_a_register() -> None:
+    same = CAPTURES.format(value="")
+    run(same, ONE, block=128, profile="lenient").clean()
+    assert run(same, ONE, block=128).rules == {"race"}
+    other = CAPTURES.format(value="cvt.u64.u32 %w, %tid; shr.u64 %w, %w, 5; add.u64 %v, %v, %w;")
+    assert run(other, ONE, block=128, profile="lenient").rules == {"race"}
