@@ -5,20 +5,23 @@ its 128 bytes: kernels that make a map from another one (the CuTe DSL's grouped 
 `struct` format `STRUCT`, then zeros:
 
     offset  size  field
-         0     2  magic 0x4D54, "TM"
-         2     1  bits 0-3 data type, as in CUtensorMapDataType; bit 4 out-of-bounds fill, as in
-                  CUtensorMapFloatOOBfill: 0 zeros, 1 NaN; bits 5-6 interleave, as in CUtensorMapInterleave: 0 none,
-                  1 16B, 2 32B
-         3     1  bits 0-2 swizzle, as in CUtensorMapSwizzle: 0 none, 1 32B, 2 64B, 3 128B, 4 128B with atoms of 32B,
+         0     8  global address
+         8     2  magic 0x4D54, "TM"
+        10     1  bits 0-3 data type, as in CUtensorMapDataType; bit 4 out-of-bounds fill, as in
+                  CUtensorMapFloatOOBfill: 0 zeros, 1 NaN; bit 5 ignored, see below; bits 6-7 interleave, as in
+                  CUtensorMapInterleave: 0 none, 1 16B, 2 32B
+        11     1  bits 0-2 swizzle, as in CUtensorMapSwizzle: 0 none, 1 32B, 2 64B, 3 128B, 4 128B with atoms of 32B,
                   5 the same with 8-byte halves flipped in alternate rows, 6 128B with atoms of 64B; bits 3-5 rank,
                   1..5; bits 6-7 L2 promotion, as in CUtensorMapL2promotion: 0 none, 1 64B, 2 128B, 3 256B
-         4     4  CRC-32 (zlib) of bytes 0-3 and 8-63
-         8     8  global address
+        12     4  CRC-32 (zlib) of bytes 0-11, without the bit that is ignored, and 16-63
         16    20  5 x (global dimension - 1); unused dimensions 0
         36    20  4 x 40-bit global stride in bytes, of dimensions 1..4; unused ones 0
         56     5  5 x u8 (box dimension - 1); unused ones 0
         61     2  5 x 3 bits (element stride - 1); unused ones 0
         63     1  bit d: the box dimension d is set; tensormap.replace begins with none
+
+Released code knows one bit of the hardware's encoding, 21 of the second 64-bit word, and sets or clears it by the size
+of the tensor: CUTLASS on the host, kernels of the CuTe DSL where they have replaced an address or a dimension.
 
 A map for im2col copies has bit 7 of byte 63 set, and there:
 
@@ -47,9 +50,10 @@ from emulator.tensormap_rules import (
     require,
 )
 
-STRUCT = struct.Struct("<HBBIQ5I20s5sHB")
+STRUCT = struct.Struct("<QHBBI5I20s5sHB")
 MAGIC = 0x4D54
 NBYTES = 128
+_IGNORED = 1 << 21  # of the second word
 
 
 def encode_tiled(
@@ -159,11 +163,11 @@ def _pack(tensor: TensorMap) -> bytes:
 
     def packed(checksum: int) -> bytes:
         return STRUCT.pack(
+            tensor.address,
             MAGIC,
-            code | fill << 4 | interleave << 5,
+            code | fill << 4 | interleave << 6,
             SWIZZLES.index(tensor.swizzle) | tensor.rank << 3 | promotion << 6,
             checksum,
-            tensor.address,
             *(size - 1 for size in tensor.global_dim),
             *unused,
             b"".join(stride.to_bytes(5, "little") for stride in (*tensor.global_strides, *unused)),
@@ -174,13 +178,14 @@ def _pack(tensor: TensorMap) -> bytes:
 
 
 def _checksum(data: bytes) -> int:
-    return zlib.crc32(data[:4] + data[8 : STRUCT.size])
+    fields = int.from_bytes(data[8:12], "little") & ~_IGNORED
+    return zlib.crc32(data[:8] + fields.to_bytes(4, "little") + data[16 : STRUCT.size])
 
 
 def decode(data: bytes) -> TensorMap:
     """The fields of 128 bytes that `encode_tiled` made. Raises TensorMapError for any others."""
     require(len(data) == NBYTES, "length", len(data), f"a tensor map has {NBYTES} bytes")
-    magic, kind, layout, checksum, address, *numbers = STRUCT.unpack(data[: STRUCT.size])
+    address, magic, kind, layout, checksum, *numbers = STRUCT.unpack(data[: STRUCT.size])
     require(magic == MAGIC, "magic", hex(magic), "these bytes are no tensor map")
     crc = _checksum(data)
     require(checksum == crc, "checksum", hex(checksum), f"the bytes of this tensor map were changed ({crc:#x})")
@@ -196,7 +201,7 @@ def decode(data: bytes) -> TensorMap:
         global_strides=tuple(int.from_bytes(strides[5 * d : 5 * d + 5], "little") for d in range(rank - 1)),
         box_dim=() if im2col else tuple(size + 1 for size in box[:rank]),
         element_strides=tuple((element_strides >> 3 * d & 7) + 1 for d in range(rank)),
-        interleave=INTERLEAVES[kind >> 5],
+        interleave=INTERLEAVES[kind >> 6],
         swizzle=SWIZZLES[layout & 7],
         l2_promotion=L2_PROMOTIONS[layout >> 6],
         oob_fill=OOB_FILLS[kind >> 4 & 1],

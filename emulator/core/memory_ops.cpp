@@ -200,7 +200,7 @@ u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLan
     const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
     for (u32 k = 0; mask && k + 1u < i.n_src; ++k) {
         const u8* values = w.reg<u8>(o[1 + k]);
-        if (bytes == 4) {
+        if (bytes == 4 && stride == 4) {
             u32 same = 0;
             for (u32 l = 0; l < kLanes; ++l) {
                 u32 there = 0;

@@ -61,21 +61,21 @@ void decode_im2col(const u8* b, TensorMap& t) {
 
 }  // namespace
 
-bool holds_tensor_map(const u8* bytes) { return std::memcmp(bytes, &kMagic, sizeof kMagic) == 0; }
+bool holds_tensor_map(const u8* bytes) { return std::memcmp(bytes + 8, &kMagic, sizeof kMagic) == 0; }
 bool holds_im2col_map(const u8* bytes) { return holds_tensor_map(bytes) && (bytes[63] & kIm2col); }
-void begin_tensor_map(u8* bytes) { std::memcpy(bytes, &kMagic, sizeof kMagic); }
+void begin_tensor_map(u8* bytes) { std::memcpy(bytes + 8, &kMagic, sizeof kMagic); }
 
 TensorMap decode_tensor_map(const u8* b) {
     if (!holds_tensor_map(b)) throw Fault("tensor-map", "the descriptor address does not hold a tensor map");
     TensorMap t;
-    t.dtype = b[2] & 0xF;
-    t.oob = b[2] >> 4 & 1;
-    t.interleave = b[2] >> 5;
-    t.swizzle = static_cast<Swizzle>(b[3] & 7);
-    t.rank = b[3] >> 3 & 7;
+    t.dtype = b[10] & 0xF;
+    t.oob = b[10] >> 4 & 1;
+    t.interleave = b[10] >> 6;
+    t.swizzle = static_cast<Swizzle>(b[11] & 7);
+    t.rank = b[11] >> 3 & 7;
     t.element_bits = kBits[t.dtype];
     refuse_unmodelled(t);
-    t.address = field<u64>(b, 8);
+    t.address = field<u64>(b, 0);
     for (u32 d = 0; d < t.rank; ++d) {
         if (!holds_im2col_map(b) && !(b[63] >> d & 1))
             throw Fault("tensor-map", format("box_dim %u of the map has not been set", d));

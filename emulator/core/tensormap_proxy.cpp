@@ -86,15 +86,15 @@ void set_type(u8* map, u64 value) {
     static constexpr u8 driver[] = {0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15};
     if (value >= sizeof driver)
         throw Fault("tensormap-replace", format("element type %llu", (unsigned long long)value));
-    put_bits(map, 2, 0, 4, driver[value]);
+    put_bits(map, 10, 0, 4, driver[value]);
 }
 
 // The map keeps one code for mode and atomicity, as the driver's encoder takes it.
 void set_atomicity(u8* map, u64 value) {
     static constexpr u8 codes[] = {3, 4, 5, 6};
     if (value > 3) throw Fault("tensormap-replace", format("swizzle atomicity %llu", (unsigned long long)value));
-    if ((map[3] & 7) >= 3)
-        put_bits(map, 3, 0, 3, codes[value]);
+    if ((map[11] & 7) >= 3)
+        put_bits(map, 11, 0, 3, codes[value]);
     else if (value)
         throw Fault("tensormap-replace", "a swizzle atomicity other than 16B goes with the 128B swizzle mode");
 }
@@ -123,8 +123,8 @@ void replace(u8* map, u32 field, u32 ordinal, u64 value) {
                     "a map for im2col copies keeps its rank, its pixels and its strides: what they "
                     "become by tensormap.replace.tile is not modelled");
     switch (field) {
-        case global_address: put<u64>(map + 8, value); break;
-        case rank: put_bits(map, 3, 3, 3, value + 1); break;
+        case global_address: put<u64>(map, value); break;
+        case rank: put_bits(map, 11, 3, 3, value + 1); break;
         case box_dim: set_box(map, ordinal, value); break;
         case global_dim:
             check_ordinal(ordinal, 5);
@@ -138,13 +138,13 @@ void replace(u8* map, u32 field, u32 ordinal, u64 value) {
             break;
         case element_stride: set_element_stride(map, ordinal, value); break;
         case elemtype: set_type(map, value); break;
-        case interleave: put_bits(map, 2, 5, 2, value); break;
+        case interleave: put_bits(map, 10, 6, 2, value); break;
         case swizzle_mode:
             if (value > 3) throw Fault("tensormap-replace", format("swizzle mode %llu", (unsigned long long)value));
-            put_bits(map, 3, 0, 3, value);
+            put_bits(map, 11, 0, 3, value);
             break;
         case swizzle_atomicity: set_atomicity(map, value); break;
-        default: put_bits(map, 2, 4, 1, value); break;
+        default: put_bits(map, 10, 4, 1, value); break;
     }
 }
 

@@ -48,7 +48,7 @@ def _types(m: Modifiers, count: int) -> list[str]:
     return [m.choose(_TYPES) for _ in range(count)]
 
 
-def _type_bits(d: str, a: str, b_type: str, c: str) -> int:
+def type_bits(d: str, a: str, b_type: str, c: str) -> int:
     return (
         MATRIX_TYPES[d] << MODS["mma_d_shift"]
         | MATRIX_TYPES[a] << MODS["mma_a_shift"]
@@ -110,7 +110,7 @@ def mma(b: Builder, m: Modifiers) -> None:
         b.fail(".satfinite needs integers")
     if (operation >= 0) != (a == "b1"):
         b.fail(".xor.popc and .and.popc belong to .b1")
-    mods = _type_bits(d, a, b_type, c) | (MODS["mma_sat"] if saturate else 0) | max(operation, 0)
+    mods = type_bits(d, a, b_type, c) | (MODS["mma_sat"] if saturate else 0) | max(operation, 0)
     mods |= MODS["mma_m8"] if shape[0] == 8 else 0
     _emit_mma(b, kind, shape, d, mods, sparse)
 
@@ -202,7 +202,7 @@ def _mma_async(b: Builder, m: Modifiers, sparse: bool) -> None:
         b.fail(f"wgmma of integers has no N = {n}")
     if saturate and d != "s32":
         b.fail(".satfinite needs integers")
-    mods = _type_bits(d, a, b_type, d) | (MODS["mma_sat"] if saturate else 0)
+    mods = type_bits(d, a, b_type, d) | (MODS["mma_sat"] if saturate else 0)
     _emit_wgmma(b, kind, n, d, mods, sparse)
 
 

@@ -23,6 +23,7 @@ from emulator.decode import (
     stack,
     system,
     tcgen05,
+    wmma,
 )
 from emulator.decode.allocation import allocate
 from emulator.decode.atomics import ATOM_CODES
@@ -48,6 +49,7 @@ _FAMILIES = (
     matrix_move,
     stack,
     tcgen05,
+    wmma,
 )
 FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
 

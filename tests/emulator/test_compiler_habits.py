@@ -162,6 +162,7 @@ mov.u32 %r30, tile;
 @%leader tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r30], 0, 16;
 @%leader tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r30], 4, 1;
 @%leader tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%r30], 3, 0;
+{poke}
 bar.warp.sync -1;
 tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%space], [%r30], 128;
 fence.proxy.tensormap::generic.acquire.gpu [%space], 128;
@@ -172,15 +173,22 @@ add.u32 %r32, %r30, 1024;
 cp.async.bulk.commit_group;
 cp.async.bulk.wait_group 0;
 """
+# CuTe DSL 4.8: after a replacement the kernel sets bit 21 of the second word of the map by the size of the tensor.
+POKE = """
+@%leader ld.shared.b64 %d1, [%r30+8];
+@%leader {change};
+@%leader st.shared.b64 [%r30+8], %d1;
+"""
 
 
-def test_the_first_64_bytes_of_a_map_are_all_that_counts() -> None:
+@pytest.mark.parametrize("change", ["", "or.b64 %d1, %d1, 2097152", "and.b64 %d1, %d1, -2097153"])
+def test_the_first_64_bytes_of_a_map_are_all_that_counts(change: str) -> None:
     maps = {
         "map": lambda at: encode_tiled(
             dtype="u32", address=at["space"], global_dim=[4], global_strides=[], box_dim=[4], l2_promotion="128B"
         )
     }
-    done = run(COPY_MAP.format(), ONE, maps).clean()
+    done = run(COPY_MAP.format(poke=POKE.format(change=change) if change else ""), ONE, maps).clean()
     np.testing.assert_array_equal(np.flatnonzero(done.arrays["out"]), [8, 9, 10, 11])
 
 
@@ -340,3 +348,22 @@ def test_the_async_proxy_reads_what_cp_async_wrote() -> None:
     no_wait = COPY_AND_READ.format(wait="", fence="")
     arrays = {"data": np.arange(128, dtype=np.uint32), "out": np.zeros(128, np.uint32)}
     assert "cp-async-in-flight" in run(init_barriers(32) + no_wait, arrays, profile="lenient").rules
+
+
+# Triton: the captures of a warp-specialised region, which every warp stores to shared memory. Halves of 64-bit
+# registers are stored as 32 bits.
+CAPTURES = """
+.reg .b64 %v, %w;
+mov.b64 %v, 0x7700000000;
+{value}
+mov.u32 %r30, tile;
+st.shared.b32 [%r30], %v;
+"""
+
+
+def test_warps_that_store_the_same_half_of_a_register() -> None:
+    same = CAPTURES.format(value="")
+    run(same, ONE, block=128, profile="lenient").clean()
+    assert run(same, ONE, block=128).rules == {"race"}
+    other = CAPTURES.format(value="cvt.u64.u32 %w, %tid; shr.u64 %w, %w, 5; add.u64 %v, %v, %w;")
+    assert run(other, ONE, block=128, profile="lenient").rules == {"race"}
