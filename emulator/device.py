@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 Schedule = Literal["realistic", "early", "late", "random"]
 Profile = Literal["strict", "lenient"]
+MmaSums = Literal["fast", "silicon"]
 Dim3 = tuple[int, int, int]
 
 SCHEDULES: tuple[Schedule, ...] = ("realistic", "early", "late", "random")
 PROFILES: tuple[Profile, ...] = ("strict", "lenient")
+MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
 _MAX_STATIC_SHARED = 49152
 _MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -137,6 +139,7 @@ class Device:
 
     `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`.
     `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
+    `mma_sums` "silicon" makes the sums of tcgen05.mma as a B200 does, "fast" in an order that is fast on the host.
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
     `max_instructions` ends a launch that executes more warp instructions. `threads` of the host may run CTAs side by
     side; what a launch does and reports is the same with any number of them.
@@ -151,11 +154,14 @@ class Device:
         waivers: Sequence[Waiver] = (),
         max_instructions: int | None = None,
         threads: int = 1,
+        mma_sums: MmaSums = "fast",
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
         if profile not in PROFILES:
             raise ValueError(f"profile {profile!r} is not one of {', '.join(PROFILES)}")
+        if mma_sums not in MMA_SUMS:
+            raise ValueError(f"mma_sums {mma_sums!r} is not one of {', '.join(MMA_SUMS)}")
         if threads < 1:
             raise ValueError(f"threads is {threads}; at least 1 is needed")
         self._machine = _core.Machine()
@@ -163,6 +169,7 @@ class Device:
         self._machine.seed = seed
         self._machine.schedule = SCHEDULES.index(schedule)
         self._machine.profile = PROFILES.index(profile)
+        self._machine.mma_sums = MMA_SUMS.index(mma_sums)
         self._machine.checks = checks
         if max_instructions is not None:
             self._machine.max_instructions = max_instructions

@@ -11,7 +11,7 @@ namespace {
 bool finite(float x) { return (std::bit_cast<u32>(x) << 1) < 0xFF000000u; }
 
 // The sum where a term is an infinity or NaN.
-double special(u32 terms, const float* a, const u16* k, const Columns& b, u32 column, float c) {
+double special(u32 terms, const float* a, const u16* k, const Columns& b, u32 column, double c) {
     double sum = c;
     for (u32 e = 0; e < terms; ++e) {
         const double y = b.value[k[e]][column];
@@ -91,15 +91,19 @@ Columns::Columns(const float* b, u32 rows, u32 pitch, int least) {
     finite = largest < 0xFF000000u;
 }
 
-void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Columns& b, const float* c,
-         int least_c, double* sum) {
-    alignas(32) i32 own[kColumns];
-    u32 largest = 0;
+Addends::Addends(const float* c, int least) {
     for (u32 j = 0; j < kColumns; ++j) {
-        own[j] = std::max(exponent_of(c[j], least_c), kLowest);
-        largest = std::max(largest, std::bit_cast<u32>(c[j]) << 1);
+        value[j] = c[j];
+        exponent[j] = exponent_of(c[j], least);
     }
-    Exponents top = load<Exponents>(own);
+}
+
+void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Columns& b, const Addends& c,
+         double* sum) {
+    Exponents top = Exponents{} + kLowest;
+    const Exponents own = load<Exponents>(c.exponent);
+    top = own > top ? own : top;
+    u32 largest = 0;
     for (u32 e = 0; e < terms; ++e) {
         const Exponents product = load<Exponents>(b.exponent[k[e]]) + exponent_of(a[e], least_a);
         top = product > top ? product : top;
@@ -107,16 +111,20 @@ void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, con
     }
     const Doubles scale = powers(fraction - top);
     Doubles total;
-    for (u32 j = 0; j < kColumns; ++j) total[j] = std::trunc(c[j] * scale[j]);
+    bool all_finite = b.finite;
+    for (u32 j = 0; j < kColumns; ++j) {
+        all_finite &= std::isfinite(c.value[j]);
+        total[j] = std::trunc(c.value[j] * scale[j]);
+    }
     constexpr u32 kAtOnce = 16;
     for (u32 e = 0; e < terms; e += kAtOnce) total += whole_sum(e, std::min(e + kAtOnce, terms), a, k, b, scale);
     total = total * powers(top - fraction) + 0.0;
     std::memcpy(sum, &total, sizeof total);
-    if (b.finite && largest < 0xFF000000u) return;
+    if (all_finite && largest < 0xFF000000u) return;
     for (u32 j = 0; j < kColumns; ++j) {
-        bool all = finite(c[j]);
+        bool all = std::isfinite(c.value[j]);
         for (u32 e = 0; e < terms; ++e) all &= finite(a[e]) && std::isfinite(b.value[k[e]][j]);
-        if (!all) sum[j] = special(terms, a, k, b, j, c[j]);
+        if (!all) sum[j] = special(terms, a, k, b, j, c.value[j]);
     }
 }
 

@@ -15,7 +15,7 @@ struct Precision {
 constexpr Precision kSixteenBits{25, 24}, kEightBits{13, 14};  // of operands
 
 constexpr int kNothing = -10000;  // the exponent of zero
-constexpr int kLowest = -300;     // below the sum of any two exponents: all terms are zero
+constexpr int kLowest = -600;     // below the exponent of any term: all are zero
 
 // The exponent of a format's smallest normal number.
 int least_exponent(MatrixType t);
@@ -46,10 +46,18 @@ struct Columns {
     Columns(const float* b, u32 rows, u32 pitch, int least);
 };
 
-// For each column: the sum of c[j] and of the products of a[0], a[1], ... with the rows k[0], k[1], ... of B, which
-// double holds exactly; an infinity or a NaN where a term is one. `least_a`, `least_c`: exponents of the formats.
-void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Columns& b, const float* c,
-         int least_c, double* sum);
+// kColumns elements of the accumulator.
+struct Addends {
+    alignas(64) double value[kColumns];
+    alignas(32) i32 exponent[kColumns];
+    Addends() = default;
+    Addends(const float* c, int least);  // `least`: exponent of its format
+};
+
+// For each column: the sum of c and of the products of a[0], a[1], ... with the rows k[0], k[1], ... of B, which double
+// holds exactly; an infinity or a NaN where a term is one. `least_a`: exponent of the format.
+void add(int fraction, u32 terms, const float* a, int least_a, const u16* k, const Columns& b, const Addends& c,
+         double* sum);
 
 // to_float of each column.
 void to_floats(const double* sum, int kept, float* d);

@@ -209,6 +209,7 @@ Machine::Machine(const Machine& main, AccessLog* log)
     : global(main.global, log),
       schedule(main.schedule),
       profile(main.profile),
+      mma_sums(main.mma_sums),
       checks(main.checks),
       seed(main.seed),
       max_instructions(main.max_instructions),

@@ -156,6 +156,8 @@ struct Range {
 
 enum class Schedule : u8 { realistic, early, late, random };
 enum class Profile : u8 { strict, lenient };
+// Of tcgen05.mma: in the order that is fastest on the host, or as a B200 makes them.
+enum class MmaSums : u8 { fast, silicon };
 
 struct Launch {
     std::array<u32, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
@@ -213,6 +215,7 @@ struct Machine {
     u32 threads = 1;  // of the host that may run clusters of one launch
     Schedule schedule = Schedule::realistic;
     Profile profile = Profile::strict;
+    MmaSums mma_sums = MmaSums::fast;
     bool checks = true;
     u64 seed = 0;
     u64 max_instructions = 4'000'000'000ull;

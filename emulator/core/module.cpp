@@ -230,6 +230,9 @@ NB_MODULE(_core, module) {
         .def_prop_rw(
             "profile", [](const Machine& m) { return static_cast<u32>(m.profile); },
             [](Machine& m, u32 p) { m.profile = static_cast<Profile>(p); })
+        .def_prop_rw(
+            "mma_sums", [](const Machine& m) { return static_cast<u32>(m.mma_sums); },
+            [](Machine& m, u32 s) { m.mma_sums = static_cast<MmaSums>(s); })
         .def("allocate",
              [](Machine& m, u64 size, std::string name) { return m.global.allocate(size, std::move(name)); })
         .def("release", [](Machine& m, u64 address) { m.global.release(address); })

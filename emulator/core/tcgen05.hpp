@@ -9,6 +9,8 @@
 // tcgen05_chain.cpp       its sums in f32 and f16, of one MMA after another
 // tcgen05_vectors.cpp     with vector registers
 // tcgen05_tiles.cpp       with the host's matrix instructions
+// tcgen05_silicon.cpp     or its sums as silicon makes them
+// tcgen05_four_bits.cpp   those of kind::mxf4 and mxf4nvf4
 // tcgen05_sparse.cpp      metadata of a sparse A, and the product with it
 // tcgen05_mma.cpp         tcgen05.mma
 // tcgen05_order.cpp       strict: which operations are pipelined with one another
@@ -222,6 +224,7 @@ struct Mma {
     bool has_mask = false;
     ColumnMask mask;
     std::array<Cta*, 2> ctas{};  // even, odd; the second is null without a pair
+    MmaSums sums = MmaSums::fast;
 
     Columns d_columns() const { return {d_column, shape.n / path.banks}; }
     Columns scale_a_columns() const { return {scale_a, (path.rows + 31) / 32}; }

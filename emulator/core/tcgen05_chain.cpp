@@ -99,6 +99,10 @@ void multiply(Chain& chain) {
         return each_bank(
             op, [&](const Rows& rows, u32 which, u32 b_column) { product.multiply(rows, which, b_column, columns); });
     }
+    if (op.sums == MmaSums::silicon)
+        return each_bank(op, [&](const Rows& rows, u32 which, u32 b_column) {
+            multiply_as_silicon(s, op.shape, rows, chain.a[which], chain.bt + b_column, columns);
+        });
     each_bank(op, [&](const Rows& rows, u32 which, u32 b_column) {
         multiply_vectors(s, op.shape.d, rows, {0, rows.count}, chain.a[which], chain.bt + b_column, {0, columns});
     });

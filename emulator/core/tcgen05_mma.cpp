@@ -139,6 +139,7 @@ void place_metadata(Mma& op, u32 address) {
 Mma decode(Warp& w, const Inst& i, u32 lane) {
     const i32* o = w.ops(i);
     Mma op;
+    op.sums = machine_of(w).mma_sums;
     op.mods = modifiers_of(i.mods);
     op.shape = decode_instruction(w.reg<u32>(o[3])[lane], op.mods);
     op.path = data_path(op.mods, op.shape.m);

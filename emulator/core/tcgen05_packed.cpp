@@ -133,8 +133,8 @@ void place_b(const Mma& op, u32* out) {
 
 bool can_pack(const Mma& op) {
     const Instruction& s = op.shape;
-    return use_host_tiles() && is_bf16(s.a) && is_bf16(s.b) && s.d == Accumulator::f32 && !s.negate_a && !s.negate_b &&
-           !op.has_mask && s.n / op.path.banks % kTileRows == 0;
+    return op.sums == MmaSums::fast && use_host_tiles() && is_bf16(s.a) && is_bf16(s.b) && s.d == Accumulator::f32 &&
+           !s.negate_a && !s.negate_b && !op.has_mask && s.n / op.path.banks % kTileRows == 0;
 }
 
 void pack_a(const Mma& op, u32 which, u32 k, Packed& out) {

@@ -1,5 +1,4 @@
-// D = A B (+ D) over the data path, in f32 (or s32) with products and sums fused; silicon's internal alignment of the
-// products of one instruction is not modelled.
+// D = A B (+ D) over the data path: integers, and what has scales in f32 with products and sums fused.
 #include <bit>
 #include <limits>
 
@@ -182,8 +181,15 @@ void execute_as(const Mma& op) {
             const Rows rows = rows_of(op, which, bank);
             const Stopwatch watch(seconds);
             const T* bt = space.bt + bank * columns;
+            const double *scale_a = space.scales.a, *scale_b = space.scales.b + bank * columns;
+            if constexpr (std::is_same_v<T, float>) {
+                if (op.sums == MmaSums::silicon) {
+                    silicon_product(op, cta, rows, space.a, bt, scale_a, scale_b, columns);
+                    continue;
+                }
+            }
             if (op.mods.sparse)
-                sparse_product(op, cta, rows, space.a, bt, space.scales.a, space.scales.b + bank * columns, columns);
+                sparse_product(op, cta, rows, space.a, bt, scale_a, scale_b, columns);
             else
                 product(op, rows, space, bt, columns);
         }

@@ -56,12 +56,21 @@ void load_a(const Mma& op, Cta& cta, i32* out, u32 pitch);
 void load_b(const Mma& op, const SharedOperand& b, float* bt, u32 pitch);
 void load_b(const Mma& op, const SharedOperand& b, i32* bt, u32 pitch);
 
+// tcgen05_sparse.cpp: the row of B that each element of a row of A multiplies; `lane` is the row's.
+void positions(const Mma& op, Cta& cta, u32 lane, u16* k);
 // As the dense product: a has shape.k elements a row, bt kMaxN columns a row of K, scale_a kMaxScales a row of the
 // path, scale_b a copy for every partition of 32 lanes. All of tensor memory is settled.
 void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const double* scale_a,
                     const double* scale_b, u32 n);
 void sparse_product(const Mma& op, Cta& cta, const Rows& rows, const i32* a, const i32* bt, const double* scale_a,
                     const double* scale_b, u32 n);
+
+// tcgen05_silicon.cpp: the same as silicon does it, with a dense A too.
+void silicon_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const double* scale_a,
+                     const double* scale_b, u32 n);
+// tcgen05_four_bits.cpp: of kinds whose elements have four bits and whose sums have a window of their own.
+void silicon_product_of_four_bits(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt,
+                                  const double* scale_a, const double* scale_b, u32 n);
 
 // tcgen05_chain.cpp: dense A, kinds without scales. MMAs that add to the same D, one after the other, are multiplied
 // together when D is looked at.
@@ -86,6 +95,10 @@ struct RowRange {
 // those of even k one after the other and those of odd k; the two sums are added, and what they give to D.
 void multiply_vectors(const Sums& s, Accumulator type, const Rows& rows, const RowRange& range, const float* a,
                       const float* bt, const Columns& columns);
+
+// tcgen05_silicon.cpp: the same as silicon does it, of whole rows.
+void multiply_as_silicon(const Sums& s, const Instruction& shape, const Rows& rows, const float* a, const float* bt,
+                         u32 columns);
 
 // Operands whose elements are numbers of bf16, as the host's tiles take them: the rows of A, and of B for every two k a
 // row of pairs, the even one in the low half.

@@ -2,6 +2,7 @@
 // positions. The ISA draws the layout of this metadata; in text it is CuTe's (tmem_e_frg, tmem_e_frg_ws).
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include "sparsity.hpp"
 #include "tcgen05_product.hpp"
@@ -21,13 +22,18 @@ u32 nibble(const Mma& op, Cta& cta, u32 lane, u32 j) {
     return cta.tmem.row(from)[op.metadata] >> shift & 0xF;
 }
 
+}  // namespace
+
 void positions(const Mma& op, Cta& cta, u32 lane, u16* k) {
+    if (!op.mods.sparse) return std::iota(k, k + op.shape.k, u16{0});
     const u32 groups = metadata_width(op.shape.kind) * kWordNibbles;
     const Sparsity s = op.shape.kind == Kind::tf32 ? Sparsity::one_of_two
                        : op.shape.k == 2 * groups  ? Sparsity::two_of_four
                                                    : Sparsity::pairs_of_eight;
     for (u32 j = 0; j < groups; ++j) k = chunk_positions(s, j, nibble(op, cta, lane, j), k);
 }
+
+namespace {
 
 u32 float_word(const Mma& op, float x) {
     return op.shape.d == Accumulator::f16 ? float_to_half(x) : std::bit_cast<u32>(canonical(x));

@@ -103,8 +103,8 @@ struct FloatSums {
     static float to_half(double sum) { return element::from_half(aligned_sum::to_half(sum)); }
     void add(u32 terms, const float* a, const u16* k, MatrixType c, float (&d)[kN]) const {
         double sum[kN];
-        aligned_sum::add(aligned_sum::kSixteenBits.fraction, terms, a, least_a, k, b, d, aligned_sum::least_exponent(c),
-                         sum);
+        aligned_sum::add(aligned_sum::kSixteenBits.fraction, terms, a, least_a, k, b,
+                         {d, aligned_sum::least_exponent(c)}, sum);
         if (s.d != MatrixType::f16) return aligned_sum::to_floats(sum, aligned_sum::kSixteenBits.kept, d);
         for (u32 n = 0; n < kN; ++n) d[n] = to_half(sum[n]);
     }

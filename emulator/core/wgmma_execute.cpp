@@ -109,7 +109,7 @@ void multiply(const WgmmaOperation& op, u32 warp, const float* a, const float* b
         for (u32 row = 0; row < kWgmmaRows; ++row) {
             float* out = d + row * kMaxN + n;
             double sum[kColumns];
-            add(precision.fraction, s.stored(), a + row * kMaxK, least_a, at[row], columns, out, least_d, sum);
+            add(precision.fraction, s.stored(), a + row * kMaxK, least_a, at[row], columns, {out, least_d}, sum);
             if (s.d != MatrixType::f16)
                 to_floats(sum, precision.kept, out);
             else

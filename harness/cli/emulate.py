@@ -39,20 +39,25 @@ def command(
     schedules: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Explore N schedules in place of LAUNCH's own.")
     ] = None,
+    mma_sums: Annotated[
+        str | None,
+        typer.Option(metavar="SUMS", help="How tcgen05.mma adds, fast or silicon, in place of LAUNCH's own."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    context.obj.action = partial(_run, ptx, launch, schedules, as_json)
+    context.obj.action = partial(_run, ptx, launch, schedules, mma_sums, as_json)
 
 
-def _run(ptx: Path, launch: Path | None, schedules: int | None, as_json: bool) -> ExitCode:
+def _run(ptx: Path, launch: Path | None, schedules: int | None, mma_sums: str | None, as_json: bool) -> ExitCode:
     from harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
 
     if launch is None:
-        if schedules is not None:
-            raise UserError("--schedules: there is nothing to run", next_step="give --launch")
+        for option, given in (("--schedules", schedules), ("--mma-sums", mma_sums)):
+            if given is not None:
+                raise UserError(f"{option}: there is nothing to run", next_step="give --launch")
         _list(entries(ptx), as_json)
         return ExitCode.PASS
-    result = emulate(ptx, read_launch_file(launch), launch.parent, schedules)
+    result = emulate(ptx, read_launch_file(launch), launch.parent, schedules, mma_sums)
     if as_json:
         print(json.dumps(_plain(result), indent=2))
     else:
@@ -91,6 +96,7 @@ def _plain(result: Emulation) -> dict[str, Any]:
     return {
         "entry": result.entry,
         "passed": result.passed,
+        "mma_sums": result.mma_sums,
         "findings": [dataclasses.asdict(e.finding) | {"schedule": e.schedule, "seed": e.seed} for e in found],
         "stats": first.stats,
         "outputs": [str(path) for path in result.written],
@@ -108,7 +114,8 @@ def _show(result: Emulation) -> None:
     instructions = sum(report.stats["warp_instructions"] for _, _, report in runs)
     seconds = sum(report.stats["seconds"] for _, _, report in runs)
     under = f" under {len(runs)} schedules" if len(runs) > 1 else ""
-    print(f"{result.entry}: {instructions:.0f} warp instructions in {seconds:.3f} s{under}")
+    sums = ", sums of tcgen05.mma as silicon's" if result.mma_sums == "silicon" else ""
+    print(f"{result.entry}: {instructions:.0f} warp instructions in {seconds:.3f} s{under}{sums}")
     differing = sum(c.wrong > 0 for c in result.comparisons)
     waived = sum(e.finding.waived is not None for e in found)
     accepted = f" ({waived} waived)" if waived else ""

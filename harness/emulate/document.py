@@ -122,6 +122,7 @@ class LaunchFile(Section):
     shared_bytes: Annotated[int, Field(ge=0)] = 0
     schedule: Literal["realistic", "early", "late", "random"] = "realistic"
     profile: Literal["strict", "lenient"] = "strict"
+    mma_sums: Literal["fast", "silicon"] = "fast"
     seed: Annotated[int, Field(ge=0)] = 0
     threads: Annotated[int, Field(ge=1)] = 1
     max_instructions: Annotated[int, Field(ge=1)] | None = None

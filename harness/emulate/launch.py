@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import emulator
-from emulator.device import Schedule
+from emulator.device import MMA_SUMS, Schedule
 from harness.config.validation import validated
 from harness.emulate import arrays
 from harness.emulate.document import ArgumentSection, LaunchFile, TensorMapSection
@@ -37,6 +37,7 @@ class Comparison:
 @dataclass(frozen=True, slots=True)
 class Emulation:
     entry: str
+    mma_sums: str
     exploration: emulator.Exploration  # of one schedule, or of several
     written: tuple[Path, ...]  # by the first run
     comparisons: tuple[Comparison, ...]
@@ -55,11 +56,17 @@ def read_launch_file(path: Path) -> LaunchFile:
     return validated(LaunchFile, text, path.name)
 
 
-def emulate(ptx: Path, launch: LaunchFile, folder: Path, schedules: int | None = None) -> Emulation:
+def emulate(
+    ptx: Path, launch: LaunchFile, folder: Path, schedules: int | None = None, mma_sums: str | None = None
+) -> Emulation:
     """Runs one launch, under its own schedule or under `schedules` of them. File names in it are relative to `folder`.
 
-    Raises UserError for what cannot be launched.
+    `mma_sums` replaces the launch's own. Raises UserError for what cannot be launched.
     """
+    if mma_sums is not None:
+        if mma_sums not in MMA_SUMS:
+            raise UserError(f"--mma-sums: {mma_sums!r} is not one of {', '.join(MMA_SUMS)}")
+        launch = launch.model_copy(update={"mma_sums": mma_sums})
     module = _load(ptx)
     entry = _entry(module, launch, ptx)
     written: list[Path] = []
@@ -77,7 +84,7 @@ def emulate(ptx: Path, launch: LaunchFile, folder: Path, schedules: int | None =
         return report
 
     exploration = emulator.explore(run, schedules or [(launch.schedule, launch.seed)])
-    return Emulation(entry, exploration, tuple(written), tuple(comparisons))
+    return Emulation(entry, launch.mma_sums, exploration, tuple(written), tuple(comparisons))
 
 
 def entries(ptx: Path) -> tuple[Entry, ...]:
@@ -135,6 +142,7 @@ class _Session:
             seed=seed,
             schedule=schedule,
             profile=launch.profile,
+            mma_sums=launch.mma_sums,
             waivers=_waivers(launch),
             max_instructions=launch.max_instructions,
             threads=launch.threads,

@@ -226,3 +226,17 @@ def test_broken_ptx_names_its_line(folder: Path, capsys: pytest.CaptureFixture[s
     (folder / "kernel.ptx").write_text(PTX.replace("mul.f32", "mul.f33"))
     assert emulate(folder, LAUNCH) == 2
     assert "line 24" in capsys.readouterr().err
+
+
+def test_the_sums_of_mmas_are_chosen_in_the_file_or_on_the_command_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sums(launch: str, *options: str) -> str:
+        assert emulate(folder, launch, "--json", *options) == 0
+        return str(json.loads(capsys.readouterr().out)["mma_sums"])
+
+    assert sums(LAUNCH) == "fast"
+    assert sums(LAUNCH + "mma_sums: silicon\n") == "silicon"
+    assert sums(LAUNCH + "mma_sums: silicon\n", "--mma-sums", "fast") == "fast"
+    assert emulate(folder, LAUNCH, "--mma-sums", "exact") == 2
+    assert "--mma-sums: 'exact' is not one of fast, silicon" in capsys.readouterr().err
