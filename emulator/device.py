@@ -207,11 +207,12 @@ class Device:
         shared_bytes: int = 0,
         cluster: int | Sequence[int] | None = None,
     ) -> Report:
-        """Runs a grid to its end. Dimensions that are left out are 1. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
+        """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
-        `args` are the kernel's parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError
-        for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
-        wrong is in the report.
+        Of the grid, a block and a cluster x, y and z are given; those that are left out are 1. `args` are the kernel's
+        parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError for what the driver
+        would refuse and PtxError for PTX that the machine does not model; all that the kernel does wrong is in the
+        report.
         """
         info = module.entries.get(entry)
         if info is None:

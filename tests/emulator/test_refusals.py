@@ -72,6 +72,8 @@ def test_an_unknown_form_names_its_line(statement: str, complaint: str) -> None:
         ({"grid": (1, 65536, 1)}, "grid.y is 65536"),
         ({"block": (65, 1, 1)}, "allows 64"),
         ({"block": (1, 1, 65)}, "block.z is 65"),
+        ({"grid": (1, 1, 1, 1)}, "grid has 4 dimensions"),
+        ({"block": ()}, "block has 0 dimensions"),
         ({"shared_bytes": 232448}, "a CTA has 232448"),
         ({"shared_bytes": -1}, "shared memory"),
         ({"args": []}, "takes 1 parameters"),
@@ -87,6 +89,11 @@ def test_a_launch_the_driver_refuses_is_refused(changes: dict[str, object], comp
 def test_an_unknown_entry_is_named() -> None:
     with pytest.raises(LaunchError, match="no entry 'other'; the module has kernel"):
         Device().launch(load_ptx(HEAD + "ret;\n}\n"), "other", (1, 1, 1), (1, 1, 1), [0])
+
+
+def test_dimensions_that_are_left_out_are_one() -> None:
+    for dims in (1, (1,), [1, 1]):
+        assert launch("", grid=dims, block=dims).ok  # type: ignore[attr-defined]
 
 
 def test_the_largest_shared_memory_is_accepted() -> None:
