@@ -80,10 +80,13 @@ bool same_store(Warp& w, const Inst& i, u32 a, u32 b) {
 bool repeats_store(Warp& w, const Inst& i, u32 mask, u32 lane) {
     for (u32 l = 0; l < lane; ++l) {
         if (!(mask >> l & 1) || !same_store(w, i, l, lane)) continue;
-        machine_of(w).report_strict(
-            &w, "bulk-store-repeated",
-            format("lanes %u and %u issue the same bulk store, which is performed once for each of them", l, lane),
-            w.pc());
+        Machine& m = machine_of(w);
+        static const std::string rule = "bulk-store-repeated";
+        if (m.profile == Profile::strict && !m.findings->seen(rule, w.pc(), -1))
+            m.report(
+                &w, rule,
+                format("lanes %u and %u issue the same bulk store, which is performed once for each of them", l, lane),
+                w.pc());
         return true;
     }
     return false;

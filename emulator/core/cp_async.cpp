@@ -112,8 +112,9 @@ void settle(Warp& w) {
 }
 
 void mark_complete(Warp& w, u32 clock) {
-    for (CopyGroups::Copy& c : w.copies.copies)
-        if (c.clock == clock) c.complete = true;
+    auto& copies = w.copies.copies;
+    const auto copy = std::ranges::lower_bound(copies, clock, {}, &CopyGroups::Copy::clock);
+    if (copy != copies.end() && copy->clock == clock) copy->complete = true;
     settle(w);
 }
 
@@ -212,8 +213,11 @@ bool copy_whole(Warp& w, const Inst& i, u32 mask, u32 bytes, const Addresses& to
             w.copies.issued -= 1;
             return false;
         }
-        for (u32 l = 0; l < kLanes; ++l)
-            transfer.from[l] = sources >> l & 1 ? all->data.get() + (read.a.at[l] - all->base) : nullptr;
+        for (u32 l = 0; l < kLanes; ++l) {
+            const u8* const from = all->data.get() + (read.a.at[l] - all->base);
+            transfer.from[l] = sources >> l & 1 ? from : nullptr;
+            __builtin_prefetch(from, 0, 2);  // they will be copied in a while
+        }
     }
     if (m.checks && !touch_shared_lanes(w, to.pieces(bytes), accessor_of(w, true))) {
         w.copies.issued -= 1;

@@ -232,7 +232,7 @@ auto touch_quietly(LinearShadow& shadow, Warp& w, const Accessor& who, Proxy pro
 bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
                  bool check_uninitialised) {
     return touch_quietly(shadow, w, who, Proxy::generic, check_uninitialised, [&](auto& touch, bool& conflict) {
-        return shadow.touch_lanes(pieces.at, pieces.size, offset, pieces.end - pieces.low, touch, conflict);
+        return shadow.touch_lanes(pieces, offset, touch, conflict);
     });
 }
 

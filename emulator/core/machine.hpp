@@ -331,14 +331,8 @@ inline void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Ac
     const Range range{address, size};
     touch_global(a, w, {&range, 1}, who, proxy_async);
 }
-// What each lane of a warp accesses through the generic proxy: up to 16 bytes, aligned, in [low, end) all together.
-struct LanePieces {
-    const u64 (&at)[kLanes];
-    u32 size;
-    u64 low, end;
-};
-// The same checks, of what mostly lies alike and has nothing to report. False, and nothing has happened, otherwise:
-// then ranges tell.
+// The same checks, through the generic proxy, of what mostly lies alike and has nothing to report. False, and nothing
+// has happened, otherwise: then ranges tell.
 bool touch_shared_lanes(Warp& w, const LanePieces& pieces, const Accessor& who);
 bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const Accessor& who);
 // False where there is something to report: then nothing has been, and the ranges are to be touched again. Of loads

@@ -21,6 +21,14 @@ enum class Grain : u8 {
     chunks,  // as a state: of what others will access in the same parts
 };
 
+// What each lane of a warp accesses: `size` bytes, a power of two up to 16 and aligned to it, in [low, end) all
+// together.
+struct LanePieces {
+    const u64 (&at)[kLanes];
+    u32 size;
+    u64 low, end;
+};
+
 class LinearShadow {
 public:
     static constexpr u32 kBlockBytes = ptxm::kBlockBytes;
@@ -81,17 +89,20 @@ public:
         }
     }
 
-    // `size` bytes of each lane, a power of two up to a chunk and aligned to it, `offset` further on; all
-    // lie in `span` bytes. False, and nothing has another past, when `refused` turns true.
+    // `offset` further on. False, and nothing has another past, when `refused` turns true.
     template <class Touch>
-    bool touch_lanes(const u64 (&lanes)[kLanes], u32 size, u64 offset, u64 span, Touch& touch, const bool& refused) {
+    bool touch_lanes(const LanePieces& all, u64 offset, Touch& touch, const bool& refused) {
+        const u64(&lanes)[kLanes] = all.at;
+        const u32 size = all.size;
+        const u64 span = all.end - all.low;
         constexpr u64 kFar = 8 * kBlockBytes, kApart = kSetCells / 4;
         const u64 step = std::max(lanes[0], lanes[1]) - std::min(lanes[0], lanes[1]);
         u32* cells[kLanes];
         if ((span > kFar || step >= kApart << shift_for(size)) && find_cells(lanes, size, offset, cells))
             return touch_cells(cells, touch, refused);
         LaneSets sets;
-        if (!find_even_sets(lanes, size, offset, sets)) find_sets(lanes, size, offset, sets);
+        if (!find_chunk_sets(all, offset, sets) && !find_even_sets(lanes, size, offset, sets))
+            find_sets(lanes, size, offset, sets);
         for (u32 k = 0; k < sets.count; ++k) meet(sets.sets[k], touch);
         if (refused) return false;
         for (u32 k = 0; k < sets.count; ++k) replace(sets.sets[k], touch);
@@ -180,6 +191,23 @@ private:
             found.sets[k].members |= members << cell % kSetCells;
         }
         found.count = n;
+    }
+    // Chunks in few blocks that have a cell for each; false where they are not.
+    bool find_chunk_sets(const LanePieces& all, u64 offset, LaneSets& found) {
+        constexpr u64 kMostBlocks = 4;
+        const u64 first = (all.low + offset) / kBlockBytes, last = (all.end + offset - 1) / kBlockBytes;
+        if (all.size != kChunk || last - first >= kMostBlocks) return false;
+        for (u64 n = first; n <= last; ++n)
+            if (has_cells(blocks_[n]) && shift_of(blocks_[n]) != kChunkShift) return false;
+        for (u64 n = first; n <= last; ++n) {
+            u64 members = 0;
+            for (u64 lane : all.at) {
+                const u64 at = lane + offset, chunk = u64{1} << at / kChunk % kSetCells;
+                members |= at / kBlockBytes == n ? chunk : 0;
+            }
+            if (members) found.sets[found.count++] = {cells_for(n, kChunkShift), members};
+        }
+        return true;
     }
     // Lanes at equal distances, a power of two; false where they are not.
     bool find_even_sets(const u64 (&lanes)[kLanes], u32 size, u64 offset, LaneSets& found) {

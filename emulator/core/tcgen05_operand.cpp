@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "chunk_set.hpp"
+#include "kept.hpp"
 #include "shuffle.hpp"
 #include "tcgen05.hpp"
 
@@ -75,12 +76,11 @@ void find_runs(Footprint& f, u32 bytes = kChunk) {
 
 // Kernels use few operands, over and over.
 const Footprint& kept_footprint(const SharedOperand& o) {
-    constexpr u32 kKept = 64;
-    static thread_local std::array<Footprint, kKept> kept;
+    static thread_local Kept<Footprint> kept;
     const MatrixDescriptor& d = o.descriptor;
     const u32 hash = (d.start / kChunk + d.stride * 3 + d.leading * 5 + o.rows * 7 + o.first) * 0x9E3779B1u;
-    Footprint& f = kept[hash >> 26];
-    if (f.operand == o && !f.chunks.empty()) return f;
+    const auto [f, known] = kept.find(hash, [&](const Footprint& x) { return x.operand == o && !x.chunks.empty(); });
+    if (known) return f;
     f.operand = o;
     f.chunks.clear();
     each_chunk(o, [&chunks = f.chunks](u32 at, u32, u32) { chunks.push_back(at); });

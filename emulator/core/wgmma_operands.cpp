@@ -4,6 +4,7 @@
 #include <array>
 
 #include "chunk_set.hpp"
+#include "kept.hpp"
 
 namespace ptxm {
 namespace {
@@ -89,12 +90,12 @@ struct Footprint {
 };
 
 const Footprint& kept_footprint(const WgmmaDescriptor& d, const WgmmaTile& tile) {
-    constexpr u32 kKept = 64;
-    static thread_local std::array<Footprint, kKept> kept;
+    static thread_local Kept<Footprint> kept;
     const u32 hash =
         (d.start / kWgmmaChunk + d.stride * 3 + d.leading * 5 + tile.rows * 7 + tile.first * 11) * 0x9E3779B1u;
-    Footprint& f = kept[hash >> 26];
-    if (f.descriptor == d && f.tile == tile) return f;
+    const auto [f, known] =
+        kept.find(hash, [&](const Footprint& x) { return x.descriptor == d && x.tile == tile && !x.chunks.empty(); });
+    if (known) return f;
     f.descriptor = d;
     f.tile = tile;
     f.chunks.clear();
