@@ -36,7 +36,22 @@ MbarrierTarget find_mbarrier(Warp& w, u64 address, const char* what) {
     return {ref.cta, ref.offset, &it->second};
 }
 
+// An arrival that no warp knows of by knowing another warp: a commit's, a copy's.
+constexpr Use kUntraced{0, ~0u, 0};
+
+// The access that the arriving warp has just made (mbarrier_of).
+Use arrival_of(const Warp& w, const Mbarrier& bar) { return *std::ranges::find(bar.uses, w.clocks.self, &Use::agent); }
+
 }  // namespace
+
+u32 known_phases(const Warp& w, const Mbarrier& bar) {
+    const auto knows = [&](const std::vector<Use>& all) {
+        return !all.empty() &&
+               std::ranges::all_of(all, [&](const Use& u) { return w.clocks.known_shared(u.agent) >= u.clock; });
+    };
+    if (knows(bar.arrivals[1])) return bar.phase;
+    return std::max(w.clocks.known_shared(bar.phases), knows(bar.arrivals[2]) ? bar.phase - 1 : 0);
+}
 
 void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed) {
     if (relaxed) {
@@ -60,6 +75,8 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
                  pc, bar.init_pc);
     cta.cluster->note_progress();
     bar.phase += 1;
+    std::rotate(bar.arrivals, bar.arrivals + 2, bar.arrivals + 3);  // the vectors keep their memory
+    bar.arrivals[0].clear();
     bar.pending = bar.expected;
     bar.in_flight = 0;
     std::swap(bar.completed, bar.arriving);  // both keep their memory
@@ -83,6 +100,7 @@ MbarrierTarget mbarrier_of(Warp& w, u64 address, const char* what, u32 clock) {
 
 void expect_bytes(const MbarrierTarget& t, u32 bytes) {
     t.bar->tx += bytes;
+    note_use(t.bar->arrivals[0], kUntraced);
     if (bytes > kMaxTx || t.bar->tx > kMaxTx)
         throw Fault("mbarrier-tx-range", format("the tx-count of the mbarrier at %s exceeds 2^20-1",
                                                 shared_place(*t.cta, t.offset).c_str()));
@@ -132,6 +150,7 @@ void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, co
     }
     bar.pending -= count;
     if (message) bar.arriving.join(*message);
+    note_use(bar.arrivals[0], w ? arrival_of(*w, bar) : kUntraced);
     settle_phase(cta, offset, bar, pc);
 }
 

@@ -250,18 +250,17 @@ Flow pending_count(Warp& w, const Inst& i, u32 mask) {
 
 // A parity (or a state) names a phase only while that phase is the one in progress or the one before it (PTX ISA
 // 9.7.13.15.16). The phase that is meant: the last that the warp knows to be complete, by whatever path of
-// synchronisation, or the one after it, by parity. Where another has completed since, the wait has missed its phase:
+// synchronisation, or the one after it, by parity. (Attention Gym's KDA skips a wait, and knows of the phase since it
+// has met those who arrived in it.) Where another has completed since, the wait has missed its phase:
 // it takes a later one for it, or blocks. A waiter that the barrier cannot overtake is never seen here.
 void check_phase_lag(Warp& w, const Inst& i, u32 lane, const MbarrierTarget& t) {
     const Mbarrier& bar = *t.bar;
-    i64 meant = 0;
-    if (i.mods & kMbarParity) {
-        const i64 known = w.clocks.known_shared(bar.phases);
-        meant = (known & 1) == (w.reg<u32>(w.ops(i)[2])[lane] & 1) ? known : known - 1;
-    } else {
-        meant = static_cast<i64>(token_phase(w.reg<u64>(w.ops(i)[2])[lane]));
-    }
+    const bool by_parity = i.mods & kMbarParity;
+    const u64 asked = by_parity ? w.reg<u32>(w.ops(i)[2])[lane] & 1 : token_phase(w.reg<u64>(w.ops(i)[2])[lane]);
+    const auto by = [&](i64 known) { return (known & 1) == static_cast<i64>(asked) ? known : known - 1; };
+    const i64 meant = by_parity ? by(w.clocks.known_shared(bar.phases)) : static_cast<i64>(asked);
     if (bar.phase <= meant + 1) return;
+    if (by_parity && bar.phase <= by(known_phases(w, bar)) + 1) return;
     machine_of(w).report(&w, "mbarrier-phase-aliasing",
                          format("warp %u waits for phase %lld of the mbarrier at %s, which has completed %u phases: "
                                 "nothing keeps it from overtaking this waiter",

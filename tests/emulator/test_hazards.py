@@ -220,6 +220,40 @@ def test_a_waiter_that_learned_of_the_phase_it_skips_is_no_phase_aliasing(schedu
         assert run_micro(EVERY_OTHER, "barrier", schedule=schedule, seed=seed)[0].findings == ()
 
 
+# Attention Gym, KDA: warp 2 skips the first phase of a barrier that warps 0 and 1 arrive on; they meet before one of
+# them tells it.
+SKIPS = """
+.reg .pred %waits, %lane0;
+setp.eq.u32 %waits, %warp, 2;
+setp.eq.u32 %lane0, %lane, 0;
+@%first mbarrier.init.shared::cta.b64 [tile], 2;
+bar.sync 0;
+@%waits bra WAIT;
+@%lane0 mbarrier.arrive.shared::cta.b64 _, [tile];
+MEET
+@%first mbarrier.arrive.shared::cta.b64 _, [bar];
+@%lane0 mbarrier.arrive.shared::cta.b64 _, [tile];
+bra.uni END;
+WAIT:
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra W; }
+{ W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [tile], 1; @!%p1 bra W; }
+END:
+"""
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+def test_a_waiter_that_knows_who_arrived_in_the_phase_it_skips_is_no_phase_aliasing(schedule: Schedule) -> None:
+    for seed in range(8):
+        body = SKIPS.replace("MEET", "bar.sync 1, 64;")
+        assert run_micro(body, "barrier", block=96, schedule=schedule, seed=seed)[0].findings == ()
+
+
+def test_to_know_some_of_those_who_arrived_is_not_enough() -> None:
+    body = SKIPS.replace("MEET", "")
+    reports = [run_micro(body, "barrier", block=96, schedule="random", seed=seed)[0] for seed in range(8)]
+    assert set().union(*map(rules, reports)) == {"mbarrier-phase-aliasing"}
+
+
 # Three phases of one barrier complete by commits, and a fourth commit says so by another barrier.
 COMMITS = """
 @!%first bra READ;
