@@ -169,7 +169,10 @@ template <u32 kRows, u32 kBlocks>
 #pragma GCC unroll 4
             for (u32 c = 0; c < kBlocks; ++c) {
                 const __m512 units = _mm512_mul_ps(_mm512_mul_ps(x, b[c]), _mm512_load_ps(block.scale[r][c]));
-                sum[r][c] = _mm512_add_epi32(sum[r][c], _mm512_maskz_cvttps_epi32(kAll, units));
+                // Written out: GCC would copy all sums at the end of the loop.
+                __m512i own = sum[r][c];
+                asm("vpaddd %1, %0, %0" : "+v"(own) : "v"(_mm512_maskz_cvttps_epi32(kAll, units)));
+                sum[r][c] = own;
             }
         }
     }
@@ -198,6 +201,7 @@ bool add_group(const Exponents& e, const Group& g, const u32* rows, u32* const* 
     for (u32 done = 0; done < g.count; done += kAtOnce) {
         add_products<kRows, kBlocks>(a, bt, std::min(kAtOnce, g.count - done), block, sum);
         bt += kAtOnce * kBPitch;
+#pragma GCC unroll 4
         for (u32 r = 0; r < kRows; ++r) {
             a[r] += kAtOnce;
 #pragma GCC unroll 4
