@@ -93,7 +93,28 @@ float sum(const Element& e, float c, bool powers) {
     return powers ? sum_with_powers(e, c, exponent, highest) : sum_with_fractions(e, c, highest);
 }
 
-int exponent_of_element(float x) { return aligned_sum::exponent_of(x, 0); }
+// Of one row and some columns: what is the same for all scales. The columns' loops vectorise.
+struct Products {
+    static constexpr u32 kWide = 16;
+    float four[kFours][kWide] = {};  // exact: multiples of 1/4 up to 144
+    i32 top[kGroups][kWide];
+
+    Products(const float* a, const u16* k, const float* bt) {
+        for (auto& group : top) std::fill(std::begin(group), std::end(group), kNone);
+        for (u32 i = 0; i < kDepth; ++i) {
+            if (a[i] == 0) continue;
+            const float* b = bt + k[i] * kMaxN;
+            const i32 exponent = aligned_sum::exponent_of(a[i], 0);
+            for (u32 j = 0; j < kWide; ++j) four[i / kFour][j] += a[i] * b[j];
+            for (u32 j = 0; j < kWide; ++j) {
+                i32& at = top[i / kGroup][j];
+                at = std::max(at, exponent + aligned_sum::exponent_of(b[j], 0));
+            }
+        }
+        for (auto& group : top)
+            for (i32& at : group) at = at < 0 ? kNone : at;
+    }
+};
 
 }  // namespace
 
@@ -108,23 +129,21 @@ void silicon_product_of_four_bits(const Mma& op, Cta& cta, const Rows& rows, con
         const float* row = a + rows.row[r] * kDepth;
         const double* sa = scale_a + rows.row[r] % op.path.rows * kMaxScales;
         const double* sb = scale_b + rows.lane[r] / 32 * kMaxScales * kMaxN;
-        for (u32 j = 0; j < n; ++j) {
-            Element e{};
-            for (u32 g = 0; g < kGroups; ++g) {
-                const u32 s = g * scales / kGroups;
-                e.scale[g] = sa[s] * sb[s * kMaxN + j];
-                e.scale_exponent[g] = scale_exponent(sa[s]) + scale_exponent(sb[s * kMaxN + j]);
-                e.top[g] = kNone;
+        for (u32 column = 0; column < n; column += Products::kWide) {
+            const Products products(row, k, bt + column);
+            for (u32 j = 0; j < std::min(Products::kWide, n - column); ++j) {
+                Element e;
+                for (u32 q = 0; q < kFours; ++q) e.four[q] = products.four[q][j];
+                for (u32 g = 0; g < kGroups; ++g) {
+                    const u32 s = g * scales / kGroups;
+                    const double of_b = sb[s * kMaxN + column + j];
+                    e.top[g] = products.top[g][j];
+                    e.scale[g] = sa[s] * of_b;
+                    e.scale_exponent[g] = scale_exponent(sa[s]) + scale_exponent(of_b);
+                }
+                u32& d = rows.d[r][column + j];
+                d = std::bit_cast<u32>(sum(e, op.accumulate ? std::bit_cast<float>(d) : 0.0f, powers));
             }
-            for (u32 i = 0; i < kDepth; ++i) {
-                const float x = row[i], y = bt[k[i] * kMaxN + j];
-                if (x == 0 || y == 0) continue;
-                e.four[i / kFour] += double{x} * y;
-                int& top = e.top[i / kGroup];
-                top = std::max(top, exponent_of_element(x) + exponent_of_element(y));
-            }
-            u32& d = rows.d[r][j];
-            d = std::bit_cast<u32>(sum(e, op.accumulate ? std::bit_cast<float>(d) : 0.0f, powers));
         }
     }
 }

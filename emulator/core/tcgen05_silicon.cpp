@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "aligned_sum.hpp"
-#include "tcgen05_product.hpp"
+#include "tcgen05_silicon.hpp"
 
 namespace ptxm::tc {
 namespace {
@@ -98,19 +98,68 @@ constexpr std::array<u16, kMaxK> kInOrder = [] {
     return k;
 }();
 
+// A chain's MMAs, one after the other.
+class ChainProduct {
+public:
+    ChainProduct(const Sums& s, const Instruction& shape, const Rows& rows, const float* a, const float* bt,
+                 u32 columns)
+        : s_(s), shape_(shape), rows_(rows), a_(a), bt_(bt), exponents_(exponents()) {
+        vectors_ = shape.d == Accumulator::f32 && s.scale == 1.0f && columns >= kBlockColumns;
+        if (!vectors_) return;
+        silicon::pack_a(a, *std::max_element(rows.row, rows.row + rows.count) + 1, s.depth, least_a_, exponents_);
+        silicon::pack_b(bt, columns / kBlockColumns * kBlockColumns, s.depth, least_b_, exponents_);
+    }
+
+    void multiply(const RowRange& range, const Columns& columns) const {
+        const u32 blocks = columns.count / kBlockColumns, whole = blocks * kBlockColumns;
+        for (u32 done = 0; done < s_.depth; done += s_.group) {
+            const silicon::Group group{a_, bt_, done, s_.group, done || s_.accumulate};
+            const bool quick = vectors_ && blocks &&
+                               silicon::add_with_vectors(exponents_, group, rows_.row + range.first, range.count,
+                                                         rows_.d + range.first, columns.first, blocks);
+            multiply_any(range, {columns.first + (quick ? whole : 0), columns.count - (quick ? whole : 0)}, done);
+        }
+    }
+
+private:
+    // Too large for the stack. Not inlined: a thread's variable is looked up wherever it is named.
+    [[gnu::noinline]] static silicon::Exponents& exponents() {
+        static thread_local silicon::Exponents e;
+        return e;
+    }
+
+    void multiply_any(const RowRange& range, const Columns& columns, u32 done) const {
+        const Before before{shape_.d, done || s_.accumulate, done ? 0 : -exponent_of(s_.scale, -126)};
+        for (u32 column = columns.first; column < columns.first + columns.count; column += kWide) {
+            const aligned_sum::Columns b(bt_ + done * kBPitch + column, s_.group, kBPitch, least_b_);
+            for (u32 r = range.first; r < range.first + range.count; ++r) {
+                const Stored row{s_.group, a_ + rows_.row[r] * kAPitch + done, least_a_, kInOrder.data()};
+                add_row(before, row, b, rows_.d[r] + column);
+            }
+        }
+    }
+
+    const Sums& s_;
+    const Instruction& shape_;
+    const Rows& rows_;
+    const float *a_, *bt_;
+    silicon::Exponents& exponents_;
+    const int least_a_ = least_exponent(shape_.a), least_b_ = least_exponent(shape_.b);
+    bool vectors_;
+};
+
 }  // namespace
 
 void multiply_as_silicon(const Sums& s, const Instruction& shape, const Rows& rows, const float* a, const float* bt,
                          u32 columns) {
-    const int least_a = least_exponent(shape.a), least_b = least_exponent(shape.b);
-    const Before first{shape.d, s.accumulate, -exponent_of(s.scale, -126)}, next{shape.d, true, 0};
-    for (u32 column = 0; column < columns; column += kWide) {
-        for (u32 done = 0; done < s.depth; done += s.group) {
-            const aligned_sum::Columns b(bt + done * kBPitch + column, s.group, kBPitch, least_b);
-            for (u32 r = 0; r < rows.count; ++r) {
-                const Stored row{s.group, a + rows.row[r] * kAPitch + done, least_a, kInOrder.data()};
-                add_row(done ? next : first, row, b, rows.d[r] + column);
-            }
+    const ChainProduct product(s, shape, rows, a, bt, columns);
+    // All of K of some columns of B stays in the first-level cache.
+    constexpr u32 kMost = silicon::kBlocksAtOnce * kBlockColumns;
+    for (u32 column = 0; column < columns; column += kMost) {
+        const Columns block{column, std::min(kMost, columns - column)};
+        for (u32 r = 0, count = 0; r < rows.count; r += count) {
+            count = r + silicon::kRowsAtOnce <= rows.count ? silicon::kRowsAtOnce : 1;
+            product.multiply({r, count}, block);
         }
     }
 }

@@ -89,6 +89,9 @@ class HostFacts(Record):
     machine: Machine
     gpu: Gpu | None = Field(None, description="null on the emulator")
     versions: dict[str, str | None] = Field(description="null when the distribution is not installed")
+    mma_sums: Literal["silicon"] | None = Field(
+        None, description="silicon where the emulator added as a B200 does; null for its own sums, and elsewhere"
+    )
 
 
 class Resources(Record):

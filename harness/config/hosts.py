@@ -77,10 +77,11 @@ class GpuSection(Section):
 
 
 class HostSection(Section):
-    """One host. All but `kind` and `schedule` is for kinds with a supervisor: `ssh` and `local`."""
+    """One host. All but `kind` and `schedule` is for kinds with a supervisor: `ssh` and `local`; `mma_sums` is not."""
 
     kind: Literal["emulator", "local", "ssh"]
     schedule: Schedule = "realistic"
+    mma_sums: Literal["fast", "silicon"] = "fast"
     device: Device = "cuda"
     arch: Line = "sm_100a"
     alias: Line | None = None
@@ -100,8 +101,10 @@ class HostSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.kind == "emulator" and (odd := sorted(self.model_fields_set - {"kind", "schedule"})):
+        if self.kind == "emulator" and (odd := sorted(self.model_fields_set - {"kind", "schedule", "mma_sums"})):
             raise wrong((odd[0],), "is for hosts of kind ssh or local")
+        if self.kind != "emulator" and "mma_sums" in self.model_fields_set:
+            raise wrong(("mma_sums",), "is for hosts of kind emulator")
         if self.kind == "local" and self.alias is not None:
             raise wrong(("alias",), "is for hosts of kind ssh")
         for name in self.env:
@@ -113,7 +116,7 @@ class HostSection(Section):
 
     def settings(self, name: str) -> HostSettings:
         if self.kind == "emulator":
-            return HostSettings(name, self.kind, self.schedule, None)
+            return HostSettings(name, self.kind, self.schedule, mma_sums=self.mma_sums)
         smi = self.gpus.nvidia_smi or ("nvidia-smi" if self.device == "cuda" else None)
         return HostSettings(
             name,
@@ -172,6 +175,7 @@ class HostSettings:
     kind: str
     schedule: Schedule
     remote: RemoteSettings | None = None
+    mma_sums: Literal["fast", "silicon"] = "fast"  # of the emulator
 
 
 def _forbidden_word(setup: str, forbidden: list[str]) -> str | None:

@@ -79,8 +79,12 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
 
 
 def same_inputs(base: RunRecord, new: RunRecord) -> bool:
-    """Whether both runs drew the same inputs and were scheduled alike."""
-    return (base.selection.seed, base.selection.schedule) == (new.selection.seed, new.selection.schedule)
+    """Whether both runs drew the same inputs, were scheduled alike and, on the emulator, added alike."""
+
+    def chosen(run: RunRecord) -> tuple[int, str, str | None]:
+        return run.selection.seed, run.selection.schedule, run.host.mma_sums
+
+    return chosen(base) == chosen(new)
 
 
 def _status(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
@@ -187,6 +191,7 @@ def _notes(base: RunRecord, new: RunRecord) -> Iterator[str]:
         ("suite", base.selection.suite, new.selection.suite),
         ("seed", base.selection.seed, new.selection.seed),
         ("schedule", base.selection.schedule, new.selection.schedule),
+        ("sums of MMAs", base.host.mma_sums or "fast", new.host.mma_sums or "fast"),
         ("GPU", base.host.gpu and base.host.gpu.name, new.host.gpu and new.host.gpu.name),
     ):
         if a != b:

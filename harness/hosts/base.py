@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from harness.config import Limits
@@ -38,6 +38,7 @@ class HostFacts:
     machine: Machine
     versions: Mapping[str, str | None]
     gpu: Gpu | None = None
+    mma_sums: Literal["silicon"] | None = None  # of the emulator where they are not its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,19 +23,21 @@ KEPT_RUNS = 20
 class EmulatorHost:
     """Builds into `.fmha/cache` and runs in `.fmha/runs` of the checkout, where the newest run folders stay."""
 
-    device = "emulator"
     exact = False
     run_id = None
 
     def __init__(self, settings: HostSettings, root: Path) -> None:
         self._settings = settings
+        self._silicon = settings.mma_sums == "silicon"
+        self.device = "emulator-silicon" if self._silicon else "emulator"
         self._root = root
         self._runs = root / ".fmha" / "runs"
         self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"
         self._jobs = 0
 
     def facts(self) -> HostFacts:
-        return HostFacts(self._settings.name, self._settings.kind, this_machine(), versions())
+        facts = HostFacts(self._settings.name, self._settings.kind, this_machine(), versions())
+        return replace(facts, mma_sums="silicon") if self._silicon else facts
 
     def begin(self, order: Order, progress: Callable[[str], None]) -> None: ...
 

@@ -222,7 +222,8 @@ def _provenance(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield "branch", commit.branch or "detached"
     files = ", ".join(commit.dirty_files[:5]) + (" ..." if commit.dirty_count > 5 else "")
     yield "tree", f"{commit.dirty_count} files differ: {files}" if commit.dirty else "as committed"
-    yield "host", f"{host.name} ({host.kind})"
+    sums = f", mma_sums {host.mma_sums}" if host.mma_sums else ""
+    yield "host", f"{host.name} ({host.kind}{sums})"
     if host.gpu:
         yield "GPU", f"{host.gpu.name}, driver {host.gpu.driver}, {host.gpu.uuid}"
     yield "machine", f"{host.machine.cpu}, {host.machine.cores} cores, {host.machine.system}"

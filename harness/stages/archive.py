@@ -62,6 +62,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
             machine=model.Machine(**asdict(run.host.machine)),
             gpu=model.Gpu(**asdict(run.host.gpu)) if run.host.gpu else None,
             versions=dict(run.host.versions),
+            mma_sums=run.host.mma_sums,
         ),
         selection=model.Selection(
             suite=run.plan.suite,

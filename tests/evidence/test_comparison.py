@@ -115,6 +115,10 @@ def test_other_bits_from_the_same_inputs() -> None:
     assert kinds(compare(record(), changed(**new))) == [(Kind.HASH, SHORT, "output_hash")]
     assert kinds(compare(record(), record(seed=5, outcomes={SHORT: new}))) == []
     assert kinds(compare(record(), record(host="b200", outcomes={SHORT: new}))) == []
+    silicon = record(outcomes={SHORT: new})
+    silicon = silicon.model_copy(update={"host": silicon.host.model_copy(update={"mma_sums": "silicon"})})
+    assert kinds(compare(record(), silicon)) == []
+    assert "sums of MMAs fast against silicon" in compare(record(), silicon).notes
 
 
 def test_a_hazard_that_appeared() -> None:

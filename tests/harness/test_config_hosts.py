@@ -39,10 +39,17 @@ def test_the_emulator_has_no_supervisor():
     assert host("kind: emulator").remote is None
 
 
+def test_the_emulator_s_sums_are_chosen():
+    assert host("kind: emulator").mma_sums == "fast"
+    assert host("kind: emulator, mma_sums: silicon").mma_sums == "silicon"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("kind: emulator, folder: x", "hosts.b200.folder: is for hosts of kind ssh or local"),
+        ("kind: emulator, mma_sums: exact", "hosts.b200.mma_sums: must be 'fast' or 'silicon'"),
+        ("kind: local, mma_sums: fast", "hosts.b200.mma_sums: is for hosts of kind emulator"),
         ("kind: local, alias: x", "hosts.b200.alias: is for hosts of kind ssh"),
         ("kind: ssh, device: tpu", "hosts.b200.device: must be cuda, emulator or module:attribute"),
         ("kind: ssh, env: {'A B': x}", "hosts.b200.env.'A B': is no name of a variable"),

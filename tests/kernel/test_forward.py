@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from emulator.explore import schedules_of
 from harness.reference import reference, sparse_rows
 from harness.worker.devices.emulator import EmulatorDevice
+from harness.worker.devices.factory import device_factory
 from harness.worker.inputs import Sparse
 from harness.worker.launch import launch_attention
 from harness.worker.protocol import BuildResult, Variant
@@ -57,6 +58,16 @@ def check(
     assert found.row_max <= MAX_LSE_ERROR, where
     assert found.row_sum <= MAX_LSE_ERROR, where
     return got, found
+
+
+@some
+def test_sums_as_silicon_makes_them_differ_in_the_last_bits(artifacts: Mapping[str, Path], variant: Variant) -> None:
+    problem = make_problem(variant.head_dim, 32, 256)
+    fast, _ = check(artifacts, variant, problem)
+    silicon = run(device_factory("emulator-silicon")(0, "realistic"), artifacts, variant, problem)
+    assert silicon.report.findings == ()
+    difference = np.linalg.norm(silicon.o_values - fast.o_values) / np.linalg.norm(fast.o_values)
+    assert 0 < difference < 1e-4
 
 
 def poisoned(problem: Problem) -> Problem:

@@ -19,7 +19,8 @@ _MAX_THREADS = 16
 
 
 class EmulatorDevice:
-    """One emulator.Device: memory, seed and schedule of its own. DeviceError for what the driver would refuse.
+    """One emulator.Device: memory, seed, schedule and `mma_sums` of its own. DeviceError for what the driver would
+    refuse.
 
     `threads` of the host run CTAs side by side: as many as this process may use where it is not given.
     """
@@ -28,12 +29,15 @@ class EmulatorDevice:
     artifact: Literal["ptx", "cubin"] = "ptx"
     multiprocessors = 148  # those of a B200
 
-    def __init__(self, seed: int, schedule: str, checks: bool = True, threads: int | None = None) -> None:
+    def __init__(
+        self, seed: int, schedule: str, checks: bool = True, threads: int | None = None, mma_sums: str = "fast"
+    ) -> None:
         try:
             self._device = emulator.Device(
                 seed=seed,
                 schedule=cast(Any, schedule),
                 checks=checks,
+                mma_sums=cast(Any, mma_sums),
                 threads=threads or min(_MAX_THREADS, len(os.sched_getaffinity(0))),
             )
         except ValueError as error:
@@ -77,6 +81,11 @@ class EmulatorDevice:
 
     def close(self) -> None:
         """The machine's memory goes with the object."""
+
+
+def silicon_emulator(seed: int, schedule: str) -> EmulatorDevice:
+    """One whose tcgen05.mma adds as a B200 does."""
+    return EmulatorDevice(seed, schedule, mma_sums="silicon")
 
 
 @functools.lru_cache(maxsize=8)

@@ -13,6 +13,7 @@ DeviceFactory = Callable[[int, str], Device]  # seed, schedule
 DEVICES = {
     "cuda": "harness.worker.devices.cuda:CudaDevice",
     "emulator": "harness.worker.devices.emulator:EmulatorDevice",
+    "emulator-silicon": "harness.worker.devices.emulator:silicon_emulator",
 }
 
 
