@@ -23,10 +23,10 @@ bool denormal(float x) { return std::fabs(x) < kLeastNormal; }
 template <class F>
 Flow each_lane(Warp& w, const Inst& i, u32 m, F f) {
     const i32* o = w.ops(i);
-    const float *a = w.reg<float>(o[1]), *b = i.n_src > 1 ? w.reg<float>(o[2]) : a;
+    const float* a = w.reg<float>(o[1]);
     float* d = w.reg<float>(o[0]);
     for (u32 l = 0; l < kLanes; ++l)
-        if (m >> l & 1) d[l] = f(a[l], b[l]);
+        if (m >> l & 1) d[l] = f(a[l]);
     return Flow::next;
 }
 
@@ -54,24 +54,48 @@ Flow ex2(Warp& w, const Inst& i, u32 m) {
 }
 
 Flow lg2(Warp& w, const Inst& i, u32 m) {
-    if (i.mods & kFtz) return each_lane(w, i, m, [](float a, float) { return of<mufu::lg2>(a); });
-    return each_lane(w, i, m, [](float a, float) {
-        return one_nan(denormal(a) ? of<mufu::lg2>(a * 0x1p24f) - 24.0f : of<mufu::lg2>(a));
-    });
+    if (i.mods & kFtz) return each_lane(w, i, m, [](float a) { return of<mufu::lg2>(a); });
+    return each_lane(
+        w, i, m, [](float a) { return one_nan(denormal(a) ? of<mufu::lg2>(a * 0x1p24f) - 24.0f : of<mufu::lg2>(a)); });
 }
 
+struct Lanes {
+    alignas(64) float value[kLanes];
+};
+
+Lanes reciprocals(const Lanes& x) {
+    Lanes result;
+    u32 bits[kLanes], found[kLanes];
+    std::memcpy(bits, x.value, sizeof bits);
+    mufu::rcp(bits, found);
+    std::memcpy(result.value, found, sizeof found);
+    return result;
+}
+
+// What a divisor is multiplied by before its reciprocal is taken.
+template <bool kFlush, bool kFull>
+float scale_of(float divisor) {
+    const float magnitude = std::fabs(divisor);
+    return kFull && magnitude > kLargeDivisor ? 0.25f : !kFlush && magnitude < kLeastNormal ? 0x1p24f : 1.0f;
+}
+
+template <bool kFlush>
 Flow rcp(Warp& w, const Inst& i, u32 m) {
-    if (i.mods & kFtz) return each_lane(w, i, m, [](float a, float) { return of<mufu::rcp>(a); });
-    return each_lane(w, i, m, [](float a, float) {
-        const float scale = std::fabs(a) > kLargeDivisor ? 0.25f : denormal(a) ? 0x1p24f : 1.0f;
-        return one_nan(of<mufu::rcp>(a * scale) * scale);
-    });
+    const i32* o = w.ops(i);
+    const float* a = w.reg<float>(o[1]);
+    Lanes scaled;
+    for (u32 l = 0; l < kLanes; ++l) scaled.value[l] = kFlush ? a[l] : a[l] * scale_of<false, true>(a[l]);
+    Lanes result = reciprocals(scaled);
+    if constexpr (!kFlush)
+        for (u32 l = 0; l < kLanes; ++l) result.value[l] = one_nan(result.value[l] * scale_of<false, true>(a[l]));
+    store_lanes(w.reg<float>(o[0]), result.value, m);
+    return Flow::next;
 }
 
 template <u32 (*kFunction)(u32)>
 Flow root(Warp& w, const Inst& i, u32 m, float back) {
-    if (i.mods & kFtz) return each_lane(w, i, m, [](float a, float) { return of<kFunction>(a); });
-    return each_lane(w, i, m, [back](float a, float) {
+    if (i.mods & kFtz) return each_lane(w, i, m, [](float a) { return of<kFunction>(a); });
+    return each_lane(w, i, m, [back](float a) {
         return one_nan(denormal(a) ? of<kFunction>(a * 0x1p24f) * back : of<kFunction>(a));
     });
 }
@@ -79,38 +103,47 @@ Flow root(Warp& w, const Inst& i, u32 m, float back) {
 // The argument in turns is truncated; 1 / (2 pi) is one float.
 template <u32 (*kFunction)(u32)>
 Flow periodic(Warp& w, const Inst& i, u32 m) {
-    return each_lane(
-        w, i, m, [](float a, float) { return of<kFunction>(mul_directed<kRz>(a, std::bit_cast<float>(0x3E22F983u))); });
+    return each_lane(w, i, m,
+                     [](float a) { return of<kFunction>(mul_directed<kRz>(a, std::bit_cast<float>(0x3E22F983u))); });
 }
 
 // .approx multiplies by the divisor's reciprocal; .full brings a divisor beyond 2^126 back first.
+template <bool kFlush, bool kFull>
 Flow quotient(Warp& w, const Inst& i, u32 m) {
-    const bool ftz = i.mods & kFtz, full = i.mods & kFull;
-    return each_lane(w, i, m, [=](float a, float b) {
-        const float scale = full && std::fabs(b) > kLargeDivisor ? 0.25f : !ftz && denormal(b) ? 0x1p24f : 1.0f;
-        if (scale != 1.0f) {
-            a = ftz ? product_ftz(flush(a), scale) : a * scale;
-            b *= scale;
-        }
-        const float reciprocal = of<mufu::rcp>(b);
-        return one_nan(ftz ? product_ftz(flush(a), reciprocal) : a * reciprocal);
-    });
+    const i32* o = w.ops(i);
+    const float *a = w.reg<float>(o[1]), *b = w.reg<float>(o[2]);
+    Lanes dividend, divisor;
+    for (u32 l = 0; l < kLanes; ++l) {
+        const float scale = scale_of<kFlush, kFull>(b[l]);
+        divisor.value[l] = b[l] * scale;
+        dividend.value[l] = !kFlush ? a[l] * scale : scale == 1.0f ? flush(a[l]) : product_ftz(flush(a[l]), scale);
+    }
+    Lanes result = reciprocals(divisor);
+    for (u32 l = 0; l < kLanes; ++l) {
+        const float x = dividend.value[l], y = result.value[l];
+        result.value[l] = one_nan(kFlush ? product_ftz(x, y) : x * y);
+    }
+    store_lanes(w.reg<float>(o[0]), result.value, m);
+    return Flow::next;
 }
 
-Handler single(Op op) {
+Handler single(Op op, u32 mods) {
+    const bool flushes = mods & kFtz;
     switch (op) {
         case Op::ex2: return ex2;
         case Op::lg2: return lg2;
-        case Op::rcp: return rcp;
+        case Op::rcp: return flushes ? rcp<true> : rcp<false>;
         case Op::rsqrt: return [](Warp& w, const Inst& i, u32 m) { return root<mufu::rsqrt>(w, i, m, 0x1p12f); };
         case Op::sqrt: return [](Warp& w, const Inst& i, u32 m) { return root<mufu::sqrt>(w, i, m, 0x1p-12f); };
         case Op::sin: return periodic<mufu::sin>;
         case Op::cos: return periodic<mufu::cos>;
         case Op::tanh:
             return [](Warp& w, const Inst& i, u32 m) {
-                return each_lane(w, i, m, [](float a, float) { return of<mufu::tanh>(a); });
+                return each_lane(w, i, m, [](float a) { return of<mufu::tanh>(a); });
             };
-        case Op::div_f: return quotient;
+        case Op::div_f:
+            if (mods & kFull) return flushes ? quotient<true, true> : quotient<false, true>;
+            return flushes ? quotient<true, false> : quotient<false, false>;
         default: return nullptr;
     }
 }
@@ -185,7 +218,7 @@ Handler bind_approximate(const InstRecord& r) {
     }
     if (!(r.mods & (kApprox | kFull))) return nullptr;
     switch (static_cast<Ty>(r.type)) {
-        case Ty::f32: return single(op);
+        case Ty::f32: return single(op, r.mods);
         case Ty::f64:
             return op == Op::rcp     ? upper_word<mufu::rcp_double>
                    : op == Op::rsqrt ? upper_word<mufu::rsqrt_double>

@@ -51,15 +51,6 @@ u32 inverse_root(u32 fraction, bool twice) {
 
 }  // namespace
 
-u32 rcp(u32 x) {
-    const auto [sign, fraction, exponent] = parts(x);
-    if (exponent == 255) return fraction ? kNan : sign;
-    if (exponent == 0) return sign | kInfinity;
-    const int e = 2 * kBias - (fraction ? 1 : 0) - exponent;
-    if (e <= 0) return sign;
-    return sign | static_cast<u32>(e) << 23 | (fraction ? reciprocal(fraction) & kFraction : 0);
-}
-
 u32 rsqrt(u32 x) {
     const auto [sign, fraction, exponent] = parts(x);
     if (exponent == 0) return sign | kInfinity;
@@ -150,46 +141,72 @@ u32 rsqrt_double(u32 high) {
 
 namespace {
 
-// kExp2 by columns; C2, of ten bits, lies above C1, of sixteen.
-struct Exp2 {
-    alignas(64) u32 c0[64], c1_c2[64];
-};
-constexpr Exp2 exp2_columns() {
-    Exp2 columns{};
-    for (u32 i = 0; i < 64; ++i) {
-        const Row& r = kExp2.rows[i];
-        columns.c0[i] = static_cast<u32>(r.c0);
-        columns.c1_c2[i] = static_cast<u32>(r.c1) | static_cast<u32>(r.c2) << 16;
+// A function's coefficients by columns. C1 and C2 share a word: 17 bits with the sign, and above them ten.
+template <u32 kRows>
+struct Columns {
+    alignas(64) u32 c0[kRows], c1_c2[kRows];
+
+    explicit constexpr Columns(const Function<kRows>& f) : c0(), c1_c2() {
+        for (u32 i = 0; i < kRows; ++i) {
+            c0[i] = static_cast<u32>(f.rows[i].c0);
+            c1_c2[i] = (static_cast<u32>(f.rows[i].c1) & 0x1FFFF) | static_cast<u32>(f.rows[i].c2) << 17;
+        }
     }
-    return columns;
-}
-constexpr Exp2 kExp2Columns = exp2_columns();
-static_assert(kExp2.c0_shift == 13 && kExp2.c2_shift == 0 && kExp2.fraction == 38);
+};
+constexpr Columns<64> kExp2Columns(kExp2);
+constexpr Columns<128> kReciprocalColumns(kReciprocal);
 
 // table[row] of 32 lanes.
-void look_up(const u32* table, const u32* row, u32* value) {
+template <u32 kRows>
+void look_up(const u32 (&table)[kRows], const u32* row, u32* value) {
 #ifdef __AVX512F__
     for (u32 l = 0; l < kLanes; l += 16) {
         const __m512i at = _mm512_load_si512(row + l);
-        const __m512i low = _mm512_permutex2var_epi32(_mm512_load_si512(table), at, _mm512_load_si512(table + 16));
-        const __m512i high =
-            _mm512_permutex2var_epi32(_mm512_load_si512(table + 32), at, _mm512_load_si512(table + 48));
-        const __mmask16 upper = _mm512_test_epi32_mask(at, _mm512_set1_epi32(32));
-        _mm512_store_si512(value + l, _mm512_mask_mov_epi32(low, upper, high));
+        __m512i found = _mm512_setzero_si512();
+        for (u32 part = 0; part < kRows; part += 32) {
+            const __m512i here =
+                _mm512_permutex2var_epi32(_mm512_load_si512(table + part), at, _mm512_load_si512(table + part + 16));
+            const __mmask16 mine =
+                _mm512_cmpeq_epu32_mask(_mm512_srli_epi32(at, 5), _mm512_set1_epi32(static_cast<int>(part / 32)));
+            found = _mm512_mask_mov_epi32(found, mine, here);
+        }
+        _mm512_store_si512(value + l, found);
     }
 #else
     for (u32 l = 0; l < kLanes; ++l) value[l] = table[row[l]];
 #endif
 }
 
+// interpolate for 32 lanes in 32 bits, 24 bits of the result: what is below 2^3 units of C1 times l >> kEven is added
+// first. l has kEven zeros at its end, and 2^15 such units are one of the result.
+template <int kEven, u32 kRows>
+[[gnu::always_inline]] inline void significands(const Columns<kRows>& table, i32 rounding, const u32* row, const u32* l,
+                                                u32* result) {
+    alignas(64) u32 c0[kLanes], c1_c2[kLanes];
+    look_up(table.c0, row, c0);
+    look_up(table.c1_c2, row, c1_c2);
+    for (u32 lane = 0; lane < kLanes; ++lane) {
+        const i32 c1 = static_cast<i32>(c1_c2[lane] << 15) >> 15, c2 = static_cast<i32>(c1_c2[lane] >> 17);
+        const i32 step = static_cast<i32>(l[lane] >> kEven);
+        const i32 small = (c1 * (step & 7) + c2 * static_cast<i32>(square(l[lane])) + rounding) >> 3;
+        const i32 quarters = static_cast<i32>(c0[lane]) + ((c1 * (step >> 3) + small) >> 10);
+        result[lane] = static_cast<u32>(quarters) >> 2;
+    }
+}
+static_assert(kExp2.c0_shift == 13 && kExp2.c2_shift == 0 && kExp2.fraction == 38);
+static_assert(kReciprocal.c0_shift == 14 && kReciprocal.c2_shift == 1 && kReciprocal.fraction == 40);
+
+// GCC otherwise takes vectors of half the width, whose stores look_up's loads wait for.
+#if defined __AVX512F__ && !defined __clang__
+#define PTXM_WHOLE_VECTORS [[gnu::target("prefer-vector-width=512")]]
+#else
+#define PTXM_WHOLE_VECTORS
+#endif
+
 }  // namespace
 
-// With vectors of one width from here to look_up, which otherwise waits for two stores that it loads as one.
-#if defined __AVX512F__ && !defined __clang__
-[[gnu::target("prefer-vector-width=512")]]
-#endif
-void ex2(const u32* __restrict x, u32* __restrict result) {
-    alignas(64) u32 place[kLanes], row[kLanes], c0[kLanes], c1_c2[kLanes];
+PTXM_WHOLE_VECTORS void ex2(const u32* __restrict x, u32* __restrict result) {
+    alignas(64) u32 place[kLanes], row[kLanes], offset[kLanes], significand[kLanes];
     for (u32 l = 0; l < kLanes; ++l) {
         const float value = std::bit_cast<float>(x[l]);
         // In units of 2^-23, truncated. A fraction below zero is the complement of its magnitude's, not its negative.
@@ -197,19 +214,31 @@ void ex2(const u32* __restrict x, u32* __restrict result) {
         const i32 units = static_cast<i32>(limited * 0x1p23f);
         place[l] = static_cast<u32>(units - (units < 0 && (units & kFraction) ? 1 : 0));
         row[l] = place[l] >> kOffsetBits & 63;
+        offset[l] = place[l] & kOffsetMask;
     }
-    look_up(kExp2Columns.c0, row, c0);
-    look_up(kExp2Columns.c1_c2, row, c1_c2);
+    significands<0>(kExp2Columns, kExp2.rounding, row, offset, significand);
     for (u32 l = 0; l < kLanes; ++l) {
-        // As interpolate, in 32 bits: what is below the product's unit of 2^3 is added first.
-        const u32 offset = place[l] & kOffsetMask, c1 = c1_c2[l] & 0xFFFF, c2 = c1_c2[l] >> 16;
-        const u32 small = (c1 * (offset & 7) + c2 * square(offset) + static_cast<u32>(kExp2.rounding)) >> 3;
-        const u32 significand = (c0[l] + ((c1 * (offset >> 3) + small) >> 10)) >> 2;
         const i32 exponent = static_cast<i32>(place[l]) >> 23;
-        const u32 number = (static_cast<u32>(exponent + kBias - 1) << 23) + significand;
+        const u32 number = (static_cast<u32>(exponent + kBias - 1) << 23) + significand[l];
         const u32 finite = exponent >= 128 ? kInfinity : exponent < -126 ? 0 : number;
-        const float value = std::bit_cast<float>(x[l]);
-        result[l] = value != value ? kNan : finite;
+        result[l] = (x[l] & ~kSign) > kInfinity ? kNan : finite;
+    }
+}
+
+PTXM_WHOLE_VECTORS void rcp(const u32* __restrict x, u32* __restrict result) {
+    alignas(64) u32 row[kLanes], offset[kLanes], significand[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) {
+        row[l] = x[l] >> 16 & 127;
+        offset[l] = (x[l] & 0xFFFF) << 1;
+    }
+    significands<1>(kReciprocalColumns, kReciprocal.rounding >> 1, row, offset, significand);
+    for (u32 l = 0; l < kLanes; ++l) {
+        const u32 fraction = x[l] & kFraction, exponent = x[l] >> 23 & 0xFF, sign = x[l] & kSign;
+        const u32 power = 2 * kBias - exponent;
+        const u32 number = fraction ? ((power - 1) << 23) | (significand[l] & kFraction) : power << 23;
+        const u32 normal = exponent >= 2 * kBias || number < 1u << 23 ? 0 : number;
+        const u32 finite = exponent == 0 ? kInfinity : normal;
+        result[l] = (x[l] & ~kSign) > kInfinity ? kNan : sign | finite;
     }
 }
 

@@ -40,7 +40,6 @@ constexpr u32 kOffsetMask = (1u << kOffsetBits) - 1;
     return ((high * high - (high & 1)) >> 1) + row(1) + row(2) + row(3) + row(4) + row(5) + row(6) + row(7);
 }
 
-u32 rcp(u32 x);
 u32 rsqrt(u32 x);
 u32 sqrt(u32 x);
 u32 lg2(u32 x);
@@ -52,7 +51,8 @@ u32 cos(u32 x);
 u32 rcp_double(u32 high);
 u32 rsqrt_double(u32 high);
 
-// ex2 of a warp's 32 lanes.
+// Of a warp's 32 lanes; `x` and `result` do not overlap.
 void ex2(const u32* x, u32* result);
+void rcp(const u32* x, u32* result);
 
 }  // namespace ptxm::mufu
