@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator import encode_tiled
+from emulator import PtxError, encode_tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, Run, init_barriers, run, wait
 
 ONE = {"out": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}
@@ -367,3 +367,49 @@ def test_warps_that_store_the_same_half_of_a_register() -> None:
     assert run(same, ONE, block=128).rules == {"race"}
     other = CAPTURES.format(value="cvt.u64.u32 %w, %tid; shr.u64 %w, %w, 5; add.u64 %v, %v, %w;")
     assert run(other, ONE, block=128, profile="lenient").rules == {"race"}
+
+
+# nvcc 13 and the CuTe DSL: a load of 12 bytes, widened, with a pragma that says which of them are used.
+WIDENED = """
+mov.u32 %r30, tile;
+mov.u32 %r31, 5;
+setp.lt.u32 %p1, %tid, 32;
+@%p1 st.shared.v2.b32 [%r30{first}], {{%r31, %r31}};
+@%p1 st.shared.b32 [%r30{second}], %r31;
+bar.sync 0;
+setp.gt.u32 %p2, %tid, 63;
+@%p2 st.shared.b32 [%r30{other}], %tid;
+{pragma}
+@%p1 ld.shared.v4.b32 {{%r32, %r33, %r34, %r35}}, [%r30];
+mul.wide.u32 %d1, %tid, 4;
+add.u64 %d1, %d1, %out;
+add.u32 %r32, {sum};
+@%p1 st.global.u32 [%d1], %r32;
+"""
+
+
+@pytest.mark.parametrize(
+    ("mask", "first", "second", "other", "total"),
+    [
+        ("4095", "", "+8", "+12", "%r32, %r34"),
+        ("0xfff", "", "+8", "+12", "%r32, %r34"),
+        ("0xff0f", "+8", "", "+4", "%r34, %r35"),
+        ("65520", "+8", "+4", "", "%r33, %r35"),
+    ],
+)
+def test_a_load_reads_what_it_says_to_use(mask: str, first: str, second: str, other: str, total: str) -> None:
+    body = WIDENED.format(
+        first=first, second=second, other=other, sum=total, pragma=f'.pragma "used_bytes_mask {mask}";'
+    )
+    done = run(body, ONE, block=96, profile="lenient").clean()
+    np.testing.assert_array_equal(done.arrays["out"][:32], 10)
+    whole = WIDENED.format(first=first, second=second, other=other, sum=total, pragma="")
+    assert "race" in run(whole, ONE, block=96, profile="lenient").rules
+
+
+def test_a_mask_of_used_bytes_is_a_number() -> None:
+    body = WIDENED.format(
+        first="", second="+8", other="+12", sum="%r32, %r33", pragma='.pragma "used_bytes_mask most";'
+    )
+    with pytest.raises(PtxError, match="used_bytes_mask takes one number, not 'most'"):
+        run(body, ONE)
