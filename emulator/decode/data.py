@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from emulator._core import MODS
 from emulator.decode import async_store
@@ -68,6 +68,27 @@ def _register_width(items: tuple[Operand, ...], type_name: str) -> int:
     return width_of(type_name)
 
 
+def _used_parts(b: Builder, count: int, size: int) -> Iterator[tuple[int, int]]:
+    """(first element, elements) of the accesses that make up a load of `count` elements of `size` bytes: one, or those
+    of the elements of which a byte is used. nvcc and the CuTe DSL widen loads and say by a pragma what they use of
+    them; the rest may be anybody's."""
+    used_bytes = b.instruction.used_bytes
+    if not used_bytes:
+        yield 0, count
+        return
+    used = [used_bytes >> k * size & (1 << size) - 1 != 0 for k in range(count)]
+    at = 0
+    while at < count:
+        width = count
+        while at % width or not all(used[at : at + width]):
+            if width == 1:
+                break
+            width //= 2
+        if used[at]:
+            yield at, width
+        at += width
+
+
 def load(b: Builder, m: Modifiers) -> None:
     space, vector, type_name, order, hinted = _access_modifiers(b, m, {"relaxed": 0, "acquire": MODS["acquire"]})
     operands = drop_policy(b, b.instruction.operands, hinted)
@@ -75,16 +96,21 @@ def load(b: Builder, m: Modifiers) -> None:
         b.fail(f"2 operands are expected, not {len(operands)}")
     items = _items(b, operands[0], vector)
     unit, width, offset = b.address(operands[1], space)
-    b.emit(
-        "ld" if order < 0 else "ld_sync",
-        type_name,
-        dst=[b.dst(x, type_name, any_width=True) for x in items],
-        src=[unit],
-        mods=SPACES[space] << MODS["space_shift"] | max(order, 0),
-        immediate=offset,
-        width_dst=_register_width(items, type_name),
-        width_src=width,
-    )
+    dst = [b.dst(x, type_name, any_width=True) for x in items]
+    if not type_name[1:].isdigit():
+        b.fail(f"ld has no type .{type_name}")
+    size = int(type_name[1:]) // 8
+    for first, count in _used_parts(b, vector, size) if order < 0 else [(0, vector)]:
+        b.emit(
+            "ld" if order < 0 else "ld_sync",
+            type_name,
+            dst=dst[first : first + count],
+            src=[unit],
+            mods=SPACES[space] << MODS["space_shift"] | max(order, 0),
+            immediate=offset + first * size,
+            width_dst=_register_width(items, type_name),
+            width_src=width,
+        )
 
 
 def store(b: Builder, m: Modifiers) -> None:

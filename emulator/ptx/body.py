@@ -47,6 +47,7 @@ class Body:
         self.branch_targets: dict[str, tuple[str, ...]] = {}
         self.call_targets: dict[str, tuple[str, ...]] = {}
         self.pragmas: list[str] = []
+        self._used_bytes: int | None = None  # of the next instruction
         self.calls: list[tuple[str, int]] = []  # functions named, and the line
         self._location: Location | None = None
         self._open: list[tuple[int, Scope]] = []  # instructions with names to resolve
@@ -116,9 +117,21 @@ class Body:
             for variable in parse_variables(tokens, token[1:], self._add_variable):
                 self.variables[variable.name] = variable
         elif token == ".pragma":
-            self.pragmas.extend(parse_pragma(tokens))
+            self._pragma()
         else:
             raise tokens.error(f"directive {token!r} is not supported here", tokens.at - 1)
+
+    def _pragma(self) -> None:
+        for string in parse_pragma(self.tokens):
+            self.pragmas.append(string)
+            words = string.split()
+            if words[:1] != ["used_bytes_mask"]:
+                continue
+            try:
+                (value,) = words[1:]
+                self._used_bytes = int(value, 0)
+            except ValueError:
+                raise self.tokens.error(f"used_bytes_mask takes one number, not {' '.join(words[1:])!r}") from None
 
     def _label(self, name: str) -> None:
         tokens = self.tokens
@@ -179,7 +192,8 @@ class Body:
             operands = parse_operands(tokens, self.scope)
         line = tokens.line(first)
         text = tokens.text(first, tokens.at - 1)
-        instruction = Instruction(opcode, modifiers, operands, guard, line, text, self._location)
+        instruction = Instruction(opcode, modifiers, operands, guard, line, text, self._location, self._used_bytes)
+        self._used_bytes = None
         for operand in operands:
             if unresolved(operand):
                 self._open.append((len(self.instructions), self.scope))

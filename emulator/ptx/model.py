@@ -194,6 +194,7 @@ class Instruction:
     line: int
     text: str  # the source of the statement on one line, without the semicolon
     location: Location | None
+    used_bytes: int | None = None  # .pragma "used_bytes_mask": a bit for each byte of the load that it stands before
 
     @property
     def mnemonic(self) -> str:
