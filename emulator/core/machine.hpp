@@ -339,7 +339,7 @@ bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const 
 // False where there is something to report: then nothing has been, and the ranges are to be touched again. Of loads
 // through the generic proxy, which may come twice.
 bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who);
-// Of a bulk copy, which the access log is not to see: the same, and nothing has happened.
+// The same of what a bulk copy reads, where accesses are not noted; but where it is false, nothing has happened.
 bool touch_global_blocks(Allocation& a, Warp& w, std::span<const BlockChunks> blocks, const Accessor& who);
 void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& who,
                 const char* what);

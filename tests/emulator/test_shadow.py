@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from tests.emulator.bulk_rig import tiled
+from tests.emulator.clusterlab import init_barriers, run, wait
 from tests.emulator.micro import run_micro
 
 SIZES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8, "v4.b32": 16}
@@ -95,3 +98,24 @@ def test_a_race_of_two_strided_stores_is_seen(kind: str) -> None:
     one, other = (store(kind, 0, guard).replace("tile+0", "%r1") for guard in ("@%warp0", "@%p2"))
     assert rules(begin + one + other) == ["race"]
     assert rules(begin + one + "bar.sync 0;\n" + other) == []
+
+
+@pytest.mark.parametrize(("width", "first"), [(256, 64), (128, 96), (512, 0), (40, 8), (100, 48)])
+def test_a_tensor_load_reads_its_box_and_nothing_else(width: int, first: int) -> None:
+    """Rows of a whole block, of half and of two, and such as lie differently in every block."""
+    data = np.zeros((24, width), np.uint32)
+    rows, columns = range(3, 19), range(first, first + 32)
+    places = [(r, c) for r in (2, 3, 10, 18, 19) for c in (first - 1, first, first + 31, first + 32) if 0 <= c < width]
+    for row, column in places:
+        body = f"""
+        {init_barriers()} mov.u32 %r9, bar; mov.u32 %r8, tile;
+        @%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 2048;
+        @%leader cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes
+            [%r8], [%map, {{{first}, 3}}], [%r9];
+        setp.eq.u32 %p1, %tid, 32;
+        @%p1 st.global.u32 [%data + {4 * (row * width + column)}], %tid;
+        {wait()}
+        """
+        maps = {"map": tiled("data", data.shape, (16, 32))}
+        found = run(body, {"data": data}, maps, block=64).rules
+        assert found == ({"race"} if row in rows and column in columns else set()), (row, column)
