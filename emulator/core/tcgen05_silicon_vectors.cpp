@@ -51,6 +51,7 @@ struct Base {
     bool finite;
 };
 Base base_of(u32 magnitude, int least) {
+    if (magnitude == 0) return {kBias, true};  // zeros fit everything
     const int stored = static_cast<int>(magnitude >> 24);
     return {std::max(stored, least + kBias), stored != 255};
 }
