@@ -98,62 +98,24 @@ constexpr std::array<u16, kMaxK> kInOrder = [] {
     return k;
 }();
 
-// A chain's MMAs, one after the other.
-class ChainProduct {
-public:
-    ChainProduct(const Sums& s, const Instruction& shape, const Rows& rows, const float* a, const float* bt,
-                 u32 columns)
-        : s_(s), shape_(shape), rows_(rows), a_(a), bt_(bt), exponents_(exponents()) {
-        vectors_ = shape.d == Accumulator::f32 && s.scale == 1.0f && columns >= kBlockColumns;
-        if (!vectors_) return;
-        silicon::pack_a(a, *std::max_element(rows.row, rows.row + rows.count) + 1, s.depth, least_a_, exponents_);
-        silicon::pack_b(bt, columns / kBlockColumns * kBlockColumns, s.depth, least_b_, exponents_);
-    }
+// Too large for the stack. Not inlined: a thread's variable is looked up wherever it is named.
+[[gnu::noinline]] silicon::Exponents& exponents() {
+    static thread_local silicon::Exponents e;
+    return e;
+}
 
-    void multiply(const RowRange& range, const Columns& columns) const {
-        const u32 blocks = columns.count / kBlockColumns, whole = blocks * kBlockColumns;
-        for (u32 done = 0; done < s_.depth; done += s_.group) {
-            const silicon::Group group{a_, bt_, done, s_.group, done || s_.accumulate};
-            const bool quick = vectors_ && blocks &&
-                               silicon::add_with_vectors(exponents_, group, rows_.row + range.first, range.count,
-                                                         rows_.d + range.first, columns.first, blocks);
-            multiply_any(range, {columns.first + (quick ? whole : 0), columns.count - (quick ? whole : 0)}, done);
-        }
-    }
+void pack(const silicon::Operands& o, const Rows& rows, u32 columns, u32 depth, const Instruction& shape,
+          silicon::Exponents& out) {
+    const u32 last = *std::max_element(rows.row, rows.row + rows.count);
+    silicon::pack_a(o, last + 1, depth, least_exponent(shape.a), out);
+    silicon::pack_b(o, columns / kBlockColumns * kBlockColumns, depth, least_exponent(shape.b), out);
+}
 
-private:
-    // Too large for the stack. Not inlined: a thread's variable is looked up wherever it is named.
-    [[gnu::noinline]] static silicon::Exponents& exponents() {
-        static thread_local silicon::Exponents e;
-        return e;
-    }
-
-    void multiply_any(const RowRange& range, const Columns& columns, u32 done) const {
-        const Before before{shape_.d, done || s_.accumulate, done ? 0 : -exponent_of(s_.scale, -126)};
-        for (u32 column = columns.first; column < columns.first + columns.count; column += kWide) {
-            const aligned_sum::Columns b(bt_ + done * kBPitch + column, s_.group, kBPitch, least_b_);
-            for (u32 r = range.first; r < range.first + range.count; ++r) {
-                const Stored row{s_.group, a_ + rows_.row[r] * kAPitch + done, least_a_, kInOrder.data()};
-                add_row(before, row, b, rows_.d[r] + column);
-            }
-        }
-    }
-
-    const Sums& s_;
-    const Instruction& shape_;
-    const Rows& rows_;
-    const float *a_, *bt_;
-    silicon::Exponents& exponents_;
-    const int least_a_ = least_exponent(shape_.a), least_b_ = least_exponent(shape_.b);
-    bool vectors_;
-};
-
-}  // namespace
-
-void multiply_as_silicon(const Sums& s, const Instruction& shape, const Rows& rows, const float* a, const float* bt,
-                         u32 columns) {
-    const ChainProduct product(s, shape, rows, a, bt, columns);
-    // All of K of some columns of B stays in the first-level cache.
+// product.multiply(rows, columns) over D, in parts as vectors take them. All of K of some columns of B stays in the
+// first-level cache.
+template <class Product>
+void multiply_parts(const Product& product, const Rows& rows, u32 columns) {
+    if (!product.vectors()) return product.multiply({0, rows.count}, {0, columns});
     constexpr u32 kMost = silicon::kBlocksAtOnce * kBlockColumns;
     for (u32 column = 0; column < columns; column += kMost) {
         const Columns block{column, std::min(kMost, columns - column)};
@@ -164,27 +126,142 @@ void multiply_as_silicon(const Sums& s, const Instruction& shape, const Rows& ro
     }
 }
 
-void silicon_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const double* scale_a,
-                     const double* scale_b, u32 n) {
-    const Instruction& shape = op.shape;
-    if (shape.kind == Kind::mxf4 || shape.kind == Kind::mxf4nvf4)
-        return silicon_product_of_four_bits(op, cta, rows, a, bt, scale_a, scale_b, n);
-    const int least_a = least_exponent(shape.a), least_b = least_exponent(shape.b);
-    const Before before{shape.d, op.accumulate, static_cast<int>(op.input_scale)};
-    u16 at[kTmemLanes][kMaxK];
-    for (u32 r = 0; r < rows.count; ++r) positions(op, cta, rows.lane[r], at[r]);
-    for (u32 column = 0; column < n; column += kWide) {
-        const aligned_sum::Columns b(bt + column, op.mods.sparse ? 2 * shape.k : shape.k, kMaxN, least_b);
-        for (u32 r = 0; r < rows.count; ++r) {
-            const Stored row{shape.k, a + rows.row[r] * shape.k, least_a, at[r]};
-            u32* d = rows.d[r] + column;
-            if (op.mods.scales)
-                add_scaled_row(before, row, b, scale_a[rows.row[r] % op.path.rows * kMaxScales],
-                               scale_b + rows.lane[r] / 32 * kMaxScales * kMaxN + column, d);
-            else
-                add_row(before, row, b, d);
+// How many of these columns vectors have done.
+u32 done_with_vectors(const silicon::Group& g, const Rows& rows, const RowRange& range, const Columns& columns) {
+    const u32 blocks = columns.count / kBlockColumns;
+    const bool done = blocks && silicon::add_with_vectors(exponents(), g, rows.row + range.first, range.count,
+                                                          rows.d + range.first, columns.first, blocks);
+    return done ? blocks * kBlockColumns : 0;
+}
+
+// A chain's MMAs, one after the other.
+class ChainProduct {
+public:
+    ChainProduct(const Sums& s, const Instruction& shape, const Rows& rows, const float* a, const float* bt,
+                 u32 columns)
+        : s_(s), shape_(shape), rows_(rows), operands_{a, bt, kAPitch, kBPitch} {
+        vectors_ = rows.count && shape.d == Accumulator::f32 && s.scale == 1.0f && columns >= kBlockColumns;
+        if (vectors_) pack(operands_, rows, columns, s.depth, shape, exponents());
+    }
+
+    bool vectors() const { return vectors_; }
+
+    void multiply(const RowRange& range, const Columns& columns) const {
+        for (u32 done = 0; done < s_.depth; done += s_.group) {
+            const silicon::Group group{operands_, done, s_.group, done || s_.accumulate};
+            const u32 quick = vectors_ ? done_with_vectors(group, rows_, range, columns) : 0;
+            multiply_any(range, {columns.first + quick, columns.count - quick}, done);
         }
     }
+
+private:
+    void multiply_any(const RowRange& range, const Columns& columns, u32 done) const {
+        const Before before{shape_.d, done || s_.accumulate, done ? 0 : -exponent_of(s_.scale, -126)};
+        for (u32 column = columns.first; column < columns.first + columns.count; column += kWide) {
+            const aligned_sum::Columns b(operands_.bt + done * kBPitch + column, s_.group, kBPitch, least_b_);
+            for (u32 r = range.first; r < range.first + range.count; ++r) {
+                const Stored row{s_.group, operands_.a + rows_.row[r] * kAPitch + done, least_a_, kInOrder.data()};
+                add_row(before, row, b, rows_.d[r] + column);
+            }
+        }
+    }
+
+    const Sums& s_;
+    const Instruction& shape_;
+    const Rows& rows_;
+    const silicon::Operands operands_;
+    const int least_a_ = least_exponent(shape_.a), least_b_ = least_exponent(shape_.b);
+    bool vectors_;
+};
+
+struct Scales {
+    const double *a, *b;
+    const double* of_columns(u32 partition) const { return b + partition * kMaxScales * kMaxN; }
+};
+
+// The binary exponents of scales; false where one is NaN.
+bool find_exponents(const double* scale, u32 count, i32* out) {
+    bool all = true;
+    for (u32 j = 0; j < count; ++j) {
+        all &= !std::isnan(scale[j]);
+        out[j] = std::isnan(scale[j]) ? 0 : std::ilogb(scale[j]);
+    }
+    return all;
+}
+
+// One MMA whose A is sparse or that has scales.
+class MmaProduct {
+public:
+    MmaProduct(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const Scales& scales, u32 n)
+        : op_(op), rows_(rows), operands_{a, bt, op.shape.k, kMaxN}, scales_(scales) {
+        for (u32 r = 0; r < rows.count; ++r) positions(op, cta, rows.lane[r], at_[r]);
+        vectors_ = rows.count && !op.mods.sparse && n >= kBlockColumns;
+        for (u32 p = 0; vectors_ && p < kPartitions; ++p)
+            vectors_ = find_exponents(scales.of_columns(p), n, exponent_b_[p]);
+        if (!vectors_) return;
+        pack(operands_, rows, n, op.shape.k, op.shape, exponents());
+        for (u32 r = 0; r < rows.count; ++r)
+            finite_a_[r] = find_exponents(&scale_of_row(r), 1, &exponent_a_[rows.row[r]]);
+    }
+
+    bool vectors() const { return vectors_; }
+
+    void multiply(const RowRange& range, const Columns& columns) const {
+        if (!vectors_) return multiply_any(range, columns);
+        const u32 last = range.first + range.count - 1, partition = rows_.lane[last] / kLanes;
+        bool quick = rows_.lane[range.first] / kLanes == partition;
+        for (u32 r = range.first; r <= last; ++r) quick &= finite_a_[r];
+        const silicon::Group group{operands_, 0, op_.shape.k, op_.accumulate, exponent_a_, exponent_b_[partition]};
+        const u32 done = quick ? done_with_vectors(group, rows_, range, columns) : 0;
+        multiply_any(range, {columns.first + done, columns.count - done});
+    }
+
+private:
+    static constexpr u32 kPartitions = kTmemLanes / kLanes;
+
+    const double& scale_of_row(u32 r) const { return scales_.a[rows_.row[r] % op_.path.rows * kMaxScales]; }
+
+    void multiply_any(const RowRange& range, const Columns& columns) const {
+        const Instruction& shape = op_.shape;
+        const Before before{shape.d, op_.accumulate, static_cast<int>(op_.input_scale)};
+        const u32 depth = op_.mods.sparse ? 2 * shape.k : shape.k;
+        for (u32 column = columns.first; column < columns.first + columns.count; column += kWide) {
+            const aligned_sum::Columns b(operands_.bt + column, depth, kMaxN, least_exponent(shape.b));
+            for (u32 r = range.first; r < range.first + range.count; ++r) {
+                const Stored row{shape.k, operands_.a + rows_.row[r] * shape.k, least_exponent(shape.a), at_[r]};
+                u32* d = rows_.d[r] + column;
+                if (op_.mods.scales)
+                    add_scaled_row(before, row, b, scale_of_row(r), scales_.of_columns(rows_.lane[r] / kLanes) + column,
+                                   d);
+                else
+                    add_row(before, row, b, d);
+            }
+        }
+    }
+
+    const Mma& op_;
+    const Rows& rows_;
+    const silicon::Operands operands_;
+    const Scales scales_;
+    u16 at_[kTmemLanes][kMaxK];
+    i32 exponent_a_[kTmemLanes], exponent_b_[kPartitions][kMaxN + kBlockColumns];
+    bool finite_a_[kTmemLanes], vectors_;
+};
+
+}  // namespace
+
+void multiply_as_silicon(const Sums& s, const Instruction& shape, const Rows& rows, const float* a, const float* bt,
+                         u32 columns) {
+    const ChainProduct product(s, shape, rows, a, bt, columns);
+    multiply_parts(product, rows, columns);
+}
+
+void silicon_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt, const double* scale_a,
+                     const double* scale_b, u32 n) {
+    if (op.shape.kind == Kind::mxf4 || op.shape.kind == Kind::mxf4nvf4)
+        return silicon_product_of_four_bits(op, cta, rows, a, bt, scale_a, scale_b, n);
+    const MmaProduct product(op, cta, rows, a, bt, {scale_a, scale_b}, n);
+    multiply_parts(product, rows, n);
 }
 
 }  // namespace ptxm::tc

@@ -1,4 +1,4 @@
-// The sums of tcgen05_silicon.cpp with vector registers, of f32 without scales.
+// The sums of tcgen05_silicon.cpp with vector registers, of f32 and a dense A.
 #pragma once
 
 #include "tcgen05_product.hpp"
@@ -16,15 +16,21 @@ struct Exponents {
     bool finite_a[kTmemLanes], finite_b;
 };
 
+// Rows of A by number, and of B by k.
+struct Operands {
+    const float *a, *bt;
+    u32 a_pitch, b_pitch;
+};
 // `least`: the exponent of the format's smallest normal number.
-void pack_a(const float* a, u32 rows, u32 depth, int least, Exponents& out);
-void pack_b(const float* bt, u32 columns, u32 depth, int least, Exponents& out);
+void pack_a(const Operands& o, u32 rows, u32 depth, int least, Exponents& out);
+void pack_b(const Operands& o, u32 columns, u32 depth, int least, Exponents& out);
 
-// One MMA of a chain.
+// One MMA. Products have the scale 2^(scale_a[row of A] + scale_b[column]), where there are scales.
 struct Group {
-    const float *a, *bt;  // of the chain
-    u32 first, count;     // of K
+    const Operands& operands;
+    u32 first, count;  // of K
     bool accumulate;
+    const i32 *scale_a = nullptr, *scale_b = nullptr;
 };
 
 // D += A B of kRowsAtOnce rows or one, by number, and of some blocks of columns. False, with nothing done, where the

@@ -51,14 +51,16 @@ struct Base {
     bool finite;
 };
 Base base_of(u32 magnitude, int least) {
+    if (magnitude == 0) return {kBias, true};  // zeros fit everything
     const int stored = static_cast<int>(magnitude >> 24);
     return {std::max(stored, least + kBias), stored != 255};
 }
 
 }  // namespace
 
-void pack_a(const float* a, u32 rows, u32 depth, int least, Exponents& out) {
-    for (u32 r = 0; r < rows; ++r, a += kAPitch) {
+void pack_a(const Operands& o, u32 rows, u32 depth, int least, Exponents& out) {
+    const float* a = o.a;
+    for (u32 r = 0; r < rows; ++r, a += o.a_pitch) {
         __m512i most = _mm512_setzero_si512();
         for (u32 k = 0; k < depth; k += 16) most = _mm512_maskz_max_epu32(kAll, most, magnitudes(a + k, depth - k));
         const Base base = base_of(largest(most), least);
@@ -71,17 +73,17 @@ void pack_a(const float* a, u32 rows, u32 depth, int least, Exponents& out) {
     }
 }
 
-void pack_b(const float* bt, u32 columns, u32 depth, int least, Exponents& out) {
+void pack_b(const Operands& o, u32 columns, u32 depth, int least, Exponents& out) {
     __m512i most = _mm512_setzero_si512();
     for (u32 k = 0; k < depth; ++k)
         for (u32 j = 0; j < columns; j += 16)
-            most = _mm512_maskz_max_epu32(kAll, most, magnitudes(bt + k * kBPitch + j));
+            most = _mm512_maskz_max_epu32(kAll, most, magnitudes(o.bt + k * o.b_pitch + j));
     const Base base = base_of(largest(most), least);
     out.base_b = base.exponent;
     out.finite_b = base.finite;
     for (u32 k = 0; k < depth; ++k) {
         for (u32 j = 0; j < columns; j += 16) {
-            const __m512i e = relative(bt + k * kBPitch + j, base.exponent, least);
+            const __m512i e = relative(o.bt + k * o.b_pitch + j, base.exponent, least);
             _mm_store_si128(reinterpret_cast<__m128i*>(&out.b[k][j]), _mm512_maskz_cvtepi32_epi8(kAll, e));
         }
     }
@@ -91,7 +93,8 @@ namespace {
 
 template <u32 kRows, u32 kBlocks>
 struct Block {
-    alignas(64) float scale[kRows][kBlocks][16];  // 2^(units below one)
+    alignas(64) float scale[kRows][kBlocks][16];  // of products
+    alignas(64) float unit[kRows][kBlocks][16];   // of D
     alignas(64) i32 own[kRows][kBlocks][16];      // D in units
     __mmask16 present[kRows][kBlocks];            // products that are not zero
 };
@@ -120,12 +123,20 @@ template <u32 kRows, u32 kBlocks>
     return doubtful == 0;
 }
 
-// The windows, and D in their units. False where an exponent is too large.
-template <u32 kRows, u32 kBlocks>
-[[gnu::always_inline]] inline bool find_windows(const Exponents& e, const u32* rows, const __m512i (&top)[kRows],
-                                                bool accumulate, u32* const* d, u32 column,
+// 2^(the window's units below one), of a window below this exponent.
+[[gnu::always_inline]] inline __m512 scale_below(__m512i exponent) {
+    const __m512i power = _mm512_sub_epi32(_mm512_set1_epi32(kFraction + 2 * kBias), exponent);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(power, 23));
+}
+
+// The windows, and D in their units. False where an exponent is too large or too small.
+template <bool kScaled, u32 kRows, u32 kBlocks>
+[[gnu::always_inline]] inline bool find_windows(const Exponents& e, const Group& g, const u32* rows,
+                                                const __m512i (&top)[kRows], u32* const* d, u32 column,
                                                 Block<kRows, kBlocks>& out) {
+    const __m512i lowest = _mm512_set1_epi32(kLow), one = _mm512_set1_epi32(2 * kBias << 23);
     __m512i highest = _mm512_setzero_si512();
+    __mmask16 low = 0;
     for (u32 r = 0; r < kRows; ++r) {
         const __m512i base = _mm512_set1_epi32(e.base_a[rows[r]] + e.base_b - kBias);
         alignas(64) std::int8_t bytes[64];
@@ -135,31 +146,42 @@ template <u32 kRows, u32 kBlocks>
             const __m512i sum =
                 _mm512_maskz_cvtepi8_epi32(kAll, _mm_load_si128(reinterpret_cast<const __m128i*>(bytes + 16 * c)));
             const __mmask16 present = _mm512_cmpgt_epi32_mask(sum, _mm512_set1_epi32(kZero));
-            const __m512 own = accumulate ? _mm512_loadu_ps(d[r] + column + 16 * c) : _mm512_setzero_ps();
-            const __m512i stored = _mm512_srli_epi32(_mm512_slli_epi32(_mm512_castps_si512(own), 1), 24);
-            __m512i exponent = _mm512_maskz_max_epi32(kAll, _mm512_maskz_add_epi32(present, sum, base), stored);
-            exponent = _mm512_maskz_max_epi32(kAll, exponent, _mm512_set1_epi32(kLow));
+            const __m512 own = g.accumulate ? _mm512_loadu_ps(d[r] + column + 16 * c) : _mm512_setzero_ps();
+            const __m512i magnitude = _mm512_slli_epi32(_mm512_castps_si512(own), 1);
+            __m512i of_own = _mm512_srli_epi32(magnitude, 24), shift;
+            if constexpr (kScaled) {  // the window is that of products without scales
+                shift = _mm512_add_epi32(_mm512_set1_epi32(g.scale_a[rows[r]]),
+                                         _mm512_loadu_si512(g.scale_b + column + 16 * c));
+                of_own = _mm512_maskz_sub_epi32(_mm512_test_epi32_mask(magnitude, magnitude), of_own, shift);
+            }
+            __m512i exponent = _mm512_maskz_max_epi32(kAll, _mm512_maskz_add_epi32(present, sum, base), of_own);
+            exponent = _mm512_maskz_max_epi32(kAll, exponent, lowest);
             highest = _mm512_maskz_max_epi32(kAll, highest, exponent);
-            const __m512 scale = _mm512_castsi512_ps(
-                _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(kFraction + 2 * kBias), exponent), 23));
-            _mm512_store_ps(out.scale[r][c], scale);
+            _mm512_store_ps(out.scale[r][c], scale_below(exponent));
+            if constexpr (kScaled) {
+                exponent = _mm512_add_epi32(exponent, shift);
+                highest = _mm512_maskz_max_epi32(kAll, highest, exponent);
+                low |= _mm512_mask_cmplt_epi32_mask(present, exponent, lowest);
+            }
+            const __m512 scale = scale_below(exponent);
             _mm512_store_si512(out.own[r][c], _mm512_maskz_cvttps_epi32(kAll, _mm512_mul_ps(own, scale)));
+            _mm512_store_si512(out.unit[r][c], _mm512_sub_epi32(one, _mm512_castps_si512(scale)));
             out.present[r][c] = present;
         }
     }
-    return _mm512_cmpgt_epi32_mask(highest, _mm512_set1_epi32(kHigh)) == 0;
+    return low == 0 && _mm512_cmpgt_epi32_mask(highest, _mm512_set1_epi32(kHigh)) == 0;
 }
 
 // The sums of up to 16 products each, in units.
 template <u32 kRows, u32 kBlocks>
-[[gnu::always_inline]] inline void add_products(const float* const (&a)[kRows], const float* bt, u32 terms,
+[[gnu::always_inline]] inline void add_products(const float* const (&a)[kRows], const float* bt, u32 pitch, u32 terms,
                                                 const Block<kRows, kBlocks>& block, __m512i (&sum)[kRows][kBlocks]) {
 #pragma GCC unroll 4
     for (u32 r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
         for (u32 c = 0; c < kBlocks; ++c) sum[r][c] = _mm512_setzero_si512();
     }
-    for (u32 k = 0; k < terms; ++k, bt += kBPitch) {
+    for (u32 k = 0; k < terms; ++k, bt += pitch) {
         __m512 b[kBlocks];
 #pragma GCC unroll 4
         for (u32 c = 0; c < kBlocks; ++c) b[c] = _mm512_loadu_ps(bt + 16 * c);
@@ -193,14 +215,17 @@ bool add_group(const Exponents& e, const Group& g, const u32* rows, u32* const* 
     __m512i top[kRows];
     Block<kRows, kBlocks> block;
     if (!find_tops<kRows, kBlocks>(e, rows, column, g.first, g.count, top)) return false;
-    if (!find_windows<kRows, kBlocks>(e, rows, top, g.accumulate, d, column, block)) return false;
+    const bool fits = g.scale_a ? find_windows<true>(e, g, rows, top, d, column, block)
+                                : find_windows<false>(e, g, rows, top, d, column, block);
+    if (!fits) return false;
+    const Operands& o = g.operands;
     const float* a[kRows];
-    for (u32 r = 0; r < kRows; ++r) a[r] = g.a + rows[r] * kAPitch + g.first;
-    const float* bt = g.bt + g.first * kBPitch + column;
+    for (u32 r = 0; r < kRows; ++r) a[r] = o.a + rows[r] * o.a_pitch + g.first;
+    const float* bt = o.bt + g.first * o.b_pitch + column;
     __m512i sum[kRows][kBlocks], overflow = _mm512_setzero_si512();
     for (u32 done = 0; done < g.count; done += kAtOnce) {
-        add_products<kRows, kBlocks>(a, bt, std::min(kAtOnce, g.count - done), block, sum);
-        bt += kAtOnce * kBPitch;
+        add_products<kRows, kBlocks>(a, bt, o.b_pitch, std::min(kAtOnce, g.count - done), block, sum);
+        bt += kAtOnce * o.b_pitch;
 #pragma GCC unroll 4
         for (u32 r = 0; r < kRows; ++r) {
             a[r] += kAtOnce;
@@ -212,13 +237,12 @@ bool add_group(const Exponents& e, const Group& g, const u32* rows, u32* const* 
         }
     }
     if (_mm512_movepi32_mask(overflow)) return false;
-    const __m512i one = _mm512_set1_epi32(2 * kBias << 23);
 #pragma GCC unroll 4
     for (u32 r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
         for (u32 c = 0; c < kBlocks; ++c) {
             u32* const to = d[r] + column + 16 * c;
-            const __m512 unit = _mm512_castsi512_ps(_mm512_sub_epi32(one, _mm512_load_si512(block.scale[r][c])));
+            const __m512 unit = _mm512_load_ps(block.unit[r][c]);
             const __m512 whole =
                 _mm512_maskz_cvt_roundepi32_ps(kAll, sum[r][c], _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
             // D alone stays what it is, but for a zero's sign.
@@ -256,8 +280,8 @@ bool add_with_vectors(const Exponents& e, const Group& g, const u32* rows, u32 c
 
 #else
 
-void pack_a(const float*, u32, u32, int, Exponents&) {}
-void pack_b(const float*, u32, u32, int, Exponents&) {}
+void pack_a(const Operands&, u32, u32, int, Exponents&) {}
+void pack_b(const Operands&, u32, u32, int, Exponents&) {}
 bool add_with_vectors(const Exponents&, const Group&, const u32*, u32, u32* const*, u32, u32) { return false; }
 
 #endif

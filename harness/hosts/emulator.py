@@ -23,13 +23,15 @@ KEPT_RUNS = 20
 class EmulatorHost:
     """Builds into `.fmha/cache` and runs in `.fmha/runs` of the checkout, where the newest run folders stay."""
 
+    device = "emulator"
     exact = False
     run_id = None
 
     def __init__(self, settings: HostSettings, root: Path) -> None:
         self._settings = settings
         self._silicon = settings.mma_sums == "silicon"
-        self.device = "emulator-silicon" if self._silicon else "emulator"
+        if self._silicon:
+            self.device = "emulator-silicon"
         self._root = root
         self._runs = root / ".fmha" / "runs"
         self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"

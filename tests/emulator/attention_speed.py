@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emulator.bench import describe_host
-from emulator.device import Device
+from emulator.device import MMA_SUMS, Device, MmaSums
 from harness.worker.build import build_variants
 from harness.worker.configuration import Configuration
 from harness.worker.devices.emulator import EmulatorDevice
@@ -61,14 +61,14 @@ def best_of(costs: Iterable[Cost], threads: int = 1) -> Cost:
     return replace(best, product_seconds=min(c.product_seconds for c in every))
 
 
-def cost(ptx: Path, variant: Variant, batch: int, checks: bool, threads: int, repeat: int) -> Cost:
+def cost(ptx: Path, variant: Variant, batch: int, checks: bool, threads: int, repeat: int, sums: MmaSums) -> Cost:
     """The best of `repeat` runs. RuntimeError when the machine has something to say about the kernel."""
     configuration = Configuration(variant.head_dim, t=ROWS, s_k=KEYS, batch=batch, p_path=variant.p_path)
     inputs = make_inputs(0, configuration)
 
     def runs() -> Iterator[Cost]:
         for _ in range(repeat):
-            device = EmulatorDevice(0, "realistic", checks, threads)
+            device = EmulatorDevice(0, "realistic", checks, threads, sums)
             report = run_attention(device, device.load(ptx), variant, configuration, inputs).report
             if report.findings:
                 raise RuntimeError(f"{variant.name}: {report.findings[0].message}")
@@ -81,7 +81,7 @@ def _cost_of(stats: Mapping[str, float]) -> Cost:
     return Cost(stats["seconds"], stats["thread_seconds"], stats["product_seconds"], stats["warp_instructions"])
 
 
-def print_kernels(repeat: int) -> None:
+def print_kernels(repeat: int, sums: MmaSums) -> None:
     cache = ROOT / ".fmha" / "cache"
     builds = build_variants(ROOT, VARIANTS, cache, 600, len(os.sched_getaffinity(0)), lambda _: None)
     print(f"\n{ROWS} rows x {KEYS} keys: ms a CTA, ns a warp instruction, rest; {CTAS} CTAs on one and two threads: ms")
@@ -90,16 +90,16 @@ def print_kernels(repeat: int) -> None:
         if build.error is not None:
             raise RuntimeError(f"{build.variant.name}: {build.error}")
         ptx = Path(build.ptx)
-        on, off = (cost(ptx, build.variant, 1, checks, 1, repeat) for checks in (True, False))
-        one, two = (cost(ptx, build.variant, CTAS, True, threads, repeat) for threads in (1, 2))
+        on, off = (cost(ptx, build.variant, 1, checks, 1, repeat, sums) for checks in (True, False))
+        one, two = (cost(ptx, build.variant, CTAS, True, threads, repeat, sums) for threads in (1, 2))
         columns = " ".join(f"{1e3 * c.thread_seconds:9.2f} {c.nanoseconds:6.0f} {c.rest:4.0f}" for c in (on, off))
         print(f"{build.variant.name:22} {columns} {1e3 * one.seconds:10.1f} {1e3 * two.seconds:10.1f}", flush=True)
 
 
-def print_thirdparty(repeat: int) -> None:
+def print_thirdparty(repeat: int, sums: MmaSums) -> None:
     print("\nkernels of Triton and CuTe DSL, checks on: warp instructions, MMAs, ms, ns a warp instruction, rest")
     for name in NAMES:
-        stats = [execute(name, Device(profile="lenient"))[0].stats for _ in range(repeat)]
+        stats = [execute(name, Device(profile="lenient", mma_sums=sums))[0].stats for _ in range(repeat)]
         c = best_of(map(_cost_of, stats))
         counts = f"{c.warp_instructions:8.0f} {stats[0]['mma']:5.0f}"
         print(f"{name:26} {counts} {1e3 * c.thread_seconds:9.2f} {c.nanoseconds:6.0f} {c.rest:4.0f}", flush=True)
@@ -130,10 +130,11 @@ def print_matrix() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.emulator.attention_speed", description=__doc__)
     parser.add_argument("--repeat", type=int, default=20, help="launches, of which the best counts")
+    parser.add_argument("--mma-sums", choices=MMA_SUMS, default="fast", help="of the kernels; the matrix has its own")
     options = parser.parse_args()
     print(describe_host())
-    print_kernels(options.repeat)
-    print_thirdparty(options.repeat)
+    print_kernels(options.repeat, options.mma_sums)
+    print_thirdparty(options.repeat, options.mma_sums)
     print_matrix()
     return 0
 

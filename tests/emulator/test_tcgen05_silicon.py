@@ -37,6 +37,13 @@ number = lru_cache(maxsize=1 << 16)(model.number)
 LARGEST = {"bf16": 14, "tf32": 14, "f16": 20, "e4m3": 14, "e5m2": 25, "e2m3": 3, "e3m2": 7, "e2m1": 4, "fp4": 4}
 
 
+# Of bf16 and tf32, as they are stored.
+EXPONENTS = {"edge": (120, 135), "tiny": (120, 135), "far": (120, 135), "low": (64, 72)}
+FULL = {"bf16": 0x3FFF, "tf32": 0x3FFF_FFFF, "f16": 0x3FFF, "e4m3": 0x3F, "e5m2": 0x3F, "e2m3": 0xF, "e3m2": 0xF}
+
+INFINITE = {"bf16": 0x7F80, "tf32": 0x7F80_0000, "f16": 0x7C00, "e4m3": 0x7F, "e5m2": 0x7C}  # or NaN, where none is
+
+
 def is_special(words: Words, fmt: str) -> NDArray[np.bool_]:
     if fmt == "e4m3":
         return words & 0x7F == 0x7F
@@ -57,9 +64,22 @@ def operand(rng: np.random.Generator, fmt: str, shape: tuple[int, ...], numbers:
         words = rng.normal(0, 1, shape).astype(np.float32).view(np.uint32).astype(np.int64) >> 32 - width(fmt)
     elif numbers == "usual" and fmt == "f16":
         words = rng.normal(0, 1, shape).astype(np.float16).view(np.uint16).astype(np.int64)
-    elif numbers in ("edge", "tiny") and fmt in ("bf16", "tf32"):
+    elif numbers in EXPONENTS and fmt in ("bf16", "tf32"):
         at = 7 if fmt == "bf16" else 23
-        words = words & ~(0xFF << at) | rng.integers(120, 135, shape) << at
+        exponents = rng.integers(*EXPONENTS[numbers], shape)
+        if numbers == "far":
+            exponents -= rng.choice([0, 0, 30, 45, 61, 62, 63, 64, 90], (*shape[:-1], 1))
+        words = words & ~(0xFF << at) | exponents << at
+    if numbers == "full":  # the largest of its binade, a row of one sign
+        return np.where(rng.integers(0, 2, (*shape[:-1], 1)), FULL[fmt], FULL[fmt] | 1 << width(fmt) - 1) + 0 * words
+    if numbers == "spotted":  # rows of A that are zero, or but for an infinity or NaN, which B multiplies with zero
+        words = operand(rng, fmt, shape, "usual")
+        if shape[0] == rig.LANES:
+            words[::2] = 0
+            words[::8, :, 5] = INFINITE[fmt]
+        else:
+            words[..., 5] = 0
+        return words
     if numbers != "any":
         words[is_special(words, fmt)] = 0
         words[rng.integers(0, 16, shape) == 0] = 0
@@ -71,6 +91,10 @@ def accumulator(rng: np.random.Generator, d: str, shape: tuple[int, ...], number
     if d == "f32" and numbers in ("edge", "usual"):
         raw = rng.integers(largest - 32, largest + 44, shape) if numbers == "edge" else largest
         words = words & 0x807F_FFFF | np.clip(raw + 127, 0, 254) << 23
+    if numbers == "full":
+        return np.where(rng.integers(0, 2, shape), 0x3FFF_FFFF, 0xBFFF_FFFF)
+    if numbers in ("low", "spotted"):
+        words = words & 0x0FFF_FFFF
     if numbers == "tiny":
         words = np.where(rng.integers(0, 2, shape), words & 0x807F_FFFF, 0)
     if numbers != "any":
@@ -256,6 +280,19 @@ NUMBERS = ["any", "finite", "edge", "usual"]
 @pytest.mark.parametrize("numbers", NUMBERS)
 def test_kinds(kind: str, a: str, b: str, numbers: str) -> None:
     check(Case(kind, a, b, numbers))
+
+
+@pytest.mark.parametrize(
+    ("kind", "a", "b", "numbers"),
+    [
+        *((*PLAIN[k], numbers) for k in (0, 3) for numbers in ("far", "low", "spotted", "full")),
+        *((*PLAIN[k], numbers) for k in (1, 4, 5) for numbers in ("spotted", "full")),
+    ],
+)
+def test_numbers_that_vectors_leave_alone(kind: str, a: str, b: str, numbers: str) -> None:
+    """Exponents far apart or far from one, infinities among zeros, sums past 2^31 units."""
+    check(Case(kind, a, b, numbers))
+    check(Case(kind, a, b, numbers, seed=8, steps=1))
 
 
 @pytest.mark.parametrize(("kind", "a", "b"), [PLAIN[k] for k in (0, 1, 3, 4, 7, 9)])

@@ -62,7 +62,7 @@ def check(
 
 @some
 def test_sums_as_silicon_makes_them_differ_in_the_last_bits(artifacts: Mapping[str, Path], variant: Variant) -> None:
-    problem = make_problem(variant.head_dim, 32, 256)
+    problem = make_problem(variant.head_dim, 32, 256, batch=2)  # CTAs on two threads
     fast, _ = check(artifacts, variant, problem)
     silicon = run(device_factory("emulator-silicon")(0, "realistic"), artifacts, variant, problem)
     assert silicon.report.findings == ()
