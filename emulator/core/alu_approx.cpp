@@ -30,20 +30,21 @@ Flow each_lane(Warp& w, const Inst& i, u32 m, F f) {
     return Flow::next;
 }
 
+// Without .ftz an argument below that of the least normal result is halved, and what comes of it squared.
 Flow ex2(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
     const u32* x = w.reg<u32>(o[1]);
-    alignas(64) u32 result[kLanes];
-    if (i.mods & kFtz) {
-        mufu::ex2(x, result);
-    } else {
-        // Below the least normal result: the square of the root.
-        alignas(64) u32 scaled[kLanes];
+    alignas(64) u32 scaled[kLanes], result[kLanes];
+    u32 halved = 0;
+    if (!(i.mods & kFtz)) {
         for (u32 l = 0; l < kLanes; ++l) {
             const float value = std::bit_cast<float>(x[l]);
             scaled[l] = std::bit_cast<u32>(value < -126.0f ? value * 0.5f : value);
+            halved |= scaled[l] ^ x[l];
         }
-        mufu::ex2(scaled, result);
+    }
+    mufu::ex2(halved ? scaled : x, result);
+    if (halved) {
         for (u32 l = 0; l < kLanes; ++l) {
             const float root = std::bit_cast<float>(result[l]);
             result[l] = std::bit_cast<float>(x[l]) < -126.0f ? std::bit_cast<u32>(root * root) : result[l];
