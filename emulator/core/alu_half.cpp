@@ -1,4 +1,4 @@
-// f16, bf16 and pairs of them: arithmetic, comparison, approximations (PTX ISA 9.7.4). A value is widened to f32, where
+// f16, bf16 and pairs of them: arithmetic and comparison (PTX ISA 9.7.4). A value is widened to f32, where
 // a sum or product of two has bits enough for the second rounding to be right; fma rounds to odd in between.
 #include <array>
 

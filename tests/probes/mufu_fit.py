@@ -35,11 +35,12 @@ class Form:
     rounding: int
     c2_shift: int
     fraction: int
+    dropped: int = 0  # low bits of the sum that silicon does not keep
 
 
 FORMS = {
     "ex2": Form("kExp2", "2^x, x of [0, 1)", 13, 6114, 0, 38),
-    "lg2": Form("kLog2", "log2(1 + x), x of [0, 1)", 12, 837, 1, 38),
+    "lg2": Form("kLog2", "log2(1 + x), x of [0, 1)", 12, 837, 1, 38, dropped=2),
     "rcp": Form("kReciprocal", "1 / (1 + x), x of [0, 1)", 14, 4046, 1, 40),
     "rsqrt_0": Form("kInverseRoot", "1 / sqrt(1 + x), x of [0, 1)", 14, 16383, 2, 40),
     "rsqrt_1": Form("kInverseRootOfDouble", "1 / sqrt(2 (1 + x)), x of [0, 1)", 14, 16383, 2, 40),
@@ -115,7 +116,7 @@ def segments(values: Floats, form: Form, count: int, seen: NDArray[np.bool_] | N
     value = values[::step][known]
     low = np.round(value * unit).astype(np.int64)
     ulp = np.exp2(np.floor(np.log2(np.maximum(value, 2.0**-60))) - 23)
-    width = np.maximum(np.round(ulp * unit), 4 if form.name == "kLog2" else 1).astype(np.int64)
+    width = np.maximum(np.round(ulp * unit), 1 << form.dropped).astype(np.int64)
     size = values[::step].size // count
     shift = OFFSETS // size  # of an argument with fewer bits than l has
     cuts = np.searchsorted(known, np.arange(count + 1) * size)
