@@ -19,7 +19,7 @@ FMHA := $(VENV)/bin/fmha
 # -qq: pip warns once a package about every index that lacks it; errors still show.
 PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input
 
-CORE_SOURCES := $(wildcard emulator/core/*)
+CORE_SOURCES := $(shell find emulator/core -name "*.cpp" -o -name "*.hpp")
 KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.h')
 
 .PHONY: help
@@ -80,7 +80,7 @@ lint: $(STAMPS)/requirements
 	@echo 'lint: ruff'
 	@$(PY) -m ruff check --quiet
 	@echo 'lint: clang-format'
-	@$(VENV)/bin/clang-format --dry-run --Werror emulator/core/*.cpp emulator/core/*.hpp $(KERNEL_SOURCES)
+	@$(VENV)/bin/clang-format --dry-run --Werror $(CORE_SOURCES) $(KERNEL_SOURCES)
 	@echo 'lint: mypy'
 	@$(PY) -m mypy
 	@echo 'lint: workflows'
