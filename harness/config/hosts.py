@@ -43,7 +43,7 @@ DEFAULT_FILES = (
     "pyproject.toml",
     "constraints.txt",
     "CMakeLists.txt",
-    "emulator/core/*",
+    "emulator/core/**/*",
     "scripts/environment.sh",
     "scripts/requirements.py",
 )

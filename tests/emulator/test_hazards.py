@@ -85,7 +85,7 @@ def rules(report: Report) -> set[str]:
 
 def rules_in_the_core() -> set[str]:
     """Rules are the hyphenated literals of the sources, and the single words where a rule is expected."""
-    text = "\n".join(path.read_text() for path in sorted((ROOT / "emulator/core").glob("*.[ch]pp")))
+    text = "\n".join(path.read_text() for path in sorted((ROOT / "emulator/core").rglob("*.[ch]pp")))
     hyphenated = re.findall(r'"([a-z0-9]+(?:-[a-z0-9]+)+)"', text)
     single = re.findall(r'(?:\b(?:Fault\(|return \{|report\(&w,)\s*|report_deadlock\([^"]*, )"([a-z0-9]+)"', text)
     return {*hyphenated, *single}

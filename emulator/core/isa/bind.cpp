@@ -1,4 +1,4 @@
-#include "handlers.hpp"
+#include "isa/handlers.hpp"
 
 namespace ptxm {
 

@@ -1,7 +1,7 @@
-// The handler families; bind_handler (bind.cpp) asks each in turn.
+// The handler families; bind_handler (isa/bind.cpp) asks each in turn.
 #pragma once
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

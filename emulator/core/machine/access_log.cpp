@@ -1,4 +1,4 @@
-#include "access_log.hpp"
+#include "machine/access_log.hpp"
 
 #include <algorithm>
 

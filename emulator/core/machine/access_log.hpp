@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "memory.hpp"
+#include "memory/memory.hpp"
 
 namespace ptxm {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "clocks.hpp"
+#include "order/clocks.hpp"
 
 namespace ptxm {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "program.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 

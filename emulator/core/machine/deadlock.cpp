@@ -1,5 +1,5 @@
 // The report of a launch that cannot go on: for each warp, where it waits and the state of what it waits for.
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 namespace {

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "program.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 

@@ -3,7 +3,7 @@
 // A cluster runs until it is done or only polls: then it waits for what another cluster writes to global memory, and
 // the others get their turn. Clusters start in order, as many at a time as the multiprocessors hold, so that a kernel
 // which counts on co-residence finds it and one that counts on more than there is does not.
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <iterator>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 namespace {

@@ -11,11 +11,11 @@
 #include <span>
 #include <unordered_map>
 
-#include "async_queue.hpp"
-#include "live_mbarriers.hpp"
-#include "sync_table.hpp"
-#include "tmem.hpp"
-#include "warp.hpp"
+#include "machine/async_queue.hpp"
+#include "machine/warp.hpp"
+#include "memory/live_mbarriers.hpp"
+#include "memory/tensor_memory.hpp"
+#include "order/sync_table.hpp"
 
 namespace ptxm {
 
@@ -261,7 +261,7 @@ private:
 
 inline Machine& machine_of(Warp& w) { return *w.cta->cluster->machine; }
 
-// schedule.cpp
+// machine/schedule.cpp
 void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> complete);
 // For operations of several stages: all fields of `op` but the sequence number are set.
 void enqueue_async(Cluster& cluster, AsyncOp op);
@@ -270,52 +270,52 @@ void enqueue_async(Cluster& cluster, AsyncOp op);
 enum class Progress : u8 { done, polling, failed, yielded };
 Progress run_cluster(Cluster& cluster, u64 budget);
 
-// launch.cpp
+// machine/launch.cpp
 std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& first, u16 number);
 
-// grid.cpp
+// machine/grid.cpp
 void run_grid(Machine& m);
 
-// threads.cpp: runs the grid's clusters on several threads of the host. False when there is nothing to gain, or when
-// it has turned out that their order matters: then nothing has happened.
+// machine/threads.cpp: runs the grid's clusters on several threads of the host. False when there is nothing to gain, or
+// when it has turned out that their order matters: then nothing has happened.
 bool run_side_by_side(Machine& m);
 
-// wgmma.cpp: an instruction that is not a wgmma uses its registers.
+// ptx/wgmma/wgmma.cpp: an instruction that is not a wgmma uses its registers.
 void use_wgmma_registers(Warp& w, const Inst& i);
 
-// tmem.cpp: an instruction uses registers that a tcgen05.ld may have written.
+// ptx/tcgen05/load_store.cpp: an instruction uses registers that a tcgen05.ld may have written.
 void use_loaded_registers(Warp& w, const Inst& i);
 
-// deadlock.cpp
+// machine/deadlock.cpp
 void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule);
 
-// tmem_alloc.cpp
+// ptx/tcgen05/allocation.cpp
 // Columns of which some have never been allocated are a fault. What has been given back still holds its values until
 // another CTA gets it, and kernels have been released that rely on that: a hazard.
 void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const char* what);
 
-// control.cpp
+// ptx/control/control.cpp
 bool converge(Warp& w, u32 required);
 bool release_joins(Cluster& cluster);
 void exit_lanes(Warp& w, u32 mask);
 void reach_join(Warp& w);
 
-// named_barrier.cpp
+// ptx/barriers/named_barrier.cpp
 void leave_named_barriers(Warp& w, u32 exited);
 
-// cluster.cpp
+// ptx/barriers/cluster_barrier.cpp
 void leave_cluster_barrier(Warp& w, u32 exited);
 void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc);
 void check_cta_exit(Cta& cta);
 
-// bulk_group.cpp: an operation of lane `lane`'s open bulk group. `read` runs when its sources have been read, `write`
-// when its results are visible.
+// ptx/copies/bulk_group.cpp: an operation of lane `lane`'s open bulk group. `read` runs when its sources have been
+// read, `write` when its results are visible.
 BulkLane& bulk_lane(Warp& w, u32 lane);
 void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read, std::function<void()> write);
 
-// hazards.cpp: conflict checks. `proxy_async` tells which proxy is accessing. The ranges are those of one operation,
-// in one CTA's shared memory or in one allocation.
-// Ranges in shared memory, `offset` further on: they lie in [low, end).
+// order/conflicts.cpp: conflict checks. `proxy_async` tells which proxy is accessing. The ranges are those of one
+// operation, in one CTA's shared memory or in one allocation. Ranges in shared memory, `offset` further on: they lie in
+// [low, end).
 struct SharedRanges {
     std::span<const Range> ranges;
     u64 offset, low, end;
@@ -347,21 +347,21 @@ void touch_tmem(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 colum
 // has one past: then the reads and the writes are to be touched.
 bool update_tmem_quietly(Cta& target, Warp& w, u32 lane, u32 lanes, u32 column, u32 columns, const Accessor& writer);
 
-// names.cpp: what findings call things
+// machine/names.cpp: what findings call things
 std::string name_of(const Cta& cta);                   // in the grid, and in its cluster
 std::string shared_place(const Cta& cta, u32 offset);  // "shared 0x400 of CTA 2"
 std::string shared_extent(const Cta& cta);             // what shared memory it has, and of what kind
 std::string describe_agent(const Cluster& cluster, AgentId agent);
 
-// lane_races.cpp: an instruction's accesses to shared memory, lane by lane, after touch_shared: against those of other
-// lanes of this warp.
+// order/lane_races.cpp: an instruction's accesses to shared memory, lane by lane, after touch_shared: against those of
+// other lanes of this warp.
 void note_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who);
 inline void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
     const Machine& m = machine_of(w);
     if (m.checks && m.profile == Profile::strict) note_lanes(w, at, mask, size, who);
 }
 
-// mbarrier.cpp
+// ptx/barriers/mbarrier.cpp
 Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what);
 // An asynchronous operation that will perform complete-tx on this mbarrier; its agent and the clock of its accesses.
 struct TxSource {
@@ -377,7 +377,7 @@ void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, co
 void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 issued_phase, i32 pc);
 void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async);
 
-// memory_ops.cpp
+// ptx/memory/load_store.cpp
 struct SharedRef {
     Cta* cta;
     u32 offset;

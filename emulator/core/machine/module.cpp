@@ -5,10 +5,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "access.hpp"
-#include "host_tiles.hpp"
-#include "machine.hpp"
-#include "matrix.hpp"
+#include "machine/machine.hpp"
+#include "ptx/memory/generic_access.hpp"
+#include "ptx/mma/matrix.hpp"
+#include "ptx/tcgen05/product/fast/host_tiles.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;

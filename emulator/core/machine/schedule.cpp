@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "handlers.hpp"
-#include "machine.hpp"
+#include "isa/handlers.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 namespace {

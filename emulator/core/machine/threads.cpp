@@ -6,8 +6,8 @@
 #include <exception>
 #include <thread>
 
-#include "access_log.hpp"
-#include "machine.hpp"
+#include "machine/access_log.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 namespace {

@@ -6,8 +6,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "async_groups.hpp"
-#include "memory.hpp"
+#include "machine/async_groups.hpp"
+#include "memory/memory.hpp"
+#include "order/sync_table.hpp"
 
 namespace ptxm {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "program.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 

@@ -3,8 +3,8 @@
 #include <immintrin.h>
 #endif
 
-#include "box_rows.hpp"
-#include "reduction.hpp"
+#include "memory/box_rows.hpp"
+#include "ptx/copies/reduction.hpp"
 
 namespace ptxm {
 

@@ -3,7 +3,7 @@
 
 #include <bit>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

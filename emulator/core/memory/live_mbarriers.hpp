@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "program.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 

@@ -1,6 +1,6 @@
-#include "memory.hpp"
+#include "memory/memory.hpp"
 
-#include "access_log.hpp"
+#include "machine/access_log.hpp"
 
 #include <cstdarg>
 #include <cstdio>

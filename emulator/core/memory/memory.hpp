@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "finding.hpp"
-#include "shadow.hpp"
+#include "machine/finding.hpp"
+#include "order/linear_history.hpp"
 
 namespace ptxm {
 

@@ -1,4 +1,4 @@
-#include "aligned_sum.hpp"
+#include "numbers/aligned_sum.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 // exponent of a denormal is that of its format's smallest normal number.
 #pragma once
 
-#include "matrix.hpp"
+#include "ptx/mma/matrix.hpp"
 
 namespace ptxm::aligned_sum {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "program.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 

@@ -1,10 +1,10 @@
-#include "mufu.hpp"
+#include "numbers/mufu.hpp"
 
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
-#include "mufu_tables.hpp"
+#include "numbers/mufu_tables.hpp"
 
 namespace ptxm::mufu {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <bit>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm::mufu {
 

@@ -1,8 +1,8 @@
-// Coefficients of the quadratics by which an H200 interpolates transcendental functions (mufu.hpp), fitted
+// Coefficients of the quadratics by which an H200 interpolates transcendental functions (numbers/mufu.hpp), fitted
 // by tests/probes/mufu_fit.py to what it returned for every argument in one period or octave of each.
 #pragma once
 
-#include "mufu.hpp"
+#include "numbers/mufu.hpp"
 
 namespace ptxm::mufu {
 

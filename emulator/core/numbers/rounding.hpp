@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 
-#include "program.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "program.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 

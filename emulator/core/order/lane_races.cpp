@@ -3,7 +3,7 @@
 // back to what it has accessed since, and only then the lanes are compared.
 #include <bit>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 namespace {

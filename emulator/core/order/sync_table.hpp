@@ -7,7 +7,7 @@
 #include <array>
 #include <unordered_map>
 
-#include "clocks.hpp"
+#include "order/clocks.hpp"
 
 namespace ptxm {
 

@@ -1,5 +1,5 @@
 // mbarrier: phase, pending count, tx-count (PTX ISA 9.7.13.15).
-#include "mbarrier.hpp"
+#include "ptx/barriers/mbarrier.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // What the mbarrier instructions and the asynchronous operations do to an mbarrier.
 #pragma once
 
-#include "handlers.hpp"
+#include "isa/handlers.hpp"
 
 namespace ptxm {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "handlers.hpp"
-#include "lanes.hpp"
-#include "mbarrier.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "ptx/barriers/mbarrier.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,8 +1,8 @@
 // The sixteen named barriers of a CTA: bar and barrier .sync, .arrive and .red (PTX ISA 9.7.13.1).
 //
 // A barrier counts warps: a warp has arrived when all its lanes that have not exited have, at whichever instruction.
-#include "handlers.hpp"
-#include "lanes.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,6 +1,6 @@
 // Branches, divergence and reconvergence, warp-wide data movement.
-#include "handlers.hpp"
-#include "lanes.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
 
 namespace ptxm {
 namespace {

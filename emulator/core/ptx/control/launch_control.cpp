@@ -1,8 +1,8 @@
 // What a kernel asks of the machinery around it: registers for its warpgroups (setmaxnreg), work that has not started
 // (clusterlaunchcontrol).
-#include "bulk.hpp"
-#include "handlers.hpp"
-#include "lanes.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "ptx/copies/bulk.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,8 +1,8 @@
 // vprintf and __assertfail: what the CUDA C++ runtime calls of the driver.
 #include <bit>
 
-#include "access.hpp"
-#include "handlers.hpp"
+#include "isa/handlers.hpp"
+#include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,9 +1,9 @@
 // cp.async.bulk and cp.reduce.async.bulk without a tensor map (PTX ISA 9.7.9.25.4): addresses and sizes in multiples of
 // 16 bytes.
-#include "bulk.hpp"
+#include "ptx/copies/bulk.hpp"
 
-#include "handlers.hpp"
-#include "reduction.hpp"
+#include "isa/handlers.hpp"
+#include "ptx/copies/reduction.hpp"
 
 namespace ptxm {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

@@ -2,8 +2,8 @@
 // that completes through them: its sources have been read, its results are visible.
 #include <bit>
 
-#include "bulk.hpp"
-#include "handlers.hpp"
+#include "isa/handlers.hpp"
+#include "ptx/copies/bulk.hpp"
 
 namespace ptxm {
 

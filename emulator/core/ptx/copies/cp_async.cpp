@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "access.hpp"
-#include "handlers.hpp"
-#include "matrix.hpp"
+#include "isa/handlers.hpp"
+#include "ptx/memory/generic_access.hpp"
+#include "ptx/mma/matrix.hpp"
 
 namespace ptxm {
 namespace {

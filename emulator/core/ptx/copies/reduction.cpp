@@ -1,6 +1,6 @@
-#include "reduction.hpp"
+#include "ptx/copies/reduction.hpp"
 
-#include "lanes.hpp"
+#include "machine/lanes.hpp"
 
 namespace ptxm {
 namespace {

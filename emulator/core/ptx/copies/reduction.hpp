@@ -1,7 +1,7 @@
 // The element operations of cp.reduce.async.bulk and cp.reduce.async.bulk.tensor.
 #pragma once
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

@@ -1,7 +1,7 @@
 // Tensor maps that a kernel makes or changes: tensormap.replace, tensormap.cp_fenceproxy, and the proxy fence without
 // which a copy may still use the old map (PTX ISA 9.7.9.28, 9.7.13.5).
-#include "handlers.hpp"
-#include "tensormap.hpp"
+#include "isa/handlers.hpp"
+#include "memory/tensor_map.hpp"
 
 namespace ptxm {
 

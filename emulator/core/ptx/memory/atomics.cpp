@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "access.hpp"
-#include "formats.hpp"
-#include "handlers.hpp"
-#include "lanes.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "numbers/formats.hpp"
+#include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,7 +1,7 @@
 // Generic addresses and the windows of the state spaces (PTX ISA 5.1): cvta, isspacep.
-#include "access.hpp"
-#include "handlers.hpp"
-#include "lanes.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {
 

@@ -1,5 +1,5 @@
 // Element conversions and checks shared by the matrix instructions.
-#include "matrix.hpp"
+#include "ptx/mma/matrix.hpp"
 
 #include <cmath>
 

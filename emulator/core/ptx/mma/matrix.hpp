@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

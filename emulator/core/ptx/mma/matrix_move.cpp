@@ -1,6 +1,6 @@
 // ldmatrix, stmatrix, movmatrix (PTX ISA 9.7.14.5.15 to 9.7.14.5.17).
-#include "handlers.hpp"
-#include "matrix.hpp"
+#include "isa/handlers.hpp"
+#include "ptx/mma/matrix.hpp"
 
 namespace ptxm {
 namespace {

@@ -2,7 +2,7 @@
 // a chunk of K.
 #pragma once
 
-#include "matrix.hpp"
+#include "ptx/mma/matrix.hpp"
 
 namespace ptxm {
 

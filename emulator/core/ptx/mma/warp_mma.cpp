@@ -1,16 +1,16 @@
 // mma.sync: D = A B + C over the fragments of one warp (PTX ISA 9.7.14.5). A sparse A (9.7.14.6) is stored as a dense
 // one of half the K, and multiplies the rows of B that its metadata names.
 //
-// Floating-point sums: see aligned_sum.hpp. ptxas makes of e4m3 and e5m2 two instructions of f16, for sm_90a and
-// sm_100a alike, of which the first has the elements 0 and 1 of each register and starts from zero; C is added at the
-// end. Integer sums are exact and wrap, or saturate under .satfinite.
+// Floating-point sums: see numbers/aligned_sum.hpp. ptxas makes of e4m3 and e5m2 two instructions of f16, for sm_90a
+// and sm_100a alike, of which the first has the elements 0 and 1 of each register and starts from zero; C is added at
+// the end. Integer sums are exact and wrap, or saturate under .satfinite.
 #include <limits>
 #include <numeric>
 
-#include "aligned_sum.hpp"
-#include "handlers.hpp"
-#include "lanes.hpp"
-#include "sparsity.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "numbers/aligned_sum.hpp"
+#include "ptx/mma/sparsity.hpp"
 
 namespace ptxm {
 namespace {

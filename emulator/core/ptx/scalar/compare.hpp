@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "machine.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 

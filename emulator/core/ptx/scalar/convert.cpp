@@ -1,10 +1,10 @@
-// cvt between integers of any width, f16, bf16, f32, f64 and tf32 (PTX ISA 9.7.9.21). convert_narrow.cpp has the packed
-// 4-, 6- and 8-bit formats.
+// cvt between integers of any width, f16, bf16, f32, f64 and tf32 (PTX ISA 9.7.9.21). ptx/scalar/convert_narrow.cpp has
+// the packed 4-, 6- and 8-bit formats.
 #include <limits>
 
-#include "convert.hpp"
-#include "handlers.hpp"
-#include "lanes.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "ptx/scalar/convert.hpp"
 
 namespace ptxm {
 
@@ -175,7 +175,7 @@ Flow int_to_float(Warp& w, const Inst& i, u32 m) {
 // One value from format `s` to format `d` under the modifiers of cvt. An f32 that .ftz flushes keeps its sign.
 u64 convert_value(const Format& s, const Format& d, u64 bits, u32 mods) {
     if ((mods & kFtz) && &s == &kF32) bits = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(bits))));
-    // Like a product (alu_float.cpp), a value below 2^-126 is flushed before it is rounded.
+    // Like a product (ptx/scalar/floating.cpp), a value below 2^-126 is flushed before it is rounded.
     if ((mods & kFtz) && &d == &kF32 && &s == &kF64 && std::fabs(std::bit_cast<double>(bits)) < 0x1p-126)
         return bits >> 63 << 31;
     if (mods & kRoundInt)

@@ -1,8 +1,8 @@
 // What the two halves of cvt share.
 #pragma once
 
-#include "formats.hpp"
-#include "machine.hpp"
+#include "machine/machine.hpp"
+#include "numbers/formats.hpp"
 
 namespace ptxm {
 

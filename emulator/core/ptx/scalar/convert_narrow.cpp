@@ -7,9 +7,9 @@
 #include <immintrin.h>
 #endif
 
-#include "convert.hpp"
-#include "handlers.hpp"
-#include "lanes.hpp"
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "ptx/scalar/convert.hpp"
 
 namespace ptxm {
 namespace {

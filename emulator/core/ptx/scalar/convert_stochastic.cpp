@@ -3,8 +3,8 @@
 //
 // What the ISA does not say is as it was observed on a B200 and published: of the four-element forms each pair of
 // sources shares 16 random bits, the first of the pair taking them in reverse order.
-#include "convert.hpp"
-#include "handlers.hpp"
+#include "isa/handlers.hpp"
+#include "ptx/scalar/convert.hpp"
 
 namespace ptxm {
 namespace {

@@ -4,8 +4,8 @@
 // order and writes the accumulator registers when each completes. Conflicts in shared memory are checked at the
 // instruction, for each warp against what it has synchronised with: its own 16 rows of A, and all of B. Registers of
 // operations in flight, and registers touched since the last wgmma.fence, are followed a unit at a time.
-#include "handlers.hpp"
-#include "wgmma_operands.hpp"
+#include "isa/handlers.hpp"
+#include "ptx/wgmma/operands.hpp"
 
 namespace ptxm {
 namespace {

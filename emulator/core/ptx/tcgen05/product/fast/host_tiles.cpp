@@ -1,4 +1,4 @@
-#include "host_tiles.hpp"
+#include "ptx/tcgen05/product/fast/host_tiles.hpp"
 
 #include <atomic>
 

@@ -1,0 +1,272 @@
+// Conflict checks: is this access ordered after the earlier ones it overlaps? docs/emulator.md states the rules.
+#include "order/conflict_messages.hpp"
+
+namespace ptxm {
+namespace {
+
+AgentKind kind_of(const Warp& w, const Access& earlier, const Accessor& who) {
+    return earlier.cluster == who.cluster ? info(*w.cta->cluster, earlier.agent).kind
+                                          : static_cast<AgentKind>(earlier.kind);
+}
+
+// What this warp knows of an agent of another cluster.
+u32 foreign_clock(const Warp& w, const Access& earlier, bool async) {
+    const ForeignClocks::View* view = w.clocks.foreign.find(earlier.cluster);
+    if (!view) return 0;
+    return (async ? view->async : view->generic).get(earlier.agent);
+}
+
+// Accesses to global memory have the number of a cluster.
+bool is_shared(const Accessor& who) { return who.cluster == 0; }
+
+u32 known_clock(const Warp& w, const Access& earlier, const Accessor& who) {
+    if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, false);
+    return is_shared(who) ? w.clocks.known_shared(earlier.agent) : w.clocks.generic.get(earlier.agent);
+}
+
+std::string describe_earlier(const Warp& w, const Access& earlier, const Accessor& who) {
+    if (earlier.cluster == who.cluster) return describe_agent(*w.cta->cluster, earlier.agent);
+    return is_generic(static_cast<AgentKind>(earlier.kind)) ? "a warp of another cluster or CTA"
+                                                            : "a bulk copy of another cluster or CTA";
+}
+
+// How a linear memory is accessed. The async proxy needs a fence.proxy.async that covers the memory's space.
+enum class Proxy : u8 { generic, async_shared, async_global };
+
+// A relaxed cluster barrier orders no accesses. Triton's kernels rely on it all the same for what a CTA has done with
+// its shared memory before a peer's bulk copies overwrite it.
+bool overwritten_after_barrier(const Warp& w, const Access& earlier, const Accessor& who, Proxy proxy, AgentKind kind) {
+    return who.write && proxy == Proxy::async_shared && is_generic(kind) &&
+           w.cta->cluster->machine->profile == Profile::lenient &&
+           w.cta->exit_ordered.get(earlier.agent) >= earlier.clock;
+}
+
+// The clock that orders an earlier linear-memory access before what warp `w` does now.
+bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
+    if (earlier.strong && who.strong) return true;
+    const AgentKind kind = kind_of(w, earlier, who);
+    // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence, and
+    // the tensor core read what cp.async wrote.
+    const bool unfenced = (who.write || kind == AgentKind::cp_async) && machine_of(w).profile == Profile::lenient;
+    const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !unfenced;
+    if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
+    const bool unordered_within =
+        kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
+    if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) {
+        w.lanes.met |= earlier.clock > w.clocks.lanes_ordered;
+        return true;
+    }
+    const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
+    const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;
+    if (view.get(earlier.agent) >= earlier.clock) return true;
+    if (is_shared(who) && !needs_proxy_fence && w.clocks.shared_only.get(earlier.agent) >= earlier.clock) return true;
+    return overwritten_after_barrier(w, earlier, who, proxy, kind);
+}
+
+// An MMA may be issued early, up to the last tcgen05.fence::after_thread_sync: what its issuer learned since, from
+// others, does not order it.
+bool fenced_for_mma(Warp& w, const Access& earlier, const Accessor& who) {
+    if (earlier.agent == who.agent || earlier.agent == w.clocks.self) return true;
+    return w.clocks.fenced.get(earlier.agent) >= earlier.clock;
+}
+
+Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where,
+                       const Wording& say) {
+    const std::string place = say.place(where);
+    const std::string me = say.agent(*w.cta->cluster, who.agent);
+    if (c.uninitialised)
+        return {"uninitialised-shared", say("%s reads %s, which nothing has written", me.c_str(), place.c_str())};
+    const Access& e = *c.earlier;
+    const AgentKind kind = kind_of(w, e, who);
+    const std::string them = say.wanted() ? describe_earlier(w, e, who) : std::string();
+    const char* mine = who.write ? "writes" : "reads";
+    if (linear_ordered(w, e, c.earlier_was_write, who, proxy))
+        return {
+            "mma-missing-fence-after",
+            say("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
+                me.c_str(), mine, place.c_str(), them.c_str())};
+    if (proxy != Proxy::generic && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
+        return {"missing-proxy-fence",
+                say("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
+                    "between",
+                    me.c_str(), mine, place.c_str(), them.c_str())};
+    if (is_bulk_store(kind))
+        return {"bulk-store-in-flight",
+                say("%s %s %s while %s may still %s it: no cp.async.bulk.wait_group%s by its thread in between",
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read",
+                    c.earlier_was_write ? "" : "{.read}")};
+    if (kind == AgentKind::bulk_load && c.earlier_was_write)
+        return {"bulk-copy-in-flight",
+                say("%s %s %s while %s may still write it: nothing waits for its mbarrier phase in between", me.c_str(),
+                    mine, place.c_str(), them.c_str())};
+    if (kind == AgentKind::cp_async && w.clocks.generic.get(e.agent) < e.clock)
+        return {"cp-async-in-flight",
+                say("%s %s %s while %s may still %s it: no cp.async.wait_group, or no barrier after it, in between",
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "write" : "read")};
+    if (kind == AgentKind::warpgroup)
+        return {"overwrite-under-mma", say("%s %s %s while %s may still read it: no wgmma.wait_group in between",
+                                           me.c_str(), mine, place.c_str(), them.c_str())};
+    if (kind == AgentKind::tensor)
+        return {"overwrite-under-mma", say("%s %s %s while %s may still read it: no commit and wait in between",
+                                           me.c_str(), mine, place.c_str(), them.c_str())};
+    return {"race", say("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(),
+                        them.c_str(), c.earlier_was_write ? "wrote" : "read")};
+}
+
+// FlashAttention-2 loads matrices whose last rows lie behind the end of the sequence, CUTLASS's GEMMs for Ampere stages
+// that nothing has filled: what comes of them is dropped.
+bool may_be_dropped(const Machine& m, const Conflict& c, const Accessor& who) {
+    return c.uninitialised && m.profile == Profile::lenient &&
+           static_cast<Op>(m.program->insts[who.pc].op) == Op::ldmatrix;
+}
+
+void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where) {
+    Machine& m = machine_of(w);
+    if (may_be_dropped(m, c, who)) return;
+    const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
+    const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
+    if (m.findings->seen(rule, pc, other)) return;
+    m.report(&w, rule, explain_linear(w, c, who, proxy, where, Wording(true)).message, pc, other);
+}
+
+void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {
+    const Mbarrier& bar = target.mbarriers.at(offset);
+    machine_of(w).report(&w, "mbarrier-accessed",
+                         format("%s %s memory where an mbarrier lives, at %s: no mbarrier.inval before",
+                                describe_agent(*target.cluster, who.agent).c_str(), who.write ? "writes" : "reads",
+                                shared_place(target, offset).c_str()),
+                         static_cast<i32>(who.pc), bar.init_pc);
+}
+
+// One by one only where an mbarrier lies between the first byte and the last.
+void check_mbarriers(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who) {
+    if (r.low >= r.end || !target.live_mbarriers.find(r.low, r.end)) return;
+    for (const Range& range : r.ranges)
+        if (const u32* bar = target.live_mbarriers.find(range.start + r.offset, range.start + r.offset + range.bytes))
+            report_mbarrier_accessed(w, target, *bar, who);
+}
+
+}  // namespace
+
+void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async) {
+    u64 low = ~u64{0}, end = 0;
+    for (const Range& range : ranges) {
+        low = std::min(low, range.start);
+        end = std::max(end, range.start + range.bytes);
+    }
+    touch_shared(target, w, SharedRanges{ranges, 0, low, end}, who, proxy_async);
+}
+
+void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who, bool proxy_async) {
+    if (!machine_of(w).checks) return;
+    check_mbarriers(target, w, r, who);
+    const AgentKind kind = info(*target.cluster, who.agent).kind;
+    if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
+    const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;
+    const Proxy proxy = proxy_async ? Proxy::async_shared : Proxy::generic;
+    LinearShadow& shadow = *target.shared_shadow;
+    const auto ordered = [&](const Access& e, bool was_write) {
+        return linear_ordered(w, e, was_write, who, proxy) && (!fenced || fenced_for_mma(w, e, who));
+    };
+    if (!r.blocks.empty() && r.offset % LinearShadow::kBlockBytes == 0) {
+        bool conflict = false;
+        Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict&) { conflict = true; });
+        if (shadow.touch_blocks(r.blocks, r.offset / LinearShadow::kBlockBytes, touch, conflict)) return;
+    }
+    const Range* at = nullptr;
+    Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict& c) {
+        report_linear(w, c, who, proxy, [&] {
+            const u64 start = at->start + r.offset;
+            return format("shared memory in [0x%llx, 0x%llx) of %s", (unsigned long long)start,
+                          (unsigned long long)(start + at->bytes), name_of(target).c_str());
+        });
+    });
+    shadow.touch_each(r.ranges, r.offset, at, touch, proxy_async && r.blocks.empty() ? Grain::chunks : Grain::cells);
+}
+
+namespace {
+
+// What accesses global memory, where agents of other clusters may have been.
+Accessor of_cluster(const Warp& w, Accessor who) {
+    who.cluster = w.cta->cluster->number;
+    who.kind = info(*w.cta->cluster, who.agent).kind;
+    return who;
+}
+
+}  // namespace
+
+void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor, bool proxy_async) {
+    Machine& m = machine_of(w);
+    if (m.global.logs())
+        for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
+    if (!m.checks) return;
+    const Accessor who = of_cluster(w, accessor);
+    const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
+    const Range* at = nullptr;
+    LinearShadow& shadow = m.global.shadow(a);
+    Touch touch(
+        shadow.pasts(), who, false,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
+        [&](const Conflict& c) {
+            report_linear(w, c, who, proxy, [&] {
+                return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
+            });
+        });
+    shadow.touch_each(ranges, u64{0} - a.base, at, touch, Grain::cells);
+}
+
+namespace {
+
+// Calls walk(touch, conflict) with a touch that sets `conflict` in place of reporting it.
+template <class Walk>
+auto touch_quietly(LinearShadow& shadow, Warp& w, const Accessor& who, Proxy proxy, bool check_uninitialised,
+                   Walk walk) {
+    bool conflict = false;
+    Touch touch(
+        shadow.pasts(), who, check_uninitialised,
+        [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
+        [&](const Conflict&) { conflict = true; });
+    return walk(touch, conflict);
+}
+
+bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 offset, const Accessor& who,
+                 bool check_uninitialised) {
+    return touch_quietly(shadow, w, who, Proxy::generic, check_uninitialised, [&](auto& touch, bool& conflict) {
+        return shadow.touch_lanes(pieces, offset, touch, conflict);
+    });
+}
+
+}  // namespace
+
+bool touch_shared_lanes(Warp& w, const LanePieces& pieces, const Accessor& who) {
+    const u64 own = u64{w.cta->rank} << kSharedRankShift;
+    if (w.cta->live_mbarriers.find(pieces.low - own, pieces.end - own)) return false;
+    return touch_lanes(*w.cta->shared_shadow, w, pieces, u64{0} - own, who, true);
+}
+
+bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const Accessor& accessor) {
+    return touch_lanes(machine_of(w).global.shadow(a), w, pieces, u64{0} - a.base, of_cluster(w, accessor), false);
+}
+
+bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& accessor) {
+    Machine& m = machine_of(w);
+    if (m.global.logs())
+        for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
+    if (!m.checks) return true;
+    const Range* at = nullptr;
+    LinearShadow& shadow = m.global.shadow(a);
+    return touch_quietly(shadow, w, of_cluster(w, accessor), Proxy::generic, false, [&](auto& touch, bool& conflict) {
+        shadow.touch_each(ranges, u64{0} - a.base, at, touch, Grain::cells);
+        return !conflict;
+    });
+}
+
+bool touch_global_blocks(Allocation& a, Warp& w, std::span<const BlockChunks> blocks, const Accessor& accessor) {
+    Machine& m = machine_of(w);
+    if (!m.checks) return true;
+    LinearShadow& shadow = m.global.shadow(a);
+    return touch_quietly(shadow, w, of_cluster(w, accessor), Proxy::async_global, false,
+                         [&](auto& touch, bool& conflict) { return shadow.touch_blocks(blocks, 0, touch, conflict); });
+}
+
+}  // namespace ptxm

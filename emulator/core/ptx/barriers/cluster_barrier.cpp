@@ -1,0 +1,242 @@
+// Clusters: shared memory of other CTAs (mapa, getctarank), the cluster barrier, and what a CTA owes the others before
+// it exits.
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+
+namespace ptxm {
+namespace {
+
+void join_shared(VectorClock& known, const WarpClocks& clocks) {
+    known.join(clocks.generic);
+    known.join(clocks.shared_only);
+}
+
+// mapa{.shared::cluster}: the address of the same variable in the CTA of a rank (PTX ISA 9.7.9.23). Without a space the
+// operand and the result are generic. A rank that the cluster does not have gives an address that is no one's: lanes
+// that use it fault.
+Flow mapa(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const Cluster& cluster = *w.cta->cluster;
+    const bool generic = static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift) == Space::generic;
+    const u32* rank = w.reg<u32>(o[2]);
+    const u32 size = static_cast<u32>(cluster.ctas.size());
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 a = i.width_src == 64 ? w.reg<u64>(o[1])[l] : w.reg<u32>(o[1])[l];
+        if (generic && (a & kWindowMask) != kSharedWindow)
+            throw Fault("address-space", format("mapa of 0x%llx, which is no shared address", (unsigned long long)a));
+        if (rank[l] >= size)
+            machine_of(w).report_strict(&w, "cluster-rank",
+                                        format("mapa to CTA rank %u of a cluster of %u", rank[l], size), w.pc());
+        const u32 named = std::min(rank[l], 0xFFu);
+        const u64 mapped = (generic ? kSharedWindow : 0) | named << kSharedRankShift | (a & kSharedOffsetMask);
+        if (i.width_dst == 64)
+            w.reg<u64>(o[0])[l] = mapped;
+        else
+            w.reg<u32>(o[0])[l] = static_cast<u32>(mapped);
+    }
+    return Flow::next;
+}
+
+Flow getctarank(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    const bool generic = static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift) == Space::generic;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 a = i.width_src == 64 ? w.reg<u64>(o[1])[l] : w.reg<u32>(o[1])[l];
+        if (generic && (a & kWindowMask) != kSharedWindow)
+            throw Fault("address-space",
+                        format("getctarank of 0x%llx, which is no shared address", (unsigned long long)a));
+        w.reg<u32>(o[0])[l] = static_cast<u32>(a & ~kWindowMask) >> kSharedRankShift;
+    }
+    return Flow::next;
+}
+
+u32 live_lanes(const Cluster& cluster) {
+    u32 n = 0;
+    for (const auto& cta : cluster.ctas)
+        for (const Warp& w : cta->warps) n += static_cast<u32>(std::popcount(w.live));
+    return n;
+}
+
+void complete(Cluster& cluster) {
+    ClusterBarrier& b = cluster.barrier;
+    const bool lenient = cluster.machine->profile == Profile::lenient;
+    b.phase += 1;
+    b.arrived = 0;
+    b.completed = std::move(b.arriving);
+    b.arriving = std::move(b.early);
+    b.early = Message{};
+    cluster.note_progress();
+    for (auto& cta : cluster.ctas) {
+        // A CTA may exit after a cluster barrier even if that barrier's arrivals were relaxed: it orders execution.
+        if (cluster.ctas.size() > 1) cta->exit_ordered.join(b.reached);
+        cta->relaxed_completed.join(cta->relaxed_arriving);
+        cta->relaxed_arriving = Message{};
+        for (auto& [offset, bar] : cta->mbarriers) {
+            // CUTLASS's GEMMs initialise the last of their barriers after the fence.
+            const bool reached = lenient && b.reached.get(bar.init.agent) >= bar.init.clock;
+            if ((bar.init_fenced || reached) && !bar.init_published) bar.init_published = b.phase;
+        }
+        for (Warp& w : cta->warps) {
+            w.cluster_owed |= w.cluster_passed & w.cluster_arrived;
+            w.cluster_passed |= w.cluster_arrived;
+            w.cluster_arrived = w.cluster_ahead;
+            w.cluster_ahead = 0;
+            b.arrived += static_cast<u32>(std::popcount(w.cluster_arrived));
+            for (Fragment& f : w.fragments)
+                if (f.wait == Wait::cluster) f.wait = Wait::none;
+        }
+    }
+    b.reached.clear();
+}
+
+void settle(Cluster& cluster) {
+    while (cluster.barrier.arrived && cluster.barrier.arrived == live_lanes(cluster)) complete(cluster);
+}
+
+// What a relaxed arrival brings (PTX ISA 9.7.13.3): no memory access of its own, but what a fence before it releases,
+// and the order of tcgen05 operations, which needs execution alone to be ordered, as at an mbarrier.
+void arrive_relaxed(Warp& w, Message& arriving) {
+    arriving.join(w.cta->cluster->ctas.size() > 1 ? w.fences.fenced_beyond_cta : w.fences.fenced);
+    w.clocks.release_tc(arriving);
+}
+
+// barrier.cluster.arrive. DeepGEMM's kernels rely on a relaxed one all the same for their own CTA's shared and tensor
+// memory, where all that arrived share an SM.
+//
+// The ISA wants a wait between two arrivals. FlashAttention-4's MLA kernels arrive twice and wait twice: leniently, the
+// second arrival is of the next phase.
+Flow arrive(Warp& w, const Inst& i, u32 mask) {
+    Cluster& cluster = *w.cta->cluster;
+    const bool lenient = cluster.machine->profile == Profile::lenient;
+    const u32 ahead = mask & w.cluster_arrived;
+    const u32 waiting = lenient ? w.cluster_ahead | w.cluster_owed | (w.cluster_passed & w.cluster_arrived)
+                                : w.cluster_arrived | w.cluster_passed;
+    if (const u32 twice = mask & waiting)
+        throw Fault(
+            "cluster-barrier-arrival",
+            format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
+    join_shared(cluster.barrier.reached, w.clocks);
+    Message& arriving = ahead ? cluster.barrier.early : cluster.barrier.arriving;
+    if (i.mods & kClusterRelaxed) arrive_relaxed(w, arriving);
+    if (!(i.mods & kClusterRelaxed))
+        arriving.join(w.clocks.release());
+    else if (lenient)
+        w.cta->relaxed_arriving.join(w.clocks.release());
+    else
+        w.clocks.tick();  // what follows is not before the barrier
+    w.cluster_ahead |= ahead;
+    w.cluster_arrived |= mask;
+    cluster.barrier.arrived += static_cast<u32>(std::popcount(mask & ~ahead));
+    cluster.now = std::max(cluster.now, w.time);
+    settle(cluster);
+    return Flow::next;
+}
+
+Flow wait(Warp& w, const Inst&, u32 mask) {
+    Cluster& cluster = *w.cta->cluster;
+    if (const u32 absent = mask & ~(w.cluster_arrived | w.cluster_passed))
+        throw Fault("cluster-barrier-wait",
+                    format("lanes 0x%08x wait at the cluster barrier without having arrived", absent));
+    if (mask & ~w.cluster_passed) {
+        w.fragment().wait = Wait::cluster;
+        return Flow::stay;
+    }
+    w.cluster_passed &= ~mask | w.cluster_owed;
+    w.cluster_owed &= ~mask;
+    w.clocks.acquire(cluster.barrier.completed);
+    w.clocks.acquire(w.cta->relaxed_completed);
+    if (!cluster.barrier.agent) cluster.barrier.agent = cluster.new_agent({AgentKind::cluster_barrier, 0, 0, 0});
+    w.clocks.generic.raise(*cluster.barrier.agent, cluster.barrier.phase);
+    w.time = std::max(w.time, cluster.now);
+    return Flow::next;
+}
+
+VectorClock known_at_exit(const Cta& cta) {
+    VectorClock known = cta.exit_ordered;
+    for (const Warp& w : cta.warps) join_shared(known, w.clocks);
+    return known;
+}
+
+void report_unordered_exit(Cta& cta, const Use& access) {
+    Cluster& cluster = *cta.cluster;
+    Machine& m = *cluster.machine;
+    const bool copy = cluster.agents[access.agent].kind == AgentKind::bulk_load;
+    const std::string who = describe_agent(cluster, access.agent);
+    if (copy)
+        m.report_strict(&cta.warps[0], "exit-with-work-in-flight",
+                        format("the CTA exits before this copy into its shared memory (%s) is known to be complete: no "
+                               "thread of the CTA has waited for it",
+                               who.c_str()),
+                        static_cast<i32>(access.pc));
+    else
+        m.report_strict(&cta.warps[0], "cluster-exit-race",
+                        format("%s exits while %s may still access its shared memory: nothing orders the access before "
+                               "the exit",
+                               name_of(cta).c_str(), who.c_str()),
+                        static_cast<i32>(access.pc));
+}
+
+// A thread's bulk stores read the CTA's shared memory until it has waited for them.
+void check_stores(Cta& cta) {
+    for (Warp& w : cta.warps) {
+        for (const auto& [lane, bulk] : w.bulk) {
+            if (w.clocks.generic.get(bulk.reads) < bulk.used)
+                cta.cluster->machine->report_strict(
+                    &w, "exit-with-work-in-flight",
+                    format("lane %u exits with bulk stores that may still read shared memory: no "
+                           "cp.async.bulk.wait_group covers them",
+                           lane),
+                    bulk.last_pc);
+        }
+    }
+}
+
+}  // namespace
+
+void leave_cluster_barrier(Warp& w, u32 exited) {
+    Cluster& cluster = *w.cta->cluster;
+    join_shared(cluster.barrier.reached, w.clocks);
+    cluster.barrier.arrived -= static_cast<u32>(std::popcount(w.cluster_arrived & exited));
+    w.cluster_arrived &= ~exited;
+    w.cluster_ahead &= ~exited;
+    settle(cluster);
+}
+
+void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc) {
+    if (target.live_warps == 0) {
+        report_unordered_exit(target, {agent, clock, pc});
+        return;
+    }
+    note_use(target.outside, {agent, clock, pc});
+}
+
+void check_cta_exit(Cta& cta) {
+    if (!cta.cluster->machine->checks) return;
+    check_stores(cta);
+    if (cta.outside.empty()) return;
+    const VectorClock known = known_at_exit(cta);
+    for (const Use& o : cta.outside)
+        if (known.get(o.agent) < o.clock) report_unordered_exit(cta, o);
+}
+
+Handler bind_cluster(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::mapa: return mapa;
+        case Op::getctarank: return getctarank;
+        case Op::cluster_arrive: return arrive;
+        case Op::cluster_wait: return wait;
+        // Of the mbarriers that this warp has initialised, and of nothing else that it wrote.
+        case Op::fence_mbarrier_init:
+            return [](Warp& w, const Inst&, u32) {
+                for (auto& [offset, bar] : w.cta->mbarriers)
+                    if (bar.init.agent == w.clocks.self && !bar.init_fenced) bar.init_fenced = w.clocks.epoch();
+                w.clocks.tick();
+                return Flow::next;
+            };
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,26 @@
+// Loads and stores of the generic proxy, for the instructions built on them.
+#pragma once
+
+#include "machine/machine.hpp"
+
+namespace ptxm {
+
+// Addresses of the .param space from here on are those of call sites, kept in local memory; below lie the kernel's.
+constexpr u64 kCallParams = u64{1} << 32;
+
+struct Addresses {
+    u64 at[kLanes];
+};
+
+u32 element_bytes(Ty ty);
+Space space_of(const Inst& i);
+Space window_of(u64 address);  // the state space that a generic address lies in
+Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset);
+// Points each active lane at its bytes, after bounds, alignment and conflict checks. `strong`: atomic, volatile or with
+// memory-ordering semantics. `store`: the instruction whose values are about to be written.
+void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
+                   bool strong = false, const Inst* store = nullptr);
+void load_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]);
+void store_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]);
+
+}  // namespace ptxm

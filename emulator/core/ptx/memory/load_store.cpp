@@ -1,0 +1,358 @@
+// ld, st: the generic proxy.
+#include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
+#include "ptx/memory/generic_access.hpp"
+
+namespace ptxm {
+
+SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
+    const u32 rank = address >> kSharedRankShift, offset = address & kSharedOffsetMask;
+    Cluster& cluster = *w.cta->cluster;
+    if (rank >= cluster.ctas.size())
+        throw Fault("shared-out-of-bounds", format("%s at shared address 0x%x names CTA rank %u of a cluster of %zu",
+                                                   what, address, rank, cluster.ctas.size()));
+    Cta& cta = *cluster.ctas[rank];
+    if (offset < kSharedStart || u64{offset} + size > cta.shared.size())
+        throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; %s", what, size, address,
+                                                   shared_extent(cta).c_str()));
+    return {&cta, offset};
+}
+
+Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
+    GlobalView& memory = machine_of(w).global;
+    if (Allocation* a = memory.find(address, size)) return *a;
+    throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size,
+                                               (unsigned long long)address, memory.describe(address).c_str()));
+}
+
+u8* resolve_param(Warp& w, u64 offset, u64 size) {
+    const Launch& launch = *machine_of(w).launch;
+    if (offset + size > launch.params.size())
+        throw Fault("param-out-of-bounds",
+                    format("access of %llu bytes at parameter byte %llu of %zu", (unsigned long long)size,
+                           (unsigned long long)offset, launch.params.size()));
+    return const_cast<u8*>(launch.params.data() + offset);
+}
+
+u32 element_bytes(Ty ty) {
+    switch (ty) {
+        case Ty::b8:
+        case Ty::u8_:
+        case Ty::s8: return 1;
+        case Ty::b16:
+        case Ty::u16_:
+        case Ty::s16:
+        case Ty::f16:
+        case Ty::bf16: return 2;
+        case Ty::b64:
+        case Ty::u64_:
+        case Ty::s64:
+        case Ty::f64:
+        case Ty::f32x2: return 8;
+        case Ty::b128: return 16;
+        default: return 4;
+    }
+}
+
+Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset) {
+    Addresses a;
+    if (width == 64) {
+        const u64* base = w.reg<u64>(unit);
+        for (u32 l = 0; l < kLanes; ++l) a.at[l] = base[l] + static_cast<u64>(offset);
+    } else {
+        const u32* base = w.reg<u32>(unit);
+        for (u32 l = 0; l < kLanes; ++l) a.at[l] = base[l] + static_cast<u32>(offset);
+    }
+    return a;
+}
+
+namespace {
+
+// Lanes that take no part get the address of one that does: the loops over all of them vectorise.
+void fill_inactive(Addresses& a, u32 mask) {
+    if (mask == kFullMask) return;
+    const u64 first = a.at[std::countr_zero(mask)];
+    for (u32 l = 0; l < kLanes; ++l) a.at[l] = mask >> l & 1 ? a.at[l] : first;
+}
+
+// The lowest and the highest address.
+struct Extent {
+    u64 low, high;
+};
+
+Extent extent_of(const Addresses& a) {
+    Extent e{~0ull, 0};
+    for (u32 l = 0; l < kLanes; ++l) {
+        e.low = std::min(e.low, a.at[l]);
+        e.high = std::max(e.high, a.at[l]);
+    }
+    return e;
+}
+
+void check_alignment(const Addresses& a, u32 mask, u32 size, const char* what) {
+    u64 low = 0;
+    for (u32 l = 0; l < kLanes; ++l) low |= a.at[l];
+    if (low & (size - 1)) {
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && (a.at[l] & (size - 1)))
+                throw Fault("misaligned", format("%s of %u bytes at 0x%llx (lane %u) is not aligned to its size", what,
+                                                 size, (unsigned long long)a.at[l], l));
+    }
+}
+
+// Whether each lane's bytes follow those of the lane before, or all lanes have the same: then they are one range.
+enum class Pattern : u8 { adjacent, same, other };
+
+Pattern pattern_of(const Addresses& a, u32 size) {
+    u64 adjacent = 0, same = 0;
+    for (u32 l = 1; l < kLanes; ++l) {
+        adjacent += a.at[l] - a.at[l - 1] == size;
+        same += a.at[l] == a.at[l - 1];
+    }
+    if (adjacent == kLanes - 1) return Pattern::adjacent;
+    if (same == kLanes - 1) return Pattern::same;
+    return Pattern::other;
+}
+
+// What the lanes of an instruction access. Adjacent or equal ranges are one: a warp-wide vector access is one.
+class LaneRanges {
+public:
+    LaneRanges(const Addresses& a, u32 mask, u32 size, Pattern pattern) {
+        if (mask == kFullMask && (pattern == Pattern::same || pattern == Pattern::adjacent)) {
+            add(a.at[0], pattern == Pattern::same ? size : kLanes * size);
+            return;
+        }
+        for (u32 l = 0; l < kLanes; ++l) {
+            if (!(mask >> l & 1)) continue;
+            const u64 at = a.at[l];
+            Range* last = count_ ? &ranges_[count_ - 1] : nullptr;
+            if (last && at >= last->start && at + size <= last->start + last->bytes) continue;
+            if (last && at == last->start + last->bytes)
+                last->bytes += size;
+            else
+                add(at, size);
+        }
+    }
+    // Calls f(owner, ranges) for every owner; owner_of(range) is that of the whole range.
+    template <class OwnerOf, class F>
+    void each_owner(OwnerOf owner_of, F f) {
+        for (u32 from = 0; from < count_;) {
+            auto& owner = owner_of(ranges_[from]);
+            u32 to = from + 1;
+            while (to < count_ && &owner_of(ranges_[to]) == &owner) ++to;
+            f(owner, std::span<Range>(ranges_ + from, to - from));
+            from = to;
+        }
+    }
+
+private:
+    void add(u64 at, u32 bytes) { ranges_[count_++] = {at, bytes}; }
+
+    Range ranges_[kLanes];
+    u32 count_ = 0;
+};
+
+u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, const char* what) {
+    if (at + size > w.program->local_bytes)
+        throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size,
+                                                  (unsigned long long)at, w.program->local_bytes));
+    return w.local.data() + u64{lane} * w.program->local_bytes + at;
+}
+
+// True where all lanes access their own CTA's memory.
+bool point_shared(Warp& w, Space space, const Addresses& a, const Extent& e, u32 mask, u32 size, const char* what,
+                  u8* (&pointers)[kLanes]) {
+    const u64 own = u64{w.cta->rank} << kSharedRankShift;
+    if (e.low >= own + kSharedStart && e.high + size <= own + w.cta->shared.size()) {
+        u8* base = w.cta->shared.data() - own;
+        for (u32 l = 0; l < kLanes; ++l) pointers[l] = base + a.at[l];
+        return true;
+    }
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const SharedRef ref = resolve_shared(w, static_cast<u32>(a.at[l]), size, what);
+        if (space == Space::shared && ref.cta != w.cta)
+            throw Fault("shared-out-of-bounds", format("%s through .shared::cta at 0x%llx, which lies in another CTA",
+                                                       what, (unsigned long long)a.at[l]));
+        pointers[l] = ref.cta->shared.data() + ref.offset;
+    }
+    return false;
+}
+
+// One look-up where all lanes lie in one allocation, which is returned; one a lane otherwise.
+Allocation* point_global(Warp& w, const Addresses& a, const Extent& e, u32 mask, u32 size, const char* what,
+                         u8* (&pointers)[kLanes]) {
+    if (Allocation* all = machine_of(w).global.find(e.low, e.high - e.low + size)) {
+        for (u32 l = 0; l < kLanes; ++l) pointers[l] = all->data.get() + (a.at[l] - all->base);
+        return all;
+    }
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const Allocation& one = resolve_global(w, a.at[l], size, what);
+        pointers[l] = one.data.get() + (a.at[l] - one.base);
+    }
+    return nullptr;
+}
+
+// The lanes whose store changes nothing. Released compilers let several warps write the same value to the same place.
+u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
+    const i32* o = w.ops(i);
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
+    for (u32 k = 0; mask && k + 1u < i.n_src; ++k) {
+        const u8* values = w.reg<u8>(o[1 + k]);
+        if (bytes == 4 && stride == 4) {
+            u32 same = 0;
+            for (u32 l = 0; l < kLanes; ++l) {
+                u32 there = 0;
+                if (mask >> l & 1) std::memcpy(&there, pointers[l] + k * bytes, bytes);
+                same |= static_cast<u32>(there == w.reg<u32>(o[1 + k])[l]) << l;
+            }
+            mask &= same;
+            continue;
+        }
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && std::memcmp(pointers[l] + k * bytes, values + l * stride, bytes)) mask &= ~(1u << l);
+    }
+    return mask;
+}
+
+// The lanes of one load or store in one state space.
+struct WarpAccess {
+    Warp& w;
+    const Addresses& a;
+    u32 mask, size;
+    const Inst* store;
+    const char* what;
+
+    static constexpr u32 kPiece = 16;
+    // Whether lanes are best looked at one by one, not as ranges.
+    bool in_pieces(Pattern pattern) const { return size <= kPiece && pattern == Pattern::other; }
+    // Calls touch(ranges) for the lanes, and once more for those whose store changes nothing.
+    template <class Touch>
+    void each_kind(Pattern pattern, Accessor& who, u8* const (&pointers)[kLanes], Touch touch) const {
+        const bool lenient = machine_of(w).profile == Profile::lenient;
+        const u32 repeating = store && lenient ? repeating_lanes(w, *store, mask, pointers) : 0;
+        touch(LaneRanges(a, mask & ~repeating, size, pattern));
+        if (!repeating) return;
+        who.repeats = true;
+        touch(LaneRanges(a, repeating, size, pattern));
+    }
+};
+
+void resolve_shared_lanes(const WarpAccess& x, Space space, Accessor& who, u8* (&pointers)[kLanes]) {
+    Warp& w = x.w;
+    const Extent e = extent_of(x.a);
+    const bool own = point_shared(w, space, x.a, e, x.mask, x.size, x.what, pointers);
+    if (!machine_of(w).checks) return;
+    const Pattern pattern = pattern_of(x.a, x.size);
+    if (own && x.in_pieces(pattern) && touch_shared_lanes(w, {x.a.at, x.size, e.low, e.high + x.size}, who)) return;
+    x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
+        lanes.each_owner([&](const Range& r) -> Cta& { return *w.cta->cluster->ctas[r.start >> kSharedRankShift]; },
+                         [&](Cta& cta, std::span<Range> ranges) {
+                             for (Range& r : ranges) r.start &= kSharedOffsetMask;
+                             touch_shared(cta, w, ranges, who, false);
+                         });
+    });
+}
+
+void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kLanes]) {
+    Warp& w = x.w;
+    const Machine& m = machine_of(w);
+    const Extent e = extent_of(x.a);
+    Allocation* const all = point_global(w, x.a, e, x.mask, x.size, x.what, pointers);
+    if (!m.checks && !m.global.logs()) return;
+    const Pattern pattern = pattern_of(x.a, x.size);
+    if (all && m.checks && !m.global.logs() && x.in_pieces(pattern) &&
+        touch_global_lanes(*all, w, {x.a.at, x.size, e.low, e.high + x.size}, who))
+        return;
+    x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
+        Allocation* last = nullptr;  // of the range before, mostly this one's too
+        lanes.each_owner(
+            [&](const Range& r) -> Allocation& {
+                if (!last || !last->holds(r.start, r.bytes)) last = &resolve_global(w, r.start, r.bytes, x.what);
+                return *last;
+            },
+            [&](Allocation& allocation, std::span<Range> ranges) { touch_global(allocation, w, ranges, who, false); });
+    });
+}
+
+}  // namespace
+
+void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
+                   bool strong, const Inst* store) {
+    const char* what = write ? "store" : "load";
+    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write, strong};
+    if (space == Space::generic) {
+        const u32 first = static_cast<u32>(std::countr_zero(mask));
+        space = window_of(a.at[first]);
+        u32 same = 0;
+        for (u32 l = 0; l < kLanes; ++l)
+            if ((mask >> l & 1) && window_of(a.at[l]) == space) same |= 1u << l;
+        if (same != mask) {
+            Addresses others = a;
+            resolve_lanes(w, Space::generic, others, mask & ~same, size, write, pointers, strong, store);
+            mask = same;
+        }
+        if (space != Space::global)
+            for (u32 l = 0; l < kLanes; ++l) a.at[l] &= ~kWindowMask;
+    }
+    fill_inactive(a, mask);
+    check_alignment(a, mask, size, what);
+    switch (space) {
+        case Space::shared:
+        case Space::shared_cluster:
+            resolve_shared_lanes({w, a, mask, size, store, what}, space, who, pointers);
+            check_lanes(w, a.at, mask, size, who);
+            break;
+        case Space::global:
+        case Space::constant: resolve_global_lanes({w, a, mask, size, store, what}, who, pointers); break;
+        case Space::param:
+            for (u32 l = 0; l < kLanes; ++l)
+                if (mask >> l & 1)
+                    pointers[l] = a.at[l] >= kCallParams ? local_bytes_at(w, l, a.at[l] - kCallParams, size, what)
+                                                         : resolve_param(w, a.at[l], size);
+            break;
+        case Space::local:
+            for (u32 l = 0; l < kLanes; ++l)
+                if (mask >> l & 1) pointers[l] = local_bytes_at(w, l, a.at[l], size, what);
+            break;
+        default: throw Fault("internal", "unresolved address space");
+    }
+}
+
+Space space_of(const Inst& i) { return static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift); }
+
+namespace {
+
+Flow ld(Warp& w, const Inst& i, u32 mask) {
+    Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
+    u8* pointers[kLanes];
+    const bool strong = (i.mods & kValidated) && machine_of(w).profile == Profile::lenient;
+    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers, strong);
+    load_values(w, i, mask, pointers);
+    return Flow::next;
+}
+
+Flow st(Warp& w, const Inst& i, u32 mask) {
+    Addresses a = lane_addresses(w, w.ops(i)[0], i.width_dst, i.immediate);
+    u8* pointers[kLanes];
+    const Space space = space_of(i);
+    if (space == Space::param && !(a.at[std::countr_zero(mask)] & kCallParams))
+        throw Fault("param-store", "store to a kernel parameter");
+    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers, false,
+                  &i);
+    store_values(w, i, mask, pointers);
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_memory(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::ld: return ld;
+        case Op::st: return st;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,274 @@
+// Tensor memory allocation (PTX ISA 9.7.16.7). With cta_group::2, one warp of each CTA of a pair performs alloc and
+// dealloc together: the first waits for the second, which does the work for both.
+#include <algorithm>
+#include <bit>
+
+#include "isa/handlers.hpp"
+#include "ptx/tcgen05/tcgen05.hpp"
+
+namespace ptxm {
+
+bool Tmem::allocated(u32 column, u32 count) const {
+    if (column >= kColumns || count > kColumns - column) return false;
+    for (u32 c = column / kGranule; c <= (column + count - 1) / kGranule; ++c)
+        if (!owner[c]) return false;
+    return true;
+}
+
+void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const char* what) {
+    const Tmem& t = cta.tmem;
+    if (t.allocated(column, count)) return;
+    const u32 last = column + count - 1;
+    i32 freed_by = -1;
+    for (u32 g = column / Tmem::kGranule; g <= last / Tmem::kGranule; ++g) {
+        if (g < t.freed.size() && (t.owner[g] || t.freed[g])) {
+            if (!t.owner[g]) freed_by = t.freed[g] - 1;
+            continue;
+        }
+        throw Fault("tmem-unallocated", format("%s of columns %u-%u, which are not all allocated", what, column, last));
+    }
+    machine_of(w).report(&w, "tmem-deallocated",
+                         format("%s of columns %u-%u, which have been deallocated: another CTA may have them by now",
+                                what, column, last),
+                         w.pc(), freed_by);
+}
+
+void MmaMarks::mark(const Run& run) {
+    for (Run& earlier : runs_) {
+        if (earlier.from != run.from || earlier.end != run.end) continue;
+        earlier = run;  // mostly the same columns as the MMA before
+        return;
+    }
+    std::vector<Run> kept;
+    const auto keep = [&](Run earlier, u32 from, u32 end) {
+        earlier.from = from;
+        earlier.end = end;
+        if (from < end) kept.push_back(earlier);
+    };
+    for (const Run& earlier : runs_) keep(earlier, earlier.from, std::min(earlier.end, run.from));
+    kept.push_back(run);
+    for (const Run& earlier : runs_) keep(earlier, std::max(earlier.from, run.end), earlier.end);
+    runs_ = std::move(kept);
+}
+
+void Tmem::prepare() { lines.resize(kLanesTotal * kPitch / kLineWords); }
+
+// As a new CTA finds it.
+void Tmem::reset() {
+    if (last_columns) {  // otherwise nothing has been allocated, and nothing written
+        const u32 first = static_cast<u32>(std::countr_zero(used)), end = static_cast<u32>(std::bit_width(used));
+        for (u32 lane = 0; lane < kLanesTotal; ++lane)
+            std::memset(row(lane) + first * kGranule, 0, (end - first) * kGranule * sizeof(u32));
+        used = 0;
+        shadow.reset();
+        mma_writes.clear();
+        mma_reads.clear();
+    }
+    owner = {};
+    block = {};
+    freed = {};
+    relinquished = false;
+    gave_back = false;
+    cta_group = 0;
+    last_columns = 0;
+    pair_call = {};
+}
+
+namespace {
+
+constexpr u32 kGranules = Tmem::kColumns / Tmem::kGranule;
+
+// First granule of a free run in every tensor memory at hand, aligned to its size; kGranules when there is none.
+u32 find_free(std::initializer_list<const Tmem*> memories, u32 need) {
+    for (u32 first = 0; first + need <= kGranules; first += need) {
+        bool free = true;
+        for (const Tmem* t : memories)
+            for (u32 g = first; g < first + need; ++g) free = free && !t->owner[g];
+        if (free) return first;
+    }
+    return kGranules;
+}
+
+void take(Warp& w, u32 first, u32 columns, u32 result) {
+    Tmem& t = w.cta->tmem;
+    t.prepare();
+    for (u32 g = first; g < first + columns / Tmem::kGranule; ++g) {
+        t.owner[g] = w.pc() + 1;
+        t.used |= 1u << g;
+        t.block[g] = static_cast<u16>(first);
+        t.freed[g] = 0;
+    }
+    t.shadow.forget(first * Tmem::kGranule, columns);
+    t.last_columns = columns;
+    const SharedRef to = resolve_shared(w, result, 4, "tcgen05.alloc");
+    touch_shared(*to.cta, w, to.offset, 4, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true},
+                 false);
+    const u32 value = first * Tmem::kGranule;
+    std::memcpy(to.cta->shared.data() + to.offset, &value, 4);
+}
+
+void check_size(Warp& w, u32 columns) {
+    Tmem& t = w.cta->tmem;
+    if (columns < 32 || columns > Tmem::kColumns || !std::has_single_bit(columns))
+        throw Fault("tmem-alloc-size",
+                    format("tcgen05.alloc of %u columns; a power of two of 32..512 is allowed", columns));
+    if (t.relinquished) throw Fault("tmem-alloc-relinquished", "tcgen05.alloc after tcgen05.relinquish_alloc_permit");
+    if (t.last_columns && columns > t.last_columns)
+        machine_of(w).report_strict(
+            &w, "tmem-alloc-increase",
+            format("tcgen05.alloc of %u columns after one of %u: the number does not increase in a CTA", columns,
+                   t.last_columns),
+            w.pc());
+}
+
+u32 result_address(Warp& w, const Inst& i, u32 lane) {
+    const i32 unit = w.ops(i)[0];
+    u64 address = i.width_src == 64 ? w.reg<u64>(unit)[lane] : w.reg<u32>(unit)[lane];
+    if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
+    return static_cast<u32>(address + static_cast<u64>(i.immediate));
+}
+
+void wake(Warp& w, Fragment& f) {
+    f.wait = Wait::none;
+    w.time = std::max(w.time, w.cta->cluster->now);
+}
+
+// Warps of this CTA that wait for columns try again; one that waits for its peer goes on waiting.
+void wake_allocators(Cta& cta) {
+    const PairCall& call = cta.tmem.pair_call;
+    for (Warp& w : cta.warps)
+        for (Fragment& f : w.fragments)
+            if (f.wait == Wait::tmem && !(call.waiting && call.warp == w.index)) wake(w, f);
+}
+
+Flow wait_for_tmem(Warp& w) {
+    w.fragment().wait = Wait::tmem;
+    return Flow::stay;
+}
+
+// The warp of the peer CTA that is already here, or null after leaving this warp's own call for it.
+Warp* meet_peer(Warp& w, Cta& peer, const PairCall& mine) {
+    PairCall& theirs = peer.tmem.pair_call;
+    if (!theirs.waiting) {
+        PairCall& own = w.cta->tmem.pair_call;
+        if (own.waiting)
+            throw Fault("cta-pair", format("two warps of CTA rank %u allocate tensor memory with cta_group::2 at once",
+                                           w.cta->rank));
+        own = mine;
+        return nullptr;
+    }
+    if (theirs.dealloc != mine.dealloc || theirs.columns != mine.columns ||
+        (mine.dealloc && theirs.address != mine.address))
+        throw Fault("cta-pair",
+                    format("tcgen05.%s of %u columns by CTA rank %u meets tcgen05.%s of %u columns by its peer",
+                           mine.dealloc ? "dealloc" : "alloc", mine.columns, w.cta->rank,
+                           theirs.dealloc ? "dealloc" : "alloc", theirs.columns));
+    return &peer.warps[theirs.warp];
+}
+
+void release_peer(Cta& peer, Warp& other) {
+    peer.tmem.pair_call.waiting = false;
+    for (Fragment& f : other.fragments) {
+        if (f.wait != Wait::tmem) continue;
+        wake(other, f);
+        f.passed_barrier = true;
+    }
+}
+
+Flow alloc_pair(Warp& w, u32 columns, u32 result) {
+    const auto ctas = tc::ctas_of(w, true, "tcgen05.alloc");
+    Cta& peer = *ctas[w.cta->rank & 1 ? 0 : 1];
+    const u32 first = find_free({&w.cta->tmem, &peer.tmem}, columns / Tmem::kGranule);
+    Warp* other = meet_peer(w, peer, {true, false, w.index, columns, result, w.pc()});
+    if (!other) return wait_for_tmem(w);
+    if (first == kGranules)
+        throw Fault("tmem-alloc-blocked",
+                    format("tcgen05.alloc of %u columns by a CTA pair that holds too many itself", columns));
+    take(w, first, columns, result);
+    take(*other, first, columns, peer.tmem.pair_call.address);
+    release_peer(peer, *other);
+    return Flow::next;
+}
+
+Flow alloc(Warp& w, const Inst& i, u32 mask) {
+    Fragment& f = w.fragment();
+    if (f.passed_barrier) {
+        f.passed_barrier = false;
+        return Flow::next;
+    }
+    const u32 lane = static_cast<u32>(std::countr_zero(mask));
+    const u32 columns = w.reg<u32>(w.ops(i)[1])[lane], result = result_address(w, i, lane);
+    check_size(w, columns);
+    if (i.mods & kTcPair) return alloc_pair(w, columns, result);
+    tc::ctas_of(w, false, "tcgen05.alloc");
+    const u32 first = find_free({&w.cta->tmem}, columns / Tmem::kGranule);
+    if (first == kGranules) return wait_for_tmem(w);
+    take(w, first, columns, result);
+    return Flow::next;
+}
+
+void give_back(Warp& w, u32 address, u32 columns) {
+    Tmem& t = w.cta->tmem;
+    const u32 first = address / Tmem::kGranule, count = columns / Tmem::kGranule;
+    const bool whole = address % Tmem::kGranule == 0 && columns % Tmem::kGranule == 0 && columns &&
+                       address < Tmem::kColumns && t.allocated(address, columns) && t.block[first] == first &&
+                       t.block[first + count - 1] == first &&
+                       (first + count == kGranules || !t.owner[first + count] || t.block[first + count] != first);
+    if (!whole)
+        throw Fault("tmem-dealloc",
+                    format("tcgen05.dealloc of %u columns at 0x%x is no allocation of this CTA", columns, address));
+    // Giving columns back is a write: nobody may still be reading or writing them.
+    touch_tmem(*w.cta, w, 0, Tmem::kLanesTotal, address, columns,
+               Accessor{w.clocks.st, ++w.clocks.st_issued, static_cast<u32>(w.pc()), true}, "tcgen05.dealloc");
+    w.clocks.wait_st();
+    for (u32 g = first; g < first + count; ++g) {
+        t.owner[g] = 0;
+        t.freed[g] = w.pc() + 1;
+    }
+    t.gave_back = true;
+    t.shadow.forget(address, columns);
+    wake_allocators(*w.cta);
+}
+
+Flow dealloc(Warp& w, const Inst& i, u32 mask) {
+    Fragment& f = w.fragment();
+    if (f.passed_barrier) {
+        f.passed_barrier = false;
+        return Flow::next;
+    }
+    const i32* o = w.ops(i);
+    const u32 lane = static_cast<u32>(std::countr_zero(mask));
+    const u32 address = w.reg<u32>(o[0])[lane], columns = w.reg<u32>(o[1])[lane];
+    const bool pair = i.mods & kTcPair;
+    const auto ctas = tc::ctas_of(w, pair, "tcgen05.dealloc");
+    if (!pair) {
+        give_back(w, address, columns);
+        return Flow::next;
+    }
+    Cta& peer = *ctas[w.cta->rank & 1 ? 0 : 1];
+    Warp* other = meet_peer(w, peer, {true, true, w.index, columns, address, w.pc()});
+    if (!other) return wait_for_tmem(w);
+    give_back(w, address, columns);
+    give_back(*other, address, columns);
+    release_peer(peer, *other);
+    return Flow::next;
+}
+
+Flow relinquish(Warp& w, const Inst& i, u32) {
+    tc::ctas_of(w, i.mods & kTcPair, "tcgen05.relinquish_alloc_permit");
+    w.cta->tmem.relinquished = true;
+    return Flow::next;
+}
+
+}  // namespace
+
+Handler bind_tmem_alloc(const InstRecord& r) {
+    switch (static_cast<Op>(r.op)) {
+        case Op::tmem_alloc: return alloc;
+        case Op::tmem_dealloc: return dealloc;
+        case Op::tmem_relinquish: return relinquish;
+        default: return nullptr;
+    }
+}
+
+}  // namespace ptxm

@@ -1,0 +1,310 @@
+// Number formats of the tensor core, and how elements narrower than a byte are packed.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#if defined(__AVX512F__) || defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "ptx/tcgen05/tcgen05.hpp"
+
+namespace ptxm::tc {
+namespace {
+
+// A small float of `exponent` and `mantissa` bits under a sign bit. `ieee`: the last exponent is infinity and NaN;
+// otherwise it is a number, but for `nan`, the magnitude that is NaN (0: none).
+struct Small {
+    u32 exponent, mantissa;
+    i32 bias;
+    bool ieee;
+    u32 nan;
+};
+
+float decode_small(u32 bits, const Small& s) {
+    const u32 magnitude = bits & ((1u << (s.exponent + s.mantissa)) - 1);
+    const bool negative = bits >> (s.exponent + s.mantissa) & 1;
+    const u32 e = magnitude >> s.mantissa, m = magnitude & ((1u << s.mantissa) - 1);
+    float x;
+    if (s.ieee && e == (1u << s.exponent) - 1)
+        x = m ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    else if (s.nan && magnitude == s.nan)
+        x = std::numeric_limits<float>::quiet_NaN();
+    else if (e)
+        x = std::ldexp(static_cast<float>(m | 1u << s.mantissa),
+                       static_cast<i32>(e) - s.bias - static_cast<i32>(s.mantissa));
+    else
+        x = std::ldexp(static_cast<float>(m), 1 - s.bias - static_cast<i32>(s.mantissa));
+    return negative ? -x : x;
+}
+
+constexpr Small kE4m3{4, 3, 7, false, 0x7F}, kE5m2{5, 2, 15, true, 0}, kE2m3{2, 3, 1, false, 0},
+    kE3m2{3, 2, 3, false, 0}, kE2m1{2, 1, 1, false, 0};
+
+using Table = std::array<float, 256>;
+
+Table make_table(const Small& s, u32 shift, u32 bits) {
+    Table t;
+    for (u32 b = 0; b < 256; ++b) t[b] = decode_small(b >> shift & ((1u << bits) - 1), s);
+    return t;
+}
+
+// Byte containers: six-bit elements in the low bits, four-bit ones in the middle, 00seem00 (PTX ISA 9.7.16.10.4.3).
+const Table& table_of(Format f) {
+    static const Table e4m3 = make_table(kE4m3, 0, 8), e5m2 = make_table(kE5m2, 0, 8), e2m3 = make_table(kE2m3, 0, 6),
+                       e3m2 = make_table(kE3m2, 0, 6), e2m1 = make_table(kE2m1, 2, 4);
+    switch (f) {
+        case Format::e4m3: return e4m3;
+        case Format::e5m2: return e5m2;
+        case Format::e2m3: return e2m3;
+        case Format::e3m2: return e3m2;
+        default: return e2m1;
+    }
+}
+
+}  // namespace
+
+u32 element_bytes(Format f) {
+    switch (f) {
+        case Format::f16:
+        case Format::bf16: return 2;
+        case Format::tf32: return 4;
+        default: return 1;
+    }
+}
+
+bool is_padded(Format f) { return f == Format::e2m3 || f == Format::e3m2 || f == Format::e2m1; }
+
+void unpack_b6x16_p32(const u8* source, u8* containers) {
+    for (u32 k = 0; k < 16; k += 4) {
+        const u8* s = source + k / 4 * 3;
+        const u32 bits = s[0] | s[1] << 8 | static_cast<u32>(s[2]) << 16;
+        for (u32 j = 0; j < 4; ++j) containers[k + j] = bits >> (6 * j) & 0x3F;
+    }
+}
+
+void unpack_b4x16_p64(const u8* source, u8* containers) {
+    for (u32 k = 0; k < 16; ++k) containers[k] = static_cast<u8>((source[k / 2] >> (4 * (k % 2)) & 0xF) << 2);
+}
+
+void decode_bytes(Format f, const u8* bytes, u32 n, float* out) {
+    const auto decode = [&]<class T>(T, auto number) {
+        for (u32 k = 0; k < n / sizeof(T); ++k) {
+            T bits;
+            std::memcpy(&bits, bytes + k * sizeof bits, sizeof bits);
+            out[k] = number(bits);
+        }
+    };
+    switch (f) {
+        case Format::f16: return decode(u16{}, half_to_float);
+        case Format::bf16: return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case Format::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case Format::e2m1x2: {
+            const Table& t = table_of(Format::e2m1);
+            for (u32 k = 0; k < 2 * n; ++k) out[k] = t[(bytes[k / 2] >> (4 * (k % 2)) & 0xF) << 2];
+            return;
+        }
+        default: return decode(u8{}, [t = table_of(f).data()](u8 b) { return t[b]; });
+    }
+}
+
+namespace {
+
+// decode(chunk, out) for each chunk, its size known where the loop is compiled.
+template <class T, class Decode>
+[[gnu::always_inline]] inline void each_chunk(const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid,
+                                              T* out, Decode decode) {
+    for (std::size_t n = 0; n < chunks.size(); n += grid.inner, out += grid.outer_pitch)
+        for (u32 q = 0; q < grid.inner; ++q) decode(memory + chunks[n + q], out + q * grid.inner_pitch);
+}
+
+// A chunk of f16. The instruction gives the same numbers; of NaN it makes a quiet one.
+[[gnu::always_inline]] inline void halves_to_floats(const u8* chunk, float* out) {
+#ifdef __F16C__
+    _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(chunk))));
+#else
+    u16 bits[kChunk / sizeof(u16)];
+    std::memcpy(bits, chunk, kChunk);
+    for (u32 k = 0; k < kChunk / sizeof(u16); ++k) out[k] = half_to_float(bits[k]);
+#endif
+}
+
+// number(bits) of each element of a chunk.
+template <class Bits, class T, class Number>
+[[gnu::always_inline]] inline void decode_chunk(const u8* chunk, T* out, Number number) {
+    Bits bits[kChunk / sizeof(Bits)];
+    std::memcpy(bits, chunk, kChunk);
+    for (u32 k = 0; k < kChunk / sizeof(Bits); ++k) out[k] = number(bits[k]);
+}
+
+}  // namespace
+
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out) {
+    const auto decode = [&]<class Bits>(Bits, auto number) {
+        each_chunk(memory, chunks, grid, out,
+                   [number](const u8* chunk, float* to) { decode_chunk<Bits>(chunk, to, number); });
+    };
+    switch (f) {
+        case Format::f16: return each_chunk(memory, chunks, grid, out, halves_to_floats);
+        case Format::bf16: return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case Format::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case Format::e2m1x2:
+            return each_chunk(memory, chunks, grid, out,
+                              [](const u8* chunk, float* to) { decode_bytes(Format::e2m1x2, chunk, kChunk, to); });
+        default: return decode(u8{}, [t = table_of(f).data()](u8 b) { return t[b]; });
+    }
+}
+
+void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out) {
+    const auto decode = [&](auto number) {
+        each_chunk(memory, chunks, grid, out,
+                   [number](const u8* chunk, i32* to) { decode_chunk<u8>(chunk, to, number); });
+    };
+    if (f == Format::s8) return decode([](u8 b) { return i32{static_cast<std::int8_t>(b)}; });
+    decode([](u8 b) { return i32{b}; });
+}
+
+void decode_bytes(Format f, const u8* bytes, u32 n, i32* out) {
+    if (f == Format::s8)
+        for (u32 k = 0; k < n; ++k) out[k] = static_cast<std::int8_t>(bytes[k]);
+    else
+        for (u32 k = 0; k < n; ++k) out[k] = bytes[k];
+}
+
+namespace {
+
+constexpr u32 kBlock = 16, kRowWords = kRowBytes / 4;
+
+// Word i of 16 rows of 32 bytes -> words[i].
+void transpose_words(const u8* rows, u32 (&words)[kRowWords][kBlock]) {
+#ifdef __AVX512F__
+    // Written out: three rounds of shuffles, where GCC would load word by word. Row pairs; words of four rows together;
+    // of eight; of sixteen.
+    const __m512i low = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
+    const __m512i high = _mm512_setr_epi32(4, 12, 20, 28, 5, 13, 21, 29, 6, 14, 22, 30, 7, 15, 23, 31);
+    __m512i pairs[8], fours[4][2];
+    for (u32 i = 0; i < 8; ++i) pairs[i] = _mm512_loadu_si512(rows + i * 2 * kRowBytes);
+    for (u32 i = 0; i < 4; ++i) {
+        fours[i][0] = _mm512_permutex2var_epi32(pairs[2 * i], low, pairs[2 * i + 1]);
+        fours[i][1] = _mm512_permutex2var_epi32(pairs[2 * i], high, pairs[2 * i + 1]);
+    }
+    for (u32 h = 0; h < 2; ++h) {
+        // Quarter q of `fours` holds word 4h + q of four rows.
+        const __m512i a = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[0][h], fours[1][h], 0x44);
+        const __m512i b = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[0][h], fours[1][h], 0xEE);
+        const __m512i c = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[2][h], fours[3][h], 0x44);
+        const __m512i d = _mm512_maskz_shuffle_i32x4(0xFFFF, fours[2][h], fours[3][h], 0xEE);
+        _mm512_storeu_si512(words[4 * h], _mm512_maskz_shuffle_i32x4(0xFFFF, a, c, 0x88));
+        _mm512_storeu_si512(words[4 * h + 1], _mm512_maskz_shuffle_i32x4(0xFFFF, a, c, 0xDD));
+        _mm512_storeu_si512(words[4 * h + 2], _mm512_maskz_shuffle_i32x4(0xFFFF, b, d, 0x88));
+        _mm512_storeu_si512(words[4 * h + 3], _mm512_maskz_shuffle_i32x4(0xFFFF, b, d, 0xDD));
+    }
+#else
+    for (u32 j = 0; j < kBlock; ++j)
+        for (u32 i = 0; i < kRowWords; ++i) std::memcpy(&words[i][j], rows + j * kRowBytes + 4 * i, 4);
+#endif
+}
+
+// decode(word, part): the word's elements, from its low bits on.
+template <u32 parts, class T, class Decode>
+void transpose(const u8* bytes, u32 rows, T* out, u32 pitch, Decode decode) {
+    alignas(64) u32 words[kRowWords][kBlock];
+    for (u32 first = 0; first < rows; first += kBlock) {
+        transpose_words(bytes + first * kRowBytes, words);
+        for (u32 i = 0; i < kRowWords; ++i) {
+            for (u32 p = 0; p < parts; ++p) {
+                T* to = out + (i * parts + p) * pitch + first;
+                for (u32 j = 0; j < kBlock; ++j) to[j] = decode(words[i][j], p);
+            }
+        }
+    }
+}
+
+// Of f16: GCC would not find the instruction in half_to_float.
+void transpose_halves(const u8* bytes, u32 rows, float* out, u32 pitch) {
+#ifdef __AVX512F__
+    alignas(64) u32 words[kRowWords][kBlock];
+    for (u32 first = 0; first < rows; first += kBlock) {
+        transpose_words(bytes + first * kRowBytes, words);
+        for (u32 i = 0; i < kRowWords; ++i) {
+            float* const to = out + 2 * i * pitch + first;
+            const __m512i pairs = _mm512_load_si512(words[i]), odd = _mm512_maskz_srli_epi32(0xFFFF, pairs, 16);
+            _mm512_storeu_ps(to, _mm512_maskz_cvtph_ps(0xFFFF, _mm512_maskz_cvtepi32_epi16(0xFFFF, pairs)));
+            _mm512_storeu_ps(to + pitch, _mm512_maskz_cvtph_ps(0xFFFF, _mm512_maskz_cvtepi32_epi16(0xFFFF, odd)));
+        }
+    }
+#else
+    transpose<2>(bytes, rows, out, pitch,
+                 [](u32 word, u32 p) { return half_to_float(static_cast<u16>(word >> 16 * p)); });
+#endif
+}
+
+}  // namespace
+
+void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch) {
+    switch (f) {
+        case Format::f16: return transpose_halves(bytes, rows, out, pitch);
+        case Format::bf16:
+            return transpose<2>(bytes, rows, out, pitch, [](u32 word, u32 p) {
+                return std::bit_cast<float>(p ? word & 0xFFFF0000u : word << 16);
+            });
+        case Format::tf32:
+            return transpose<1>(bytes, rows, out, pitch,
+                                [](u32 word, u32) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case Format::e2m1x2: {
+            const float* t = table_of(Format::e2m1).data();
+            return transpose<8>(bytes, rows, out, pitch,
+                                [t](u32 word, u32 p) { return t[(word >> 4 * p & 0xF) << 2]; });
+        }
+        default: {
+            const float* t = table_of(f).data();
+            return transpose<4>(bytes, rows, out, pitch, [t](u32 word, u32 p) { return t[word >> 8 * p & 0xFF]; });
+        }
+    }
+}
+
+void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch) {
+    if (f == Format::s8)
+        transpose<4>(bytes, rows, out, pitch,
+                     [](u32 word, u32 p) { return i32{static_cast<std::int8_t>(word >> 8 * p)}; });
+    else
+        transpose<4>(bytes, rows, out, pitch, [](u32 word, u32 p) { return static_cast<i32>(word >> 8 * p & 0xFF); });
+}
+
+void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch) {
+    transpose<1>(bytes, rows, out, pitch, [](u32 word, u32) { return word; });
+}
+
+namespace {
+
+Bf16Table make_bf16_table(Format f) {
+    const Table& t = table_of(f);
+    Bf16Table out;
+    for (u32 b = 0; b < 256; ++b) out.number[b] = static_cast<u16>(std::bit_cast<u32>(t[b]) >> 16);
+    for (u32 b = 0; b < 128; ++b) {
+        out.low[b] = static_cast<u8>(out.number[b]);
+        out.high[b] = static_cast<u8>(out.number[b] >> 8);
+    }
+    out.sign = (out.number[0x80] ^ out.number[0]) >> 8;
+    return out;
+}
+
+}  // namespace
+
+bool is_bf16(Format f) { return f == Format::bf16 || (element_bytes(f) == 1 && f < Format::e2m1x2); }
+
+const Bf16Table& bf16_table(Format f) {
+    static const Bf16Table tables[] = {make_bf16_table(Format::e4m3), make_bf16_table(Format::e5m2),
+                                       make_bf16_table(Format::e2m3), make_bf16_table(Format::e3m2),
+                                       make_bf16_table(Format::e2m1)};
+    return tables[static_cast<u32>(f) - static_cast<u32>(Format::e4m3)];
+}
+
+double decode_scale(u8 bits, bool e8m0) {
+    if (!e8m0) return table_of(Format::e4m3)[bits & 0x7F];
+    // 2^(bits - 127), which a double has as a normal number.
+    if (bits == 0xFF) return std::numeric_limits<double>::quiet_NaN();
+    return std::bit_cast<double>((u64{bits} + 1023 - 127) << 52);
+}
+
+}  // namespace ptxm::tc
