@@ -1,4 +1,4 @@
-"""Fits the quadratics of emulator/core/numbers/mufu_tables.hpp to what an H200 returned: python -m tests.probes.mufu_fit FOLDER
+"""Fits the quadratics of core/numbers/mufu_tables.hpp to what an H200 returned: python -m tests.probes.mufu_fit FOLDER
 
 FOLDER has the mufu-N.npz of mufu_gpu.py; the header is printed. A function's argument is cut into segments; l, 17 bits,
 is its place in one. On each the result is
