@@ -22,7 +22,8 @@ from harness.archive.record import SCHEMA_VERSION, RunRecord
 from harness.archive.upgrade import upgraded
 from harness.errors import UserError
 
-LINE_EACH = ("variants", "configurations")  # lists with one line an element: small files, and diffs that say which
+# Lists with one line an element: small files, and diffs that say which.
+LINE_EACH = ("variants", "configurations", "limits")
 UNCHECKED_VERSION = 1  # the last one without a checksum
 
 

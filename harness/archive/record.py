@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 2.
+"""The record of a run: what was run, on what, and what came of it. Version 3.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -22,7 +22,7 @@ from pydantic import (
 
 from harness.status import Status
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -170,6 +170,25 @@ class FailedCheck(Record):
     bound: Literal["at least", "at most"]
 
 
+class Limit(Record):
+    """A gate: the figure has to be `bound` `limit`."""
+
+    bound: Literal["at least", "at most"]
+    limit: Number
+
+
+class Judge(Record):
+    """By what a run was judged: docs/evidence.md, "The judge"."""
+
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$", description="sha256 over `files` and their whole sha256")
+    files: dict[str, str] = Field(description="start of the sha256 of every file that the verdict depends on, by path")
+    commit: str | None = Field(None, description="where the judge was taken from; null for the one that is installed")
+    changed: list[str] = Field(
+        default_factory=list, description="files of the judge that the judged commit has otherwise than `commit`"
+    )
+    accepted: str | None = Field(None, description="why `changed` was accepted; null when it was not")
+
+
 class Finding(Record):
     rule: str
     severity: Literal["error", "warning"]
@@ -205,6 +224,7 @@ class ConfigurationRecord(Record):
     stats: Plain
     seconds: Seconds
     timing: Timing | None = None
+    limits: int | None = Field(None, ge=0, description="which of the run's `limits` it was held to; null before 3")
 
 
 class Verdict(Record):
@@ -224,13 +244,16 @@ class Acceptance(Record):
     replaces: str | None = Field(description="commit of the baseline before it")
     deterministic: bool = Field(description="whether the same seed gives the same bits, as far as was seen")
     seeds: list[int] = Field(description="those of `noise`, in order")
+    allowances: dict[str, float] = Field(
+        default_factory=dict, description="share by which a counter may grow, by its name; 0.02 where it is not named"
+    )
     noise: dict[str, dict[str, list[Number]]] = Field(description="configuration, metric: one value a seed")
 
 
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit
@@ -242,6 +265,8 @@ class RunRecord(Record):
     sources: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="lines around the findings: file, line number, text"
     )
+    judge: Judge | None = Field(None, description="null when read from version 1 or 2")
+    limits: list[dict[str, Limit]] = Field(default_factory=list, description="the sets of gates there were, by name")
     verdict: Verdict
     acceptance: Acceptance | None = Field(None, description="in baselines only")
     checksum: str | None = Field(

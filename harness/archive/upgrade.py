@@ -22,5 +22,10 @@ def _from_1(document: Document) -> Document:
     return document | {"schema_version": 2}
 
 
-_STEPS: dict[Any, Callable[[Document], Document]] = {1: _from_1}
+def _from_2(document: Document) -> Document:
+    """Version 3 added by what a run was judged, its judge and limits: of an older run nothing is known of either."""
+    return document | {"schema_version": 3}
+
+
+_STEPS: dict[Any, Callable[[Document], Document]] = {1: _from_1, 2: _from_2}
 assert set(_STEPS) == set(range(1, SCHEMA_VERSION))

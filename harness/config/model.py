@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
@@ -70,7 +72,7 @@ class Limits:
     total_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matrix:
     """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first.
 
@@ -89,6 +91,13 @@ class Matrix:
     limits: Limits
     hosts: Mapping[str, HostSettings]
     sha256: str
+
+    @functools.cached_property
+    def judged_sha256(self) -> str:
+        """sha256 of what decides a verdict: suites, gates, guard and limits; not hosts or comments."""
+        gates = (self.thresholds, self.guard, self.bf16, self.extreme, self.resources, self.limits)
+        suites = tuple(sorted(items.items(), key=lambda item: item[0]) for items in (self.suites, self.random_suites))
+        return hashlib.sha256(repr((self.default_suite, self.seed, suites, gates)).encode()).hexdigest()
 
     @property
     def suite_names(self) -> tuple[str, ...]:

@@ -10,8 +10,12 @@ from enum import StrEnum
 from harness.archive import RunRecord
 from harness.archive.record import ConfigurationRecord, VariantRecord
 from harness.evidence import speed
+from harness.evidence.judged import Difference, differences
 from harness.evidence.noise import LEAST_SEEDS, Band, band_of, plain_band, scaled, values_of
 from harness.status import RED, Status
+
+ALLOWANCE = 0.02  # of a counter, where the baseline states none
+NOT_THE_KERNELS = frozenset({"threads", "schedules"})  # the emulator's own
 
 
 class Kind(StrEnum):
@@ -19,9 +23,11 @@ class Kind(StrEnum):
 
     STATUS = "status"
     HAZARD = "hazard"
+    JUDGE = "judge"
     VANISHED = "vanished"
     NUMBERS = "numbers"
     RESOURCES = "resources"
+    COUNTERS = "counters"
     SPEED = "speed"
     HASH = "hash"
 
@@ -61,21 +67,28 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
     regressions = []
     pairs = [(item, after[name]) for name, item in before.items() if name in after]
     comparisons = sum(len(values_of(a.metrics)) for a, b in pairs if a.metrics and b.metrics)
+    missing = [name for name, item in before.items() if name not in after and item.status is not Status.NOT_RUN]
+    others = list(differences(base, new, pairs, missing))
+    for found in others:
+        if found.laxer:
+            regressions.append(Regression(Kind.JUDGE, *_told(found)))
     for name, item in before.items():
-        if name not in after and item.status is not Status.NOT_RUN:
+        if name in missing:
             text = f"was {item.status} and is not in the run any more"
             regressions.append(Regression(Kind.VANISHED, name, "configuration", item.status, None, text))
     for a, b in pairs:
         regressions += _status(a, b)
         regressions += _hazards(a, b)
         regressions += _numbers(a, b, base, new, comparisons)
+        regressions += _counters(a, b, base, new)
         regressions += _hash(a, b, base, new)
     speeds = {b.id: judged for _, b in pairs if (judged := _speed(b, base))}
     regressions += _slower(speeds)
     regressions += _resources(base, new)
     order = list(Kind)
     gravest = tuple(sorted(regressions, key=lambda item: order.index(item.kind)))
-    return Comparison(gravest, tuple(_notes(base, new)), len(pairs), speeds)
+    notes = (*_notes(base, new), *(f"judge {found.subject}: {found.text}" for found in others if not found.laxer))
+    return Comparison(gravest, notes, len(pairs), speeds)
 
 
 def same_inputs(base: RunRecord, new: RunRecord) -> bool:
@@ -85,6 +98,10 @@ def same_inputs(base: RunRecord, new: RunRecord) -> bool:
         return run.selection.seed, run.selection.schedule, run.host.mma_sums
 
     return chosen(base) == chosen(new)
+
+
+def _told(found: Difference) -> tuple[str, str, float | str | None, float | str | None, str]:
+    return found.subject, found.what, found.before, found.after, found.text
 
 
 def _status(a: ConfigurationRecord, b: ConfigurationRecord) -> Iterator[Regression]:
@@ -139,6 +156,31 @@ def _slower(speeds: Mapping[str, speed.Judged]) -> Iterator[Regression]:
     for name, judged in speeds.items():
         if judged.verdict is speed.Verdict.SLOWER:
             yield Regression(Kind.SPEED, name, "seconds", judged.base_seconds, judged.new_seconds, str(judged))
+
+
+def _counters(
+    a: ConfigurationRecord, b: ConfigurationRecord, base: RunRecord, new: RunRecord
+) -> Iterator[Regression]:
+    """What a device that counts has executed, the same inputs given: more by more than the baseline's allowance."""
+    if not same_inputs(base, new) or a.variant != b.variant:
+        return
+    allowances = base.acceptance.allowances if base.acceptance else {}
+    before, after = counters_of(a), counters_of(b)
+    for name, value in before.items():
+        count, allowance = after.get(name), allowances.get(name, ALLOWANCE)
+        if count is not None and count > value * (1.0 + allowance):
+            factor = f", x{count / value:.3g}" if value else ""
+            text = f"{name.replace('_', ' ')} {value:,} -> {count:,}{factor}; at most {allowance:.0%} more is allowed"
+            yield Regression(Kind.COUNTERS, a.id, name, value, count, text)
+
+
+def counters_of(item: ConfigurationRecord) -> dict[str, int]:
+    """What was counted of a configuration that does not depend on the machine that ran the emulator."""
+    return {
+        name: value
+        for name, value in item.stats.items()
+        if isinstance(value, int) and not isinstance(value, bool) and name not in NOT_THE_KERNELS
+    }
 
 
 def _hash(a: ConfigurationRecord, b: ConfigurationRecord, base: RunRecord, new: RunRecord) -> Iterator[Regression]:

@@ -20,8 +20,11 @@ Limit = Callable[[ConfigurationRecord, str], float | None]
 def limits_of(record: RunRecord, directory: Path) -> Limit:
     """The limit of a configuration's metric, as an error of which smaller is better.
 
-    From the checkout's matrix.yaml if that is the one of the run; None for every metric otherwise.
+    From the record, which has them from version 3 on; of an older one from the checkout's matrix.yaml if that is the
+    one of the run; None for every metric otherwise.
     """
+    if record.limits:
+        return lambda item, metric: _recorded(record, item, metric)
     try:
         settings = load(git_root(directory))
     except FmhaError:
@@ -34,6 +37,11 @@ def limits_of(record: RunRecord, directory: Path) -> Limit:
         return error_of(metric, getattr(thresholds, metric))
 
     return limit
+
+
+def _recorded(record: RunRecord, item: ConfigurationRecord, metric: str) -> float | None:
+    held = record.limits[item.limits].get(metric) if item.limits is not None else None
+    return error_of(metric, held.limit) if held else None
 
 
 def configuration_of(parameters: Parameters) -> Configuration:

@@ -13,6 +13,7 @@ from typing import Literal
 from harness.archive import record as model
 from harness.errors import ExitCode
 from harness.hosts import HostFacts
+from harness.judge import Identity
 from harness.stages.outcome import Outcome
 from harness.stages.plan import Plan
 from harness.stages.preflight import GitFacts
@@ -42,6 +43,7 @@ class Circumstances:
     seed: int
     schedule: str
     matrix_sha256: str
+    judge: Identity
     builds: Mapping[str, BuildResult]
     durations: Mapping[str, float]
     started: datetime
@@ -52,6 +54,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
     """The record of a run. `outcomes` has at least one; the record keeps the plan's order."""
     order = {step.configuration.id: place for place, step in enumerate(run.plan.steps)}
     ordered = sorted(outcomes, key=lambda outcome: order[outcome.id])
+    limits = list(dict.fromkeys(outcome.limits for outcome in ordered))
     return model.RunRecord(
         started=run.started.replace(microsecond=0),
         finished=run.finished.replace(microsecond=0),
@@ -73,8 +76,10 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         ),
         variants=[_variant(run.builds[variant.name]) for variant in run.plan.variants],
         durations={stage: round(seconds, 6) for stage, seconds in run.durations.items()},
-        configurations=[_configuration(outcome) for outcome in ordered],
+        configurations=[_configuration(outcome, limits.index(outcome.limits)) for outcome in ordered],
         sources=excerpts(run.git.root, outcomes),
+        judge=model.Judge(digest=run.judge.digest, files=dict(run.judge.files)),
+        limits=[{item.name: model.Limit(bound=item.bound, limit=item.limit) for item in held} for held in limits],
         verdict=_verdict(outcomes),
     )
 
@@ -129,7 +134,7 @@ def _variant(result: BuildResult) -> model.VariantRecord:
     )
 
 
-def _configuration(outcome: Outcome) -> model.ConfigurationRecord:
+def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
     step = outcome.step
     return model.ConfigurationRecord(
         id=outcome.id,
@@ -145,6 +150,7 @@ def _configuration(outcome: Outcome) -> model.ConfigurationRecord:
         stats=dict(outcome.stats),
         seconds=outcome.seconds,
         timing=_timing(outcome.timing) if outcome.timing else None,
+        limits=limits,
     )
 
 

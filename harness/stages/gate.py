@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 
 from harness.config import Resources, Thresholds
-from harness.stages.outcome import Check
+from harness.stages.outcome import Bound, Check, Limit
 from harness.status import Status
 from harness.worker.protocol import BuildResult, FindingRecord, Measurement
 
@@ -20,63 +20,66 @@ class Judgement:
     failed_checks: tuple[Check, ...]
 
 
+def limits(thresholds: Thresholds, most: Resources | None, build: BuildResult | None) -> tuple[Limit, ...]:
+    """Every gate of a configuration with its limit, in the order in which they decide. Those of resources come last,
+    the combine kernel's where `build` has one."""
+    numbers = [Limit(name, "at most", 0.0) for name in ("unwritten", "nonfinite_mismatches", HAZARDS)]
+    for field in fields(thresholds):
+        bound: Bound = "at least" if field.name == "cosine" else "at most"
+        numbers.append(Limit(field.name, bound, getattr(thresholds, field.name)))
+    prefixes = ("", *(("combine_",) if build and build.combine_resources else ()))
+    used = asdict(most) if most else {}
+    return (*numbers, *(Limit(prefix + name, "at most", used[name]) for prefix in prefixes for name in used))
+
+
 def judge(
     measurement: Measurement,
     findings: Sequence[FindingRecord],
     thresholds: Thresholds,
-    resources: Sequence[Check] = (),
+    most: Resources | None = None,
+    build: BuildResult | None = None,
 ) -> Judgement:
-    """All missed gates, in order; the first one decides between `fail` and `hazard`. What is not finite misses.
-
-    `resources` are those that the kernel itself has missed, and come last.
-    """
-    failed = (*_failed_checks(measurement, findings, thresholds), *resources)
+    """All missed gates, in order; the first one decides between `fail` and `hazard`. What is not finite misses."""
+    values = _values(measurement, findings, build)
+    failed = tuple(
+        Check(gate.name, values.get(gate.name, math.nan), gate.limit, gate.bound)
+        for gate in limits(thresholds, most, build)
+        if _misses(gate, values)
+    )
     if not failed:
         return Judgement(Status.PASS, ())
     return Judgement(Status.HAZARD if failed[0].name == HAZARDS else Status.FAIL, failed)
 
 
-def resource_checks(build: BuildResult, most: Resources) -> tuple[Check, ...]:
-    """The gates that a compiled variant misses by what its forward and its combine kernel use."""
-    kernels = (
+def _values(
+    measurement: Measurement, findings: Sequence[FindingRecord], build: BuildResult | None
+) -> Mapping[str, float]:
+    """What was measured, by the name of its gate."""
+    numbers = {name: value for name, value in asdict(measurement).items() if not isinstance(value, str)}
+    errors = sum(finding.severity == "error" for finding in findings)
+    return numbers | {HAZARDS: errors} | dict(_used(build) if build else ())
+
+
+def _used(build: BuildResult) -> Iterator[tuple[str, float]]:
+    """What a compiled variant uses: registers a thread; bytes of spills, of stack, and of shared memory, static and
+    dynamic."""
+    for prefix, used, dynamic in (
         ("", build.resources, build.variant.shape.shared_bytes),
         ("combine_", build.combine_resources, 0),
-    )
-    return tuple(
-        check
-        for prefix, used, dynamic in kernels
-        if used
-        for name, value, limit in (
-            ("registers", used.registers, most.registers),
-            ("spill_bytes", used.spill_stores + used.spill_loads, most.spill_bytes),
-            ("stack_bytes", used.stack, most.stack_bytes),
-            ("shared_bytes", used.shared_static + dynamic, most.shared_bytes),
-        )
-        for check in _at_most(prefix + name, value, limit)
-    )
+    ):
+        if used:
+            yield prefix + "registers", used.registers
+            yield prefix + "spill_bytes", used.spill_stores + used.spill_loads
+            yield prefix + "stack_bytes", used.stack
+            yield prefix + "shared_bytes", used.shared_static + dynamic
 
 
-def _failed_checks(
-    measurement: Measurement, findings: Sequence[FindingRecord], thresholds: Thresholds
-) -> Iterator[Check]:
-    errors = sum(finding.severity == "error" for finding in findings)
-    yield from _at_most("unwritten", measurement.unwritten, 0)
-    yield from _at_most("nonfinite_mismatches", measurement.nonfinite_mismatches, 0)
-    yield from _at_most(HAZARDS, errors, 0)
-    yield from _at_least("cosine", measurement.cosine, thresholds.cosine)
-    yield from _at_most("relative_l2", measurement.relative_l2, thresholds.relative_l2)
-    yield from _at_most("max_error", measurement.max_error, thresholds.max_error)
-    yield from _at_most("lse_error", measurement.lse_error, thresholds.lse_error)
-    yield from _at_most("row_max_error", measurement.row_max_error, thresholds.row_max_error)
-    yield from _at_most("row_sum_error", measurement.row_sum_error, thresholds.row_sum_error)
+def _misses(gate: Limit, values: Mapping[str, float]) -> bool:
+    """Written as `not (...)`: a comparison with NaN is false, and must fail. Infinities are never evidence either.
 
-
-# Written as `not (...)`: a comparison with NaN is false, and must fail. Infinities are never evidence either.
-def _at_most(name: str, value: float, limit: float) -> Iterator[Check]:
-    if not (-math.inf < value <= limit):
-        yield Check(name, value, limit, "at most")
-
-
-def _at_least(name: str, value: float, limit: float) -> Iterator[Check]:
-    if not (limit <= value < math.inf):
-        yield Check(name, value, limit, "at least")
+    A figure that the build does not have misses too: a kernel without ptxas's figures did not pass them.
+    """
+    value = values.get(gate.name, math.nan)
+    if gate.bound == "at least":
+        return not (gate.limit <= value < math.inf)
+    return not (-math.inf < value <= gate.limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.config import Matrix
@@ -11,7 +11,7 @@ from harness.errors import InfrastructureError
 from harness.hosts import Host
 from harness.stages import gate
 from harness.stages.build import Builds
-from harness.stages.outcome import Check, Observer, Outcome, Step
+from harness.stages.outcome import Limit, Observer, Outcome, Step
 from harness.status import Status
 from harness.worker.protocol import Event, Job
 
@@ -37,7 +37,7 @@ def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, Non
     for step in steps:
         settled = _settled(step, context.builds)
         if settled:
-            yield settled
+            yield replace(settled, limits=_limits(step, context))
         else:
             waiting[step.configuration.id] = step
     if waiting:
@@ -68,7 +68,8 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
             if event.event == "started":
                 context.observer.started(event.config)
             elif event.event in ("result", "error"):
-                yield _outcome(event, _take(waiting, event), context)
+                step = _take(waiting, event)
+                yield replace(_outcome(event, step, context), limits=_limits(step, context))
     finally:
         events.close()
     for step in waiting.values():
@@ -88,8 +89,10 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         return Outcome(step, _status(event), (event.message or f"{event.status} without a message",), **common)
     if event.measurement is None:
         return Outcome(step, Status.INFRA_ERROR, ("the worker sent a result without a measurement",), **common)
-    limits = context.matrix.thresholds_for(step.configuration)
-    judgement = gate.judge(event.measurement, event.findings, limits, _resource_checks(step, context))
+    assert step.variant is not None
+    build = context.builds[step.variant.name]
+    thresholds = context.matrix.thresholds_for(step.configuration)
+    judgement = gate.judge(event.measurement, event.findings, thresholds, context.matrix.resources, build)
     return Outcome(
         step,
         judgement.status,
@@ -101,10 +104,9 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
     )
 
 
-def _resource_checks(step: Step, context: Context) -> tuple[Check, ...]:
-    assert step.variant is not None
-    most = context.matrix.resources
-    return gate.resource_checks(context.builds[step.variant.name], most) if most else ()
+def _limits(step: Step, context: Context) -> tuple[Limit, ...]:
+    build = context.builds.get(step.variant.name) if step.variant else None
+    return gate.limits(context.matrix.thresholds_for(step.configuration), context.matrix.resources, build)
 
 
 def _status(event: Event) -> Status:

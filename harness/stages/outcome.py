@@ -24,6 +24,18 @@ class Step:
     reason: str = ""
 
 
+Bound = Literal["at least", "at most"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A gate: the figure `name` has to be `bound` `limit`."""
+
+    name: str
+    bound: Bound
+    limit: float
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A gate that was missed: `value` should be `bound` `limit`."""
@@ -31,7 +43,7 @@ class Check:
     name: str
     value: float
     limit: float
-    bound: Literal["at least", "at most"]
+    bound: Bound
 
     def __str__(self) -> str:
         return f"{self.name} is {self.value:.9g}; {self.bound} {self.limit:.9g} is required"
@@ -50,6 +62,7 @@ class Outcome:
     stats: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     timing: Timed | None = None
+    limits: tuple[Limit, ...] = ()  # all gates that it was, or would have been, held to
 
     @property
     def id(self) -> str:

@@ -14,6 +14,7 @@ from harness import archive
 from harness.config import Matrix, load, parse_filter
 from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from harness.hosts import Host, Order, open_host
+from harness.judge import identity
 from harness.stages import guard, matrix, shrink, sync
 from harness.stages.build import Builds, build
 from harness.stages.outcome import Observer, Outcome
@@ -250,6 +251,7 @@ def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Ci
         seed=prepared.seed,
         schedule=prepared.schedule,
         matrix_sha256=prepared.matrix.sha256,
+        judge=identity(prepared.matrix.judged_sha256),
         builds=builds,
         durations={**progress.durations, **prepared.host.durations()},
         started=progress.started,

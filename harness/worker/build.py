@@ -26,10 +26,9 @@ from harness.worker.nvcc import Nvcc, NvccError, find_nvcc
 from harness.worker.process import Completed, describe_exit, run_group
 from harness.worker.protocol import BuildResult, Resources, Variant
 from harness.worker.ptxas import parse_resources
+from harness.worker.recipe import ASSEMBLE, flags
 
 RECIPE = 2  # part of the cache key: raise it when the steps below change
-_COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-Ikernel")
-_ASSEMBLE = ("-lineinfo", "-Xptxas", "-v")
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _INTERPRETED = frozenset('$`"\\\n')
@@ -138,7 +137,7 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     deadline = time.monotonic() + task.limit_seconds
     _run_nvcc(task, [*flags(variant), "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
     _relative_paths(ptx, task.root)
-    assemble = [*_ASSEMBLE, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
+    assemble = [*ASSEMBLE, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
     log = _run_nvcc(task, assemble, scratch, deadline).output
     entries = [variant.entry, *([variant.combine] if variant.combine else [])]
     resources = {entry: parse_resources(log, entry) for entry in entries}
@@ -188,14 +187,9 @@ def _relative_paths(ptx: Path, root: Path) -> None:
     ptx.write_text(directive.sub(r"\1", text), encoding="utf-8")
 
 
-def flags(variant: Variant) -> tuple[str, ...]:
-    """What nvcc is given to make the PTX of `variant`, in the root of the sources."""
-    return (*_COMPILE, f"-arch={variant.arch}", *(f"-D{name}={value}" for name, value in variant.defines))
-
-
 def _key(task: _Task, variant: Variant) -> str:
     entries = (variant.entry, variant.combine)
-    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, flags(variant), _ASSEMBLE)
+    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, flags(variant), ASSEMBLE)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

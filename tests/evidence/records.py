@@ -12,6 +12,7 @@ from harness import archive
 from harness.archive import RunRecord
 from harness.config import parse_filter
 from harness.hosts import HostFacts, Machine
+from harness.judge import Identity, identity
 from harness.stages.archive import Circumstances, make_record
 from harness.stages.outcome import Outcome, Step
 from harness.stages.plan import Plan
@@ -36,9 +37,11 @@ def record(
     outcomes: Mapping[str, Mapping[str, Any]] | None = None,
     leave_out: Sequence[str] = (),
     resources: Mapping[str, int] | None = None,
+    judge: Identity | None = None,
+    guard: bool = True,
 ) -> RunRecord:
     """Two configurations that pass with GOOD's numbers, but for what `outcomes` changes by id."""
-    steps = tuple(Step(item, True, True, VARIANT) for item in CONFIGURATIONS if item.id not in leave_out)
+    steps = tuple(Step(item, guard, True, VARIANT) for item in CONFIGURATIONS if item.id not in leave_out)
     sizes = asdict(Resources(128, 0, 0, 0, 1024)) | dict(resources or {})
     built = BuildResult(VARIANT, "", "", Resources(**sizes), "ab" * 32, "nvcc 13.0", ("-O3",), 1.0, False)
     when = STARTED + timedelta(minutes=minutes)
@@ -51,6 +54,7 @@ def record(
         seed=seed,
         schedule="realistic",
         matrix_sha256="c" * 64,
+        judge=judge or identity("c" * 64),
         builds={VARIANT.name: built},
         durations={},
         started=when,

@@ -10,8 +10,10 @@ import pytest
 
 from harness.archive import RunRecord
 from harness.archive.record import Acceptance
-from harness.evidence.comparison import Comparison, Kind, compare
+from harness.evidence.comparison import ALLOWANCE, Comparison, Kind, compare
 from harness.evidence.noise import FLOORS, LEAST_SEEDS, band_of, scaled, values_of
+from harness.judge import identity_of
+from harness.stages.outcome import Limit
 from harness.status import Status
 from harness.worker.protocol import FindingRecord
 from tests.evidence.records import IDS, VARIANT, measured, record
@@ -134,7 +136,8 @@ def test_a_hazard_that_appeared() -> None:
 
 
 def test_a_configuration_that_vanished() -> None:
-    assert kinds(compare(record(), record(leave_out=[LONG]))) == [(Kind.VANISHED, LONG, "configuration")]
+    smaller = (Kind.JUDGE, "suite", "configurations")
+    assert kinds(compare(record(), record(leave_out=[LONG]))) == [smaller, (Kind.VANISHED, LONG, "configuration")]
     idle = {"status": Status.NOT_RUN, "reasons": ("no kernel",), "measurement": None}
     assert kinds(compare(record(), record(outcomes={LONG: idle}))) == [(Kind.VANISHED, LONG, "configuration")]
     assert kinds(compare(record(outcomes={LONG: idle}), record(leave_out=[LONG]))) == []
@@ -158,7 +161,9 @@ def test_a_resource_that_grew(name: str) -> None:
 def test_the_gravest_comes_first() -> None:
     worse = {"findings": (RACE,), **measured(output_hash="1" * 64, cosine=0.9)}
     found = kinds(compare(record(), record(outcomes={SHORT: worse}, leave_out=[LONG], resources={"registers": 200})))
-    assert [kind for kind, _, _ in found] == [Kind.HAZARD, Kind.VANISHED, Kind.NUMBERS, Kind.RESOURCES, Kind.HASH]
+    assert [kind for kind, _, _ in found] == [
+        Kind.HAZARD, Kind.JUDGE, Kind.VANISHED, Kind.NUMBERS, Kind.RESOURCES, Kind.HASH,
+    ]  # fmt: skip
 
 
 def test_what_else_differs_is_noted() -> None:
@@ -168,3 +173,79 @@ def test_what_else_differs_is_noted() -> None:
         "host emulator against ssh",
         "seed 0 against 3",
     )
+
+
+def gates(**limits: float) -> dict[str, Any]:
+    """An outcome's change of some gates: the least cosine, or the most of another figure."""
+    held = {"cosine": 0.999996, "lse_error": 1e-4, "spill_bytes": 0.0} | limits
+    bounds = {name: "at least" if name == "cosine" else "at most" for name in held}
+    return {"limits": tuple(Limit(name, bounds[name], limit) for name, limit in held.items())}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"cosine": 0.9}, "cosine at least 0.999996 -> 0.9 in 1 configuration(s): hd64_t1_sk128"),
+        ({"spill_bytes": 4096}, "spill_bytes at most 0 -> 4096 in 1 configuration(s): hd64_t1_sk128"),
+        ({"lse_error": math.nan}, "lse_error at most 0.0001 -> nan in 1 configuration(s): hd64_t1_sk128"),
+    ],
+)
+def test_a_gate_that_was_loosened(limits: dict[str, float], words: str) -> None:
+    base = changed(**gates())
+    (found,) = compare(base, changed(**gates(**limits))).regressions
+    assert (found.kind, found.text) == (Kind.JUDGE, words)
+    assert kinds(compare(base, changed(**gates()))) == []
+
+
+def test_a_gate_that_is_gone_and_one_that_was_tightened() -> None:
+    base = changed(**gates(row_sum_error=1e-4))
+    comparison = compare(base, changed(**gates(cosine=0.9999999)))
+    assert kinds(comparison) == [(Kind.JUDGE, "gate row_sum_error", "row_sum_error")]
+    assert "is gated no more" in comparison.regressions[0].text
+    assert comparison.notes == (
+        "judge gate cosine: cosine at least 0.999996 -> 1 in 1 configuration(s): hd64_t1_sk128",
+    )
+
+
+def test_a_guard_that_was_moved() -> None:
+    guarded, other = record(), record(guard=False)
+    assert kinds(compare(guarded, other)) == [(Kind.JUDGE, "guard", "guard")]
+    assert kinds(compare(other, guarded)) == []
+
+
+def test_a_judge_that_is_another() -> None:
+    files = {"harness/worker/measure.py": "1" * 64, "matrix.yaml": "2" * 64, "emulator/core": "3" * 64}
+    base = record(judge=identity_of(files))
+    (found,) = compare(base, record(judge=identity_of(files | {"harness/worker/measure.py": "4" * 64}))).regressions
+    assert str(found) == "judge changed: harness/worker/measure.py"
+    assert kinds(compare(base, record(judge=identity_of(files)))) == []
+    gone = compare(base, record(judge=identity_of({"matrix.yaml": "2" * 64}))).regressions
+    assert [item.text for item in gone] == ["emulator/core, harness/worker/measure.py"]
+
+
+def test_a_run_that_does_not_say_its_judge_is_told_of() -> None:
+    silent = record().model_copy(update={"judge": None})
+    assert compare(silent, record()).notes == ("judge unknown: the earlier run does not say by what it was judged",)
+    assert compare(silent, silent).notes == ()
+
+
+@pytest.mark.parametrize("name", ["warp_instructions", "mma", "bulk_load_bytes", "barrier_waits"])
+def test_a_counter_that_grew(name: str) -> None:
+    def counted(value: int, **outcome: Any) -> RunRecord:
+        return changed(stats={name: value, "threads": 1, "seconds": 0.5}, **outcome)
+
+    (found,) = compare(counted(13552), counted(60984)).regressions
+    assert (found.kind, found.what) == (Kind.COUNTERS, name)
+    assert found.text == f"{name.replace('_', ' ')} 13,552 -> 60,984, x4.5; at most 2% more is allowed"
+    assert kinds(compare(counted(10000), counted(int(10000 * (1 + ALLOWANCE))))) == []
+    assert kinds(compare(counted(0), counted(1))) == [(Kind.COUNTERS, SHORT, name)]
+    assert kinds(compare(counted(13552), counted(13000))) == []
+
+
+def test_counters_are_compared_with_the_baselines_allowance_and_the_same_inputs() -> None:
+    base, more = accepted(changed(stats={"mma": 100, "threads": 1})), {"stats": {"mma": 101, "threads": 2}}
+    assert kinds(compare(base, changed(**more))) == []
+    assert base.acceptance
+    strict = base.model_copy(update={"acceptance": base.acceptance.model_copy(update={"allowances": {"mma": 0.0}})})
+    assert kinds(compare(strict, changed(**more))) == [(Kind.COUNTERS, SHORT, "mma")]
+    assert kinds(compare(strict, record(seed=1, outcomes={SHORT: more}))) == []

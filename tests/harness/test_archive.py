@@ -22,6 +22,7 @@ from harness.archive.record import SCHEMA_VERSION
 from harness.config import parse_filter
 from harness.errors import InfrastructureError, UserError
 from harness.hosts import HostFacts, Machine
+from harness.judge import identity
 from harness.stages.archive import Circumstances, make_record
 from harness.stages.outcome import Check, Outcome, Step
 from harness.stages.plan import Plan
@@ -60,6 +61,7 @@ def record(host: str = "emulator", configurations: int = 3) -> RunRecord:
         seed=0,
         schedule="realistic",
         matrix_sha256="c" * 64,
+        judge=identity("c" * 64),
         builds={"hd64": built},
         durations={"build": 1.25},
         started=STARTED,
@@ -154,8 +156,8 @@ def test_the_schema_is_current_and_holds(repository: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"schema_version": 2', '"schema_version": 3', "newer than 2; update fmha"),
-        ('"schema_version": 2', '"schema_version": 0', "is no run record: schema_version"),
+        ('"schema_version": 3', '"schema_version": 4', "newer than 3; update fmha"),
+        ('"schema_version": 3', '"schema_version": 0', "is no run record: schema_version"),
         ('"passed": 1', '"passed": 2', "does not match its checksum: it was damaged or edited"),
         ('"rate": "nan"', '"rate": NaN', "is not JSON: NaN is no JSON number"),
         ('"counts": {', '"counts": ', "is not JSON"),
@@ -214,7 +216,7 @@ def test_every_version_there_has_been_is_read(tmp_path: Path) -> None:
         first = old.configurations[0]
         assert (first.id, first.parameters.s_k) == ("hd64_t1_sk128", 128)
         assert first.metrics is not None
-        assert first.metrics.cosine == 0.9999988125974495
+        assert first.metrics.cosine == json.loads(path.read_text())["configurations"][0]["metrics"]["cosine"]
         assert archive.read(archive.write(old, tmp_path)).configurations == old.configurations
 
 

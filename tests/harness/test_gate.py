@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from harness.config import Resources, Thresholds
 from harness.errors import ExitCode
-from harness.stages.gate import judge, resource_checks
+from harness.stages.gate import judge, limits
 from harness.status import Status, exit_code
 from harness.worker.protocol import BuildResult, FindingRecord, LaunchShape, Measurement, Variant
 from harness.worker.protocol import Resources as UsedResources
@@ -115,14 +115,25 @@ MOST = Resources(registers=168, spill_bytes=0, stack_bytes=8, shared_bytes=1024)
     ],
 )
 def test_what_a_kernel_uses_is_gated(changes: dict[str, int], failed: list[str]) -> None:
-    checks = resource_checks(replace(BUILT, resources=replace(USED, **changes)), MOST)
-    assert [check.name for check in checks] == failed
-    judgement = judge(AT_THE_LIMIT, (), LIMITS, checks)
+    judgement = judge(AT_THE_LIMIT, (), LIMITS, MOST, replace(BUILT, resources=replace(USED, **changes)))
     assert judgement.status is (Status.FAIL if failed else Status.PASS)
     assert [check.name for check in judgement.failed_checks] == failed
 
 
 def test_so_is_what_its_combine_kernel_uses() -> None:
     spilling = replace(BUILT, combine_resources=replace(USED, spill_loads=4, shared_static=1025))
-    assert [check.name for check in resource_checks(spilling, MOST)] == ["combine_spill_bytes", "combine_shared_bytes"]
-    assert resource_checks(replace(BUILT, combine_resources=None), MOST) == ()
+    failed = judge(AT_THE_LIMIT, (), LIMITS, MOST, spilling).failed_checks
+    assert [check.name for check in failed] == ["combine_spill_bytes", "combine_shared_bytes"]
+    assert judge(AT_THE_LIMIT, (), LIMITS, MOST, replace(BUILT, combine_resources=None)).status is Status.PASS
+
+
+def test_a_kernel_without_its_figures_did_not_pass_them() -> None:
+    silent = judge(AT_THE_LIMIT, (), LIMITS, MOST, replace(BUILT, resources=None))
+    assert {check.name for check in silent.failed_checks} == {f"{name}" for name in asdict(MOST)}
+
+
+def test_every_gate_has_its_limit_on_record() -> None:
+    """What is recorded is the very list that was gone through: a figure that is gated has a limit there."""
+    held = {item.name: item.limit for item in limits(LIMITS, MOST, BUILT)}
+    named = asdict(LIMITS) | asdict(MOST) | {f"combine_{name}": value for name, value in asdict(MOST).items()}
+    assert held == named | {"unwritten": 0, "nonfinite_mismatches": 0, "hazards": 0}

@@ -1,0 +1,107 @@
+"""The judge and the judged: which files decide what is said of a kernel, and by which content they did.
+
+The kernel's side is what builds and launches it; it comes with the commit that is judged, whose parameter struct and
+flags may be its own. The judge makes inputs, computes the reference, measures, gates, chooses suites and compares.
+docs/evidence.md, "The judge", says where each comes from.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MATRIX = "matrix.yaml"
+CORE = "emulator/core"
+# What a commit brings itself, whoever judges it; docs/architecture.md has the contract of each.
+KERNEL_SIDE = (
+    "harness/worker/choice.py",
+    "harness/worker/launch.py",
+    "harness/worker/params.py",
+    "harness/worker/recipe.py",
+    "harness/worker/variants.py",
+)
+# What is told of a verdict, and commands of their own: nothing that is decided depends on them.
+BESIDE = (
+    "emulator/bench.py",
+    "emulator/mutation/",
+    "harness/arguments.py",
+    "harness/attention.py",
+    "harness/bench/",
+    "harness/emulate/",
+    "harness/report/",
+)
+_ROOTS = ("harness", "emulator")
+_SUFFIXES = frozenset({".py", ".pyi", ".cpp", ".hpp"})
+_DIGITS = 16  # of a file's sha256 in a record: enough to tell two contents apart; the whole judge has all 64
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The judge's content: the start of the sha256 of each file by its path, and the sha256 of them all.
+
+    The sources of the emulator's core are one entry, CORE, and matrix.yaml another, MATRIX: of what it says about
+    suites, gates, guard and limits, not of its hosts or comments.
+    """
+
+    digest: str
+    files: Mapping[str, str]
+
+    def changed(self, other: Identity) -> tuple[str, ...]:
+        """Paths at which the two differ, those that only one of them has among them."""
+        both = self.files.keys() | other.files.keys()
+        return tuple(sorted(name for name in both if self.files.get(name) != other.files.get(name)))
+
+
+def is_judge(path: str) -> bool:
+    """Whether a file of a checkout, named from its root, is the judge's."""
+    if path == MATRIX:
+        return True
+    if path in KERNEL_SIDE or path.startswith(BESIDE):
+        return False
+    root, _, rest = path.partition("/")
+    return bool(rest) and root in _ROOTS and Path(path).suffix in _SUFFIXES
+
+
+def identity(matrix_sha256: str, root: Path | None = None) -> Identity:
+    """The judge whose sources are below `root`, those of this process where it is not given; `matrix_sha256` is that
+    of what the matrix file says."""
+    return identity_of(_sources(root or installed_root()) | {MATRIX: matrix_sha256})
+
+
+def identity_of(files: Mapping[str, str]) -> Identity:
+    """The identity of a judge from the sha256 of its files."""
+    digest = hashlib.sha256("".join(f"{name}\0{files[name]}\n" for name in sorted(files)).encode()).hexdigest()
+    return Identity(digest, {name: files[name][:_DIGITS] for name in sorted(files)})
+
+
+def installed_root() -> Path:
+    """The folder that holds the harness that runs."""
+    return Path(__file__).resolve().parent.parent
+
+
+def sources(root: Path) -> dict[str, str]:
+    """sha256 by path of the judge's sources below `root`, the core's as one; without matrix.yaml."""
+    files, core = {}, hashlib.sha256()
+    for path in sorted(_candidates(root)):
+        name = path.relative_to(root).as_posix()
+        if not is_judge(name):
+            continue
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if name.startswith(f"{CORE}/"):
+            core.update(f"{name}\0{digest}\n".encode())
+        else:
+            files[name] = digest
+    return files | {CORE: core.hexdigest()}
+
+
+_sources = functools.cache(sources)
+
+
+def _candidates(root: Path) -> Iterable[Path]:
+    for name in _ROOTS:
+        for path in (root / name).rglob("*"):
+            if path.suffix in _SUFFIXES and path.is_file():
+                yield path
