@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.archive.record import Metrics
+from harness.evidence.distributions import student_quantile
 
 # Below these an error is float32's rounding, a few units in the last place of values up to 8.
 FLOORS: Mapping[str, float] = {
@@ -42,11 +43,9 @@ class Band:
 
     def limit(self, comparisons: int) -> float:
         """The largest scaled error that is no news, among so many comparisons of a run."""
-        from scipy.special import stdtrit  # here: it takes longer to import than most commands take altogether
-
         if self.count == 0:
             return self.centre + self.deviation
-        quantile = -float(stdtrit(self.count - 1, FALSE_ALARMS / max(comparisons, 1)))
+        quantile = student_quantile(FALSE_ALARMS / max(comparisons, 1), self.count - 1)
         return self.centre + quantile * self.deviation * math.sqrt(1.0 + 1.0 / self.count)
 
 

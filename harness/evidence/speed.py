@@ -10,6 +10,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.evidence.distributions import bootstrap_intervals, trimmed_mean
+
 CONFIDENCE = 0.99
 ALARM_CONFIDENCE = 0.999  # of FASTER and SLOWER: a false alarm costs more than another run
 MARGIN = 0.01  # a difference below it is none that anybody cares about
@@ -87,27 +89,16 @@ def judge(
 
 def _estimate(ratios: NDArray[np.float64], seed: int) -> tuple[float, Interval, Interval]:
     """The trimmed mean, and its intervals of CONFIDENCE and of ALARM_CONFIDENCE."""
-    from scipy import stats  # here: it takes longer to import than most commands take altogether
-
-    change = float(stats.trim_mean(ratios, TRIM))
+    change = float(trimmed_mean(ratios, TRIM))
     if np.ptp(ratios) == 0.0:  # a clock too coarse to see any difference
         return change, (change, change), (change, change)
-    intervals, drawn = [], None
-    for confidence in (CONFIDENCE, ALARM_CONFIDENCE):
-        drawn = stats.bootstrap(
-            (ratios,),
-            lambda sample, axis: stats.trim_mean(sample, TRIM, axis=axis),
-            confidence_level=confidence,
-            n_resamples=0 if drawn else RESAMPLES,
-            bootstrap_result=drawn,
-            method="BCa",
-            rng=np.random.default_rng(seed),
-        )
-        low, high = float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
-        if not math.isfinite(low + high):  # BCa is undefined when every resample has the same mean
-            low, high = float(ratios.min()), float(ratios.max())
-        intervals.append((low, high))
-    return change, intervals[0], intervals[1]
+    found = bootstrap_intervals(
+        ratios, lambda samples: trimmed_mean(samples, TRIM), (CONFIDENCE, ALARM_CONFIDENCE), RESAMPLES, seed
+    )
+    # BCa is undefined when every resample has the same mean.
+    whole = float(ratios.min()), float(ratios.max())
+    inner, outer = (whole if math.isnan(low + high) else (low, high) for low, high in found)
+    return change, inner, outer
 
 
 def _verdict(
