@@ -3,6 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-builtin-rules
+.NOTPARALLEL: # two pips in one .venv would undo each other's work; what takes long is parallel in itself
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
@@ -32,7 +33,7 @@ help:
 	@echo "make bench      measure the emulator's speed"
 	@echo "make mutation   break our kernels' PTX in every way the tool knows, and see what the machine notices"
 	@echo 'make lint       ruff, clang-format, mypy, and the CI workflows'
-	@echo 'make install    .venv with everything the other targets need'
+	@echo 'make install    .venv with fmha in it; test and lint add what they need'
 	@echo 'make clean      remove build products and caches; keeps .venv and results/'
 	@echo 'make distclean  clean, and remove .venv'
 
@@ -50,7 +51,7 @@ browser:
 	}
 
 .PHONY: test
-test: lint install browser sshd
+test: lint install $(STAMPS)/test torch browser sshd
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: regress
@@ -76,7 +77,7 @@ mutation: install
 	@$(PY) -m tests.emulator.mutation $(ARGS)
 
 .PHONY: lint
-lint: $(STAMPS)/requirements
+lint: $(STAMPS)/lint
 	@echo 'lint: ruff'
 	@$(PY) -m ruff check --quiet
 	@echo 'lint: clang-format'
@@ -123,21 +124,37 @@ $(STAMPS)/venv:
 	done; \
 	echo 'no Python >= 3.11 found; name one with: make PYTHON=/path/to/python3' >&2; exit 1
 
-$(STAMPS)/requirements: $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
-	@echo 'install: requirements'
-	@$(PY) scripts/requirements.py build run test lint >$@.txt
-	@$(PIP) -c constraints.txt -r $@.txt || { echo 'install failed; if pip names torch, the head of constraints.txt says where its build is' >&2; exit 1; }
+# Each set when a target first needs it: a run downloads neither what tests nor what linters need.
+$(STAMPS)/run: SETS := build run
+$(STAMPS)/test: SETS := test
+$(STAMPS)/lint: SETS := run lint
+$(addprefix $(STAMPS)/,run test lint): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
+	@echo 'install: what $(@F) needs'
+	@$(PY) scripts/requirements.py $(SETS) >$@.txt
+	@$(PIP) -c constraints.txt -r $@.txt
 	@touch $@
 
+# Never torch's default build: it brings gigabytes of CUDA libraries. FMHA_TORCH=required is for CI, where nothing may skip.
+.PHONY: torch
+torch: $(STAMPS)/run
+	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)' || { \
+	  build=$$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt); \
+	  echo "install: $$build"; \
+	  $(PIP) -c constraints.txt "$$build" 2>/dev/null || { \
+	    echo "torch: pip's indexes have no $$build: tests that need torch are skipped; the head of constraints.txt says how to get it" >&2; \
+	    [[ "$${FMHA_TORCH:-}" != required ]]; \
+	  }; \
+	}
+
 # Without build isolation, so that build/ is reused and a change to one file of the core compiles one file.
-$(STAMPS)/core: $(STAMPS)/requirements CMakeLists.txt $(CORE_SOURCES)
+$(STAMPS)/core: $(STAMPS)/run CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.
 .PHONY: nvcc
-nvcc: $(STAMPS)/requirements
+nvcc: $(STAMPS)/run
 	@[[ -n "$${FMHA_NVCC:-}" ]] || $(PY) -c 'from harness.worker.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || { \
 	  echo 'install: nvcc'; \
 	  $(PY) scripts/requirements.py nvcc >$(STAMPS)/nvcc.txt; \

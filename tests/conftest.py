@@ -1,6 +1,7 @@
 import fcntl
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 # The runs that tests start are not what the job they run in is about: none writes into its summary.
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
     os.environ.pop(name, None)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Modules that torch's tensors run through say so by `pytest.importorskip`, tests that need it alone by a mark."""
+    if item.get_closest_marker("torch") and find_spec("torch") is None:
+        pytest.skip("torch is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from harness.stages.places import find_checkout
 SHORT_HELP = "Say what is missing, here or on a host elsewhere."
 
 HELP = """Look at this machine, or at a host elsewhere: connection, git, nvcc and the architectures it knows, driver,
-GPUs, torch, disk, clock and locks. What is red says what to do, and exits with 3.
+GPUs, disk, clock and locks. What is red says what to do, and exits with 3.
 """
 
 WORDS = {True: ("ok", "green"), False: ("RED", "bold red"), None: ("-", "")}

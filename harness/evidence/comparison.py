@@ -158,9 +158,7 @@ def _slower(speeds: Mapping[str, speed.Judged]) -> Iterator[Regression]:
             yield Regression(Kind.SPEED, name, "seconds", judged.base_seconds, judged.new_seconds, str(judged))
 
 
-def _counters(
-    a: ConfigurationRecord, b: ConfigurationRecord, base: RunRecord, new: RunRecord
-) -> Iterator[Regression]:
+def _counters(a: ConfigurationRecord, b: ConfigurationRecord, base: RunRecord, new: RunRecord) -> Iterator[Regression]:
     """What a device that counts has executed, the same inputs given: more by more than the baseline's allowance."""
     if not same_inputs(base, new) or a.variant != b.variant:
         return

@@ -165,7 +165,7 @@ def _compiler() -> Finding:
 
 def _torch() -> Finding:
     version = distribution_version("torch")
-    return Finding("torch", version is not None, version or "not installed", "make install")
+    return Finding("torch", None, version or "not installed; attention over tensors and fmha bench need it")
 
 
 def _hint(place: Place) -> str:

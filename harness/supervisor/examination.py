@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -20,15 +19,13 @@ COMMAND_SECONDS = 60.0
 LEAST_FREE_BYTES = 5 << 30
 LEAST_GIT = (2, 29)  # `git fetch --no-write-fetch-head`
 LEAST_NVCC = (12, 9)
-_PROBE = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available()]))"
-
 Finding = dict[str, Any]
 
 
 def examine(folder: Path, settings: dict[str, Any]) -> list[Finding]:
     """One finding a check: its name, whether it is good, what was seen, and what to do. A check never stops another."""
     findings = []
-    for check in (_python, _git, _folder, _disk, _nvcc, _torch, _gpus, _locks, _linger):
+    for check in (_python, _git, _folder, _disk, _nvcc, _gpus, _locks, _linger):
         try:
             findings += list(check(folder, settings))
         except (OSError, HostError, ValueError) as error:
@@ -82,17 +79,6 @@ def _nvcc(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
         number = arch.removeprefix("sm_").rstrip("af")
         good = f"compute_{number}" in listed
         yield _finding(f"nvcc for {arch}", good, "known" if good else "unknown to this nvcc", fix)
-
-
-def _torch(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
-    said = _says([settings["python"], "-c", _PROBE]).strip().splitlines()
-    try:
-        version, cuda, available = json.loads(said[-1])
-    except (ValueError, IndexError):
-        yield _finding("torch", None, f"not in {settings['python']}; the environment brings it")
-        return
-    good = available or settings["device"] != "cuda"
-    yield _finding("torch", good, f"{version}, CUDA {cuda}", "install a torch that fits the driver")
 
 
 def _gpus(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import emulator
 from harness.cli import run
@@ -26,8 +25,11 @@ def test_the_triton_kernel_of_the_page(tmp_path: Path, capsys: pytest.CaptureFix
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), np.arange(2500, dtype=np.float32) + 0.5)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int64"])
 def test_torch_tensors_of_any_type_are_written(dtype: str) -> None:
+    import torch
+
     tensor = torch.arange(12).reshape(3, 4).to(getattr(torch, dtype)).T
     device = emulator.Device()
     buffer = device.alloc(tensor.nbytes)

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import reference
-from harness.attention import AttentionResult, Sparse, attention, merge
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from harness import reference  # noqa: E402
+from harness.attention import AttentionResult, Sparse, attention, merge  # noqa: E402
+
+pytestmark = pytest.mark.torch
 BATCH, T, HEADS, S_K, HEAD_DIM = 2, 5, 4, 96, 64
 Call = dict[str, Any]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,9 +153,12 @@ def plain(seed: int, **changes: int | str) -> Inputs:
     return make_inputs(seed, Configuration(**({"head_dim": 64, "t": 32, "s_k": 48, "heads": 3, "batch": 2} | changes)))
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("mask", ["none", "causal", "window"])
 @pytest.mark.parametrize("kv", ["separate", "shared"])
 def test_agrees_with_torch(mask: str, kv: str) -> None:
+    import torch
+
     inputs = plain(3, mask=mask, kv=kv, window=7 if mask == "window" else 0)
     q, k = (torch.from_numpy(from_bf16(bits)) for bits in (inputs.q, inputs.k))
     v = k if inputs.v is None else torch.from_numpy(from_bf16(inputs.v))

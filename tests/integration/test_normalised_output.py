@@ -7,10 +7,12 @@ what is lost now: python -m tests.integration.test_normalised_output
 from __future__ import annotations
 
 import pytest
-import torch
 
-from harness.attention import attention
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from harness.attention import attention  # noqa: E402
+
+pytestmark = pytest.mark.torch
 PATHS = [(head_dim, path) for head_dim in (64, 128, 256, 512) for path in ("tmem", "smem")]
 ROUNDINGS = 3  # the reciprocal, which ptxas may approximate to 1 ulp, and the product
 EPSILON = 2.0**-23

@@ -1,6 +1,7 @@
 """What is imported is declared: something that is merely installed here is missing in a fresh clone."""
 
 import ast
+import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -11,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 from scripts.requirements import requirements
 
-# Extras that are installed where there is a GPU only, by what they are imported as.
-OPTIONAL = {"cuda": "cuda-bindings", "triton": "triton"}
+# Extras that need not be installed, by what they are imported as.
+OPTIONAL = {"cuda": "cuda-bindings", "torch": "torch", "triton": "triton"}
 OWN = {"harness", "emulator", "scripts", "tests"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
 MAKERS = {
@@ -43,7 +44,12 @@ def imported(directory: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    ("directory", "sets"), [("harness", ["run", "cuda", "bench"]), ("emulator", ["run"]), ("tests", ["run", "test"])]
+    ("directory", "sets"),
+    [
+        ("harness", ["run", "cuda", "torch", "bench"]),
+        ("emulator", ["run", "torch"]),
+        ("tests", ["run", "test", "torch"]),
+    ],
 )
 def test_imports_are_declared(repository, directory, sets):
     declared = {canonicalize_name(Requirement(line).name) for line in requirements(sets)}
@@ -53,3 +59,24 @@ def test_imports_are_declared(repository, directory, sets):
             continue
         origins = {canonicalize_name(name) for name in distributions.get(module, [OPTIONAL.get(module, "")])}
         assert origins & declared, f"{path.relative_to(repository)} imports {module}: not declared in pyproject.toml"
+
+
+def test_every_command_but_bench_works_without_torch_and_scipy(tmp_path):
+    """As where neither is installed: their names lead nowhere. The worker too, with the reference and the gates."""
+    script = """
+import importlib, pkgutil, sys
+sys.modules.update(dict.fromkeys(("torch", "scipy", "triton", "cuda")))
+import harness, emulator
+names = []
+for package in (harness, emulator):
+    found = pkgutil.walk_packages(package.__path__, package.__name__ + ".", onerror=print)
+    names += [module.name for module in found]
+clients = ("harness.attention", "harness.arguments", "harness.bench")
+names = [n for n in names if not n.startswith(clients) and not n.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) > 100

@@ -1,6 +1,7 @@
 """pyproject.toml, constraints.txt and the Makefile agree."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from scripts.requirements import requirements
 
-SETS = ["build", "run", "test", "lint", "nvcc", "cuda", "bench"]
+SETS = ["build", "run", "test", "lint", "nvcc", "cuda", "torch", "bench"]
 
 
 @pytest.fixture(scope="module")
@@ -34,5 +35,22 @@ def test_every_direct_requirement_is_pinned_within_its_range(pins, name):
         assert requirement.specifier.contains(version), f"{requirement} does not admit {version}"
 
 
-def test_torch_is_the_build_without_cuda_libraries(pins):
-    assert pins["torch"].endswith("+cpu")
+def test_a_run_needs_neither_torch_nor_scipy():
+    """Nor what only tests and linters use: a stranger's `make run` downloads what it needs."""
+    needed = {canonicalize_name(Requirement(line).name) for line in requirements(["build", "run"])}
+    assert not needed & {"torch", "scipy", "triton", "selenium", "pytest", "mypy", "ruff", "clang-format"}
+
+
+def test_make_installs_what_the_target_needs_and_torch_without_cuda_libraries_only(repository):
+    def commands(target: str) -> str:
+        planned = ["make", "--dry-run", "--always-make", "--no-print-directory", "-C", repository, target]
+        return subprocess.run(planned, check=True, capture_output=True, text=True).stdout
+
+    run, test = commands("run"), commands("test")
+    assert "requirements.py build run " in run
+    assert not re.search(r"requirements.py .*(test|lint|torch|bench)", run)
+    assert "torch" not in run
+    assert "requirements.py test " in test
+    (asked,) = re.findall(r"build=\$\((.*?)\);", test)
+    found = subprocess.run(["bash", "-c", asked], check=True, capture_output=True, text=True, cwd=repository).stdout
+    assert re.fullmatch(r"torch==[\d.]+\+cpu\n", found)

@@ -116,7 +116,8 @@ def test_doctor_names_what_is_wrong_and_what_to_do(client: Client):
 
 def test_doctor_here(client: Client):
     done = client.run("doctor", "--json")
-    assert {finding["name"] for finding in json.loads(done.stdout)["findings"]} == {"git", "ssh", "nvcc", "torch"}
+    findings = {finding["name"]: finding["good"] for finding in json.loads(done.stdout)["findings"]}
+    assert findings == {"git": True, "ssh": True, "nvcc": True, "torch": None}, "no run needs torch"
 
 
 class Terminal:

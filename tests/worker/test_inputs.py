@@ -3,7 +3,6 @@ import hashlib
 
 import numpy as np
 import pytest
-import torch
 
 from harness.config.random_cases import Space, draw_cases
 from harness.reference import dense_range, sparse_rows
@@ -45,7 +44,10 @@ def test_is_standard_normal():
     assert abs(values.std() - 1) < 0.02
 
 
+@pytest.mark.torch
 def test_rounds_as_torch_does():
+    import torch
+
     values = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
     values[:4] = [1.00390625, 1.01171875, -0.0, 3.3e38]  # two ties, a signed zero, a finite value near the top
     ours = from_bf16(round_to_bf16(values))
