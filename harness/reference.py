@@ -51,8 +51,9 @@ def reference(inputs: Inputs) -> Reference:
     row_max = np.full((batch, t, heads), -np.inf)
     row_sum = np.zeros((batch, t, heads))
     for b in range(batch):
+        dense = _dense_values(inputs, b)
         for i in range(t):
-            k, v = keys_seen(inputs, b, i)
+            k, v = keys_seen(inputs, b, i, dense)
             if len(k):
                 scores = scale * (q[b, i] @ k.T)
                 row_max[b, i] = scores.max(axis=1)
@@ -65,11 +66,19 @@ def reference(inputs: Inputs) -> Reference:
     return Reference(normalised, o, row_max, row_sum, lse)
 
 
-def keys_seen(inputs: Inputs, b: int, i: int) -> tuple[Array, Array]:
-    """K and V of the keys that query `i` of batch entry `b` sees, [keys, head_dim] each: dense ones, then sparse."""
+def _dense_values(inputs: Inputs, b: int) -> tuple[Array, Array]:
+    """K and V of batch entry `b`, [s_k, head_dim] each; NaN where nothing may look."""
+    k = from_bf16(inputs.k[b])
+    return k, k if inputs.v is None else from_bf16(inputs.v[b])
+
+
+def keys_seen(inputs: Inputs, b: int, i: int, values: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
+    """K and V of the keys that query `i` of batch entry `b` sees, [keys, head_dim] each: dense ones, then sparse.
+
+    `values` are all dense ones of the batch entry, for callers that ask for many queries.
+    """
     dense = dense_range(inputs, b, i)
-    k = from_bf16(inputs.k[b, dense])
-    v = k if inputs.v is None else from_bf16(inputs.v[b, dense])
+    k, v = (tensor[dense] for tensor in values or _dense_values(inputs, b))
     if inputs.sparse is not None:
         rows = sparse_rows(inputs.sparse, b, i)
         sparse_k = from_bf16(inputs.sparse.k[b, rows])

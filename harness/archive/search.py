@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.archive import signature
 from harness.archive.files import read
 from harness.archive.index import Index, RunRow
 from harness.archive.record import RunRecord
@@ -46,6 +47,7 @@ def _baseline(name: str, results: Path) -> Found:
     if not path.is_file():
         known = ", ".join(sorted(item.stem for item in folder.glob("*.json"))) or "none"
         raise UserError(f"no baseline is named {name!r}", where=str(folder), next_step=f"there is {known}")
+    signature.check(path)
     return Found(path, read(path))
 
 

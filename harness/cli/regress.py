@@ -31,7 +31,8 @@ HELP = """Run what the baseline ran, the guard's head_dim first, and say what go
 
 The baseline is the accepted run of this kind of host, in results/baselines/. Numbers are compared, not only thresholds:
 a lower cosine or a larger error beyond the noise of different seeds, other output bits from the same inputs, a
-configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew. On a GPU the
+configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew, more instructions or
+bytes, a looser gate or another judge. On a GPU the
 baseline's commit is built, too, and both are timed beside each other in the same run: SLOWER is a regression.
 docs/evidence.md defines the kinds. The run is archived like any other.
 
@@ -51,6 +52,7 @@ def command(
     named: Annotated[
         str | None, typer.Option("--baseline", metavar="NAME", help="One of results/baselines/.  [default: the host's]")
     ] = None,
+    suite: Annotated[str | None, typer.Option(help="Of several baselines of this host, the one of this suite.")] = None,
     filters: Filters = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.  [default: the baseline's]")
@@ -65,7 +67,7 @@ def command(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    request = Request(Path.cwd(), host, None, tuple(filters or ()), seed, None, results)
+    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, None, results)
     context.obj.action = partial(_run, request, named, tuple(allow or ()), json, junit_file, quiet, verbose)
 
 

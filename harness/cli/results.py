@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from harness import archive
-from harness.archive import Index, prune
+from harness.archive import Index, prune, signature
 from harness.archive.index import RUN_NAME, RunRow
 from harness.cli.options import Json, Results, archive_folder
 from harness.cli.output import print_json, print_table, say
@@ -125,6 +125,8 @@ def _verify(results: Path | None, json: bool) -> ExitCode:
         checked += 1
         try:
             archive.read(path)
+            if path.parent.name == archive.BASELINES:
+                signature.check(path)
         except UserError as error:
             broken.append({"file": str(path), "error": error.what})
     if json:

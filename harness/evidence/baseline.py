@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from harness import archive
-from harness.archive import BASELINES, Index, RunRecord
+from harness.archive import BASELINES, Index, RunRecord, signature
 from harness.archive.record import Acceptance
 from harness.errors import InterruptionError, UserError
-from harness.evidence.noise import LEAST_SEEDS, values_of
+from harness.evidence.noise import FLOORS, LEAST_SEEDS
 from harness.git import git
-from harness.stages.outcome import Observer
-from harness.stages.pipeline import Request, execute
+from harness.stages.outcome import Observer, Outcome
+from harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
 from harness.status import RED, Status
 
 
@@ -47,7 +47,20 @@ def load(name: str, results: Path) -> RunRecord:
             where=str(path.parent),
             next_step="archive a run with fmha run-matrix, then fmha baseline accept latest --why TEXT",
         )
+    signature.check(path)
     return archive.read(path)
+
+
+def of_suite(suite: str, kind: str, results: Path) -> str:
+    """The name of the one baseline of this kind of host that was run of the suite. Raises UserError."""
+    found = {path.stem: archive.read(path) for path in sorted((results / BASELINES).glob("*.json"))}
+    mine = {name: record for name, record in found.items() if kind in (record.host.kind, record.host.name)}
+    names = [name for name, record in mine.items() if record.selection.suite == suite]
+    if len(names) == 1:
+        return names[0]
+    known = ", ".join(f"{name} of suite {record.selection.suite}" for name, record in mine.items()) or "none"
+    what = "several baselines are" if names else "no baseline is"
+    raise UserError(f"{what} of suite {suite} on {kind}", next_step=f"there is {known}; --baseline takes a name")
 
 
 def of_host(host: str, results: Path) -> RunRecord | None:
@@ -57,37 +70,48 @@ def of_host(host: str, results: Path) -> RunRecord | None:
     return mine[0] if len(mine) == 1 else None
 
 
-def accept(record: RunRecord, why: str, seeds: int, results: Path, root: Path, observer: Observer) -> Accepted:
-    """Make an archived run the baseline of its kind of host, with the noise of at least LEAST_SEEDS seeds.
+def accept(
+    record: RunRecord,
+    why: str,
+    seeds: int,
+    results: Path,
+    root: Path,
+    observer: Observer,
+    *,
+    name: str | None = None,
+    allowances: Mapping[str, float] | None = None,
+    key: Path | None = None,
+) -> Accepted:
+    """Make an archived run a baseline, that of its kind of host or the one of `name`, with the noise of `seeds` seeds.
 
-    Runs of the same kernel under other seeds are taken from the archive; those that lack are run now, in the checkout
-    `root`, and kept in `.fmha/noise`. Raises UserError for a run that is no evidence, or whose kernel is not the
-    checkout's when runs lack.
+    The kernel is run again in the checkout `root`, every configuration under the other seeds. `allowances` are shares
+    by which counters may grow; `key` signs it. Raises UserError for a run that is no evidence, or whose
+    kernel is not the checkout's.
     """
     _check(record, why, seeds)
     observer.stage("noise", f"{seeds} seeds")
-    same = [record, *_archived(record, results), *_archived(record, root / ".fmha" / "noise")]
-    runs = {run.selection.seed: run for run in reversed(same)}
-    for seed in range(max(runs) + 1, max(runs) + 1 + seeds - len(runs)):
-        observer.note(f"seed {seed}")
-        runs[seed] = _run(record, seed, root, observer)
-    chosen = [runs[seed] for seed in sorted(runs, key=lambda seed: (seed != record.selection.seed, seed))][:seeds]
-    name = name_of(record)
-    before = archive.read(path_of(name, results)) if path_of(name, results).is_file() else None
+    own = record.selection.seed
+    others = [seed for seed in range(seeds) if seed != own][: seeds - 1]
+    drawn = _drawn(record, others, root, observer)
+    path = path_of(name or name_of(record), results)
+    before = archive.read(path) if path.is_file() else None
     acceptance = Acceptance(
         why=why,
         accepted=datetime.now(UTC).replace(microsecond=0),
         by=git(root, "config", "user.name").stdout.strip() or "unknown",
         replaces=before.commit.sha if before else None,
-        deterministic=_deterministic(record, same),
-        seeds=[run.selection.seed for run in chosen],
-        noise=_noise(record, chosen),
+        deterministic=_deterministic(record, _archived(record, results)),
+        seeds=[own, *others],
+        allowances=dict(allowances or {}),
+        noise=_noise(record, drawn, others),
     )
     accepted = record.model_copy(update={"acceptance": acceptance})
-    path = path_of(name, results)
     path.parent.mkdir(parents=True, exist_ok=True)
+    signature.signature_of(path).unlink(missing_ok=True)  # it was of what was there before
     archive.replace(archive.dumps(accepted).encode(), path)
-    return Accepted(path, accepted, len(chosen))
+    if key is not None:
+        signature.sign(path, key)
+    return Accepted(path, accepted, len(acceptance.seeds))
 
 
 def _check(record: RunRecord, why: str, seeds: int) -> None:
@@ -129,39 +153,55 @@ def _kernel(record: RunRecord) -> tuple[object, ...]:
     return (variants, record.selection.matrix_sha256, record.host.gpu and record.host.gpu.name)
 
 
-def _run(record: RunRecord, seed: int, root: Path, observer: Observer) -> RunRecord:
+def _drawn(record: RunRecord, seeds: Sequence[int], root: Path, observer: Observer) -> Sequence[Outcome]:
+    """What the run was, again and under other seeds as well. One worker has the kernels decoded for all of them: with
+    a run a seed, starting over was most of the time."""
     selection = record.selection
     filters = (selection.filter,) if selection.filter else ()
-    folder = root / ".fmha" / "noise"
-    request = Request(root, record.host.name, selection.suite, filters, seed, selection.schedule, folder)
-    found: list[RunRecord] = []
+    request = Request(
+        root, record.host.name, selection.suite, filters, selection.seed, selection.schedule, noise_seeds=tuple(seeds)
+    )
+    prepared = begin(prepare(request), observer)
+    progress = Progress()
     try:
-        execute(request, observer, lambda run, _: found.append(run))
-    except InterruptionError as error:
-        raise InterruptionError("interrupted; the same command goes on where it was") from error
-    if _kernel(found[0]) != _kernel(record):
+        builds = carry_out(prepared, progress, observer)
+        prepared.host.finish()
+    except KeyboardInterrupt:
+        raise InterruptionError("interrupted; nothing was accepted") from None
+    made = {(name, item.source_hash, item.nvcc, item.flags) for name, item in builds.items()}
+    ran = {(item.name, item.source_hash, item.nvcc, tuple(item.flags)) for item in record.variants}
+    gpu, now = record.host.gpu and record.host.gpu.name, prepared.host.facts().gpu
+    same_matrix = prepared.matrix.sha256 == selection.matrix_sha256
+    if made != ran or not same_matrix or gpu != (now.name if now else None):
         raise UserError(
             "the checkout's kernel is not the one of the run, so its noise cannot be measured",
             next_step=f"git checkout {record.commit.sha[:12]}",
         )
-    return found[0]
+    return progress.outcomes
 
 
-def _noise(record: RunRecord, runs: Sequence[RunRecord]) -> dict[str, dict[str, list[float]]]:
-    """By configuration and metric, one value a run; without those that did not pass in every run."""
+def _noise(record: RunRecord, outcomes: Sequence[Outcome], seeds: Sequence[int]) -> dict[str, dict[str, list[float]]]:
+    """By configuration and metric, the run's own value and one a seed; without those that missed a gate under one."""
+    found = {outcome.id: outcome for outcome in outcomes}
     noise: dict[str, dict[str, list[float]]] = {}
-    found = [{item.id: item for item in run.configurations} for run in runs]
     for item in record.configurations:
-        rows = [by_id.get(item.id) for by_id in found]
-        values = [values_of(row.metrics) for row in rows if row and row.metrics and row.status is Status.PASS]
-        if len(values) == len(runs):
-            noise[item.id] = {metric: [value[metric] for value in values] for metric in values[0]}
+        outcome = found.get(item.id)
+        if item.metrics is None or item.status is not Status.PASS or outcome is None:
+            continue
+        if all(seed in outcome.noise for seed in seeds):
+            runs = [item.metrics, *(outcome.noise[seed] for seed in seeds)]
+            noise[item.id] = {metric: [_short(metric, getattr(run, metric)) for run in runs] for metric in FLOORS}
     return noise
+
+
+def _short(metric: str, value: float) -> float:
+    """As many digits as the floor of its noise needs: a baseline has a value a configuration, metric and seed."""
+    return round(value, 12) if metric == "cosine" else float(f"{value:.6g}")
 
 
 def _deterministic(record: RunRecord, runs: Sequence[RunRecord]) -> bool:
     """On the emulator by construction; elsewhere when another run with this seed gave the same bits."""
-    repeats = [run for run in runs[1:] if run.selection.seed == record.selection.seed]
+    repeats = [run for run in runs if run.selection.seed == record.selection.seed]
     if not repeats:
         return record.host.kind == "emulator"
     return all(_hashes(run) == _hashes(record) for run in repeats)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.archive import RunRecord
+from harness.archive import RunRecord, signature
 from harness.config import load, parse_filter
 from harness.errors import ExitCode
 from harness.evidence import baseline
@@ -30,11 +30,11 @@ class Verdict:
     path: Path | None
     comparison: Comparison
     allowed: frozenset[Kind]
-    untimed: tuple[str, ...]  # what has no speed to compare, and why
+    told: tuple[str, ...]  # who vouches for the baseline; what has no speed to compare, and why
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.comparison.notes, *self.untimed)
+        return (*self.comparison.notes, *self.told)
 
     @property
     def counted(self) -> tuple[Regression, ...]:
@@ -70,11 +70,13 @@ def regress(
 ) -> Verdict:
     """Run what the baseline ran, or the part of it that filters name, and compare.
 
-    `named` is a baseline; None takes that of the host's kind. Suite, seed and schedule are the baseline's where the
-    request leaves them open. On a GPU the baseline's commit is built as well and timed beside this one. Raises what
-    `execute` does, and UserError when there is no baseline.
+    `named` is a baseline; None takes that of the host's kind, the one of the request's suite if it has one. Suite, seed
+    and schedule are the baseline's where the request leaves them open. On a GPU the baseline's commit is built as well
+    and timed beside this one. Raises what `execute` does, and UserError when there is no baseline.
     """
     root = git_root(request.directory)
+    if request.suite and not named:
+        named = baseline.of_suite(request.suite, request.host, root / "results")
     base = _before(request, named, root)
     if base:
         request = _completed(request, base, root)
@@ -89,7 +91,8 @@ def regress(
     if base is None or (not named and baseline.name_of(base) != baseline.name_of(new)):
         base = baseline.load(baseline.name_of(new), root / "results")
     comparison = compare(base, new, _expected(base, request))
-    return Verdict(base, new, path, comparison, frozenset(allowed), tuple(_untimed(new, request)))
+    signed = signature.check(baseline.path_of(named or baseline.name_of(new), root / "results"))
+    return Verdict(base, new, path, comparison, frozenset(allowed), (signed.note, *_untimed(new, request)))
 
 
 def _before(request: Request, named: str | None, root: Path) -> RunRecord | None:

@@ -26,6 +26,7 @@ class Context:
     seed: int
     schedules: tuple[str, ...]
     observer: Observer
+    noise_seeds: tuple[int, ...] = ()
 
 
 def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
@@ -61,6 +62,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         configurations=tuple(step.configuration for step in waiting.values()),
         seed=context.seed,
         schedules=context.schedules,
+        noise_seeds=context.noise_seeds,
     )
     events = context.host.run(job, context.matrix.limits)
     try:
@@ -100,6 +102,12 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         judgement.failed_checks,
         event.measurement,
         timing=event.timing,
+        noise={
+            drawn.seed: drawn.measurement
+            for drawn in event.noise
+            if gate.judge(drawn.measurement, drawn.findings, thresholds, context.matrix.resources, build).status
+            is Status.PASS
+        },
         **common,
     )
 

@@ -62,6 +62,7 @@ class Outcome:
     stats: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     timing: Timed | None = None
+    noise: Mapping[int, Measurement] = field(default_factory=dict)  # under other seeds, where it passed
     limits: tuple[Limit, ...] = ()  # all gates that it was, or would have been, held to
 
     @property

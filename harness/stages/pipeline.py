@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harness.archive import RunRecord
     from harness.stages.archive import Circumstances
 
-CHOICES = ("suite", "filters", "seed", "schedule", "schedules", "one_a_variant", "random_cases", "cases")
+CHOICES = ("suite", "filters", "seed", "schedule", "schedules", "one_a_variant", "random_cases", "cases", "noise_seeds")
 
 HostOpener = Callable[[str, Matrix, Path], Host]
 Show = Callable[["RunRecord", Path | None], None]
@@ -48,6 +48,7 @@ class Request:
     one_a_variant: bool = False
     random_cases: int | None = None
     cases: Sequence[str] = ()
+    noise_seeds: Sequence[int] = ()  # under which every configuration is measured as well
     snapshot: bool = False
     approve_protected: bool = False
     beside: str | None = None  # a commit to time beside, on hosts that run commits
@@ -210,7 +211,15 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Bui
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
         builds = build(plan, prepared.host, prepared.matrix.limits, observer)
-    context = matrix.Context(prepared.matrix, prepared.host, builds, prepared.seed, prepared.schedules, observer)
+    context = matrix.Context(
+        prepared.matrix,
+        prepared.host,
+        builds,
+        prepared.seed,
+        prepared.schedules,
+        observer,
+        tuple(prepared.request.noise_seeds),
+    )
     with progress.stage("guard"):
         observer.stage("guard", _count(plan.guard, "configuration"))
         _collect(matrix.run(plan.guard, context), prepared, progress, observer)

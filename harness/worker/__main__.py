@@ -25,7 +25,7 @@ from harness.worker.devices.factory import DeviceFactory, device_factory
 from harness.worker.inputs import Inputs, make_inputs
 from harness.worker.measure import measure
 from harness.worker.process import die_with_parent
-from harness.worker.protocol import BuildResult, Configuration, Event, Job, Timed
+from harness.worker.protocol import BuildResult, Configuration, Drawn, Event, Job, Timed
 from harness.worker.run import Outputs, run_attention
 from harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
 from harness.worker.timing import UntimedError, time_beside
@@ -107,11 +107,18 @@ def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
         hashes.append((schedule, measured[-1].output_hash))
     findings = merge_findings(reports) + compare_outputs(hashes)
     stats = outputs.report.stats if len(job.schedules) == 1 else {**outputs.report.stats, "schedules": len(reports)}
-    event = Event("result", configuration.id, measured[0], findings=findings, stats=stats)
+    noise = tuple(_drawn(job, factory, build, configuration, seed) for seed in job.noise_seeds)
+    event = Event("result", configuration.id, measured[0], findings=findings, stats=stats, noise=noise)
     try:
         return dataclasses.replace(event, timing=_timed(job, factory, build, configuration, inputs, expected))
     except UntimedError as error:
         return dataclasses.replace(event, stats={**stats, "untimed": str(error)})
+
+
+def _drawn(job: Job, factory: DeviceFactory, build: BuildResult, configuration: Configuration, seed: int) -> Drawn:
+    inputs = make_inputs(seed, configuration)
+    outputs = _launch(dataclasses.replace(job, seed=seed), factory, build, configuration, inputs, job.schedules[0])
+    return Drawn(seed, measure(configuration, outputs, reference(inputs)), outputs.report.findings)
 
 
 def _timed(

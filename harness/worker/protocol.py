@@ -89,6 +89,7 @@ class Job:
     seed: int
     schedules: tuple[str, ...] = ("realistic",)  # each configuration runs under all; names as in schedules.py
     beside: Beside | None = None
+    noise_seeds: tuple[int, ...] = ()  # under which each configuration is measured as well, on the first schedule
     schema: int = 2
 
 
@@ -128,6 +129,15 @@ class FindingRecord:
     where: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A configuration's numbers under another seed."""
+
+    seed: int
+    measurement: Measurement
+    findings: tuple[FindingRecord, ...] = ()
+
+
 EventKind = Literal["started", "result", "error", "done"]
 
 
@@ -148,3 +158,4 @@ class Event:
     status: str = ""
     message: str = ""
     timing: Timed | None = None
+    noise: tuple[Drawn, ...] = ()

@@ -105,7 +105,9 @@ class _Worker:
         self._log: IO[bytes] = stem.with_suffix(".events").open("wb")
         command = [sys.executable, "-m", "harness.worker", str(job_path), "--parent", str(os.getpid())]
         with self.stderr_path.open("wb") as stderr:
-            self._process = spawn(command, cwd=cwd, stdout=subprocess.PIPE, stderr=stderr)
+            # A configuration's matrices are small: BLAS's threads would spend twice the processor time on waiting.
+            env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            self._process = spawn(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=stderr)
 
     def __enter__(self) -> _Worker:
         return self

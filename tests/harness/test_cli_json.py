@@ -12,7 +12,12 @@ from harness import cli
 
 Help = Callable[..., str]
 OWN_FORMATS = {"run-matrix", "attach", "results show", "emulate"}  # the record or the report itself
-SHARED_FORMATS = {"baseline accept": "baseline", "baseline show": "baseline", "results ls": "results"}
+SHARED_FORMATS = {
+    "baseline sign": "baseline",
+    "baseline accept": "baseline",
+    "baseline show": "baseline",
+    "results ls": "results",
+}
 
 
 @pytest.fixture
