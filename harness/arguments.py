@@ -13,6 +13,7 @@ import torch
 from harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
+MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +147,13 @@ def _window(causal: bool, window: Window | None) -> tuple[int | None, int | None
     if isinstance(window, int):
         if window < 1:
             raise ValueError(f"window: expected at least 1 key, the query's own, got {window}")
+        if window > MOST_KEYS:
+            raise ValueError(f"window: expected at most {MOST_KEYS} keys, got {window}; None is no limit")
         return window - 1, 0
     left, right = window
     for side in (left, right):
-        if side is not None and side < 0:
-            raise ValueError(f"window: expected counts of keys or None, got {window}")
+        if side is not None and not 0 <= side <= MOST_KEYS:
+            raise ValueError(f"window: expected counts of keys up to {MOST_KEYS} or None, got {window}")
     if causal and right is not None and right > 0:
         raise ValueError(f"window: causal attention sees no key after the query's own, got {window}")
     return left, 0 if causal else right

@@ -28,6 +28,7 @@ __all__ = ["AttentionResult", "Sparse", "attention", "merge"]
 
 BUILD_SECONDS = 600.0
 EMULATED = "sm_100a"
+MOST_SPLITS = 65535  # CUDA's largest grid.y
 Place = Literal["emulator", "cuda"]
 
 
@@ -86,8 +87,8 @@ def attention(
     place: Place = "cuda" if q.is_cuda else "emulator"
     if device not in (None, place):
         raise ValueError(f"device: expected {place!r}, where the tensors run, got {device!r}")
-    if splits is not None and splits < 1:
-        raise ValueError(f"splits: expected at least 1, got {splits}")
+    if splits is not None and not 1 <= splits <= MOST_SPLITS:
+        raise ValueError(f"splits: expected 1 to {MOST_SPLITS}, got {splits}")
     arch = architecture() if place == "cuda" else EMULATED
     if arguments.call.window_left is None or arguments.call.window_right is None:  # else the window, not s_k, decides
         splits = splits or splits_of(arch, arguments.call)

@@ -69,7 +69,7 @@ def _parse(arguments: Sequence[str], session: Session) -> int:
     from harness.cli.app import application
 
     try:
-        application(arguments)(args=list(arguments), prog_name="fmha", obj=session)
+        application()(args=list(arguments), prog_name="fmha", obj=session)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.PASS
     finally:

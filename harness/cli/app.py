@@ -2,65 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-EXIT_CODES = """\b
-Exit codes:
-  0  every configuration passed
-  1  a gate failed: wrong numbers, a hazard, a timeout, a crash or a kernel that does not build
-  2  wrong usage or a wrong matrix.yaml
-  3  the machinery failed: nothing was learned about the kernel
-  4  incomplete: something was not run, or the run was interrupted
-"""
+Exits = dict[int, str]
 
-# Each is the module of that name here, in the order in which the help lists them.
-COMMANDS = (
-    "run-matrix",
-    "bench",
-    "emulate",
-    "regress",
-    "bisect",
-    "baseline",
-    "compare",
-    "history",
-    "report",
-    "watch",
-    "results",
-    "hosts",
-    "attach",
-    "ps",
-    "logs",
-    "cancel",
-    "clean",
-    "doctor",
-)
+USAGE = "wrong usage or a wrong matrix.yaml"
+MACHINERY = "the machinery failed: nothing was learned about the kernel"
+VERDICT: Exits = {
+    0: "every configuration passed",
+    1: "a gate failed: wrong numbers, a hazard, a timeout, a crash or a kernel that does not build",
+    2: USAGE,
+    3: MACHINERY,
+    4: "incomplete: something was not run, or the run was interrupted",
+}
+DONE: Exits = {0: "what was asked for was done", 2: USAGE, 3: "the machinery failed: a host, a file, git or the disk"}
+ANSWERS: Exits = {0: "every host answered", 2: USAGE, 3: "a host did not answer, or the machinery failed"}
+
+# Each is the module of that name here, in the order in which the help lists them: what it does, in a line, and what its
+# exit codes mean. They are told without loading the module.
+COMMANDS: Mapping[str, tuple[str, Exits]] = {
+    "run-matrix": ("Build, run and gate a suite of matrix.yaml.", VERDICT),
+    "bench": ("Time the Hopper kernels beside SDPA, FlexAttention and Triton.", DONE),
+    "emulate": (
+        "Run one launch of any PTX kernel on the emulator.",
+        DONE | {0: "no hazard, and no compared output is wrong", 1: "a hazard, or a wrong output"},
+    ),
+    "regress": (
+        "Run what the baseline ran, and say what got worse.",
+        VERDICT | {0: "nothing got worse", 1: "something got worse, or a gate failed"},
+    ),
+    "bisect": (
+        "Find the commit that made a regression.",
+        DONE | {0: "one commit is to blame", 4: "several commits are left, some of which cannot be tried"},
+    ),
+    "baseline": ("The runs that regress compares with.", DONE | {4: VERDICT[4]}),
+    "compare": ("Compare two runs: files, commits or hosts.", DONE),
+    "history": ("A configuration's numbers over the archived runs.", DONE),
+    "report": ("Write a run as one HTML file.", DONE),
+    "watch": ("Run the guard and what was touched after every save.", DONE),
+    "results": ("The archive: ls, show, verify, prune.", DONE | {1: "verify found a damaged record"}),
+    "hosts": ("List the hosts of matrix.yaml and whether they answer.", ANSWERS),
+    "attach": ("Follow a run on a host elsewhere to its verdict.", VERDICT),
+    "ps": ("List the runs on the hosts elsewhere.", ANSWERS),
+    "logs": ("Print what a run on a host elsewhere wrote.", DONE),
+    "cancel": ("End a run on a host elsewhere.", DONE),
+    "clean": ("Remove old runs and caches from a host elsewhere.", DONE),
+    "doctor": (
+        "Say what is missing, here or on a host elsewhere.",
+        {0: "nothing is missing", 2: USAGE, 3: "something is red, or the machinery failed"},
+    ),
+}
 
 
-def application(arguments: Sequence[str]) -> typer.Typer:
-    """The application for these arguments. When they begin with a command, the others' modules are not loaded."""
+_MANNERS: Mapping[str, Any] = {
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+def _tell_exits(exits: Exits, formatter: Any) -> None:
+    """As a list, whose lines are filled to the terminal's width and not broken by it."""
+    with formatter.section("Exit codes"):
+        formatter.write_dl([(str(code), exits[code]) for code in sorted(exits)])
+
+
+class _Command(TyperCommand):
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _tell_exits(COMMANDS[str(self.name)][1], formatter)
+
+
+class _Group(TyperGroup):
+    """Commands of a command, e.g. `results ls`."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _tell_exits(COMMANDS[ctx.info_name][1], formatter)
+
+
+class _Commands(TyperGroup):
+    """All commands; the module of one is loaded when that one is asked for, which saves half a second of the help."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = _load(cmd_name)
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:
+            for name in COMMANDS:  # Typer says which of those that it knows may have been meant
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (short, _) in COMMANDS.items()])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _tell_exits(VERDICT, formatter)
+
+
+def application() -> typer.Typer:
+    """The application, no command of which is loaded yet."""
     app = typer.Typer(
         name="fmha",
+        cls=_Commands,
         help="Takes a commit of an attention kernel to a verdict.",
-        epilog=EXIT_CODES,
-        rich_markup_mode=None,
         no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        **_MANNERS,
     )
     app.callback()(options)
-    named = [name for name in COMMANDS if name in arguments[:1]]
-    for name in named or COMMANDS:
-        module = import_module(f"harness.cli.{name.replace('-', '_')}")
-        texts = {"help": module.HELP, "short_help": module.SHORT_HELP}
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name, **texts)
-        else:
-            app.command(name=name, epilog=EXIT_CODES, **texts)(module.command)
     return app
+
+
+def _load(name: str) -> Any:
+    module = import_module(f"harness.cli.{name.replace('-', '_')}")
+    outer = typer.Typer(add_completion=False, **_MANNERS)
+    texts = {"help": module.HELP, "short_help": COMMANDS[name][0]}
+    if not hasattr(module, "app"):
+        outer.command(name=name, cls=_Command, **texts)(module.command)
+        return typer.main.get_command(outer)
+    outer.add_typer(module.app, name=name, cls=_Group, **texts)
+    group: Any = typer.main.get_group(outer)
+    return group.commands[name]
 
 
 def _version(wanted: bool) -> None:

@@ -15,8 +15,6 @@ from harness.cli.run_matrix import shower
 from harness.errors import ExitCode
 from harness.stages.attach import attach, place_of
 
-SHORT_HELP = "Follow a run on a host elsewhere to its verdict."
-
 HELP = """Follow a run on a host elsewhere, from its first event to its verdict, and archive it.
 
 A run that was archived before is shown again and not archived twice. Its host is known when the run was started from

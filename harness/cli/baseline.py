@@ -21,8 +21,6 @@ from harness.errors import ExitCode, UserError
 from harness.evidence import baseline
 from harness.stages.preflight import git_root
 
-SHORT_HELP = "The runs that regress compares with."
-
 HELP = """The runs that fmha regress holds others against, one for each kind of host.
 
 A baseline is an archived run in results/baselines/, checked in, with the reason why it was accepted and the noise that
@@ -159,11 +157,18 @@ def _show(name: str | None, results: Path | None, json: bool) -> ExitCode:
     names = [name] if name else sorted(path.stem for path in (folder / BASELINES).glob("*.json"))
     if not names:
         raise UserError("no baseline yet", where=str(folder / BASELINES), next_step="fmha baseline accept makes one")
-    records = {name: baseline.load(name, folder) for name in names}
+    records, damaged = {}, []
+    for each in names:
+        try:
+            records[each] = baseline.load(each, folder)
+        except UserError as error:
+            if name or len(names) == 1:
+                raise
+            damaged.append({"name": each, "error": str(error)})
     if json:
         shown = [_fields(*item) | {"signed_by": _signed(item[0], folder).by} for item in records.items()]
-        print_json("baseline", 1, {"baselines": shown})
-        return ExitCode.PASS
+        print_json("baseline", 1, {"baselines": shown, "unreadable": damaged})
+        return ExitCode.USAGE if damaged else ExitCode.PASS
     for name, record in records.items():
         say(
             f"{name}: commit {record.commit.sha[:12]}, suite {record.selection.suite},"
@@ -173,7 +178,9 @@ def _show(name: str | None, results: Path | None, json: bool) -> ExitCode:
         if record.acceptance:
             taken = record.acceptance
             say(f"  {taken.accepted:%Y-%m-%d} by {taken.by}, noise of {len(taken.seeds)} seeds: {taken.why}")
-    return ExitCode.PASS
+    for one in damaged:
+        print(f"fmha: {one['error']}", file=sys.stderr)
+    return ExitCode.USAGE if damaged else ExitCode.PASS
 
 
 def _signed(name: str, folder: Path) -> signature.Signed:

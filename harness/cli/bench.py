@@ -19,7 +19,6 @@ from harness.errors import ExitCode, InfrastructureError
 from harness.worker.devices.base import DeviceError
 from harness.worker.devices.cuda import architecture
 
-SHORT_HELP = "Time the Hopper kernels beside SDPA, FlexAttention and Triton."
 HELP = """Time the Hopper kernels beside SDPA's backends, FlexAttention and a split-KV Triton kernel, in one
 run. Needs an H100 or H200, torch, triton and nvcc. Writes JSON: results, spread, clocks, and the roofline of the run.
 

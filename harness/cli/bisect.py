@@ -21,8 +21,6 @@ from harness.evidence.comparison import Kind
 from harness.stages.pipeline import Request
 from harness.stages.preflight import git_root
 
-SHORT_HELP = "Find the commit that made a regression."
-
 HELP = """Find the commit between GOOD and BAD that made a regression.
 
 git bisect in a worktree of its own; your tree is left alone. Every commit's kernel/ and matrix.yaml are run by this

@@ -16,8 +16,6 @@ from harness.errors import ExitCode
 from harness.stages.administration import cancel
 from harness.stages.attach import place_of
 
-SHORT_HELP = "End a run on a host elsewhere."
-
 HELP = """End a run on a host elsewhere, and every process of it. What it has measured stays; fmha attach archives it.
 """
 

@@ -14,8 +14,6 @@ from harness.errors import ExitCode
 from harness.stages.administration import clean
 from harness.stages.places import find_checkout
 
-SHORT_HELP = "Remove old runs and caches from a host elsewhere."
-
 HELP = """Remove from a host elsewhere what is too old or too much: finished runs with their worktrees first, then
 environments and build caches. A live run is never touched.
 

@@ -17,8 +17,6 @@ from harness.errors import ExitCode
 from harness.evidence.comparison import compare
 from harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 
-SHORT_HELP = "Compare two runs: files, commits or hosts."
-
 HELP = """Compare two runs, configuration by configuration.
 
 A and B are files, names of archived runs or their start, commits (their newest run), @HOST, COMMIT@HOST, latest

@@ -19,8 +19,6 @@ from harness.errors import ExitCode
 from harness.stages.administration import Finding, examine, examine_here
 from harness.stages.places import find_checkout
 
-SHORT_HELP = "Say what is missing, here or on a host elsewhere."
-
 HELP = """Look at this machine, or at a host elsewhere: connection, git, nvcc and the architectures it knows, driver,
 GPUs, disk, clock and locks. What is red says what to do, and exits with 3.
 """

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from harness.emulate import Comparison, Emulation, Entry
 
 PLACES = 4  # findings of one rule that are printed
-SHORT_HELP = "Run one launch of any PTX kernel on the emulator."
-
 HELP = """Run one launch of any PTX kernel on the emulator and report its hazards.
 
 LAUNCH is a YAML file: grid, block, buffers and how they are filled, tensor maps, parameters, outputs and what they must
@@ -119,7 +117,11 @@ def _show(result: Emulation) -> None:
     differing = sum(c.wrong > 0 for c in result.comparisons)
     waived = sum(e.finding.waived is not None for e in found)
     accepted = f" ({waived} waived)" if waived else ""
-    counts = f"{len(found)} findings{accepted}, {differing} of {len(result.comparisons)} compared outputs differ"
+    counts = f"{len(found)} findings{accepted}"
+    if not result.comparisons:
+        print(f"{'NO HAZARD' if result.passed else 'FAIL'}: {counts}; no output was compared, none has expect")
+        return
+    counts += f", {differing} of {len(result.comparisons)} compared outputs differ"
     print(f"{'PASS' if result.passed else 'FAIL'}: {counts}")
 
 
@@ -140,7 +142,7 @@ def _tell(result: Emulation) -> None:
 
 
 def _verdict(c: Comparison, several: bool) -> str:
-    verdict = "equal" if c.wrong == 0 else f"{c.wrong} of {c.elements} elements differ"
+    verdict = "equal" if c.worst is None else f"{c.wrong} of {c.elements} elements differ, {c.worst}"
     seed = f", seed {c.seed}" if c.schedule == "random" else ""
     under = f" under schedule {c.schedule}{seed}" if several else ""
     return f"{c.buffer}: {verdict}, largest difference {c.largest_difference:.3g}{under}"

@@ -18,8 +18,6 @@ from harness.cli.output import print_json, print_table, say
 from harness.errors import ExitCode, UserError
 from harness.evidence.views import history_fields
 
-SHORT_HELP = "A configuration's numbers over the archived runs."
-
 HELP = """Show the numbers of one configuration in every archived run, the newest first.
 
 A + after a commit marks a tree with uncommitted changes. The last column is the start of the outputs' hash: the same

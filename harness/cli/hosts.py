@@ -15,8 +15,6 @@ from harness.errors import ExitCode
 from harness.stages.administration import Reach, reach
 from harness.stages.places import find_checkout
 
-SHORT_HELP = "List the hosts of matrix.yaml and whether they answer."
-
 HELP = """List the hosts of matrix.yaml and whether they answer. Exits with 3 when one does not."""
 
 

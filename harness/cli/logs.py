@@ -15,8 +15,6 @@ from harness.errors import ExitCode
 from harness.stages.administration import logs
 from harness.stages.attach import place_of
 
-SHORT_HELP = "Print what a run on a host elsewhere wrote."
-
 HELP = """Print what a run on a host elsewhere wrote: its own log, then the standard error of each of its workers."""
 
 

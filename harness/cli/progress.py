@@ -58,7 +58,14 @@ class Live:
 
     def __init__(self, console: Console) -> None:
         # Loaded for a terminal only.
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         self._console = console
         self._progress = Progress(
@@ -66,6 +73,7 @@ class Live:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[current]}", markup=False),
             console=console,
             transient=True,

@@ -18,8 +18,6 @@ from harness.errors import ExitCode, UserError
 from harness.stages.administration import Listed, listing
 from harness.stages.places import find_checkout
 
-SHORT_HELP = "List the runs on the hosts elsewhere."
-
 HELP = """List the runs on the hosts elsewhere, newest first.
 
 All hosts of matrix.yaml that keep runs are asked, or the one that is named. Exits with 3 when a host does not answer.

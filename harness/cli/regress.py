@@ -25,8 +25,6 @@ from harness.evidence.views import regression_fields, speed_fields, speed_lines
 from harness.stages import report
 from harness.stages.pipeline import Request
 
-SHORT_HELP = "Run what the baseline ran, and say what got worse."
-
 HELP = """Run what the baseline ran, the guard's head_dim first, and say what got worse.
 
 The baseline is the accepted run of this kind of host, in results/baselines/. Numbers are compared, not only thresholds:
@@ -92,10 +90,11 @@ def _run(
     if json:
         print_json("regress", 1, _fields(verdict))
     else:
-        for note in verdict.notes:
-            say(f"note: {note}")
-        for line in speed_lines(verdict.comparison):
-            say(line)
+        if not quiet:
+            for note in verdict.notes:
+                say(f"note: {note}")
+            for line in speed_lines(verdict.comparison):
+                say(line)
         for item in verdict.comparison.regressions:
             say(f"{item}{' (allowed)' if item.kind in allowed else ''}", "yellow" if item.kind in allowed else "red")
         say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +14,10 @@ from harness.archive import Found, Index
 from harness.cli.options import Json, Results, archive_folder
 from harness.cli.output import print_json, say
 from harness.cli.results import stem
-from harness.errors import ExitCode
+from harness.errors import ExitCode, UserError
 from harness.evidence import baseline
 from harness.evidence.comparison import compare
 from harness.evidence.limits import limits_of
-
-SHORT_HELP = "Write a run as one HTML file."
 
 HELP = """Write a run as one HTML file that needs nothing else: no network, no script.
 
@@ -50,11 +49,13 @@ def _run(run: str, output: Path | None, results: Path | None, json: bool) -> Exi
 
     folder = archive_folder(results)
     found = archive.find(run, folder, Path.cwd())
-    base = _baseline(found, folder)
+    base, damage = _baseline(found, folder)
+    if damage:
+        print(f"fmha: the baseline is left out: {damage}", file=sys.stderr)
     with Index(folder) as index:
         comparison = compare(base, found.record) if base else None
         limit = limits_of(found.record, Path.cwd())
-        text = render(Evidence(found.record, found.path.name, index, base, comparison, limit))
+        text = render(Evidence(found.record, found.path.name, index, base, comparison, limit, damage))
     path = output or found.path.parent / f"{stem(found.path.name)}.html"
     archive.replace(text.encode("utf-8", "replace"), path)
     if json:
@@ -64,6 +65,12 @@ def _run(run: str, output: Path | None, results: Path | None, json: bool) -> Exi
     return ExitCode.PASS
 
 
-def _baseline(found: Found, folder: Path) -> archive.RunRecord | None:
+def _baseline(found: Found, folder: Path) -> tuple[archive.RunRecord | None, str]:
+    """The baseline of the run, if it has one that can be read, and what is wrong with one that cannot."""
     name = baseline.name_of(found.record)
-    return baseline.load(name, folder) if baseline.path_of(name, folder).is_file() else None
+    if not baseline.path_of(name, folder).is_file():
+        return None, ""
+    try:
+        return baseline.load(name, folder), ""
+    except UserError as error:
+        return None, str(error)

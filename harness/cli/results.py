@@ -20,8 +20,6 @@ from harness.errors import ExitCode, UserError
 from harness.evidence.views import row_fields
 from harness.stages import report
 
-SHORT_HELP = "The archive: ls, show, verify, prune."
-
 HELP = """The archive of runs: list, show, check and thin it out.
 
 Every run is one file in results/. Files that cannot be read are named on standard error and skipped. RUN is a file, the

@@ -24,8 +24,6 @@ from harness.stages.pipeline import Request, Show, execute, prepare
 if TYPE_CHECKING:
     from harness.archive import RunRecord
 
-SHORT_HELP = "Build, run and gate a suite of matrix.yaml."
-
 HELP = """Build the kernels, run a suite of matrix.yaml, gate every configuration, archive the evidence.
 
 Configurations of the guard's head_dim run first; if one of them does not hold, nothing else is run. The record of the

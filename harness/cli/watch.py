@@ -19,8 +19,6 @@ from harness.stages import report
 from harness.stages.pipeline import Request
 from harness.stages.preflight import git_root
 
-SHORT_HELP = "Run the guard and what was touched after every save."
-
 HELP = """Run the guard after every save under kernel/ or to matrix.yaml, then the head_dims whose code changed.
 
 On the emulator. What was touched is seen in the compiled code: a changed comment touches nothing, a changed header

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,14 @@ def initial(section: BufferSection, folder: Path) -> NDArray[Any] | None:
     if section.file is not None:
         return stored(load(folder / section.file), section.dtype, section.shape, section.file)
     if section.fill == "poison":
-        return np.full(_bytes(section), 0xFF, np.uint8)
+        return np.full(nbytes(section), 0xFF, np.uint8)
     numbers = _numbers(section)
     return None if numbers is None else stored(numbers, section.dtype, section.shape, "")
 
 
-def _bytes(section: BufferSection) -> int:
-    return int(np.prod(section.shape)) * storage(section.dtype).itemsize
+def nbytes(section: BufferSection) -> int:
+    """Of the buffer, however large: a product of NumPy's would wrap at 2^63."""
+    return math.prod(section.shape) * storage(section.dtype).itemsize
 
 
 def _numbers(section: BufferSection) -> NDArray[np.float64] | None:
@@ -82,11 +85,33 @@ def numbers(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
     return from_bf16(array) if dtype == "bf16" else array.astype(np.float64)
 
 
-def worst(got: NDArray[Any], wanted: NDArray[Any], dtype: str, rtol: float, atol: float) -> tuple[int, float]:
-    """(elements outside `atol + rtol * |wanted|`, largest difference). NaN and infinity agree only with themselves."""
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One element that differs by more than it may."""
+
+    index: tuple[int, ...]
+    got: float
+    wanted: float
+
+    def __str__(self) -> str:
+        return f"[{', '.join(map(str, self.index))}] is {self.got:.9g} instead of {self.wanted:.9g}"
+
+
+def worst(
+    got: NDArray[Any], wanted: NDArray[Any], dtype: str, rtol: float, atol: float
+) -> tuple[int, float, Mismatch | None]:
+    """(elements outside `atol + rtol * |wanted|`, largest difference, the first that differs most of those outside).
+
+    NaN and infinity agree only with themselves, and differ more from anything else than numbers do.
+    """
     g, w = numbers(got, dtype), numbers(wanted, dtype)
     same = (g == w) | (np.isnan(g) & np.isnan(w))
     with np.errstate(invalid="ignore"):
         difference = np.where(same, 0.0, np.abs(g - w))
         close = same | (difference <= atol + rtol * np.abs(w))
-    return int(np.count_nonzero(~close)), float(np.max(difference, initial=0.0))
+    largest = float(np.max(difference, initial=0.0))
+    if close.all():
+        return 0, largest, None
+    place = np.unravel_index(np.argmax(np.where(close, -1.0, np.nan_to_num(difference, nan=np.inf))), close.shape)
+    index = tuple(int(at) for at in place)
+    return int(np.count_nonzero(~close)), largest, Mismatch(index, float(g[index]), float(w[index]))

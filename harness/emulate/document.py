@@ -116,7 +116,7 @@ class WaiverSection(Section):
 
 class LaunchFile(Section):
     entry: str | None = None
-    grid: Dimensions = [1]
+    grid: Dimensions
     block: Dimensions
     cluster: Dimensions | None = None  # the kernel's own, or one CTA
     shared_bytes: Annotated[int, Field(ge=0)] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import emulator
 from emulator.device import MMA_SUMS, Schedule
 from harness.config.validation import validated
 from harness.emulate import arrays
-from harness.emulate.document import ArgumentSection, LaunchFile, TensorMapSection
+from harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
 from harness.errors import UserError
 
 Entry = emulator.Entry
@@ -32,6 +33,7 @@ class Comparison:
     largest_difference: float
     schedule: str
     seed: int
+    worst: arrays.Mismatch | None  # the first of those that differ most; None when all are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def emulate(
         if mma_sums not in MMA_SUMS:
             raise UserError(f"--mma-sums: {mma_sums!r} is not one of {', '.join(MMA_SUMS)}")
         launch = launch.model_copy(update={"mma_sums": mma_sums})
+    _check_memory(launch)
     module = _load(ptx)
     entry = _entry(module, launch, ptx)
     written: list[Path] = []
@@ -85,6 +88,19 @@ def emulate(
 
     exploration = emulator.explore(run, schedules or [(launch.schedule, launch.seed)])
     return Emulation(entry, launch.mma_sums, exploration, tuple(written), tuple(comparisons))
+
+
+def _check_memory(launch: LaunchFile) -> None:
+    """Refuses what would make the machine swap or be killed half-way: Linux promises more memory than there is."""
+    needed = sum(map(arrays.nbytes, launch.buffers.values()))
+    if needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        largest = max(launch.buffers, key=lambda name: arrays.nbytes(launch.buffers[name]))
+        raise _too_large(needed, f"buffers, {largest} the largest")
+
+
+def _too_large(nbytes: int, where: str) -> UserError:
+    words = f"{nbytes:,} bytes are more than this machine has memory for"
+    return UserError(words, where=where, next_step="correct shape, or run a smaller case")
 
 
 def entries(ptx: Path) -> tuple[Entry, ...]:
@@ -147,14 +163,18 @@ class _Session:
             max_instructions=launch.max_instructions,
             threads=launch.threads,
         )
-        self._buffers: dict[str, emulator.Buffer] = {}
-        for name, section in launch.buffers.items():
-            size = int(np.prod(section.shape)) * arrays.storage(section.dtype).itemsize
-            self._buffers[name] = self.device.alloc(size, name)
-            data = arrays.initial(section, folder)
-            if data is not None:
-                self.device.write(self._buffers[name].address, data)
+        self._buffers = {name: self._buffer(name, section) for name, section in launch.buffers.items()}
         self._maps = {name: self._tensor_map(name, section) for name, section in launch.tensor_maps.items()}
+
+    def _buffer(self, name: str, section: BufferSection) -> emulator.Buffer:
+        try:
+            buffer = self.device.alloc(arrays.nbytes(section), name)
+            data = arrays.initial(section, self._folder)
+            if data is not None:
+                self.device.write(buffer.address, data)
+        except MemoryError as error:
+            raise _too_large(arrays.nbytes(section), f"buffer {name}") from error
+        return buffer
 
     def _tensor_map(self, name: str, section: TensorMapSection) -> bytes:
         arguments = section.model_dump(exclude={"buffer", "offset"}, exclude_none=True)
@@ -217,6 +237,6 @@ class _Session:
             section, got = self._launch.buffers[name], self._output(name)
             wanted = arrays.load(self._folder / output.expect)
             wanted = arrays.stored(wanted, section.dtype, section.shape, output.expect)
-            wrong, largest = arrays.worst(got, wanted, section.dtype, output.rtol, output.atol)
-            comparisons.append(Comparison(name, got.size, wrong, largest, self._schedule, self._seed))
+            wrong, largest, where = arrays.worst(got, wanted, section.dtype, output.rtol, output.atol)
+            comparisons.append(Comparison(name, got.size, wrong, largest, self._schedule, self._seed, where))
         return comparisons

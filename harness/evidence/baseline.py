@@ -64,9 +64,21 @@ def of_suite(suite: str, kind: str, results: Path) -> str:
 
 
 def of_host(host: str, results: Path) -> RunRecord | None:
-    """The one baseline that was run on the host of this name; None when there is none or several."""
-    found = [archive.read(path) for path in sorted((results / BASELINES).glob("*.json"))]
-    mine = [record for record in found if record.host.name == host]
+    """The one baseline that was run on the host of this name; None when there is none or several.
+
+    One that cannot be read is no reason to fail where another is the host's, else it may be the host's: UserError.
+    """
+    mine: list[RunRecord] = []
+    damage: UserError | None = None
+    for path in sorted((results / BASELINES).glob("*.json")):
+        try:
+            record = archive.read(path)
+        except UserError as error:
+            damage = damage or error
+        else:
+            mine += [record] if record.host.name == host else []
+    if damage and not mine:
+        raise damage
     return mine[0] if len(mine) == 1 else None
 
 

@@ -27,7 +27,8 @@ LINES_AROUND = 3
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A run and what it is shown with. `limit` gives a configuration's gate for a metric, as an error."""
+    """A run and what it is shown with. `limit` gives a configuration's gate for a metric, as an error; `damage` says
+    why a baseline that there is could not be read."""
 
     record: RunRecord
     file: str
@@ -35,6 +36,7 @@ class Evidence:
     baseline: RunRecord | None
     comparison: Comparison | None
     limit: heat.Limit
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         "counts": [(status, record.verdict.counts.get(status, 0)) for status in Status],
         "baseline": evidence.baseline,
         "comparison": evidence.comparison,
+        "damage": evidence.damage,
         "worse": _worse(evidence.comparison),
         "groups": heat.groups(items, evidence.limit),
         "steps": range(heat.STEPS),

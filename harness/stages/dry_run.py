@@ -29,6 +29,7 @@ def as_json(prepared: Prepared) -> str:
     """The plan as one JSON object, with a newline at the end."""
     plan = prepared.plan
     document = {
+        "format": "fmha-plan/1",
         "suite": plan.suite,
         "filter": str(plan.filter),
         "seed": prepared.seed,

@@ -99,6 +99,9 @@ def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
 
 def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -> Prepared:
     """The plan for a commit and a host that are known already."""
+    if request.cases and (request.suite or request.random_cases is not None):
+        other = "--suite" if request.suite else "--cases"
+        raise UserError(f"--case: names what to run in place of a suite, {other} a suite", next_step="use either")
     accepted = parse_filter(request.filters)
     seed = settings.seed if request.seed is None else request.seed
     selection = Selection(

@@ -35,16 +35,20 @@ STYLES = {
 
 
 def show(record: RunRecord, path: Path | None, console: Console, *, table: bool = True) -> None:
-    """Print the table, what went wrong, where the record is, and the verdict as the last line."""
+    """Print the table, what went wrong, where the record is, and the verdict as the last line.
+
+    Without the table there is only what went wrong, and the verdict.
+    """
     if table:
         _table(record, console)
     for line, status in _details(record):
         _line(console, line, STYLES[status] if status else "")
-    for line in _pace(record):
-        _line(console, line)
-    _line(console, _provenance(record))
-    if path:
-        _line(console, f"archived {os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path}")
+    if table:
+        for line in _pace(record):
+            _line(console, line)
+        _line(console, _provenance(record))
+        if path:
+            _line(console, f"archived {os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path}")
     _line(console, verdict_line(record), f"bold {'green' if record.verdict.word == 'PASS' else 'red'}")
 
 

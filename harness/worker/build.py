@@ -28,6 +28,7 @@ from harness.worker.protocol import BuildResult, Resources, Variant
 from harness.worker.ptxas import parse_resources
 from harness.worker.recipe import ASSEMBLE, flags
 
+MOST_NAMED = 3  # of the variants that are still to be built
 RECIPE = 2  # part of the cache key: raise it when the steps below change
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
@@ -77,9 +78,12 @@ def build_variants(
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="build") as pool:
         try:
             on_progress(f"{len(variants)} kernel variant(s), {task.nvcc.version}")
+            started = time.monotonic()
             futures = [pool.submit(_build, task, variant) for variant in variants]
-            for future in as_completed(futures):
-                on_progress(_summary(future.result()))
+            for done, future in enumerate(as_completed(futures), 1):
+                waiting = [v.name for v, other in zip(variants, futures, strict=True) if not other.done()]
+                said = f"[{done}/{len(variants)}] {_summary(future.result())}"
+                on_progress(said + _remaining(waiting, done, time.monotonic() - started))
             return [future.result() for future in futures]
         except BaseException:
             task.cancel.set()
@@ -220,6 +224,15 @@ def _result(
 
 def _resources(manifest: dict[str, Any] | None, entry: str) -> Resources | None:
     return Resources(**manifest["resources"][entry]) if manifest and entry else None
+
+
+def _remaining(waiting: Sequence[str], done: int, seconds: float) -> str:
+    """What is still to be built, and how long that takes at the pace so far."""
+    if not waiting:
+        return ""
+    left = seconds / done * len(waiting)
+    named = ", ".join(waiting[:MOST_NAMED]) + (f" and {len(waiting) - MOST_NAMED} more" if waiting[MOST_NAMED:] else "")
+    return f"; about {left:.0f} s left for {named}"
 
 
 def _summary(result: BuildResult) -> str:

@@ -21,7 +21,7 @@ def test_the_triton_kernel_of_the_page(tmp_path: Path, capsys: pytest.CaptureFix
     assert words[-1] == "vector_add.yaml"
     (tmp_path / words[-1]).write_text(launch)
     assert run([words[0], str(ROOT / words[1]), words[2], str(tmp_path / words[-1])]) == 0
-    assert "PASS: 0 findings" in capsys.readouterr().out
+    assert "NO HAZARD: 0 findings" in capsys.readouterr().out
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), np.arange(2500, dtype=np.float32) + 0.5)
 
 

@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from harness import archive, cli
-from harness.errors import ExitCode
+from harness.errors import ExitCode, UserError
 from harness.evidence import baseline
 from harness.evidence.noise import LEAST_SEEDS
 from tests.evidence.records import IDS, archived, measured, record
@@ -166,6 +166,26 @@ def test_a_baseline_is_a_clean_green_run(checkout: Path, fmha: Fmha) -> None:
         assert ran.returncode == ExitCode.USAGE
         assert words in ran.stderr
     assert not (checkout / "results" / "baselines").exists()
+
+
+def test_a_damaged_baseline_hides_no_other(checkout: Path, fmha: Fmha) -> None:
+    results = checkout / "results"
+    good = baseline.path_of("emulator", results)
+    good.parent.mkdir(parents=True)
+    good.write_text(archive.dumps(record()))
+    (good.parent / "moon.json").write_text("{")
+    shown = fmha("baseline", "show")
+    assert shown.returncode == ExitCode.USAGE
+    assert shown.stdout.startswith("emulator: commit ")
+    assert "moon.json: is not JSON" in shown.stderr
+    listed = json.loads(fmha("baseline", "show", "--json").stdout)
+    assert [item["name"] for item in listed["baselines"]] == ["emulator"]
+    assert [item["name"] for item in listed["unreadable"]] == ["moon"]
+    of_mine = baseline.of_host(record().host.name, results)
+    assert of_mine is not None
+    assert of_mine.checksum == archive.read(good).checksum
+    with pytest.raises(UserError, match="is not JSON"):
+        baseline.of_host("moon", results)
 
 
 def test_checked_in_baselines_are_whole(repository: Path) -> None:

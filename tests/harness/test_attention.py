@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,28 @@ from harness.attention import AttentionResult, Sparse, attention, merge  # noqa:
 pytestmark = pytest.mark.torch
 BATCH, T, HEADS, S_K, HEAD_DIM = 2, 5, 4, 96, 64
 Call = dict[str, Any]
+
+
+def tall(lowest: float) -> tuple[AttentionResult, AttentionResult]:
+    """128 heads whose largest logits are `lowest` times 1 to 2, two keys each; what the kernel makes of them, and what
+    they are."""
+    q, k = torch.zeros(1, 1, 128, HEAD_DIM), torch.zeros(1, 16, HEAD_DIM)
+    q[0, 0, :, 0] = 1.0 + torch.arange(128) / 128
+    k[0, 3, 0] = k[0, 9, 0] = lowest
+    call = {"q": q.bfloat16(), "k": k.bfloat16(), "scale": 1.0}
+    return attention(**call), reference.attention(**call)
+
+
+def test_logits_up_to_the_documented_limit_are_finite_and_beyond_may_not_be() -> None:
+    largest = 2.0**31 / math.log2(math.e)
+    got, wanted = tall(2.0**30)
+    below = wanted.row_max < largest
+    assert 20 < below.sum() < 128
+    for name in ("o", "row_max", "row_sum", "lse"):
+        assert getattr(got, name)[below].isfinite().all(), name
+    assert tall(2.0**31)[0].row_sum.isnan().any()
+    small = tall(8192.0)
+    torch.testing.assert_close(small[0].row_sum.double(), small[1].row_sum, rtol=16384 * 2.0**-24, atol=0)
 
 
 def bf16(generator: torch.Generator, *shape: int) -> torch.Tensor:
@@ -151,15 +174,19 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
     ({"scale": 0.0}, ValueError, "scale: expected a positive finite number, got 0.0"),
     ({"scale": 1e60}, ValueError, "scale: expected a positive finite number, got 1e+60"),
     ({"window": 0}, ValueError, "window: expected at least 1 key, the query's own, got 0"),
-    ({"window": (3, -1)}, ValueError, "window: expected counts of keys or None, got (3, -1)"),
+    ({"window": (3, -1)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got (3, -1)"),
     ({"window": (3, 1), "causal": True}, ValueError, "window: causal attention sees no key after the query's own"),
+    ({"window": 2**33}, ValueError, "window: expected at most 2147483647 keys, got 8589934592; None is no limit"),
+    ({"window": (2**31, None)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got"),
+    ({"window": (None, 2**31)}, ValueError, "window: expected counts of keys up to 2147483647 or None, got"),
+    ({"splits": 2**33}, ValueError, "splits: expected 1 to 65535, got 8589934592"),
     ({"output_dtype": torch.float16}, TypeError, "output_dtype: expected torch.float32 or torch.bfloat16, got"),
     (
         {"output_dtype": torch.bfloat16, "normalise": False},
         ValueError,
         "output_dtype: un-normalised output is torch.float32 only",
     ),
-    ({"splits": 0}, ValueError, "splits: expected at least 1, got 0"),
+    ({"splits": 0}, ValueError, "splits: expected 1 to 65535, got 0"),
     ({"device": "cuda"}, ValueError, "device: expected 'emulator', where the tensors run, got 'cuda'"),
     ({"sparse": 3}, TypeError, "sparse: expected harness.attention.Sparse, got int"),
     ({"sparse": replace(sparse_branch(), v=None)}, ValueError, "sparse.v: is absent while v is given"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,10 +41,55 @@ def test_help_is_enough_to_go_on(checkout: Path) -> None:
     assert top.returncode == command.returncode == 0
     for ran in (top, command):
         for code in ExitCode:
-            assert f"\n    {code.value}  " in ran.stdout
+            assert f"\n  {code.value}  " in ran.stdout
     assert "run-matrix" in top.stdout
     options = "--host --suite --filter --json --dry-run --seed --schedule --schedules --case --cases --results --quiet"
     assert [option for option in options.split() if option not in command.stdout] == []
+
+
+def codes_told(ran: Ran) -> dict[int, str]:
+    """By the exit code what the help says of it."""
+    told = ran.stdout.partition("Exit codes:\n")[2]
+    return {
+        int(code): " ".join(text.split()) for code, text in re.findall(r"^  (\d)  ((?:.|\n(?=     ))+)", told, re.M)
+    }
+
+
+@pytest.mark.parametrize("command", ["compare", "logs", "ps", "history", "report", "clean", "cancel", "hosts"])
+def test_a_command_that_judges_nothing_has_no_exit_code_of_a_verdict(checkout: Path, command: str) -> None:
+    told = codes_told(fmha(checkout, command, "--help"))
+    assert list(told) == [ExitCode.PASS, ExitCode.USAGE, ExitCode.INFRASTRUCTURE]
+    assert not re.search("configuration|gate|kernel", " ".join(told.values()))
+
+
+@pytest.mark.parametrize("command", ["", "run-matrix", "emulate", "results"])
+def test_exit_codes_are_filled_to_the_terminal(checkout: Path, command: str) -> None:
+    ran = fmha(checkout, *command.split(), "--help", COLUMNS="60")
+    assert max(map(len, ran.stdout.splitlines())) <= 60 or command != ""
+    listed = ran.stdout.partition("Exit codes:")[2].splitlines()
+    assert max(map(len, listed)) <= 60
+    assert codes_told(ran)[0]
+
+
+def test_a_command_that_is_almost_one(checkout: Path) -> None:
+    assert "run-matrix" in fmha(checkout, "rn-matrix").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "light"), [(["--help"], True), (["ps"], True), (["history", "hd64_t1_sk128"], False)]
+)
+def test_what_a_command_does_not_need_is_not_loaded(checkout: Path, arguments: list[str], light: bool) -> None:
+    """Half of a second went into modules of other commands, and half of the rest into NumPy."""
+    script = "import sys; from harness.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    here = str(Path(__file__).resolve().parents[2])
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=checkout, env=os.environ | {"PYTHONPATH": here}, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    loaded = set(ran.stderr.splitlines()[-1].split())
+    heavy = {"numpy", "emulator", "jinja2", "rich.progress"} | ({"pydantic"} if "--help" in arguments else set())
+    assert "harness.cli.app" in loaded
+    assert not heavy & loaded if light else "numpy" in loaded
 
 
 def test_the_version(checkout: Path) -> None:
@@ -72,6 +118,14 @@ def test_wrong_usage(checkout: Path, arguments: list[str]) -> None:
         (
             ["--case", "hd64"],
             "--case hd64: it has no t, s_k: names begin like hd64_t32_sk384; docs/matrix.md explains names",
+        ),
+        (
+            ["--case", "hd64_t1_sk128", "--suite", "small"],
+            "--case: names what to run in place of a suite, --suite a suite; use either",
+        ),
+        (
+            ["--case", "hd64_t1_sk128", "--cases", "3"],
+            "--case: names what to run in place of a suite, --cases a suite; use either",
         ),
         (["--cases", "3"], "--cases: suite small is not random; matrix.yaml has no random suite"),
         (["--filter", "hd=7"], "no configuration matches --filter hd=7 in suite small; there hd is one of 64, 128"),
@@ -125,6 +179,7 @@ def test_a_dry_run_runs_nothing(checkout: Path) -> None:
 
 def test_a_dry_run_as_json(checkout: Path) -> None:
     plan = json.loads(fmha(checkout, "run-matrix", "--dry-run", "--json", "--suite", "wide").stdout)
+    assert plan["format"] == "fmha-plan/1"
     assert [(item["id"], item["guard"]) for item in plan["configurations"]] == [
         ("hd64_t32_sk256", True),
         ("hd128_t1_sk128", False),

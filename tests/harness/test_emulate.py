@@ -76,6 +76,48 @@ def test_unwritten_elements_fail(folder: Path, capsys: pytest.CaptureFixture[str
     assert "28 of 128 elements differ" in capsys.readouterr().out
 
 
+def test_the_element_that_differs_most_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = 2 * np.arange(128, dtype=np.float32).reshape(4, 32)
+    wanted[1, 3], wanted[2, 5], wanted[3, 7] = 0, -1000, 1e9  # off by 70, by 1138, and by what its tolerance allows
+    np.save(folder / "wanted.npy", wanted)
+    launch = LAUNCH.replace("y: {dtype: f32, shape: [128]", "y: {dtype: f32, shape: [4, 32]")
+    assert emulate(folder, launch.replace("expect: wanted.npy", "expect: wanted.npy, rtol: 1.0")) == 1
+    assert "y: 2 of 128 elements differ, [2, 5] is 138 instead of -1000" in capsys.readouterr().out
+    assert emulate(folder, launch, "--json") == 1
+    (compared,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert compared["worst"] == {"index": [3, 7], "got": 206.0, "wanted": 1e9}
+    assert emulate(folder, launch.replace("expect: wanted.npy", "expect: wanted.npy, rtol: 9.0, atol: 1e9")) == 0
+
+
+def test_nothing_compared_is_no_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH.replace(", expect: wanted.npy", "")) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told == "NO HAZARD: 0 findings; no output was compared, none has expect"
+
+
+@pytest.mark.parametrize(
+    "shape", ["[1099511627776]", "[4294967296, 4294967296]", "[2097152, 2097152, 2097152]"], ids=["TiB", "2^64", "2^63"]
+)
+@pytest.mark.parametrize("fill", ["fill: zeros", "fill: poison", "value: 1.0", "seed: 0"])
+def test_a_shape_beyond_memory(folder: Path, shape: str, fill: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Products that pass 2^63 were small or negative ones."""
+    assert (
+        emulate(
+            folder,
+            LAUNCH.replace("y: {dtype: f32, shape: [128], fill: poison}", f"y: {{dtype: f32, shape: {shape}, {fill}}}"),
+        )
+        == 2
+    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "buffers, y the largest: " in line
+    assert "more than this machine has memory for; correct shape" in line
+
+
+def test_a_grid_is_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH.replace("grid: [2]\n", "")) == 2
+    assert "grid" in capsys.readouterr().err
+
+
 def test_a_fault_fails_and_names_the_buffer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert emulate(folder, LAUNCH.replace("grid: [2]", "grid: [3]").replace("u32: 128", "u32: 192"), "--json") == 1
     report = json.loads(capsys.readouterr().out)
@@ -93,7 +135,7 @@ def test_a_waived_finding_is_shown_and_does_not_fail(folder: Path, capsys: pytes
     shown = capsys.readouterr().out
     assert "waived: race" in shown
     assert "waived: the last store wins" in shown
-    assert "PASS: 1 findings (1 waived)" in shown
+    assert "NO HAZARD: 1 findings (1 waived); no output was compared" in shown
     elsewhere = waivers.replace("st.global", "ld.global")
     assert emulate(folder, LAUNCH.replace(", expect: wanted.npy", "") + elsewhere) == 1
     assert emulate(folder, LAUNCH + waivers.replace("race", "rice")) == 2
@@ -193,7 +235,10 @@ def test_schedules_are_explored_and_named(folder: Path, capsys: pytest.CaptureFi
     (folder / "kernel.ptx").write_text(PTX)
     assert emulate(folder, LAUNCH.replace("u32: 128", "u32: 100"), "--schedules", "4") == 1
     shown = capsys.readouterr().out
-    assert "28 of 128 elements differ, largest difference nan under schedule random, seed 1" in shown
+    assert (
+        "28 of 128 elements differ, [100] is nan instead of 200, largest difference nan under schedule random, seed 1"
+        in shown
+    )
     assert "4 of 4 compared outputs differ" in shown
 
 

@@ -17,6 +17,7 @@ from selenium.webdriver.common.keys import Keys
 from harness import archive
 from harness.archive import Index, RunRecord
 from harness.archive.record import Acceptance, ConfigurationRecord, Parameters, Timing
+from harness.evidence import baseline
 from harness.evidence.comparison import compare
 from harness.report import Evidence, charts, heat, render
 from harness.status import Status
@@ -244,6 +245,19 @@ def bare(run: RunRecord) -> RunRecord:
 def test_a_page_of_many_configurations_stays_small(page: Path) -> None:
     """It is opened on phones and attached to CI jobs."""
     assert page.stat().st_size < 400_000
+
+
+def test_a_damaged_baseline_is_left_out_and_named(tmp_path: Path, fmha: Callable[..., Any]) -> None:
+    path = archive.write(full(), tmp_path)
+    damaged = baseline.path_of(baseline.name_of(full()), tmp_path)
+    damaged.parent.mkdir()
+    damaged.write_text(path.read_text()[:500])
+    ran = fmha("report", "--results", str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    assert f"the baseline is left out: {damaged}: is not JSON" in ran.stderr
+    page = path.with_suffix(".html").read_text()
+    assert "No comparison with the baseline, which cannot be read" in page
+    assert "Against the baseline" not in page
 
 
 def test_the_command_writes_it_beside_the_run(tmp_path: Path, fmha: Callable[..., Any]) -> None:

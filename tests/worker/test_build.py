@@ -1,8 +1,10 @@
 """The build stage with the real nvcc."""
 
 import dataclasses
+import re
 import shutil
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -58,6 +60,20 @@ def test_ptx_and_cubin_of_the_kernel_s_entry(tree, tmp_path):
     assert result.source_hash == hash_sources(tree)
     assert "release" in result.nvcc
     assert any("built in" in line for line in lines)
+
+
+def test_progress_counts_and_names_what_is_still_to_be_built(tree, tmp_path):
+    variants = [replace(VARIANT, name=f"probe{n}") for n in range(5)]
+    lines = []
+    build(tree, tmp_path / "cache", variants, lines.append)
+    done = lines[1:]
+    assert [line.split()[0] for line in done] == [f"[{n}/5]" for n in range(1, 6)]
+    finished = set()
+    for line in done:
+        finished.add(line.split()[1].rstrip(":"))
+        assert not finished & set(re.findall(r"probe\d", line.partition(" s left for ")[2])), "done, yet still to come"
+    assert "left for" not in done[-1]
+    assert re.search(r"; about \d+ s left for probe\d, probe\d, probe\d( and 1 more)?$", done[0])
 
 
 def test_neither_artefact_knows_where_the_checkout_is(tree, tmp_path):
