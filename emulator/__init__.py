@@ -7,15 +7,22 @@
 >>> report.findings, report.stats
 """
 
-from emulator.device import Buffer, Device, Entry, LaunchError, Module, Param, load_ptx
-from emulator.explore import Exploration, Explored, explore
-from emulator.fatbin import FatbinError
-from emulator.ptx import PtxError
-from emulator.report import Finding, Place, Report, Waiver
-from emulator.tensormap import encode_im2col, encode_tiled
-from emulator.tensormap_rules import TensorMapError
+from pathlib import Path
+
+from emulator.levels import load_core
+
+CORE_LEVEL = load_core(Path(__file__).resolve().parent)  # before anything imports the core
+
+from emulator.device import Buffer, Device, Entry, LaunchError, Module, Param, load_ptx  # noqa: E402
+from emulator.explore import Exploration, Explored, explore  # noqa: E402
+from emulator.fatbin import FatbinError  # noqa: E402
+from emulator.ptx import PtxError  # noqa: E402
+from emulator.report import Finding, Place, Report, Waiver  # noqa: E402
+from emulator.tensormap import encode_im2col, encode_tiled  # noqa: E402
+from emulator.tensormap_rules import TensorMapError  # noqa: E402
 
 __all__ = [
+    "CORE_LEVEL",
     "Buffer",
     "Device",
     "Entry",

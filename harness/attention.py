@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from harness import project
 from harness.arguments import Arguments, Sparse, Window, check
 from harness.errors import InfrastructureError
 from harness.worker.build import build_variants
@@ -226,8 +227,8 @@ def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 @functools.cache
 def _artifact(variant: Variant, kind: Literal["ptx", "cubin"]) -> Path:
-    """The compiled kernel, built or from the checkout's build cache, once a process."""
-    root = Path(__file__).resolve().parents[1]
+    """The compiled kernel, built or from the build cache of the sources, once a process."""
+    root = project.sources()
     if not (root / variant.source).is_file():
         raise InfrastructureError(
             f"has no {variant.source}", where=str(root), next_step="run from a checkout, where the kernels' sources are"

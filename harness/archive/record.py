@@ -64,11 +64,14 @@ class Record(BaseModel):
 
 
 class Commit(Record):
-    sha: str = Field(pattern=r"^[0-9a-f]{40,64}$")
+    sha: str = Field(pattern=r"^[0-9a-f]{40,64}$", description="40 zeros outside of git, where `installed` says more")
     branch: str | None = Field(description="null when HEAD is detached")
     dirty: bool
     dirty_files: list[str] = Field(description="paths that differ from the commit, at most 100")
     dirty_count: int = Field(ge=0)
+    installed: str | None = Field(
+        default=None, description="version of the fmha that brought the kernels, where they are no checkout's"
+    )
 
 
 class Machine(Record):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.config.filters import KEYS
-from harness.stages.preflight import git_root
+from harness.stages.preflight import home_of
 
 Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; docs/evidence.md has its fields.")]
@@ -30,5 +30,5 @@ Filters = Annotated[
 
 
 def archive_folder(results: Path | None) -> Path:
-    """The folder that --results names, else results/ of this checkout. Raises UserError outside of one."""
-    return results if results is not None else git_root(Path.cwd()) / "results"
+    """The folder that --results names, else results/ of this checkout, or of this folder where there is none."""
+    return results if results is not None else home_of(Path.cwd()) / "results"

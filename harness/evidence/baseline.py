@@ -131,6 +131,8 @@ def _check(record: RunRecord, why: str, seeds: int) -> None:
         raise UserError("--why: a baseline needs its reason")
     if seeds < LEAST_SEEDS:
         raise UserError(f"--seeds: noise needs at least {LEAST_SEEDS} seeds, not {seeds}")
+    if record.commit.installed:
+        raise UserError("the run judged no commit", next_step="run in a checkout and accept that run")
     if record.commit.dirty:
         raise UserError(
             f"the run's tree had {record.commit.dirty_count} file(s) that differ from its commit",

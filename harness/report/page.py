@@ -221,7 +221,7 @@ def _histories(evidence: Evidence) -> Iterator[Chart]:
 def _provenance(evidence: Evidence) -> Iterator[tuple[str, str]]:
     record = evidence.record
     commit, host, selection = record.commit, record.host, record.selection
-    yield "commit", commit.sha
+    yield "commit", f"none: the kernels of fmha {commit.installed}" if commit.installed else commit.sha
     yield "branch", commit.branch or "detached"
     files = ", ".join(commit.dirty_files[:5]) + (" ..." if commit.dirty_count > 5 else "")
     yield "tree", f"{commit.dirty_count} files differ: {files}" if commit.dirty else "as committed"

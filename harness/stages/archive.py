@@ -105,6 +105,7 @@ def excerpts(root: Path, outcomes: Sequence[Outcome]) -> dict[str, dict[str, str
 def _commit(git: GitFacts) -> model.Commit:
     return model.Commit(
         sha=git.commit,
+        installed=git.installed,
         branch=git.branch,
         dirty=bool(git.dirty_files),
         dirty_files=list(git.dirty_files[:MOST_DIRTY_FILES]),

@@ -121,7 +121,7 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         plan=plan,
         seed=seed,
         schedules=_schedules(request, settings.hosts[request.host].schedule),
-        results=request.directory / request.results if request.results else git.root / "results",
+        results=request.directory / request.results if request.results else git.home / "results",
     )
 
 

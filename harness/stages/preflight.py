@@ -5,26 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import project
 from harness.errors import UserError
 from harness.git import git, git_failure
+
+NO_COMMIT = "0" * 40  # git's own name for no object
 
 
 @dataclass(frozen=True, slots=True)
 class GitFacts:
-    """`branch` is None on a detached HEAD; `dirty_files` are paths that differ from the commit or are untracked."""
+    """`branch` is None on a detached HEAD; `dirty_files` are paths that differ from the commit or are untracked.
+
+    Outside of git the kernels and matrix.yaml are those that fmha brought: `installed` is its version, `root` a copy of
+    them, the commit NO_COMMIT, and `folder` where it all began. `home` is where results go.
+    """
 
     root: Path
     commit: str
     branch: str | None
     dirty_files: tuple[str, ...]
+    folder: Path | None = None
+    installed: str | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.folder or self.root
 
 
 def git_facts(directory: Path) -> GitFacts:
     """Facts of the checkout that holds `directory`.
 
-    Raises UserError outside a checkout or before its first commit, InfrastructureError when git is missing or fails.
+    Outside of one they are those of the project that fmha brought, if it did. Raises UserError where there is neither,
+    or before the first commit, InfrastructureError when git is missing or fails.
     """
-    root = git_root(directory)
+    root = _git_root(directory)
+    if root is None:
+        if not project.brought():
+            raise _outside(directory)
+        return GitFacts(project.unpacked(directory), NO_COMMIT, None, (), directory, project.version())
     head = git(root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if head.returncode != 0:
         raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")
@@ -37,10 +55,29 @@ def git_facts(directory: Path) -> GitFacts:
 
 def git_root(directory: Path) -> Path:
     """The checkout that holds `directory`. Raises UserError outside of one, InfrastructureError as `git_facts` does."""
+    root = _git_root(directory)
+    if root is None:
+        raise _outside(directory)
+    return root
+
+
+def home_of(directory: Path) -> Path:
+    """Where results are kept: in the checkout that holds `directory`, or in itself where fmha brought the kernels."""
+    root = _git_root(directory)
+    if root is None and not project.brought():
+        raise _outside(directory)
+    return root or directory
+
+
+def _outside(directory: Path) -> UserError:
+    return UserError("not in a git checkout", where=str(directory), next_step="run fmha inside the project")
+
+
+def _git_root(directory: Path) -> Path | None:
     inside = git(directory, "rev-parse", "--show-toplevel")
     if inside.returncode != 0:
         if "not a git repository" in inside.stderr:
-            raise UserError("not in a git checkout", where=str(directory), next_step="run fmha inside the project")
+            return None
         raise git_failure(inside)
     root = Path(inside.stdout.removesuffix("\n"))
     if not root.is_absolute():

@@ -174,9 +174,10 @@ def _provenance(record: RunRecord) -> str:
     commit, selection = record.commit, record.selection
     files = "1 file differs" if commit.dirty_count == 1 else f"{commit.dirty_count} files differ"
     dirty = f", {files} from it" if commit.dirty else ""
+    code = f"no commit, fmha {commit.installed}" if commit.installed else f"commit {commit.sha[:12]}{dirty}"
     suite = f"suite {selection.suite}" if selection.suite else "cases"
     chosen = suite + (f" --filter {selection.filter}" if selection.filter else "")
-    return f"{chosen} on {record.host.name}, seed {selection.seed}, commit {commit.sha[:12]}{dirty}"
+    return f"{chosen} on {record.host.name}, seed {selection.seed}, {code}"
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

@@ -48,7 +48,7 @@ def imported(directory: Path) -> dict[str, Path]:
     [
         ("harness", ["run", "cuda", "torch", "bench"]),
         ("emulator", ["run", "torch"]),
-        ("tests", ["run", "test", "torch"]),
+        ("tests", ["build", "run", "test", "torch"]),
     ],
 )
 def test_imports_are_declared(repository, directory, sets):

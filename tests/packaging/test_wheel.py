@@ -1,12 +1,23 @@
 """What a user gets: the wheel, its compile flags and the console script."""
 
 import json
+import os
+import platform
+import re
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
+from collections import Counter
+from email.parser import Parser
+from importlib import metadata
 from pathlib import Path
 
+import nanobind
 import pytest
+
+from harness.worker.nvcc import find_nvcc
 
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -37,7 +48,92 @@ def test_wheel_has_every_module_and_the_core(repository, names):
 
 def test_wheel_has_nothing_else(names):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"harness", "emulator", "fmha"}
-    assert not [name for name in names if name.endswith((".cpp", ".h", ".hpp", ".pyc"))]
+    code = {name for name in names if not name.startswith("harness/project/")}
+    assert not [name for name in code if name.endswith((".cpp", ".cu", ".h", ".hpp", ".pyc", ".pch", ".gch"))]
+
+
+def test_wheel_has_the_kernels_and_the_matrix(repository, wheel):
+    listed = ["git", "-C", repository, "ls-files", "kernel", "matrix.yaml"]
+    tracked = set(subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split())
+    with zipfile.ZipFile(wheel) as archive:
+        brought = {name.removeprefix("harness/project/"): name for name in archive.namelist() if "/project/" in name}
+        assert set(brought) == tracked
+        assert all(archive.read(name) == (repository / path).read_bytes() for path, name in brought.items())
+
+
+def test_wheel_says_what_it_is(wheel, names):
+    assert {"harness/py.typed", "emulator/py.typed"} <= names
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        told = Parser().parsestr(archive.read(name).decode())
+    assert told["Requires-Python"] == ">=3.11"
+    kinds = told.get_all("Classifier")
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(kinds)
+    assert not [line for line in told.get_all("Requires-Dist") if re.match("torch|scipy", line) and "extra" not in line]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The Python of an environment with the wheel in it; what the wheel requires is lent."""
+    home = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib"))
+    command = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel]
+    subprocess.run([*command, "--disable-pip-version-check"], check=True)
+    return python
+
+
+@pytest.mark.nvcc
+def test_the_matrix_runs_in_an_empty_folder(installed, tmp_path):
+    """Where nothing is a checkout: the kernels are those of the wheel, and the record says so."""
+
+    def fmha(*arguments):
+        command = [installed.parent / "fmha", *arguments]
+        environment = os.environ | {"FMHA_NVCC": str(find_nvcc().path)}
+        return subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment)
+
+    done = fmha("run-matrix", "--filter", "hd=64,t=1,sk=128,mask=none")
+    assert done.returncode == 0, done.stderr
+    version = metadata.version("fmha")
+    assert f"no commit, fmha {version}" in done.stdout
+    assert done.stdout.splitlines()[-1] == "PASS 1 of 1"
+    (path,) = (tmp_path / "results").glob("*.json")
+    record = json.loads(path.read_text())
+    assert record["commit"] == {
+        "sha": "0" * 40, "branch": None, "dirty": False, "dirty_files": [], "dirty_count": 0, "installed": version,
+    }  # fmt: skip
+    assert record["host"]["versions"]["fmha"] == version
+    assert sorted(item.name for item in tmp_path.iterdir()) == [".fmha", "results"]
+    assert "PASS" in fmha("results", "show", "latest").stdout
+    again = fmha("baseline", "accept", "latest", "--why", "x")
+    assert again.returncode == 2
+    assert "Traceback" not in again.stderr
+
+
+def test_cores_of_a_wheel_for_every_cpu(repository, tmp_path):
+    """One for the least CPU, others for newer ones, none of which may change arithmetic. Configured only."""
+    configure = [Path(sys.executable).with_name("cmake"), "-S", repository, "-B", tmp_path, "-G", "Ninja"]
+    options = {
+        "FMHA_NATIVE": "OFF",
+        "Python_EXECUTABLE": sys.executable,
+        "nanobind_DIR": nanobind.cmake_dir(),
+        "CMAKE_MAKE_PROGRAM": Path(sys.executable).with_name("ninja"),
+    }
+    defined = [f"-D{name}={value}" for name, value in options.items()]
+    subprocess.run([*configure, *defined], check=True, capture_output=True)
+    commands = [entry["command"].split() for entry in json.loads((tmp_path / "compile_commands.json").read_text())]
+    levels = Counter()
+    for words in commands:
+        if any("emulator/core" in word and word.endswith(".cpp") for word in words):
+            (march,) = [word for word in words if word.startswith("-march=")]
+            levels[march] += 1
+            assert "-ffp-contract=off" in words
+            assert "native" not in march
+    if platform.machine() == "x86_64":
+        assert set(levels) == {"-march=x86-64-v2", "-march=x86-64-v3", "-march=x86-64-v4"}
+        assert len(set(levels.values())) == 1
 
 
 def test_core_is_compiled_without_changing_what_floating_point_means(repository, wheel):

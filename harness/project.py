@@ -1,0 +1,68 @@
+"""The kernels and the matrix.yaml that an installed fmha brings along, for use where there is no checkout."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+from harness.errors import InfrastructureError
+
+_PACKAGE = Path(__file__).resolve().parent
+_BROUGHT = _PACKAGE / "project"  # a wheel has it; CMakeLists.txt puts it there
+_MARK = "matrix.yaml"
+
+
+def brought() -> bool:
+    """Whether this fmha was installed with kernels, which an editable one finds in its checkout instead."""
+    return (_BROUGHT / _MARK).is_file()
+
+
+def version() -> str:
+    """Of the installed distribution."""
+    return metadata.version("fmha")
+
+
+def unpacked(folder: Path) -> Path:
+    """A copy, in `.fmha/project` of `folder`, of the kernel/ and matrix.yaml that fmha brings; what is built lies
+    beside it. One that is there is used. Raises InfrastructureError when it cannot be made."""
+    home = folder / ".fmha" / "project" / _digest()
+    if (home / _MARK).is_file():
+        return home
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent) as temporary:
+            part = Path(temporary) / "project"
+            shutil.copytree(_BROUGHT, part)
+            with contextlib.suppress(FileExistsError, NotADirectoryError):  # another run was faster
+                os.rename(part, home)
+    except OSError as error:
+        if not (home / _MARK).is_file():
+            raise InfrastructureError(
+                f"cannot unpack the kernels: {error.strerror}", where=str(home), next_step="run fmha in another folder"
+            ) from error
+    return home
+
+
+def sources() -> Path:
+    """Where this fmha's own kernels can be built: its checkout, else a copy in the user's cache of what it brought."""
+    if not brought():
+        return _PACKAGE.parent
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return unpacked(Path(base) / "fmha")
+
+
+@functools.cache
+def _digest() -> str:
+    """Of names and bytes, so that another version is another folder."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in _BROUGHT.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(_BROUGHT).as_posix()}\0{len(data)}\0".encode())
+        digest.update(data)
+    return f"{version()}-{digest.hexdigest()[:16]}"
