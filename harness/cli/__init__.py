@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NoReturn, TextIO
 
 from harness.errors import ExitCode, FmhaError, InterruptionError, UserError
+from harness.text import one_line
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -98,7 +99,7 @@ def _answer(error: BaseException, debug: bool) -> int:
         if debug:
             traceback.print_exception(error)
         for line in lines:
-            print(f"fmha: {line}", file=sys.stderr)
+            print(f"fmha: {one_line(line)}", file=sys.stderr)
         sys.stderr.flush()
     except OSError:  # standard error may be what broke
         _drop(sys.stderr)

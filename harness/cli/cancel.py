@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import Json
-from harness.cli.output import print_json
-from harness.cli.text import shown
+from harness.cli.output import print_json, say
 from harness.errors import ExitCode
 from harness.stages.administration import cancel
 from harness.stages.attach import place_of
@@ -31,11 +30,13 @@ def command(
 
 def _run(run: str, host: str | None, json: bool) -> ExitCode:
     answer = cancel(place_of(run, Path.cwd(), host), run, getpass.getuser())
-    status = answer["status"]
+    status = answer.status
+    ended = (status.reason or status.state) if status else "no final status"
     if json:
-        print_json("cancel", 1, {"run": run, "cancelled": answer["cancelled"], "status": status})
-    elif answer["cancelled"]:
-        print(f"{run}: {shown(status['reason'] or status['state'])}")
+        fields = {"run": run, "cancelled": answer.cancelled, "status": status.model_dump() if status else None}
+        print_json("cancel", 1, fields)
+    elif answer.cancelled:
+        say(f"{run}: {ended}")
     else:
-        print(f"{run} had ended before: {shown(status['state'])}")
+        say(f"{run} had ended before: {status.state if status else ended}")
     return ExitCode.PASS

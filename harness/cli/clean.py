@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import Json
-from harness.cli.output import print_json
+from harness.cli.output import print_json, say
 from harness.errors import ExitCode
 from harness.stages.administration import clean
 from harness.stages.places import find_checkout
@@ -38,11 +38,11 @@ def _run(host: str, days: float, gigabytes: float, dry: bool, json: bool) -> Exi
     place = find_checkout(Path.cwd()).named(host)
     removed = clean(place, days * 86400, int(gigabytes * 1e9), dry=dry)
     if json:
-        print_json("clean", 1, {"dry_run": dry, "removed": removed})
+        print_json("clean", 1, {"dry_run": dry, "removed": [item.model_dump() for item in removed]})
         return ExitCode.PASS
     for item in removed:
-        print(f"{item['kind']} {item['name']}  {item['bytes'] / 1e6:.1f} MB")
-    total = sum(item["bytes"] for item in removed) / 1e6
+        say(f"{item.kind} {item.name}  {item.bytes / 1e6:.1f} MB")
+    total = sum(item.bytes for item in removed) / 1e6
     what = f"{len(removed)}, {total:.1f} MB" if removed else "nothing: all is younger and smaller than that"
-    print(f"{'would remove' if dry else 'removed'} {what}")
+    say(f"{'would remove' if dry else 'removed'} {what}")
     return ExitCode.PASS

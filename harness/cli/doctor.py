@@ -14,10 +14,10 @@ from rich.text import Text
 
 from harness.cli.options import Json
 from harness.cli.output import print_json
-from harness.cli.text import shown
 from harness.errors import ExitCode
 from harness.stages.administration import Finding, examine, examine_here
 from harness.stages.places import find_checkout
+from harness.text import printable
 
 HELP = """Look at this machine, or at a host elsewhere: connection, git, nvcc and the architectures it knows, driver,
 GPUs, disk, clock and locks. What is red says what to do, and exits with 3.
@@ -48,7 +48,7 @@ def _show(findings: list[Finding]) -> None:
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         word, style = WORDS[finding.good]
-        line = Text(f"{word:3}", style).append(f"  {finding.name:{width}}  {shown(finding.seen)}", "")
+        line = Text(f"{word:3}", style).append(f"  {printable(finding.name):{width}}  {printable(finding.seen)}", "")
         console.print(line, soft_wrap=True)
         if finding.good is False and finding.fix:
-            console.print(Text(f"{'':{width + 5}}  -> {shown(finding.fix)}"), soft_wrap=True)
+            console.print(Text(f"{'':{width + 5}}  -> {printable(finding.fix)}"), soft_wrap=True)

@@ -10,7 +10,7 @@ import typer
 
 from harness.cli.options import Json
 from harness.cli.output import print_json
-from harness.cli.text import columns, shown
+from harness.cli.text import columns
 from harness.errors import ExitCode
 from harness.stages.administration import Reach, reach
 from harness.stages.places import find_checkout
@@ -32,7 +32,7 @@ def _run(json: bool) -> ExitCode:
     if json:
         print_json("hosts", 1, {"hosts": [asdict(answer) for answer in answers]})
     else:
-        rows = [(a.name, a.kind, a.means, shown(a.problem) or _answered(a)) for a in answers]
+        rows = [(a.name, a.kind, a.means, a.problem or _answered(a)) for a in answers]
         for line in columns([("HOST", "KIND", "WHERE", "STATE"), *rows]):
             print(line)
     return ExitCode.INFRASTRUCTURE if any(answer.problem for answer in answers) else ExitCode.PASS

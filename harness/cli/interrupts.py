@@ -15,6 +15,7 @@ from harness.config import Matrix
 from harness.errors import FmhaError, InterruptionError
 from harness.hosts import Host, open_host
 from harness.hosts.remote import RemoteHost
+from harness.text import one_line
 
 QUESTION = "\nfmha: [d]etach and let the run go on, [c]ancel it, or [s]tay? "
 
@@ -58,7 +59,7 @@ def _ask(host: RemoteHost, progress: ProgressDisplay, before: object, number: in
         try:
             host.cancel(f"{getpass.getuser()}, by Ctrl-C")
         except FmhaError as error:
-            print(f"fmha: {error}", file=sys.stderr, flush=True)
+            print(f"fmha: {one_line(str(error))}", file=sys.stderr, flush=True)
     signal.signal(signal.SIGINT, asking)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from harness.cli.output import print_json
 from harness.errors import ExitCode
 from harness.stages.administration import logs
 from harness.stages.attach import place_of
+from harness.text import lines, one_line
 
 HELP = """Print what a run on a host elsewhere wrote: its own log, then the standard error of each of its workers."""
 
@@ -33,6 +33,7 @@ def _run(run: str, host: str | None, json: bool) -> ExitCode:
         print_json("logs", 1, {"run": run, "logs": [{"name": name, "text": text} for name, text in found]})
         return ExitCode.PASS
     for name, text in found:
-        print(f"==> {name} <==")
-        sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+        print(one_line(f"==> {name} <=="))
+        for line in lines(text.removesuffix("\n")) if text else ():
+            print(line)
     return ExitCode.PASS

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.archive.record import encode_numbers
+from harness.text import escaped_json, one_line, printable
 
 
 def print_json(kind: str, version: int, fields: Mapping[str, Any], indent: int | None = 1) -> None:
@@ -22,7 +23,7 @@ def print_json(kind: str, version: int, fields: Mapping[str, Any], indent: int |
     """
     document = {"format": f"fmha-{kind}/{version}"} | encode_numbers(dict(fields))
     text = json.dumps(document, indent=indent, allow_nan=False, ensure_ascii=False)
-    sys.stdout.buffer.write(f"{text}\n".encode())
+    sys.stdout.buffer.write(f"{escaped_json(text)}\n".encode())
     if indent is None:
         sys.stdout.flush()
 
@@ -43,13 +44,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], console: 
             cell.ljust(width) if at < left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        print(printable("  ".join(cells).rstrip()))
+        print(one_line("  ".join(cells).rstrip()))
 
 
 def say(text: str = "", style: str = "", console: Console | None = None) -> None:
     """One line as it is: no markup, no wrapping, no control characters."""
-    (console or Console()).print(Text(printable(text), style), soft_wrap=True)
-
-
-def printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    (console or Console()).print(Text(one_line(text), style), soft_wrap=True)

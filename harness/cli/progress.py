@@ -12,6 +12,7 @@ from rich.text import Text
 from harness.stages.outcome import Observer, Outcome
 from harness.stages.report import STYLES
 from harness.status import Status
+from harness.text import one_line, printable
 
 
 class ProgressDisplay(Observer, Protocol):
@@ -50,7 +51,7 @@ class Lines:
     def close(self) -> None: ...
 
     def _print(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print(one_line(text), file=self._stream, flush=True)
 
 
 class Live:
@@ -82,18 +83,18 @@ class Live:
         self._progress.start()
 
     def stage(self, name: str, detail: str) -> None:
-        self._progress.update(self._task, stage=name, current=detail)
+        self._progress.update(self._task, stage=name, current=printable(detail))
 
     def note(self, text: str) -> None:
-        self._progress.update(self._task, current=text)
+        self._progress.update(self._task, current=printable(text))
 
     def started(self, configuration: str) -> None:
-        self._progress.update(self._task, current=configuration)
+        self._progress.update(self._task, current=printable(configuration))
 
     def finished(self, outcome: Outcome, done: int, total: int) -> None:
         self._progress.update(self._task, completed=done, total=total)
         if outcome.status not in (Status.PASS, Status.NOT_RUN):
-            self._console.print(Text(_words(outcome), STYLES[outcome.status]), soft_wrap=True)
+            self._console.print(Text(one_line(_words(outcome)), STYLES[outcome.status]), soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from harness.cli.options import Json
 from harness.cli.output import print_json
-from harness.cli.text import columns, duration, shown
+from harness.cli.text import columns, duration
 from harness.errors import ExitCode, UserError
+from harness.hosts.answers import ListedRun
 from harness.stages.administration import Listed, listing
 from harness.stages.places import find_checkout
+from harness.text import one_line
 
 HELP = """List the runs on the hosts elsewhere, newest first.
 
@@ -39,34 +39,38 @@ def _run(host: str | None, json: bool) -> ExitCode:
         raise UserError("matrix.yaml has no host that keeps runs", next_step="docs/remote.md says how to add one")
     answers = listing(places)
     if json:
-        print_json("ps", 1, {"hosts": [asdict(answer) for answer in answers]})
+        print_json("ps", 1, {"hosts": [_fields(answer) for answer in answers]})
     else:
         _show(answers)
     return ExitCode.INFRASTRUCTURE if any(answer.problem for answer in answers) else ExitCode.PASS
+
+
+def _fields(answer: Listed) -> dict[str, object]:
+    return {"host": answer.host, "runs": [run.model_dump() for run in answer.runs], "problem": answer.problem}
 
 
 def _show(answers: list[Listed]) -> None:
     rows: dict[str, tuple[str, ...]] = {}
     for answer in answers:
         for run in answer.runs:
-            if run["run"] in rows and run["host"] != answer.host:
+            if run.run in rows and run.host != answer.host:
                 continue  # hosts that share a folder show the same runs
-            rows[run["run"]] = (
-                run["run"],
+            rows[run.run] = (
+                run.run,
                 answer.host,
-                run["state"] + (f", silent for {duration(run['silent_seconds'])}" if _silent(run) else ""),
-                duration(run["age_seconds"]),
-                shown(run["label"]),
-                shown(run["reason"]),
+                run.state + (f", silent for {duration(run.silent_seconds)}" if _silent(run) else ""),
+                duration(run.age_seconds),
+                run.label,
+                run.reason,
             )
     newest = [rows[name] for name in sorted(rows, reverse=True)]
     for line in columns([("RUN", "HOST", "STATE", "AGE", "WHAT", ""), *newest]):
         print(line)
     for answer in answers:
         if answer.problem:
-            print(f"fmha: {answer.problem}", file=sys.stderr)
+            print(f"fmha: {one_line(answer.problem)}", file=sys.stderr)
 
 
-def _silent(run: Mapping[str, Any]) -> bool:
+def _silent(run: ListedRun) -> bool:
     """A live supervisor touches its heartbeat every second."""
-    return bool(run["live"]) and run["silent_seconds"] > 10
+    return run.live and run.silent_seconds > 10

@@ -20,6 +20,7 @@ from harness.evidence import github, junit
 from harness.stages import dry_run, report
 from harness.stages.attach import submit
 from harness.stages.pipeline import Request, Show, execute, prepare
+from harness.text import escaped_json
 
 if TYPE_CHECKING:
     from harness.archive import RunRecord
@@ -121,7 +122,7 @@ def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path 
     def show(record: RunRecord, path: Path | None) -> None:
         progress.close()
         if json:
-            sys.stdout.buffer.write(archive.dumps(record).encode())
+            sys.stdout.buffer.write(escaped_json(archive.dumps(record)).encode())
         else:
             report.show(record, path, Console(), table=not quiet)
         github.tell(record, (), os.environ, sys.stderr)

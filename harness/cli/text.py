@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from harness.text import one_line, printable
+
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The rows as lines, their cells aligned to the left."""
+    """The rows as lines to be shown, their cells aligned to the left."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield one_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def duration(seconds: float) -> str:
@@ -18,8 +21,3 @@ def duration(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
-
-
-def shown(text: str) -> str:
-    """One line without control characters, whatever a host sent."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

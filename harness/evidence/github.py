@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from harness.stages.report import cells, verdict_line
 from harness.status import Status
+from harness.text import printable
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
     from harness.archive import RunRecord
@@ -76,7 +77,9 @@ def _cut(text: bytes, room: int) -> bytes:
 
 
 def _message(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """As data of a command: what a runner decodes again is no other command, nor does it reach a terminal raw."""
+    shown = "\n".join(map(printable, text.split("\n")))
+    return shown.replace("%", "%25").replace("##[", r"#\#[").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ class Host(Protocol):
 
     def durations(self) -> Mapping[str, float]:
         """Seconds of the stages that the host has measured itself, by name."""
+
+    def span(self) -> tuple[datetime, datetime] | None:
+        """When the run began and ended, on a host that keeps it without us; None elsewhere."""
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
         """The kernel that runs a configuration, or the reason why none does."""

@@ -7,20 +7,20 @@ anything else than what the validated settings say is never used.
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from harness.hosts.ssh import SshCarrier, load_paramiko
+from harness.errors import FmhaError
+from harness.hosts.ssh import SshCarrier
 
 COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
 MATRIX_FILE = "matrix.yaml"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_begun: dict[tuple[str, str], Future[SshCarrier]] = {}
+_begun: dict[tuple[str, str], SshCarrier] = {}
 
 
 def begin(arguments: Sequence[str], directory: Path) -> None:
@@ -32,22 +32,13 @@ def begin(arguments: Sequence[str], directory: Path) -> None:
     alias, python = section.get("alias", name), section.get("python", "python3")
     if not (isinstance(alias, str) and alias.isprintable() and isinstance(python, str) and python.isprintable()):
         return
-    future = _begun[alias, python] = Future()
-    load_paramiko()  # before the thread, which would only take turns with what is loaded next
-    threading.Thread(target=_connect, args=(future, alias, python), name="early", daemon=True).start()
+    with contextlib.suppress(FmhaError):  # whoever needs the connection meets the same, and says so
+        _begun[alias, python] = SshCarrier(alias, python)
 
 
 def take(alias: str, python: str) -> SshCarrier | None:
-    """The connection, if such a one was begun and nobody has taken it; waits for it. Raises what connecting raised."""
-    future = _begun.pop((alias, python), None)
-    return None if future is None else future.result()
-
-
-def _connect(future: Future[SshCarrier], alias: str, python: str) -> None:
-    try:
-        future.set_result(SshCarrier(alias, python))
-    except Exception as error:
-        future.set_exception(error)
+    """The connection, if such a one was begun and nobody has taken it."""
+    return _begun.pop((alias, python), None)
 
 
 def _host(arguments: Sequence[str]) -> str | None:

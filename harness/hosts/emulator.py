@@ -46,6 +46,8 @@ class EmulatorHost:
     def durations(self) -> Mapping[str, float]:
         return {}
 
+    def span(self) -> None: ...
+
     def variant_for(self, configuration: Configuration) -> Variant | str:
         return variant_for(configuration)
 

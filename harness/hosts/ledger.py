@@ -1,24 +1,43 @@
-"""Which host a run was started on, kept in `.fmha/remote` of the checkout: its name is then enough to attach to it."""
+"""What this checkout has asked of which host, kept in `.fmha/remote`: a run's name is then enough to attach to it, and
+the host's word is not needed for what the run was to be."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from harness.hosts.base import Order
 
 
-def note(root: Path, run: str, host: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a run is. What was asked is empty for runs of versions that kept the host alone."""
+
+    host: str
+    sha: str = ""
+    request: Mapping[str, Any] | None = None
+    matrix_sha256: str = ""
+
+
+def note(root: Path, run: str, host: str, order: Order) -> None:
     """Keeps it if that is possible: a full disk here must not stop a run there."""
+    words = {"host": host, "sha": order.sha, "request": dict(order.request), "matrix_sha256": order.matrix_sha256}
     with contextlib.suppress(OSError):
         folder = root / ".fmha" / "remote"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / run).write_text(host, encoding="utf-8")
+        (folder / run).write_text(json.dumps(words), encoding="utf-8")
 
 
-def host_of(root: Path, run: str) -> str | None:
-    """The host of a run that was started from this checkout."""
+def entry(root: Path, run: str) -> Entry | None:
+    """Of a run that was started from this checkout."""
     if "/" in run or run.startswith("."):
         return None
     try:
-        return (root / ".fmha" / "remote" / run).read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        text = (root / ".fmha" / "remote" / run).read_text(encoding="utf-8")
+        return Entry(**json.loads(text)) if text.startswith("{") else Entry(text)
+    except (OSError, ValueError, TypeError):
         return None

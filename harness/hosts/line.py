@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import selectors
-import shlex
 import struct
-import subprocess
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from harness.errors import InfrastructureError, UserError
-from harness.hosts.shipment import COMMAND, GREETING, preamble
+from harness.hosts.answers import MOST_LINE_BYTES, Refusal, checked, message_of
+from harness.hosts.carrier import Carrier, LineError
+from harness.hosts.shipment import GREETING, preamble
 
 ANSWER_SECONDS = 60.0
 SYNC_SECONDS = 1200.0
 MOST_CHATTER = 200  # lines that the account's start-up files may print before the agent speaks
+PINGS = 4  # that fit into the silence after which a connection is lost
 _WORDS = 300
 
 
-class LineError(InfrastructureError):
-    """The line broke: nothing is known to have gone wrong at its other end."""
-
-
-class Carrier(Protocol):
-    """A process with pipes, here or at the other end of a connection."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def read(self, seconds: float) -> bytes:
-        """What has come, as soon as anything has; nothing at the end. LineError after `seconds`."""
-
-    def epitaph(self) -> str:
-        """What the process said on its standard error, and its exit code, once `read` has returned nothing."""
-
-    def close(self) -> None: ...
-
-
 class Line:
-    """One session with an agent, which is taken for lost when nothing has come for `silence` seconds."""
+    """One session with an agent, which is taken for lost when not a byte has come for `silence` seconds."""
 
     def __init__(self, carrier: Carrier, where: str, silence: float) -> None:
         self._carrier = carrier
         self._where = where
         self._silence = silence
-        self._pending = b""
+        self._pending = bytearray()
+        self._looked = 0  # so much of `_pending` is known to have no end of a line
+        self._spoke: float | None = None  # since when the agent has not heard of us, if it wants to
 
     def __enter__(self) -> Line:
         return self
@@ -62,7 +44,7 @@ class Line:
         deadline = time.monotonic() + ANSWER_SECONDS
         for _ in range(MOST_CHATTER):
             line = self._read_line(max(0.0, deadline - time.monotonic()))
-            if line == GREETING:
+            if line.endswith(GREETING):  # a start-up file may have printed something without the end of a line
                 return
             chatter.append(line)
         raise InfrastructureError(f"no agent answers; the host says {chatter[0][:_WORDS]!r}", where=self._where)
@@ -80,13 +62,19 @@ class Line:
         agent reports as its error."""
         line = self._read_line(self._silence)
         try:
-            message: dict[str, Any] = json.loads(line)
+            message = message_of(line)
         except ValueError as error:
             raise LineError(f"the agent wrote what is no message: {line[:_WORDS]!r}", where=self._where) from error
         if "error" in message:
-            kind = UserError if message["usage"] else InfrastructureError
-            raise kind(message["error"], where=self._where, next_step=message["next"])
+            refusal = checked(Refusal, message, self._where)
+            kind = UserError if refusal.usage else InfrastructureError
+            raise kind(refusal.error, where=self._where, next_step=refusal.next)
         return message
+
+    def follow(self) -> None:
+        """From here on the agent goes when it does not hear of us, so that it is told now and then: while a message
+        comes as well, which on a slow line takes longer than the agent would wait."""
+        self._spoke = time.monotonic()
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._carrier.write(_encoded(message))
@@ -100,66 +88,37 @@ class Line:
         self._carrier.close()
 
     def _read_line(self, seconds: float) -> bytes:
-        deadline = time.monotonic() + seconds
-        while b"\n" not in self._pending:
-            data = self._carrier.read(max(0.0, deadline - time.monotonic()))
+        """The next line. Not its whole has to come within `seconds`, but always some of it."""
+        while (end := self._pending.find(b"\n", self._looked)) < 0:
+            self._looked = len(self._pending)
+            if self._looked > MOST_LINE_BYTES:
+                raise InfrastructureError(
+                    f"the host wrote a line of more than {MOST_LINE_BYTES >> 20} MiB", where=self._where
+                )
+            data = self._read(seconds)
             if not data:
                 raise LineError(self._carrier.epitaph(), where=self._where)
             self._pending += data
-        line, _, self._pending = self._pending.partition(b"\n")
-        return line + b"\n"
+        self._looked = 0
+        line = bytes(self._pending[: end + 1])
+        del self._pending[: end + 1]
+        return line
 
-
-class LocalCarrier:
-    """An agent on this machine."""
-
-    def __init__(self, python: str) -> None:
-        words = [os.path.expanduser(python), *shlex.split(COMMAND)]
-        try:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the client
-                bufsize=0,
-            )
-        except OSError as error:
-            raise InfrastructureError(f"cannot be started: {error.strerror}", where=python) from error
-
-    def write(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[self._process.stdin.write(view) or 0 :]
-        except OSError as error:
-            raise LineError(f"the agent is gone: {error.strerror}") from error
-
-    def read(self, seconds: float) -> bytes:
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                raise LineError(f"the agent said nothing for {seconds:.0f} s")
-        return os.read(self._process.stdout.fileno(), 1 << 16)
-
-    def epitaph(self) -> str:
-        assert self._process.stderr is not None
-        said = self._process.stderr.read().decode("utf-8", "replace").strip().splitlines()
-        return f"the agent ended with exit code {self._process.wait()}" + (f": {said[-1][:_WORDS]}" if said else "")
-
-    def close(self) -> None:
-        """Closes the line; the agent ends by itself once it notices, and is waited for."""
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        try:
-            self._process.wait(ANSWER_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def _read(self, seconds: float) -> bytes:
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if self._spoke is not None:
+                pause = self._silence / PINGS
+                if (now := time.monotonic()) - self._spoke >= pause:
+                    self.send({"here": True})
+                    self._spoke = now
+                left = min(left, pause)
+            try:
+                return self._carrier.read(left)
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    raise LineError(f"nothing came for {seconds:.0f} s", where=self._where) from None
 
 
 def _encoded(message: Mapping[str, Any]) -> bytes:

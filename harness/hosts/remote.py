@@ -7,24 +7,29 @@ So what the host is asked, part by part, is answered from its events in the orde
 from __future__ import annotations
 
 import contextlib
+import random
 import secrets
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from harness.config import HostSettings, Limits, RemoteSettings
 from harness.errors import InfrastructureError
-from harness.hosts import early, ledger, sync
+from harness.hosts import answers, early, ledger, sync
+from harness.hosts.answers import checked
 from harness.hosts.base import Gpu, HostFacts, Machine, Order
-from harness.hosts.line import ANSWER_SECONDS, Carrier, Line, LineError, LocalCarrier
-from harness.hosts.ssh import SshCarrier
+from harness.hosts.carrier import Carrier, LineError, LocalCarrier
+from harness.hosts.line import ANSWER_SECONDS, Line
+from harness.hosts.ssh import BusyError, SshCarrier
 from harness.hosts.stream import RunStream, asked, followed
-from harness.worker.codec import decode
 from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
 from harness.worker.variants import variant_for
 
 CANCEL_SECONDS = 120.0
+BUSY_SECONDS = 60.0  # how long a server that is too busy to answer is tried
+_RUN_TIME = "%Y%m%dT%H%M%SZ"
 
 
 def settings_of(host: HostSettings) -> RemoteSettings:
@@ -33,14 +38,25 @@ def settings_of(host: HostSettings) -> RemoteSettings:
 
 
 def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
-    """A line to an agent on the host, the request sent. Raises LineError and what the agent refuses."""
+    """A line to an agent on the host, the request sent. Raises LineError and what the agent refuses.
+
+    A server that drops connections because there are too many at once (sshd's MaxStartups) is tried again.
+    """
     settings = settings_of(host)
     if host.kind == "local":
         return _opened(LocalCarrier(settings.python), host, request)
     if (carrier := early.take(settings.alias, settings.python)) is not None:
         with contextlib.suppress(LineError):  # it may have broken while it was not needed yet
             return _opened(carrier, host, request)
-    return _opened(SshCarrier(settings.alias, settings.python), host, request)
+    wait, since = 0.5, time.monotonic()
+    while True:
+        try:
+            return _opened(SshCarrier(settings.alias, settings.python), host, request)
+        except BusyError:
+            if time.monotonic() - since + wait > BUSY_SECONDS:
+                raise
+        time.sleep(wait * random.uniform(0.5, 1.5))  # back-off: those who were dropped together must not come together
+        wait = min(2 * wait, 10.0)
 
 
 def _opened(carrier: Carrier, host: HostSettings, request: Mapping[str, Any]) -> Line:
@@ -67,10 +83,12 @@ class RemoteHost:
         self._stream: RunStream | None = None
         self._events: Generator[Mapping[str, Any], None, None] | None = None
         self._note: Callable[[str], None] = lambda text: None
-        self._facts: Mapping[str, Any] | None = None
-        self._gpu: Mapping[str, str] | None = None
+        self._facts: answers.FactsEvent | None = None
+        self._gpu: answers.Gpu | None = None
         self._states: list[tuple[str, float]] = []
+        self._beside: str | None = None  # the commit that is timed beside the run's
         self._jobs = 0
+        self._answered: set[tuple[int, str]] = set()  # configurations of a job that have had their last event
         self._short = False  # configurations were charged with the end of the run
 
     @property
@@ -85,18 +103,21 @@ class RemoteHost:
         for sha in commits_of(order.sha, order.beside):
             sync.check(self._root, sha)
         source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings)
-        self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{order.sha[:12]}-{secrets.token_hex(4)}"
-        ledger.note(self._root, self._run, self._host.name)
+        self._run = f"{datetime.now(UTC):{_RUN_TIME}}-{order.sha[:12]}-{secrets.token_hex(4)}"
+        self._beside = order.beside
+        ledger.note(self._root, self._run, self._host.name, order)
+        progress(f"{self._host.name}: run {self._run}")
         self._follow(progress, job_of(self._run, order, source, self._settings, self._host.name))
         assert self._stream is not None
         self._stream.start()
 
-    def resume(self, run: str, progress: Callable[[str], None]) -> None:
+    def resume(self, run: str, beside: str | None, progress: Callable[[str], None]) -> None:
         """Takes up a run that is on the host, from its first event on."""
         self._run = run
+        self._beside = beside
         self._follow(progress, None)
 
-    def cancel(self, who: str) -> Mapping[str, Any]:
+    def cancel(self, who: str) -> answers.Cancelled:
         """Ends the run over a connection of its own; the events then come to their end by themselves."""
         assert self._run is not None
         return cancel(self._host, self._run, who)
@@ -107,25 +128,41 @@ class RemoteHost:
             self._stream.close()
 
     def facts(self) -> HostFacts:
-        facts = self._facts or {"machine": {"cpu": "unknown", "cores": 1, "system": "unknown"}, "versions": {}}
-        gpu = Gpu(self._gpu["name"], self._gpu["uuid"], self._gpu["driver"]) if self._gpu else None
-        machine = decode(Machine, facts["machine"], "machine")
-        return HostFacts(self._host.name, self._host.kind, machine, facts["versions"], gpu)
+        facts, gpu = self._facts, self._gpu
+        return HostFacts(
+            self._host.name,
+            self._host.kind,
+            Machine(**facts.machine.model_dump()) if facts else Machine("unknown", 1, "unknown"),
+            facts.versions if facts else {},
+            Gpu(**gpu.model_dump()) if gpu else None,
+        )
 
     def durations(self) -> Mapping[str, float]:
         """By the host's own clock: the time from one state to the next."""
         pairs = zip(self._states, self._states[1:], strict=False)
         return {name: max(0.0, end - start) for (name, start), (_, end) in pairs}
 
+    def span(self) -> tuple[datetime, datetime]:
+        """The start is in the run's name, by the client's clock; how long it took is by the host's."""
+        assert self._run is not None
+        started = datetime.strptime(self._run.split("-")[0], _RUN_TIME).replace(tzinfo=UTC)
+        moments = [at for _, at in self._states]
+        return started, started + timedelta(seconds=max(0.0, moments[-1] - moments[0]) if moments else 0.0)
+
     def variant_for(self, configuration: Configuration) -> Variant | str:
         return variant_for(configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
+        asked = {variant.name: variant for variant in variants}
         results: list[BuildResult] = []
         for event in self._next_events():
+            if event["kind"] == "event":
+                raise self._void("a configuration ran before everything was built")
             if event["kind"] == "build":
-                results.append(decode(BuildResult, event["result"], "event.result"))
-                if len(results) == len(variants):
+                result = answers.build_of(event.get("result"), asked, self._where())
+                del asked[result.variant.name]
+                results.append(result)
+                if not asked:
                     return results
         raise self._ended()
 
@@ -133,24 +170,31 @@ class RemoteHost:
         self._jobs += 1
         pending = dict.fromkeys(configuration.id for configuration in job.configurations)
         for event in self._next_events():
-            if event["kind"] != "event" or event["job"] != self._jobs:
+            if event["kind"] != "event":
                 continue
-            said = decode(Event, event["event"], "event")
+            said = answers.worker_event_of(event.get("event"), self._beside, self._where())
+            self._take_note(event.get("job"), said)
+            if event["job"] != self._jobs:
+                continue
+            if said.event != "done" and said.config not in pending:
+                raise self._void(f"{said.config!r} was not asked for, or is done")
             if said.event in ("result", "error"):
-                pending.pop(said.config, None)
+                del pending[said.config]
             yield said
             if not pending:
                 return
         self._short = True
-        status = "not-run" if self._status()["state"] == "cancelled" else "infra-error"
+        status = "not-run" if self._status().state == "cancelled" else "infra-error"
         for name in pending:
             yield Event("error", name, status=status, message=self._reason())
 
     def finish(self) -> None:
-        for _ in self._next_events():
-            pass
+        for event in self._next_events():
+            if event["kind"] == "event":
+                said = answers.worker_event_of(event.get("event"), self._beside, self._where())
+                self._take_note(event.get("job"), said)
         self.leave()
-        if self._status()["state"] != "done" and not self._short:
+        if self._status().state != "done" and not self._short:
             raise self._ended()
 
     def _follow(self, progress: Callable[[str], None], job: Mapping[str, Any] | None) -> None:
@@ -160,7 +204,6 @@ class RemoteHost:
             lambda request: dial(self._host, request),
             self._run,
             self._settings.reconnect_seconds,
-            self._settings.silence_seconds,
             progress,
             job,
             lambda haves: sync.pack(self._root, commits_of((job or {})["sha"], (job or {})["beside"]), haves),
@@ -171,45 +214,70 @@ class RemoteHost:
         """What comes, but for what is about the run and not about its configurations: that is taken note of."""
         assert self._events is not None
         for event in self._events:
+            where = self._where()
             match event["kind"]:
                 case "state":
-                    self._states.append((event["state"], event["at"]))
-                    self._gpu = event.get("gpu") or self._gpu
-                    self._note(f"{self._host.name}: {event['state']}")
+                    state = checked(answers.StateEvent, event, where)
+                    self._states.append((state.state, state.at))
+                    self._gpu = state.gpu or self._gpu
+                    self._note(f"{self._host.name}: {state.state}")
                 case "waiting":
-                    self._note(f"{self._host.name}: position {event['position']} in the queue: {event['reason']}")
+                    waiting = checked(answers.WaitingEvent, event, where)
+                    self._note(f"{self._host.name}: position {waiting.position} in the queue: {waiting.reason}")
                 case "note":
-                    self._note(event["text"])
+                    self._note(checked(answers.NoteEvent, event, where).text)
                 case "facts":
-                    self._facts = event
+                    self._facts = checked(answers.FactsEvent, event, where)
                 case _:
                     yield event
         if self._states and self._states[-1][0] != "":
-            self._states.append(("", self._status()["finished"]))
+            self._states.append(("", self._status().finished))
 
-    def _status(self) -> Mapping[str, Any]:
+    def _take_note(self, job: object, said: Event) -> None:
+        """One last event a configuration and job: of two answers neither counts."""
+        if type(job) is not int or not 1 <= job <= self._jobs + 1_000_000:
+            raise self._void(f"an event is of job {job!r}")
+        if said.event in ("result", "error"):
+            if (job, said.config) in self._answered:
+                raise self._void(f"{said.config!r} has two results")
+            self._answered.add((job, said.config))
+
+    def _where(self) -> str:
+        return f"{self._host.name}: run {self._run}"
+
+    def _void(self, what: str) -> InfrastructureError:
+        step = f"nothing of it counts; see fmha logs {self._run} --host {self._host.name}"
+        return InfrastructureError(f"what the host says cannot be: {what}", where=self._where(), next_step=step)
+
+    def _status(self) -> answers.Status:
         assert self._stream is not None
         assert self._stream.status is not None
         return self._stream.status
 
     def _reason(self) -> str:
         status = self._status()
-        return f"{self._host.name}: {status['reason'] or status['state']}"
+        return f"{self._host.name}: {status.reason or status.state}"
 
     def _ended(self) -> InfrastructureError:
-        status = self._status()
-        step = status.get("next_step") or f"fmha logs {self._run} --host {self._host.name}"
+        step = self._status().next_step or f"fmha logs {self._run} --host {self._host.name}"
         return InfrastructureError(self._reason(), where=f"run {self._run}", next_step=step)
 
 
-def cancel(host: HostSettings, run: str, who: str) -> Mapping[str, Any]:
+def cancel(host: HostSettings, run: str, who: str) -> answers.Cancelled:
     """Ends a run on the host and everything of it; returns once that is so."""
-    return asked(lambda request: dial(host, request), {"op": "cancel", "run": run, "who": who}, CANCEL_SECONDS)
+    answer = asked(lambda request: dial(host, request), {"op": "cancel", "run": run, "who": who}, CANCEL_SECONDS)
+    return checked(answers.Cancelled, answer, host.name)
 
 
-def stored_job(host: HostSettings, run: str) -> Mapping[str, Any]:
+def stored_job(host: HostSettings, run: str) -> answers.StoredJob:
     """The job of a run, as it is kept on the host."""
-    return followed(lambda request: dial(host, request), run)
+    job = followed(lambda request: dial(host, request), run)
+    if job.run != run or not job.sha.startswith(run.split("-")[1]):
+        raise InfrastructureError(
+            f"the host answers with the job of run {job.run}, commit {job.sha}", where=f"{host.name}: run {run}",
+            next_step="it is not the run that was asked for, and not archived as it",
+        )  # fmt: skip
+    return job
 
 
 def ask(host: HostSettings, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Mapping[str, Any]:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import random
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 from harness.errors import InfrastructureError
-from harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line, LineError
+from harness.hosts.answers import (
+    MOST_EVENT_BYTES,
+    Events,
+    Started,
+    Status,
+    StoredJob,
+    Wanted,
+    checked,
+    event_of,
+)
+from harness.hosts.carrier import LineError
+from harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0
-PINGS = 4  # that fit into the silence after which a connection is lost
 
 Dial = Callable[[Mapping[str, Any]], Line]
 
@@ -27,7 +37,6 @@ class RunStream:
         dial: Dial,
         run: str,
         patience_seconds: float,
-        silence_seconds: float,
         note: Callable[[str], None],
         job: Mapping[str, Any] | None = None,
         pack: Callable[[list[str]], Iterator[bytes]] | None = None,
@@ -35,16 +44,15 @@ class RunStream:
         self._dial = dial
         self._run = run
         self._patience = patience_seconds
-        self._ping_seconds = silence_seconds / PINGS
         self._note = note
         self._job = job  # to start it with; None once it is known to be started
         self._pack = pack
         self._line: Line | None = None
         self._offset = 0
         self._digest = hashlib.sha256()
-        self._spoke = 0.0
         self._reached = False
-        self.status: Mapping[str, Any] | None = None
+        self._torn = False  # a line was no event, as when a crash has cut it
+        self.status: Status | None = None
 
     def start(self) -> None:
         """Returns once the host has the run. Raises UserError or InfrastructureError."""
@@ -55,16 +63,19 @@ class RunStream:
         while self.status is None:
             message = self._retrying(self._next)
             if "events" in message:
-                data = message["events"].encode("utf-8")
+                data = checked(Events, message, self._run).events.encode("utf-8", "surrogatepass")
                 self._digest.update(data)
                 self._offset += len(data)
-                for line in data.splitlines():
-                    event = _event(line)
-                    if event is not None:
+                if self._offset > MOST_EVENT_BYTES:
+                    raise InfrastructureError(f"the run has more than {MOST_EVENT_BYTES >> 20} MiB of events")
+                for line in data.split(b"\n"):
+                    if (event := event_of(line)) is not None:
                         yield event
+                    elif line:
+                        self._torn = True
             elif "status" in message:
-                self.status = message["status"]
-                self._verify(message["status"])
+                self.status = checked(Status, message["status"], self._run)
+                self._verify(self.status)
 
     def close(self) -> None:
         if self._line is not None:
@@ -72,11 +83,7 @@ class RunStream:
             self._line = None
 
     def _next(self) -> Mapping[str, Any]:
-        line = self._line or self._connect()
-        if time.monotonic() - self._spoke > self._ping_seconds:
-            line.send({"here": True})
-            self._spoke = time.monotonic()
-        return line.receive()
+        return (self._line or self._connect()).receive()
 
     def _connect(self) -> Line:
         job = self._job
@@ -86,13 +93,14 @@ class RunStream:
             message = self._line.answer(SYNC_SECONDS)
             if "send" in message:
                 assert self._pack is not None
-                self._line.send_pack(self._pack(message["send"]))
+                self._line.send_pack(self._pack(checked(Wanted, message, self._run).send))
                 message = self._line.answer(SYNC_SECONDS)
+            checked(Started, message, self._run)
             self._job = None
         else:
             self._line = self._dial({"op": "follow", "run": self._run, "offset": self._offset, "job": False})
             self._reached = True
-        self._spoke = time.monotonic()
+        self._line.follow()
         return self._line
 
     def _retrying(self, action: Callable[[], Any]) -> Any:
@@ -113,33 +121,25 @@ class RunStream:
                         f"{error}; the run goes on without us", next_step=f"later: fmha attach {self._run}"
                     ) from error
                 self._note(f"{error}; trying again in {wait:g} s")
-                time.sleep(wait)  # back-off: a host that comes back tells nobody
+                time.sleep(wait * random.uniform(0.8, 1.2))  # back-off: a host that comes back tells nobody
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
-    def _verify(self, status: Mapping[str, Any]) -> None:
+    def _verify(self, status: Status) -> None:
         """Everything that the host has written is here, to the byte."""
-        if self._offset != status["events_bytes"] or self._digest.hexdigest() != status["events_sha256"]:
+        whole = self._offset == status.events_bytes and self._digest.hexdigest() == status.events_sha256
+        if not whole or (self._torn and status.state == "done"):
             self._note("the events on the host are not those that were received; what was received counts")
-            self.status = {**status, "state": "lost", "reason": "the events were changed on the host"}
+            update = {"state": "lost", "reason": "the events were changed on the host"}
+            self.status = status.model_copy(update=update)
 
 
-def followed(dial: Dial, run: str) -> Mapping[str, Any]:
+def followed(dial: Dial, run: str) -> StoredJob:
     """The job of a run that is on the host."""
     with dial({"op": "follow", "run": run, "offset": 0, "job": True}) as line:
-        job: Mapping[str, Any] = line.answer(ANSWER_SECONDS)["job"]
-        return job
+        return checked(StoredJob, line.answer(ANSWER_SECONDS).get("job"), run)
 
 
 def asked(dial: Dial, request: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Mapping[str, Any]:
     """The one answer to a request."""
     with closing(dial(request)) as line:
         return line.answer(seconds)
-
-
-def _event(line: bytes) -> Mapping[str, Any] | None:
-    """One event; None for a line that a crash has torn."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None

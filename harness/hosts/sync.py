@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.config import RemoteSettings
 from harness.errors import InfrastructureError, UserError
 from harness.git import environment, git
-from harness.hosts.line import LineError
+from harness.hosts.carrier import LineError
 
 GIT_SECONDS = 60.0
 PUSH_SECONDS = 600.0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from harness.errors import FmhaError
+from harness.errors import FmhaError, InfrastructureError
 from harness.hosts import remote, ssh
+from harness.hosts.answers import Answer, Cancelled, Examination, ListedRun, Log, Removed, checked
 from harness.hosts.machine import distribution_version
 from harness.stages.places import Place
 from harness.worker.nvcc import find_nvcc
@@ -20,6 +21,8 @@ EXAMINATION_SECONDS = 300.0
 CLEANING_SECONDS = 1200.0
 MOST_SKEW_SECONDS = 5.0
 MOST_AT_ONCE = 16
+
+_Answer = TypeVar("_Answer", bound=Answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Listed:
     """What a host answered, or why it did not."""
 
     host: str
-    runs: Sequence[Mapping[str, Any]]
+    runs: Sequence[ListedRun]
     problem: str = ""
 
 
@@ -66,19 +69,20 @@ def logs(place: Place, run: str) -> Iterator[tuple[str, str]]:
     """Each log of a run: its name below the run directory, and its text."""
     with remote.dial(place.host, {"op": "logs", "run": run}) as line:
         while "end" not in (message := line.answer()):
-            yield message["log"], message["text"]
+            log = checked(Log, message, place.host.name)
+            yield log.log, log.text
 
 
-def cancel(place: Place, run: str, who: str) -> Mapping[str, Any]:
+def cancel(place: Place, run: str, who: str) -> Cancelled:
     """Ends a run; the answer says whether it was live, and its final status."""
     return remote.cancel(place.host, run, who)
 
 
-def clean(place: Place, age_seconds: float, size_bytes: int, *, dry: bool) -> Sequence[Mapping[str, Any]]:
+def clean(place: Place, age_seconds: float, size_bytes: int, *, dry: bool) -> list[Removed]:
     """Removes what is too old or too much on the host, and says what."""
     request = {"op": "clean", "age_seconds": age_seconds, "size_bytes": size_bytes, "dry": dry}
-    cleaned: Sequence[Mapping[str, Any]] = remote.ask(place.host, request, CLEANING_SECONDS)["cleaned"]
-    return cleaned
+    answer = remote.ask(place.host, request, CLEANING_SECONDS)
+    return _list(Removed, answer.get("cleaned"), place.host.name)
 
 
 def examine_here() -> list[Finding]:
@@ -102,12 +106,12 @@ def examine(place: Place) -> list[Finding]:
     }
     asked = time.time()
     try:
-        answer = remote.ask(place.host, request, EXAMINATION_SECONDS)
+        answer = checked(Examination, remote.ask(place.host, request, EXAMINATION_SECONDS), place.host.name)
     except FmhaError as error:
         return [Finding("connection", False, error.what, error.next_step or _hint(place))]
     answered = time.time()
     # The host read its clock at some moment in between.
-    skew = max(answer["time"] - answered, asked - answer["time"], 0.0)
+    skew = max(answer.time - answered, asked - answer.time, 0.0)
     return [
         Finding("connection", True, f"answered in {answered - asked:.1f} s"),
         Finding(
@@ -116,7 +120,7 @@ def examine(place: Place) -> list[Finding]:
             f"off by {skew:.0f} s at least" if skew else "agrees with ours",
             "let the host keep its time by NTP; runs work all the same, their times mislead",
         ),
-        *(Finding(item["name"], item["good"], item["seen"], item["fix"]) for item in answer["findings"]),
+        *(Finding(item.name, item.good, item.seen, item.fix) for item in answer.findings),
     ]
 
 
@@ -135,9 +139,17 @@ def _reach(place: Place) -> Reach:
 
 def _listed(place: Place) -> Listed:
     try:
-        return Listed(place.host.name, remote.ask(place.host, {"op": "list"})["runs"])
+        runs = remote.ask(place.host, {"op": "list"}).get("runs")
+        return Listed(place.host.name, _list(ListedRun, runs, place.host.name))
     except FmhaError as error:
         return Listed(place.host.name, (), str(error))
+
+
+def _list(model: type[_Answer], said: Any, where: str) -> list[_Answer]:
+    """Raises InfrastructureError, as `checked` does."""
+    if not isinstance(said, list):
+        raise InfrastructureError("what the host says cannot be: it is no list", where=where)
+    return [checked(model, item, where) for item in said]
 
 
 def _each(places: Sequence[Place], action: Any) -> list[Any]:

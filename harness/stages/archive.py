@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,8 @@ from harness.worker.protocol import BuildResult, Timed
 MOST_DIRTY_FILES = 100
 LINES_AROUND = 3  # of a finding's source line, on each side
 
-_PLACE = re.compile(r"([^:]+):(\d+)")
+_PLACE = re.compile(r"([^:\0]{1,1000}):(\d{1,9})")
+_SOURCES = frozenset({".cu", ".cuh", ".h", ".hpp", ".ptx", ".inc"})
 
 _WORDS: Mapping[ExitCode, Literal["PASS", "FAIL", "INFRASTRUCTURE", "INCOMPLETE"]] = {
     ExitCode.PASS: "PASS",
@@ -85,7 +87,10 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
 
 
 def excerpts(root: Path, outcomes: Sequence[Outcome]) -> dict[str, dict[str, str]]:
-    """The lines around every place that a finding names, by file below `root` and line number."""
+    """The lines around every place that a finding names, by file below `root` and line number.
+
+    Only of kernel sources: which file it is says the host, and a record is for others to read.
+    """
     lines: dict[str, set[int]] = {}
     for outcome in outcomes:
         for finding in outcome.findings:
@@ -95,8 +100,10 @@ def excerpts(root: Path, outcomes: Sequence[Outcome]) -> dict[str, dict[str, str
                     lines.setdefault(found[1], set()).update(around)
     result = {}
     for name, numbers in sorted(lines.items()):
-        path = (root / name).resolve()
-        if path.is_relative_to(root.resolve()) and path.is_file():
+        if Path(name).suffix not in _SOURCES or any(part.startswith(".") for part in Path(name).parts):
+            continue
+        path = Path(os.path.realpath(root / name))
+        if path.is_relative_to(root.resolve()) and os.path.isfile(path):
             text = path.read_text(encoding="utf-8", errors="replace").splitlines()
             result[name] = {str(n): text[n - 1] for n in sorted(numbers) if 1 <= n <= len(text)}
     return result

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from harness import archive
-from harness.config import interpret
-from harness.errors import ExitCode, UserError
+from harness.config import MATRIX_FILE, Matrix, interpret
+from harness.errors import ExitCode, InfrastructureError, UserError
+from harness.git import git
 from harness.hosts import ledger, open_host
+from harness.hosts.answers import Asked, StoredJob
 from harness.hosts.remote import RemoteHost, stored_job
 from harness.stages.outcome import Observer
 from harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
 from harness.stages.places import Place, find_checkout
 from harness.stages.preflight import GitFacts
+
+RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}-[0-9a-f]{8}")
 
 
 def submit(request: Request, observer: Observer, opener: HostOpener = open_host) -> str:
@@ -35,23 +43,64 @@ def attach(
 
     The plan is made anew from what the run was started with, whatever the checkout here is at now.
     """
+    if not RUN.fullmatch(run):
+        raise UserError(f"{run!r} is no run", next_step="fmha ps lists the runs")
     job = stored_job(place.host, run)
-    order = job["order"]
-    matrix = interpret(order["matrix"], f"matrix.yaml of run {run}", order["matrix_sha256"])
-    request = Request(place.root, place.host.name, results=results, **order["request"])
+    mine = ledger.entry(place.root, run)
+    _compare(job, mine, run)
+    matrix = _matrix(job, mine, place.root, run)
+    request = Request(place.root, place.host.name, results=results, **_choices(job))
     host = RemoteHost(place.host, place.root)
-    host.resume(run, observer.note)
+    host.resume(run, job.beside, observer.note)
     opened(host)
-    git = GitFacts(place.root, job["sha"], order["branch"], ())
-    prepared = prepare_for(request, git, matrix, host)
+    facts = GitFacts(place.root, job.sha, job.order.branch, ())
+    prepared = prepare_for(request, facts, matrix, host)
     archive.prepare(prepared.results)
     return conclude(prepared, observer, show)
+
+
+def _compare(job: StoredJob, mine: ledger.Entry | None, run: str) -> None:
+    """What the host says that it was asked is what this checkout has asked, where that is known."""
+    if mine is None or mine.request is None:
+        return
+    theirs = job.order.request.model_dump()
+    asked = Asked.model_validate_json(json.dumps(mine.request)).model_dump()
+    for what, ours, other in (
+        ("commit", mine.sha, job.sha),
+        ("matrix.yaml", mine.matrix_sha256, job.order.matrix_sha256),
+        *((name, asked[name], theirs[name]) for name in asked),
+    ):
+        if ours != other:
+            raise InfrastructureError(
+                f"the host has another {what} than was asked for: {other!r}, not {ours!r}",
+                where=f"run {run}",
+                next_step="the run was changed there, and is not archived",
+            )
+
+
+def _choices(job: StoredJob) -> dict[str, Any]:
+    asked = job.order.request.model_dump()
+    return asked | {"filters": tuple(asked["filters"]), "cases": tuple(asked["cases"])}
+
+
+def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, run: str) -> Matrix:
+    """The commit's own matrix.yaml, from the repository here: which gates hold is not for the host to say."""
+    done = git(root, "cat-file", "blob", f"{job.sha}:{MATRIX_FILE}")
+    if done.returncode != 0:
+        raise UserError(
+            f"commit {job.sha} is not in this checkout, and with it not the gates that run {run} has to pass",
+            next_step="git fetch it, or attach where the run was started",
+        )
+    digest = (mine.matrix_sha256 if mine else "") or hashlib.sha256(done.stdout.encode()).hexdigest()
+    return interpret(done.stdout.removeprefix("\ufeff"), f"matrix.yaml of commit {job.sha[:12]}", digest)
 
 
 def place_of(run: str, directory: Path, host: str | None) -> Place:
     """Where a run is: on the host that is named, or on the one it was started on from this checkout."""
     checkout = find_checkout(directory)
-    name = host or ledger.host_of(checkout.root, run)
-    if name is None:
-        raise UserError(f"run {run!r} was not started from this checkout", next_step="name its host with --host")
-    return checkout.named(name)
+    if host is None:
+        known = ledger.entry(checkout.root, run)
+        if known is None:
+            raise UserError(f"run {run!r} was not started from this checkout", next_step="name its host with --host")
+        host = known.host
+    return checkout.named(host)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import archive
-from harness.config import Matrix, load, parse_filter
+from harness.config import SCHEDULES, Matrix, load, parse_filter
 from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from harness.hosts import Host, Order, open_host
 from harness.judge import identity
@@ -120,17 +120,18 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         host=host,
         plan=plan,
         seed=seed,
-        schedules=_schedules(request, settings.hosts[request.host].schedule),
+        schedules=_schedules(request, settings),
         results=request.directory / request.results if request.results else git.home / "results",
     )
 
 
-def _schedules(request: Request, default: str) -> tuple[str, ...]:
+def _schedules(request: Request, settings: Matrix) -> tuple[str, ...]:
     if request.schedules is not None:
         if request.schedule is not None:
             raise UserError("--schedules: explores several schedules, --schedule is one", next_step="use either")
         return schedules_of(request.schedules)
-    schedules = tuple((request.schedule or default).split(","))
+    host = settings.hosts.get(request.host)  # a run's commit need not know the host that it runs on
+    schedules = tuple((request.schedule or (host.schedule if host else SCHEDULES[0])).split(","))
     for schedule in schedules:
         try:
             parse_schedule(schedule, 0)
@@ -166,7 +167,13 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
         sha=git.commit,
         branch=git.branch,
         label=" ".join([f"suite {prepared.plan.suite}", *(f"--filter {text}" for text in request.filters)]),
-        request={**choices(request), "suite": prepared.plan.suite, "seed": prepared.seed},
+        request={
+            **choices(request),
+            "suite": prepared.plan.suite,
+            "seed": prepared.seed,
+            "schedule": prepared.schedule,
+            "schedules": None,
+        },
         limits=prepared.matrix.limits,
         matrix=matrix_text,
         matrix_sha256=prepared.matrix.sha256,
@@ -256,6 +263,7 @@ def _count(things: Sequence[object], noun: str) -> str:
 def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Circumstances:
     from harness.stages.archive import Circumstances
 
+    started, finished = prepared.host.span() or (progress.started, datetime.now(UTC))
     return Circumstances(
         git=prepared.git,
         host=prepared.host.facts(),
@@ -266,6 +274,6 @@ def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Ci
         judge=identity(prepared.matrix.judged_sha256),
         builds=builds,
         durations={**progress.durations, **prepared.host.durations()},
-        started=progress.started,
-        finished=datetime.now(UTC),
+        started=started,
+        finished=finished,
     )

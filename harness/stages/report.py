@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.status import Status
+from harness.text import one_line
 
 if TYPE_CHECKING:
     from harness.archive import RunRecord
@@ -182,5 +183,4 @@ def _provenance(record: RunRecord) -> str:
 
 def _line(console: Console, text: str, style: str = "") -> None:
     """One line as it is: no markup, no wrapping, no control characters."""
-    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    console.print(Text(shown, style), soft_wrap=True)
+    console.print(Text(one_line(text), style), soft_wrap=True)

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,13 @@ RECIPE = 2  # part of the cache key: raise it when the steps below change
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _INTERPRETED = frozenset('$`"\\\n')
+ROOM_BYTES = 16 << 20  # without so much room on the disk a failed build says nothing about the kernel
+# What nvcc, its shell and gcc's driver say of a child that was killed; what we kill ourselves has timed out.
+_KILLED = re.compile(
+    r".*died due to signal (?:9|15)\b.*|.*Killed signal terminated program.*|^(?:SIGKILL|exit code (?:137|143))\Z",
+    re.MULTILINE,
+)
+_MEMORY = re.compile(r".*(?:out of memory allocating|virtual memory exhausted|std::bad_alloc|Cannot allocate memory).*")
 _HEADLINE = re.compile(r"\b(error|fatal)\s*:")
 _NO_SPACE = (
     *(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
@@ -123,7 +131,11 @@ def _build(task: _Task, variant: Variant) -> BuildResult:
         if (manifest := cache.lookup(entry, key)) is not None:
             return _result(task, variant, entry, manifest, start, cached=True)
         with cache.workspace(task.cache) as folder:
-            facts = _compile(task, variant, folder)
+            try:
+                facts = _compile(task, variant, folder)
+            except _BuildError:
+                _require_room(folder)
+                raise
             manifest = cache.publish(folder / "entry", entry, key, facts)
         return _result(task, variant, entry, manifest, start, cached=False)
     except _BuildError as error:
@@ -167,11 +179,24 @@ def _run_nvcc(task: _Task, arguments: Sequence[str], scratch: Path, deadline: fl
     if completed.timed_out:
         raise _BuildError(f"nvcc exceeded {task.limit_seconds:g} s, killed\n{completed.output}".rstrip())
     if completed.returncode != 0:
-        said = completed.output + describe_exit(completed.returncode)
+        said = f"{completed.output}\n{describe_exit(completed.returncode)}"
+        if not task.cancel.is_set() and (found := _KILLED.search(said) or _MEMORY.search(said)):
+            raise NvccError(
+                f"the compiler was ended from outside, or for want of memory: {found[0].strip()}",
+                where=arguments[-1],
+                next_step="dmesg says whether memory ran out; build with more of it",
+            )
         if reason := next((text for text in _NO_SPACE if text in said), None):
             raise OSError(errno.ENOSPC, reason)
         raise _BuildError(_explain(completed))
     return completed
+
+
+def _require_room(folder: Path) -> None:
+    """Raises OSError when the disk is all but full. What a compiler says of a file that it could not write whole is
+    seldom the reason, and what it had written it has removed again by then."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
 
 
 def _explain(completed: Completed) -> str:

@@ -92,6 +92,8 @@ class ScriptedHost:
     def durations(self) -> dict[str, float]:
         return {}
 
+    def span(self) -> None: ...
+
     def finish(self) -> None: ...
 
     def facts(self) -> HostFacts:

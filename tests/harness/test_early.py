@@ -32,8 +32,12 @@ def project(tmp_path: Path) -> Path:
 def test_the_host_of_the_command_line_is_dialled_once(project: Path, arguments: list[str]):
     early.begin(arguments, project / "kernel")
     assert early.take("nowhere.invalid", "python3") is None  # another interpreter than was begun with
+    carrier = early.take("nowhere.invalid", "python3.12")
+    assert carrier is not None
+    assert carrier.read(60.0) == b""
     with pytest.raises(FmhaError, match=r"nowhere\.invalid"):
-        early.take("nowhere.invalid", "python3.12")
+        carrier.epitaph()
+    carrier.close()
     assert early.take("nowhere.invalid", "python3.12") is None
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from harness.worker import nvcc
@@ -196,6 +197,55 @@ def test_a_full_disk_is_not_the_kernel_s_fault(repository, small_disk, size):
     with pytest.raises(CacheError, match="cannot use the build cache: No space left on device; free space"):
         build(repository, cache)
     assert [path.name for path in cache.iterdir()] == [".lock"]
+
+
+def test_a_compiler_that_does_not_say_that_the_disk_is_full(fake_nvcc, repository, small_disk):
+    """cicc and ptxas may fail on half a file with an error of any kind."""
+    disk = small_disk("2m")
+    fake_nvcc(f"dd if=/dev/zero of={disk}/fill bs=1k status=none; echo 'x.cu(1): internal error' >&2; exit 2")
+    with pytest.raises(CacheError, match="No space left on device"):
+        build(repository, disk / "cache")
+
+
+def test_an_error_of_the_kernel_is_one_where_there_is_room(fake_nvcc, repository, tmp_path):
+    fake_nvcc("echo 'x.cu(1): internal error' >&2; exit 2")
+    assert build(repository, tmp_path / "cache")[0].error == "x.cu(1): internal error"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "kill -9 $$",
+        "sh -c 'kill -9 $$'; echo \"nvcc error   : 'cicc' died due to signal 9 (Kill signal)\" >&2; exit 9",
+        "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1",
+        "echo 'cc1plus: out of memory allocating 65536 bytes' >&2; exit 1",
+    ],
+)
+def test_a_compiler_that_the_kernel_kills_is_no_evidence(fake_nvcc, repository, tmp_path, body):
+    fake_nvcc(body)
+    with pytest.raises(NvccError, match="ended from outside, or for want of memory"):
+        build(repository, tmp_path / "cache")
+    assert_nothing_is_left(tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.nvcc
+def test_the_real_compilers_child_is_killed(repository, tmp_path):
+    """By SIGKILL, as the kernel's OOM killer does it, while the real nvcc waits for it."""
+    command = [sys.executable, "-B", "-c", DRIVER, str(tmp_path / "cache")]
+    driver = subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def killed():
+        for child in psutil.Process(driver.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if child.name() == "cicc":
+                    child.kill()
+                    return True
+        return driver.poll() is not None
+
+    assert eventually(killed)
+    _, stderr = driver.communicate(timeout=PLENTY)
+    assert "the compiler was ended from outside" in stderr
+    assert "NvccError" in stderr
 
 
 def test_a_cache_that_cannot_be_created(fake_nvcc, repository, tmp_path):

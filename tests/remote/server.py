@@ -58,11 +58,12 @@ class Server:
     python: str  # an interpreter that the account can start
     network: tuple[str, ...] = ()  # a command prefix that enters the server's network
     address: str = "127.0.0.1"
+    more: str = ""  # lines that stand before the others in sshd_config, the first of a name being what counts
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
         """Starts to listen; returns once connections are accepted."""
-        text = CONFIG.format(port=self.port, folder=self.folder, mark=MARK, path=PATH).replace(
+        text = self.more + CONFIG.format(port=self.port, folder=self.folder, mark=MARK, path=PATH).replace(
             "127.0.0.1", self.address
         )
         (self.folder / "sshd_config").write_text(text)
@@ -199,8 +200,11 @@ def _open_to_all(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, network: tuple[str, ...] = (), address: str = "127.0.0.1") -> Iterator[Server]:
-    """A server in `folder`, which everybody can enter, stopped with everything that it started."""
+def serving(
+    folder: Path, network: tuple[str, ...] = (), address: str = "127.0.0.1", more: str = ""
+) -> Iterator[Server]:
+    """A server in `folder`, which everybody can enter, stopped with everything that it started. `more` is for its
+    configuration, {folder} in it being the folder."""
     if SSHD is None:
         pytest.skip("no sshd: install openssh-server (make test does, as root on Debian and Ubuntu)")
     folder.mkdir(parents=True)
@@ -224,7 +228,7 @@ def serving(folder: Path, network: tuple[str, ...] = (), address: str = "127.0.0
     key(folder / "host_key")
     key(folder / "user_key")
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
-    server = Server(folder, home, free_port(), account, uid, python, network, address)
+    server = Server(folder, home, free_port(), account, uid, python, network, address, more.format(folder=folder))
     try:
         server.start()
         yield server

@@ -1,0 +1,371 @@
+"""All that a host may say: the one place where it is checked, before anybody uses any of it.
+
+A host is not trusted. It may be broken, run another version, or be somebody else's by now. What it says has the types,
+ranges and sizes given here and is about what was asked, or the run is void: an InfrastructureError, never a verdict.
+Only raw numbers count, and the gates that they are held against are this side's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import InfrastructureError
+from harness.worker.codec import CodecError, decode
+from harness.worker.protocol import BuildResult, Event, Timed, Variant
+
+MOST_LINE_BYTES = 160 << 20  # of one message: the supervisor's longest event, quoted once more
+MOST_EVENT_BYTES = 1 << 30  # of all events of a run
+MOST_WORDS = 1 << 20  # characters of a text; what is beyond is cut off
+MOST_ITEMS = 100_000  # of what has no schema of its own: statistics, the place of a finding
+MOST_DEPTH = 16
+MOST_INTEGER = 2**63
+ROUNDING = 1e-9  # by which a quotient of sums may leave the range that its definition gives it
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Kind = TypeVar("_Kind")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]} [{len(text) - MOST_WORDS} characters more]"
+
+
+def _plain(value: Any) -> Any:
+    """JSON data of bounded size, depth and numbers."""
+    left, pending = MOST_ITEMS, [(value, 0)]
+    while pending:
+        item, depth = pending.pop()
+        left -= 1
+        if left < 0 or depth > MOST_DEPTH:
+            raise ValueError("is too large or nested too deeply")
+        if type(item) is int and not -MOST_INTEGER <= item < MOST_INTEGER:
+            raise ValueError("has a whole number beyond 64 bits")
+        if isinstance(item, str) and len(item) > MOST_WORDS:
+            raise ValueError("has a text that is too long")
+        if isinstance(item, Mapping):
+            pending += [(part, depth + 1) for pair in item.items() for part in pair]
+        elif isinstance(item, Sequence) and not isinstance(item, str):
+            pending += [(part, depth + 1) for part in item]
+    return value
+
+
+def _cosine(value: float) -> float:
+    if abs(value) > 1 + ROUNDING:
+        raise ValueError(f"is {value:.9g}, which no cosine is")
+    return value
+
+
+def _error(value: float) -> float:
+    if value < 0:
+        raise ValueError(f"is {value:.9g}, which no error is")
+    return value
+
+
+Words = Annotated[str, AfterValidator(_cut)]
+Name = Annotated[str, Field(max_length=4096)]
+Count = Annotated[int, Field(ge=0, lt=MOST_INTEGER)]
+Moment = Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)]  # seconds since 1970, by the host's clock
+Seconds = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
+Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+RunName = Annotated[str, Field(pattern=r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}-[0-9a-f]{8}$")]
+# NaN and the infinities are honest results of a wrong kernel; no gate lets them pass.
+Cosine = Annotated[float, AfterValidator(_cosine)]
+Error = Annotated[float, AfterValidator(_error)]
+Plain = Annotated[dict[str, Any], AfterValidator(_plain)]
+
+
+class Answer(BaseModel):
+    """A part of what a host says. Fields that are not known here are from a later version, and are not used."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class Refusal(Answer):
+    error: Words
+    next: Words = ""
+    usage: bool = False
+
+
+class Status(Answer):
+    state: Literal["done", "failed", "cancelled", "lost"]
+    reason: Words = ""
+    next_step: Words = ""
+    events_bytes: Count
+    events_sha256: Digest
+    finished: Moment
+
+
+class Gpu(Answer):
+    name: Name
+    uuid: Name
+    driver: Name
+
+
+class StateEvent(Answer):
+    state: Annotated[str, Field(pattern=r"^[a-z][a-z-]{0,30}$")]
+    at: Moment
+    gpu: Gpu | None = None
+
+
+class WaitingEvent(Answer):
+    reason: Words
+    position: Count
+
+
+class NoteEvent(Answer):
+    text: Words
+
+
+class Machine(Answer):
+    cpu: Name
+    cores: Annotated[int, Field(ge=1, le=1 << 20)]
+    system: Name
+
+
+class FactsEvent(Answer):
+    machine: Machine
+    versions: Annotated[dict[Name, Name | None], Field(max_length=100)]
+
+
+class _Numbers(Answer):
+    """The ranges of a Measurement, by the definitions in docs/gates.md."""
+
+    cosine: Cosine
+    relative_l2: Error
+    max_error: Error
+    lse_error: Error
+    row_max_error: Error
+    row_sum_error: Error
+    nonfinite_mismatches: Count
+    unwritten: Count
+    output_hash: Digest
+
+
+class _Resources(Answer):
+    registers: Count
+    spill_stores: Count
+    spill_loads: Count
+    stack: Count
+    shared_static: Count
+
+
+class _Shape(Answer):
+    rows: Annotated[int, Field(ge=1, le=1 << 20)]
+    keys: Annotated[int, Field(ge=1, le=1 << 20)]
+    stages: Annotated[int, Field(ge=1, le=1 << 20)]
+    threads: Annotated[int, Field(ge=1, le=1 << 20)]
+    shared_bytes: Annotated[int, Field(ge=0, le=1 << 30)]
+
+
+class _Built(Answer):
+    source_hash: Digest
+    nvcc: Name
+    flags: Annotated[list[Name], Field(max_length=1000)]
+    seconds: Seconds
+    error: str | None
+    resources: _Resources | None
+    combine_resources: _Resources | None
+
+
+class _Finding(Answer):
+    rule: Name
+    severity: Literal["error", "warning"]
+    message: Annotated[str, Field(max_length=MOST_WORDS)]
+    where: Plain
+
+
+class _Said(Answer):
+    """An event of a worker, beside its measurement."""
+
+    config: Name
+    findings: Annotated[list[_Finding], Field(max_length=10_000)]
+    stats: Plain
+    seconds: Seconds
+    status: Name
+    message: Annotated[str, Field(max_length=MOST_WORDS)]
+
+
+class _Timing(Answer):
+    seconds: Annotated[list[Positive], Field(min_length=1, max_length=10_000)]
+    clock_mhz: list[Positive]
+    beside: Annotated[str, Field(pattern=r"^([0-9a-f]{40}([0-9a-f]{24})?)?$")]
+    beside_seconds: list[Positive]
+    beside_clock_mhz: list[Positive]
+
+
+class Asked(Answer):
+    """What a run was asked to run, as the client wrote it into the job; named as in the pipeline's Request."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    suite: Name | None = None
+    filters: Annotated[list[Name], Field(max_length=10_000)] = []
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    schedule: Words | None = None
+    schedules: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    one_a_variant: bool = False
+    random_cases: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    cases: Annotated[list[Name], Field(max_length=100_000)] = []
+
+
+class StoredOrder(Answer):
+    branch: Name | None
+    request: Asked
+    matrix_sha256: Digest
+
+
+class StoredJob(Answer):
+    run: RunName
+    sha: Sha
+    beside: Sha | None = None
+    order: StoredOrder
+
+
+class ListedRun(Answer):
+    run: RunName
+    host: Name
+    sha: Sha
+    label: Words
+    state: Words
+    reason: Words
+    live: bool
+    age_seconds: Seconds
+    silent_seconds: Seconds
+
+
+class Log(Answer):
+    log: Name
+    text: Annotated[str, Field(max_length=16 << 20)]
+
+
+class Cancelled(Answer):
+    cancelled: bool
+    status: Status | None
+
+
+class Removed(Answer):
+    kind: Name
+    name: Name
+    bytes: Count
+
+
+class Examined(Answer):
+    name: Words
+    good: bool | None
+    seen: Words
+    fix: Words
+
+
+class Examination(Answer):
+    time: Moment
+    findings: Annotated[list[Examined], Field(max_length=10_000)]
+
+
+class Wanted(Answer):
+    """What the host has of the commits that it is to be sent."""
+
+    send: Annotated[list[Sha], Field(max_length=10_000)]
+
+
+class Started(Answer):
+    started: RunName
+
+
+class Events(Answer):
+    events: str
+
+
+def message_of(line: bytes) -> dict[str, Any]:
+    """One message of an agent. Raises ValueError for what is none."""
+    try:
+        message = json.loads(line, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(message, dict):
+        raise ValueError("no object")
+    return message
+
+
+def event_of(line: bytes) -> dict[str, Any] | None:
+    """One event of a run; None for a line that a crash has torn."""
+    try:
+        event = message_of(line)
+    except ValueError:
+        return None
+    return event if isinstance(event.get("kind"), str) else None
+
+
+def checked(model: type[_Model], said: Any, where: str) -> _Model:
+    """What was said, as `model`. Raises InfrastructureError that names the field and `where` it was said."""
+    try:
+        return model.model_validate(said)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or "it"
+        _void(where, f"{field}: {first['msg'].removeprefix('Value error, ')}")
+
+
+def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult:
+    """What became of one of the variants that were asked for, by name."""
+    result = _decoded(BuildResult, said, where)
+    fields = asdict(result)
+    checked(_Built, fields | {"flags": list(result.flags)}, where)
+    checked(_Shape, fields["variant"]["shape"], where)
+    variant = asked.get(result.variant.name)
+    if variant is None:
+        _void(where, f"variant {result.variant.name!r} was not asked for")
+    for name in ("arch", "source", "entry", "head_dim", "p_path", "combine"):
+        if getattr(result.variant, name) != getattr(variant, name):
+            _void(where, f"variant {variant.name}: its {name} is {getattr(result.variant, name)!r}")
+    if result.error is None and (result.resources is None or (variant.combine and result.combine_resources is None)):
+        _void(where, f"variant {variant.name} was built, and what it uses was left out")
+    return result
+
+
+def worker_event_of(said: Any, beside: str | None, where: str) -> Event:
+    """An event of a worker, with numbers that its measurements can have."""
+    event = _decoded(Event, said, where)
+    fields = asdict(event)
+    checked(_Said, fields | {"findings": [*fields["findings"]]}, where)
+    if event.measurement is not None:
+        checked(_Numbers, fields["measurement"], where)
+    if event.event == "result" and event.measurement is None:
+        _void(where, f"the result of {event.config!r} has no numbers")
+    if event.timing is not None:
+        _check_timing(event.timing, beside, where)
+    return event
+
+
+def _check_timing(timing: Timed, beside: str | None, where: str) -> None:
+    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(timing).items()}
+    checked(_Timing, fields, where)
+    if timing.beside and timing.beside != beside:
+        _void(where, f"it was timed beside {timing.beside}, which was not asked for")
+    rounds = len(timing.seconds)
+    counts = {len(timing.clock_mhz), len(timing.beside_seconds), len(timing.beside_clock_mhz)}
+    if not counts <= {0, rounds}:
+        _void(where, f"{rounds} rounds were timed, and other numbers of rounds beside")
+
+
+def _decoded(kind: type[_Kind], said: Any, where: str) -> _Kind:
+    try:
+        _plain(said)
+        return decode(kind, said, "it")
+    except (CodecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        _void(where, str(error))
+
+
+def _void(where: str, what: str) -> NoReturn:
+    raise InfrastructureError(
+        f"what the host says cannot be: {what}", where=where, next_step="nothing of it counts; see fmha logs"
+    )
+
+
+def _refuse(token: str) -> NoReturn:
+    raise ValueError(f"{token} is no JSON number")

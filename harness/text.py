@@ -1,0 +1,41 @@
+"""Text that somebody else wrote, as it may be shown: a host, a compiler, a file name.
+
+A terminal obeys what stands between its lines (ANSI sequences, OSC 52 that fills the clipboard, characters that turn
+the direction of writing), and a CI system obeys whole lines. Both are shown text, never given an order.
+"""
+
+from __future__ import annotations
+
+import re
+
+# A runner of GitHub or Gitea carries out a line that begins with `::`, and `##[` wherever it stands.
+_COMMAND = re.compile(r"^(\s*)(::)|##\[")
+
+
+def printable(text: str) -> str:
+    """One line without characters that do not print: controls, changes of direction, line ends of every kind."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def one_line(text: str) -> str:
+    """`printable`, and no command to the CI system that reads the line: a backslash stands before what would be one."""
+    return _COMMAND.sub(lambda found: rf"{found[1]}\::" if found[2] else r"#\#[", printable(text))
+
+
+def lines(text: str) -> list[str]:
+    """Each line of a text as `one_line` shows it; tabs stay."""
+    return ["\t".join(map(one_line, line.removesuffix("\r").split("\t"))) for line in text.split("\n")]
+
+
+def escaped_json(document: str) -> str:
+    r"""JSON text that says the same and can be shown: what does not print, and `##[`, become \u sequences.
+
+    Such characters stand in a document's strings only, so that the document stays what it was.
+    """
+    kept = "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in document)
+    return kept.replace("##[", r"#\u0023[")
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
