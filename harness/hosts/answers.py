@@ -212,6 +212,7 @@ class Asked(Answer):
     one_a_variant: bool = False
     random_cases: Annotated[int, Field(ge=1, le=10_000)] | None = None
     cases: Annotated[list[Name], Field(max_length=100_000)] = []
+    noise_seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=100_000)] = []
 
 
 class StoredOrder(Answer):
@@ -333,8 +334,9 @@ def worker_event_of(said: Any, beside: str | None, where: str) -> Event:
     event = _decoded(Event, said, where)
     fields = asdict(event)
     checked(_Said, fields | {"findings": [*fields["findings"]]}, where)
-    if event.measurement is not None:
-        checked(_Numbers, fields["measurement"], where)
+    for measurement in (event.measurement, *(drawn.measurement for drawn in event.noise)):
+        if measurement is not None:
+            checked(_Numbers, asdict(measurement), where)
     if event.event == "result" and event.measurement is None:
         _void(where, f"the result of {event.config!r} has no numbers")
     if event.timing is not None:

@@ -178,6 +178,8 @@ class RemoteHost:
                 continue
             if said.event != "done" and said.config not in pending:
                 raise self._void(f"{said.config!r} was not asked for, or is done")
+            if said.event == "result" and tuple(drawn.seed for drawn in said.noise) != job.noise_seeds:
+                raise self._void(f"{said.config!r} was measured under other seeds than was asked for")
             if said.event in ("result", "error"):
                 del pending[said.config]
             yield said

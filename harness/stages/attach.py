@@ -80,7 +80,7 @@ def _compare(job: StoredJob, mine: ledger.Entry | None, run: str) -> None:
 
 def _choices(job: StoredJob) -> dict[str, Any]:
     asked = job.order.request.model_dump()
-    return asked | {"filters": tuple(asked["filters"]), "cases": tuple(asked["cases"])}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
 
 
 def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, run: str) -> Matrix:

@@ -76,7 +76,7 @@ def test_no_packet_arrives_when_it_connects(client: Client, between: Network):
     between.cut()
     done = client.run("run-matrix", "--host", "gpu")
     assert done.returncode == 3
-    assert f"cannot reach {SERVER} port {client.server.port}: timed out" in done.stderr
+    assert f"cannot reach {SERVER} port {client.server.port}: Connection timed out" in done.stderr
     assert client.runs() == []
 
 

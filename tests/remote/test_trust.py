@@ -26,9 +26,11 @@ from rich.console import Console
 from harness.cli.progress import Lines
 from harness.errors import ExitCode, FmhaError, InfrastructureError, UserError
 from harness.hosts import remote
+from harness.hosts.answers import Asked
 from harness.hosts.line import Line
 from harness.stages import report
 from harness.stages.attach import attach
+from harness.stages.pipeline import CHOICES
 from harness.stages.places import find_checkout
 from tests.harness.support import git
 from tests.remote.conftest import GATES, Client, fresh_client
@@ -170,6 +172,10 @@ def spoken(job: Any, events: Events, status: Any, *, honest: bool) -> bytes:
         status = status | {"events_bytes": len(raw), "events_sha256": hashlib.sha256(raw).hexdigest()}
     messages = [{"job": job}, {"events": data, "offset": len(data)}, {"status": status}]
     return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+def test_all_that_chooses_configurations_is_compared():
+    assert tuple(Asked.model_fields) == CHOICES
 
 
 def test_what_the_host_did_say_passes(stream: Stream):
@@ -407,7 +413,7 @@ def honest_pass(said: bytes) -> bool:
 def test_a_changed_stream_never_ends_in_a_traceback_or_in_a_pass_that_is_none(stream: Stream):
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(mutated(stream.job, stream.events, stream.status))
     def fuzz(said: bytes) -> None:
         try:
