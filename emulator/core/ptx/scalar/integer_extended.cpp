@@ -115,7 +115,9 @@ Flow find_top(Warp& w, const Inst& i, u32 m) {
 }
 
 // add.cc, addc, sub.cc, subc, mad.cc, madc. Destinations: d, then CC.CF with .cc; sources end with CC.CF for the c
-// forms. A subtraction keeps the borrow in CC.CF (PTX ISA 9.7.2).
+// forms. PTX ISA 9.7.2 calls CC.CF the borrow of a subtraction. What ptxas makes of sub.cc and subc is a + ~b + 1 and
+// a + ~b + CC.CF: the flag is the carry of that sum, which is set where nothing is borrowed. It shows where an addition
+// follows a subtraction, or the reverse; CGBN relies on it.
 template <class U>
 Flow carrying(Warp& w, const Inst& i, u32 m) {
     using Wide = unsigned __int128;
@@ -124,7 +126,8 @@ Flow carrying(Warp& w, const Inst& i, u32 m) {
     const Op op = static_cast<Op>(i.op);
     const bool mad = op == Op::carry_mad_lo || op == Op::carry_mad_hi;
     const U *a = w.reg<U>(s[0]), *b = w.reg<U>(s[1]), *c = mad ? w.reg<U>(s[2]) : a;
-    const u32 carry_in = i.mods & kCarryIn ? w.pred(s[mad ? 3 : 2]) : 0;
+    const bool subtracts = op == Op::carry_sub;
+    const u32 carry_in = i.mods & kCarryIn ? w.pred(s[mad ? 3 : 2]) : subtracts ? ~0u : 0;
     const bool is_signed = static_cast<Ty>(i.type) == Ty::s32 || static_cast<Ty>(i.type) == Ty::s64;
     alignas(32) U result[kLanes];
     u32 carry_out = 0;
@@ -139,7 +142,8 @@ Flow carrying(Warp& w, const Inst& i, u32 m) {
             x = static_cast<U>(op == Op::carry_mad_hi ? product >> (8 * sizeof(U)) : product);
             y = c[l];
         }
-        const Wide r = op == Op::carry_sub ? x - y - in : x + y + in;
+        if (subtracts) y = static_cast<U>(~y);
+        const Wide r = x + y + in;
         result[l] = static_cast<U>(r);
         carry_out |= static_cast<u32>(r >> (8 * sizeof(U)) & 1) << l;
     }
