@@ -159,12 +159,12 @@ def _reduce(b: Builder, m: Modifiers) -> None:
 def _copy_from_shared(b: Builder, m: Modifiers, reduction: int, type_name: str) -> None:
     """shared::cta to global or to shared::cluster."""
     mods = reduction << MODS["reduce_shift"]
-    if m.take("cp_mask"):
-        b.fail("byte masks (.cp_mask) are not modelled")
     if m.take("global"):
         m.need("shared::cta", "bulk_group")
-        target, source, size = _operands(b, m, 3)
+        masked = not reduction and m.take("cp_mask")
+        target, source, size, *mask = _operands(b, m, 3 + masked)
         src = [b.address_value(target, "global", 64), b.address_value(source, "shared", 32), b.src(size, "u32")]
+        src += [b.src(x, "b16") for x in mask]
         b.emit("bulk_store", type_name, src=src, mods=mods)
         return
     m.need("shared::cluster", "shared::cta", "mbarrier::complete_tx::bytes")

@@ -36,6 +36,30 @@ def test_bulk_reductions(op: str, np_type: Any, combine: Any) -> None:
     np.testing.assert_array_equal(done.arrays["out"], combine(out, data))
 
 
+@pytest.mark.parametrize("schedule", ["realistic", "early", "late", "random"])
+@pytest.mark.parametrize("mask", [0xFFFF, 0x5555, 0x0001, 0x8000, 0xF0F1, 0])
+def test_stores_of_some_bytes_of_every_sixteen(mask: int, schedule: Any) -> None:
+    data, out = numbers((64,), np.uint32), np.full(64, 0x77777777, np.uint32)
+    store = "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%out], [%r40], 256, "
+    chosen = np.tile([bool(mask >> k & 1) for k in range(16)], 16)
+    want = np.where(chosen, data.view(np.uint8), out.view(np.uint8)).view(np.uint32)
+    for operand in (f"{mask:#x};", "%h1;"):
+        body = f"{FILL.format(words=64)} {FENCE} mov.b16 %h1, {mask:#x}; {store}{operand} {STORED}"
+        done = run(body, {"data": data, "out": out}, block=1, schedule=schedule).clean()
+        np.testing.assert_array_equal(done.arrays["out"], want)
+
+
+def test_stores_of_different_bytes_are_no_conflict() -> None:
+    data, out = numbers((64,), np.uint32), np.zeros(64, np.uint32)
+    halves = "shl.b32 %r5, %cta, 3; mov.b16 %h2, 0xFF; shl.b16 %h2, %h2, %r5;"
+    body = f"""{FILL.format(words=64)} {FENCE} {{}}
+    cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%out], [%r40], 256, %h2; {STORED}"""
+    arrays = {"data": data, "out": out}
+    np.testing.assert_array_equal(run(body.format(halves), arrays, block=1, grid=2).clean().arrays["out"], data)
+    overlapping = halves.replace("%cta, 3", "%cta, 2")
+    assert run(body.format(overlapping), arrays, block=1, grid=2).rules == {"bulk-store-in-flight"}
+
+
 def test_two_ctas_may_reduce_into_the_same_words() -> None:
     data, out = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
     for op, rules in (("reduce.async.bulk.global.shared::cta.bulk_group.add.u32", set()),
@@ -165,7 +189,8 @@ TX = "mbarrier::complete_tx::bytes"
         (f"cp.async.bulk.tensor.4d.shared::cta.global.im2col.{TX} [%r1], [%d1, {{0, 0, 0, 0}}], [%r2], {{0}};",
          "2 im2col offsets"),
         ("cp.async.bulk.tensor.2d.global.shared::cta.im2col_no_offs.bulk_group [%d1, {0, 0}], [%r1];", "three to five"),
-        ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], 16, %h1;", "byte masks"),
+        ("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [%r1], 16;", "4 operands"),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.cp_mask.add.u32 [%d1], [%r1], 16, %h1;", "cp_mask"),
         (f"cp.async.bulk.tensor.3d.shared::cta.global.tile::gather4.{TX} [%r1], [%d1, {{0, 0, 0, 0, 0}}], [%r2];",
          "two-dimensional"),
         (f"cp.async.bulk.tensor.1d.shared::cta.global.tile.{TX}.multicast::cluster [%r1], [%d1, {{0}}], [%r2], %h1;",

@@ -95,7 +95,20 @@ Flow send(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
-// To global memory. Operands: destination, source, size.
+// Of every 16 bytes, those whose bit is set in a .cp_mask. The runs of a range that starts at a multiple of 16.
+std::vector<Range> masked_runs(u64 start, u32 bytes, u32 byte_mask) {
+    std::vector<Range> runs;
+    for (u32 n = 0; n < bytes; ++n) {
+        if (!(byte_mask >> n % kAlignment & 1)) continue;
+        if (!runs.empty() && runs.back().start + runs.back().bytes == start + n)
+            runs.back().bytes += 1;
+        else
+            runs.push_back({start + n, 1});
+    }
+    return runs;
+}
+
+// To global memory. Operands: destination, source, size, [mask of bytes].
 Flow store(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Machine& m = machine_of(w);
@@ -116,7 +129,10 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
             touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
-        if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_global(a, w, address, bytes, writer, true);
+        const bool masked = i.n_src > 3;
+        const std::vector<Range> written =
+            masked ? masked_runs(address, bytes, w.reg<u16>(o[3])[l]) : std::vector<Range>{{address, bytes}};
+        if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_global(a, w, written, writer, true);
         m.stats.bulk_stores += 1;
         auto data = std::make_shared<std::vector<u8>>();
         Cta& cta = *w.cta;
@@ -125,14 +141,13 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
             [&cta, data, bytes, at = from.offset] {
                 data->assign(cta.shared.begin() + at, cta.shared.begin() + at + bytes);
             },
-            [&m, data, address, bytes, reduction, type] {
+            [&m, data, address, bytes, written, reduction, type] {
                 Allocation* to = m.global.find(address, bytes);
                 if (!to) return;
                 u8* d = to->data.get() + (address - to->base);
-                if (reduction == Reduction::none)
-                    std::memcpy(d, data->data(), bytes);
-                else
-                    reduce_bytes(reduction, type, d, data->data(), bytes);
+                if (reduction != Reduction::none) return reduce_bytes(reduction, type, d, data->data(), bytes);
+                for (const Range& r : written)
+                    std::memcpy(d + (r.start - address), data->data() + (r.start - address), r.bytes);
             });
     }
     return Flow::next;

@@ -71,7 +71,9 @@ namespace {
 bool same_store(Warp& w, const Inst& i, u32 a, u32 b) {
     const i32* o = w.ops(i);
     bool same = w.reg<u64>(o[0])[a] == w.reg<u64>(o[0])[b];
-    for (u32 k = 1; k < i.n_src; ++k) same = same && w.reg<u32>(o[k])[a] == w.reg<u32>(o[k])[b];
+    const u32 words = static_cast<Op>(i.op) == Op::bulk_store ? 3 : i.n_src;
+    for (u32 k = 1; k < words; ++k) same = same && w.reg<u32>(o[k])[a] == w.reg<u32>(o[k])[b];
+    if (words < i.n_src) same = same && w.reg<u16>(o[words])[a] == w.reg<u16>(o[words])[b];  // .cp_mask
     return same;
 }
 
