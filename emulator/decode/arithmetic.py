@@ -9,7 +9,7 @@ from emulator.decode import floating
 from emulator.decode.builder import Builder, width_of
 from emulator.decode.integers import carrying
 from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Immediate, Negated, Operand, PredicatePair, Sink
+from emulator.ptx import Immediate, Operand, PredicatePair, Sink
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f32", "f64")
@@ -111,6 +111,19 @@ def sign(b: Builder, m: Modifiers) -> None:
         return
     m.done()
     _same_type(b, b.instruction.opcode, type_name, 1)
+
+
+def conditional_not(b: Builder, m: Modifiers) -> None:
+    """cnot: 1 of zero, else 0."""
+    type_name = m.type(("b16", "b32", "b64"))
+    m.done()
+    _operands(b, 2)
+    d, x = b.instruction.operands
+    is_zero = b.new_unit(1)
+    mods = _COMPARE["eq"] << MODS["cmp_shift"]
+    b.emit("setp", type_name, dst=[is_zero], src=[b.src(x, type_name), b.number(0, width_of(type_name))], mods=mods)
+    ones = [b.number(n, width_of(type_name)) for n in (1, 0)]
+    b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[*ones, is_zero])
 
 
 def logic(b: Builder, m: Modifiers) -> None:
@@ -258,11 +271,9 @@ def selp(b: Builder, m: Modifiers) -> None:
     m.done()
     _operands(b, 4)
     d, x, y, p = b.instruction.operands
-    if isinstance(p, Negated):
-        b.fail("selp takes no negated predicate")
-    b.emit(
-        "selp", type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name), b.src(y, type_name), b.src(p, "pred")]
-    )
+    unit, negated = b.pred(p)
+    values = [b.src(x, type_name), b.src(y, type_name)]
+    b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[*(reversed(values) if negated else values), unit])
 
 
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
@@ -280,6 +291,7 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "or": logic,
     "xor": logic,
     "not": logic,
+    "cnot": conditional_not,
     "shl": shift,
     "shr": shift,
     "shf": funnel_shift,

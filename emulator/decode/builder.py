@@ -222,6 +222,10 @@ class Builder:
             return self.special(operand.name, width)
         if isinstance(operand, SymbolRef):
             return self.symbol(operand.name, operand.offset, width)
+        if isinstance(operand, Negated) and type_name == "pred":
+            inverse = self.new_unit(1)
+            self.emit("not", "pred", dst=[inverse], src=[self.src(operand.register, "pred")])
+            return inverse
         self.fail(f"a source operand of type .{type_name} is expected, not {operand}")
 
     def pred(self, operand: Operand) -> tuple[int, bool]:
@@ -232,6 +236,8 @@ class Builder:
 
     def address(self, operand: Operand, space: str) -> tuple[int, int, int]:
         """(unit, width, constant offset) of an address operand."""
+        if isinstance(operand, SymbolRef) and operand.element:
+            operand = Address(SymbolRef(operand.name), operand.offset)
         if not isinstance(operand, Address):
             self.fail(f"an address is expected, not {operand}")
         base = operand.base

@@ -307,7 +307,7 @@ class _Names:
         if isinstance(operand, (Sink, Immediate)):
             return operand
         if isinstance(operand, SymbolRef):
-            return SymbolRef(self.symbols.get(operand.name, operand.name), operand.offset)
+            return replace(operand, name=self.symbols.get(operand.name, operand.name))
         if isinstance(operand, LabelRef):
             return LabelRef(self.label(operand.name))
         return self._compound(operand)

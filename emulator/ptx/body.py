@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NoReturn
 
 from emulator.ptx.debug import DebugInfo
-from emulator.ptx.declarations import SPACES, parse_parameters, parse_register_declaration, parse_variables
+from emulator.ptx.declarations import SPACES, TYPE_BITS, parse_parameters, parse_register_declaration, parse_variables
 from emulator.ptx.lexer import END, Tokens, is_identifier, unquote
 from emulator.ptx.model import (
     CallOperands,
@@ -116,6 +116,7 @@ class Body:
         elif token in SPACES:
             for variable in parse_variables(tokens, token[1:], self._add_variable):
                 self.variables[variable.name] = variable
+                self.scope.function.element_bytes[variable.name] = TYPE_BITS[variable.type] // 8
         elif token == ".pragma":
             self._pragma()
         else:

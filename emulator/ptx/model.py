@@ -59,10 +59,12 @@ class Immediate:
 
 @dataclass(frozen=True, slots=True)
 class SymbolRef:
-    """The address of a variable, parameter or function, plus `offset` bytes."""
+    """The address of a variable, parameter or function, plus `offset` bytes. `element`: written as `a[1]`, which loads
+    and stores take without further brackets."""
 
     name: str
     offset: int = 0
+    element: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}+{self.offset}" if self.offset else self.name

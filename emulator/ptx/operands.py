@@ -73,17 +73,33 @@ def parse_operand(tokens: Tokens, scope: Scope, nested: bool = False) -> Operand
         return _pair(tokens, scope, SINK) if tokens.items[tokens.at] == "|" else SINK
     named = scope.find(token)
     if named is None or type(named) is LabelRef:
-        return _unknown(tokens, scope)
+        return _unknown(tokens, scope, nested)
     tokens.at += 1
     following = tokens.items[tokens.at]
     if type(named) is Register:
         return _pair(tokens, scope, named) if following == "|" else named
-    if type(named) is SymbolRef and following in ("+", "-"):
-        return SymbolRef(named.name, parse_integer(tokens))
+    if type(named) is SymbolRef:
+        if following == "[" and not nested:
+            return _element(tokens, scope, named.name)
+        if following in ("+", "-"):
+            return SymbolRef(named.name, parse_integer(tokens))
     return named
 
 
-def _unknown(tokens: Tokens, scope: Scope) -> Operand:
+def _element(tokens: Tokens, scope: Scope, name: str) -> SymbolRef:
+    """`a[1]`: ptxas counts scalars, also of an array of vectors, and takes one index, also of two dimensions."""
+    size = scope.function.element_bytes.get(name)
+    if size is None:
+        raise tokens.error(f"{name!r} is no array")
+    tokens.expect("[")
+    if isinstance(scope.find(tokens.items[tokens.at]), Register):
+        raise tokens.error("a register as the index of an array is not modelled")
+    index = parse_integer(tokens)
+    tokens.expect("]")
+    return SymbolRef(name, (index if index < 1 << 63 else index - (1 << 64)) * size, element=True)
+
+
+def _unknown(tokens: Tokens, scope: Scope, nested: bool) -> Operand:
     """A variable or function of the module, a label, or a mistake."""
     token = tokens.items[tokens.at]
     if not is_identifier(token):
@@ -93,6 +109,8 @@ def _unknown(tokens: Tokens, scope: Scope) -> Operand:
         tokens.unexpected("an operand")
     if scope.function.in_module(token) and scope.find(token) is None:
         tokens.at += 1
+        if tokens.items[tokens.at] == "[" and not nested:
+            return _element(tokens, scope, token)
         offset = parse_integer(tokens) if tokens.items[tokens.at] in ("+", "-") else 0
         return SymbolRef(token, offset)
     tokens.at += 1

@@ -156,7 +156,8 @@ class _ModuleParser:
         if name in self.variables or (name in self.functions and self.functions[name].defined and not self._declares()):
             raise tokens.error(f"{name!r} is defined twice", at)
         self._names.add(name)
-        names = FunctionNames(self._names.__contains__)
+        sizes = {variable.name: TYPE_BITS[variable.type] // 8 for variable in self.variables.values()}
+        names = FunctionNames(self._names.__contains__, sizes)
         body = Body(tokens, self.debug, names)
         defined = not tokens.accept(";")
         if defined:
@@ -200,7 +201,8 @@ class _ModuleParser:
             if parameter.space == "reg":
                 body.scope.add_register(parameter.name, parameter.type)
             else:
-                body.scope.add_symbol(parameter.name)
+                unique = body.scope.add_symbol(parameter.name)
+                body.scope.function.element_bytes[unique] = TYPE_BITS[parameter.type] // 8
 
     def _directives(self, directives: dict[str, tuple[DirectiveArgument, ...]]) -> None:
         """`.maxntid 128, 1, 1`, `.noreturn`, `.pragma "...";` between the header and the body."""

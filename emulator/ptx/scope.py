@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 
 from emulator.ptx.model import LabelRef, Register, Special, SymbolRef
 
@@ -37,10 +38,12 @@ Named = Register | SymbolRef | LabelRef | Special
 class FunctionNames:
     """The names given out in one function, so that each is given once."""
 
-    __slots__ = ("_last", "_taken", "in_module", "registers")
+    __slots__ = ("_last", "_taken", "element_bytes", "in_module", "registers")
 
-    def __init__(self, in_module: Callable[[str], bool]) -> None:
+    def __init__(self, in_module: Callable[[str], bool], element_bytes: Mapping[str, int]) -> None:
         self.in_module = in_module  # is this the name of a variable or function of the module?
+        # Bytes of a scalar of each variable, by unique name; those of the module behind those of the function.
+        self.element_bytes: ChainMap[str, int] = ChainMap({}, dict(element_bytes))
         self.registers: dict[str, str] = {}
         self._taken: set[str] = set()
         self._last: dict[str, int] = {}  # the last number given to a name

@@ -214,6 +214,32 @@ def test_destination_operands(text: str, expected: Operand) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "element"),
+    [
+        ("table[5]", SymbolRef("table", 5, element=True)),
+        ("words[3]", SymbolRef("words", 12, element=True)),
+        ("words[-1]", SymbolRef("words", -4, element=True)),
+        ("words[1 + 2 * 2]", SymbolRef("words", 20, element=True)),
+        ("square[2]", SymbolRef("square", 4, element=True)),
+        ("map[7]", SymbolRef("map", 7, element=True)),
+        ("pointer[1]", SymbolRef("pointer", 8, element=True)),
+        ("mine[2]", SymbolRef("mine", 16, element=True)),
+    ],
+)
+def test_elements_of_arrays(text: str, element: SymbolRef) -> None:
+    """ptxas counts scalars, whatever the dimensions are; there is no further offset behind the bracket."""
+    declared = ".shared .b32 words[8]; .shared .b16 square[4][4]; .local .b64 mine[4];"
+    moved, loaded, stored = body(f"{declared} mov.b64 %rd1, {text}; ld.b32 %r1, {text}; st.b32 {text}, %r1;")
+    assert (moved.operands[1], loaded.operands[1], stored.operands[0]) == (element, element, element)
+
+
+def test_an_inner_array_hides_the_outer() -> None:
+    (inner, outer) = body("{ .shared .b64 table[4]; mov.b64 %rd1, table[1]; } mov.b64 %rd1, table[1];")
+    assert inner.operands[1] == SymbolRef("table$2", 8, element=True)
+    assert outer.operands[1] == SymbolRef("table", 1, element=True)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "mov.b32 %r1, %r20;",
@@ -234,7 +260,10 @@ def test_destination_operands(text: str, expected: Operand) -> None:
         "mov.b32 %r1, [%rd1, %r1];",
         "mov.b32 %r1, [0f3F800000];",
         "mov.b32 %r1, [%tid.x];",
-        "mov.b32 %r1, table[1];",
+        "mov.b32 %r1, table[%r2];",
+        "mov.b32 %r1, table[1]+4;",
+        "mov.b32 %r1, table[1;",
+        "mov.b32 %r1, %r2[1];",
         "mov.b32 %r1, !table;",
         "mov.b32 %r1, %p1|table;",
         "@table mov.b32 %r1, 1;",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.emulator.clusterlab import run
 from tests.emulator.lanes import check, run_lanes
 
 COUNT = 300
@@ -32,25 +33,52 @@ def _read(type_name: str):
     return (lambda x: _signed(x, width)) if type_name[0] == "s" else (lambda x: x)
 
 
+def _sum(x: int, y: int, carry: int, width: int) -> tuple[int, int]:
+    """The sum of two words and a carry, and its carry."""
+    total = (x & (1 << width) - 1) + (y & (1 << width) - 1) + carry
+    return total & (1 << width) - 1, total >> width
+
+
+def _step(op: str, type_name: str, a: int, b: int, c: int, flag: int) -> tuple[int, int]:
+    """What ptxas makes of one instruction of a chain: its result and CC.CF. A subtraction is a + ~b + CF."""
+    width, to = int(type_name[1:]), _read(type_name)
+    carry = flag if op.split(".")[0] in ("addc", "subc", "madc") else 0
+    if op.startswith("add"):
+        return _sum(a, b, carry, width)
+    if op.startswith("sub"):
+        return _sum(a, ~b, flag if op.startswith("subc") else 1, width)
+    product = to(a) * to(b)
+    return _sum(product >> width if ".hi" in op else product, c, carry, width)
+
+
+_MADS = ("mad.lo", "mad.hi")
+_FIRST = ("add.cc", "sub.cc", *(f"{mad}.cc" for mad in _MADS))
+_NEXT = ("addc", "subc", *(mad.replace("mad", "madc") for mad in _MADS))
+_CHAINS = [(first, middle, last) for first in _FIRST for middle in ("", *(f"{x}.cc" for x in _NEXT)) for last in _NEXT]
+
+
 @pytest.mark.parametrize("type_name", ["u32", "s32", "u64", "s64"])
-def test_carry_chains(type_name: str) -> None:
-    width = int(type_name[1:])
-    r = f".reg .b{width} %low;"
-    inputs = _values(width, 4)
-    mask = (1 << width) - 1
-    setup = f"{r} add.cc.{type_name} %low, %a, %c;"
-    check(f"addc.{type_name} %d0, %b, %d;", inputs, width, lambda a, b, c, d: (b + d + (a + c >> width)) & mask, setup)
-    setup = f"{r} sub.cc.{type_name} %low, %a, %c;"
-    check(f"subc.{type_name} %d0, %b, %d;", inputs, width, lambda a, b, c, d: (b - d - (a < c)) & mask, setup)
-    to = _read(type_name)
-    setup = f"{r} mad.lo.cc.{type_name} %low, %a, %b, %c;"
-    check(
-        f"madc.hi.{type_name} %d0, %a, %b, %d;",
-        inputs,
-        width,
-        lambda a, b, c, d: ((to(a) * to(b) >> width) + d + ((a * b & mask) + c >> width)) & mask,
-        setup,
-    )
+@pytest.mark.parametrize(("first", "middle", "last"), _CHAINS)
+def test_carry_chains(type_name: str, first: str, middle: str, last: str) -> None:
+    """Every instruction that sets CC.CF, then every one that takes it; with one between them that does both. The flag
+    of a subtraction is the carry of a + ~b + 1, and goes into an addition as it is."""
+    width, r = int(type_name[1:]), "%a, %b, %c, %d"
+    operands = {op: r.split(", ")[: 3 if "mad" in op else 2] for op in (first, middle, last)}
+
+    def text(op, to, turn):
+        return f"{op}.{type_name} {to}, {', '.join(operands[op][turn:] + operands[op][:turn])};" if op else ""
+
+    setup = f".reg .b{width} %x, %y; {text(first, '%x', 0)} {text(middle, '%y', 1)}"
+
+    def chain(*values: int) -> int:
+        flag = 0
+        for op, turn in ((first, 0), (middle, 1), (last, 0)):
+            if op:
+                chosen = [values["abcd".index(x[1])] for x in operands[op][turn:] + operands[op][:turn]]
+                result, flag = _step(op, type_name, *([*chosen, 0])[:3], flag)
+        return result
+
+    check(text(last, "%d0", 0), _values(width, 4), width, chain, setup)
 
 
 def test_the_carry_out_of_addc_chains_on() -> None:
@@ -261,3 +289,47 @@ def test_lop3_with_a_predicate(operation: str, negated: str) -> None:
     np.testing.assert_array_equal(predicate, (value != 0) & other if operation == "and" else (value != 0) | other)
     (alone, _) = run_lanes(instruction.replace("%d0|%p1", "_|%p0"), [a, b, c], [1], declared)
     np.testing.assert_array_equal(alone, predicate)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_cnot(width: int) -> None:
+    check(f"cnot.b{width} %d0, %a;", _values(width, 1), width, lambda a: int(a == 0))
+    check(f"cnot.b{width} %d0, %a;", [np.zeros(40, _values(width, 1)[0].dtype)], width, lambda a: 1)
+
+
+# Of two words as predicates: p where a > b, q where a is odd.
+_NEGATED = {
+    "selp.b32 %z, %a, %b, !%p;": lambda a, b, p, q: b if p else a,
+    "selp.f32 %f, 0f3F800000, 0f00000000, !%p; mov.b32 %z, %f;": lambda a, b, p, q: 0 if p else 0x3F800000,
+    **{
+        f"{op}.pred %r, {n}%p, {m}%q; selp.b32 %z, 1, 0, %r;": lambda a, b, p, q, f=f, n=n, m=m: int(
+            f(p ^ (n == "!"), q ^ (m == "!"))
+        )
+        for op, f in (("and", lambda x, y: x & y), ("or", lambda x, y: x | y), ("xor", lambda x, y: x ^ y))
+        for n in ("", "!")
+        for m in ("", "!")
+    },
+    "mov.pred %r, !%p; selp.b32 %z, 1, 0, %r;": lambda a, b, p, q: int(not p),
+    "not.pred %r, !%p; selp.b32 %z, 1, 0, %r;": lambda a, b, p, q: int(p),
+    "setp.lt.and.u32 %r, %a, %b, !%q; selp.b32 %z, 1, 0, %r;": lambda a, b, p, q: int(a < b and not q),
+    "set.lt.xor.u32.u32 %z, %a, %b, !%q;": lambda a, b, p, q: 0xFFFFFFFF * ((a < b) ^ (not q)),
+    "lop3.or.b32 %z|%r, %a, %b, 0, 0xC0, !%q; selp.b32 %z, 1, 0, %r;": lambda a, b, p, q: int(a & b != 0 or not q),
+}
+
+
+@pytest.mark.parametrize("instruction", _NEGATED)
+def test_negated_predicates_wherever_ptxas_takes_them(instruction: str) -> None:
+    a, b = _values(32, 2)
+    body = f"""
+    .reg .b32 %a, %b, %z, %odd; .reg .pred %p, %q, %r; .reg .f32 %f; .reg .b64 %at;
+    mad.lo.u32 %r1, %cta, 100, %tid; mul.wide.u32 %at, %r1, 4;
+    add.u64 %d1, %at, %first; ld.global.u32 %a, [%d1]; add.u64 %d1, %at, %second; ld.global.u32 %b, [%d1];
+    setp.gt.u32 %p, %a, %b; and.b32 %odd, %a, 1; setp.ne.u32 %q, %odd, 0;
+    {instruction}
+    add.u64 %d1, %at, %out; st.global.u32 [%d1], %z;
+    """
+    arrays = {"first": a, "second": b, "out": np.zeros(COUNT, np.uint32)}
+    got = run(body, arrays, grid=COUNT // 100, block=100).clean().arrays["out"]
+    define = _NEGATED[instruction]
+    want = [define(int(x), int(y), int(x) > int(y), bool(x & 1)) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_array_equal(got, np.array(want, np.uint32))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import emulator
+from tests.emulator.clusterlab import source
 
 _MODULE = """.version 9.0
 .target sm_100a
@@ -137,3 +138,23 @@ def test_the_shared_address_of_a_null_pointer() -> None:
     assert [f.rule for f in used.findings] == ["shared-out-of-bounds"]
     other, _ = _run("cvta.to.shared.u64 %d2, %in;", np.zeros(2048, np.uint8))
     assert [f.rule for f in other.findings] == ["address-space"]
+
+
+def test_elements_of_arrays() -> None:
+    """`a[1]` where an address is asked for, in every space that ptxas takes it in."""
+    body = """
+    .shared .align 8 .b64 slots[4]; .local .align 4 .b32 mine[4];
+    mov.b32 %r1, 11; st.shared.b32 slots[2], %r1; mov.b32 %r2, slots[2]; ld.shared.b32 %r3, [%r2];
+    mov.b32 %r1, 22; st.local.b32 mine[3], %r1; mov.b64 %d1, mine[2]; ld.local.b32 %r4, [%d1+4];
+    mov.u64 %d2, numbers[3]; ld.global.b32 %r5, [%d2]; ld.global.b32 %r6, numbers[1]; ld.const.b32 %r7, fixed[2];
+    ld.param.b32 %r8, out[0]; cvt.u32.u64 %r9, %out; sub.u32 %r8, %r8, %r9;
+    st.global.v4.b32 [%out], {%r3, %r4, %r5, %r6}; st.global.v2.b32 [%out+16], {%r7, %r8};
+    """
+    arrays = {"out": np.zeros(6, np.uint32)}
+    declared = ".global .b32 numbers[4] = {1, 2, 3, 4};\n.const .b32 fixed[4] = {5, 6, 7, 8};\n"
+    text = source(body, arrays, {}).replace(".visible .entry", f"{declared}.visible .entry")
+    device = emulator.Device()
+    out = device.alloc(24, "out")
+    report = device.launch(emulator.load_ptx(text), "kernel", (1, 1, 1), (1, 1, 1), [out.address])
+    assert not report.findings
+    np.testing.assert_array_equal(device.read(out.address, 24).view(np.uint32), [11, 22, 4, 2, 7, 0])
