@@ -1,4 +1,7 @@
-"""nvcc: each .cu to PTX, and ptxas: that PTX to a cubin. What the GPU runs is made from what the emulator runs."""
+"""nvcc: each .cu to PTX, and ptxas: that PTX to a cubin. What the GPU runs is made from what the emulator runs.
+
+python -m tests.probes.build FOLDER [SOURCE...]
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,16 @@ import sys
 from pathlib import Path
 
 from harness.worker.nvcc import find_nvcc
-from tests.probes import memory, programs, scalar
+from tests.probes import carries, masks, memory, programs, scalar
 from tests.probes.catalogue import SOURCES
 
 HERE = Path(__file__).resolve().parent
-_WRITTEN = {"memory": memory.ptx, "programs": programs.ptx}  # PTX, not made from CUDA
+_WRITTEN = {  # PTX, not made from CUDA
+    "memory": memory.ptx,
+    "programs": programs.ptx,
+    "masks": masks.ptx,
+    "carries": carries.ptx,
+}
 
 
 def _nvcc(*arguments: str | Path) -> None:
@@ -45,5 +53,5 @@ def build_cubin(ptx: Path) -> Path:
 
 
 if __name__ == "__main__":
-    for name in SOURCES:
+    for name in sys.argv[2:] or SOURCES:
         print(build_cubin(build_ptx(name, Path(sys.argv[1]))))

@@ -1,9 +1,13 @@
-"""Results of a run: for each case the bytes of its outputs, or why there are none. One compressed .npz."""
+"""Results of a run: for each case the bytes of its outputs, or why there are none. One compressed .npz.
+
+python -m tests.probes.store GPU.npz puts the results of a run of some families to those that are checked in.
+"""
 
 from __future__ import annotations
 
 import json
 import lzma
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from tests.probes.case import Array
+
+CHECKED_IN = Path(__file__).resolve().parent / "gpu" / "h200.npz"
 
 
 @dataclass(slots=True)
@@ -46,3 +52,18 @@ def load(path: Path) -> tuple[dict[str, Result], dict[str, Any]]:
             at += size
         results[name] = Result(outputs, error, modelled)
     return results, provenance
+
+
+def _add(more: Path) -> None:
+    results, origin = load(CHECKED_IN)
+    added, theirs = load(more)
+    if any(theirs[key] != origin[key] for key in ("gpu", "compiled_for")):
+        raise SystemExit(f"{more} is of {theirs['gpu']}, {CHECKED_IN} of {origin['gpu']}")
+    if failed := {name: r.error for name, r in added.items() if r.error}:
+        raise SystemExit(f"these did not run: {failed}")
+    save(CHECKED_IN, results | added, origin)
+    print(f"{CHECKED_IN}: {len(results | added)} results")
+
+
+if __name__ == "__main__":
+    _add(Path(sys.argv[1]))
