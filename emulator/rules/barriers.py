@@ -101,6 +101,12 @@ BARRIERS: Mapping[str, Rule] = {
         "lenient profile accepts a warp that arrives for others and then waits itself.",
         "Wait between two arrivals, or take turns at two barriers.",
     ),
+    "barrier-exited-threads": Rule(
+        "9.7.13.1, bar, barrier",
+        "A barrier of the whole CTA completes although threads have exited that never came to it.",
+        "Let every thread of the CTA reach the barrier, or give it the number of threads that do.",
+        lenient=False,
+    ),
     "barrier-mixed-reduction": Rule(
         "9.7.13.1, bar, barrier",
         "Warps meet at one barrier with different operations: .red of two kinds, or .red and .sync.",

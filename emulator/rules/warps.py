@@ -17,6 +17,14 @@ WARPS: Mapping[str, Rule] = {
         "A lane executes a .sync instruction with a member mask that does not name it.",
         "Give every lane the mask of all that execute the instruction.",
     ),
+    "membermask-absent": Rule(
+        "9.7.13, the .sync instructions; 9.7.9.6, shfl.sync",
+        "Lanes wait at a .sync instruction for a lane that their member mask names, and that lane has gone on without "
+        "executing it under the same mask.",
+        "Name the lanes that execute the instruction: __ballot_sync of the condition, before the branch. Or move the "
+        "instruction out of the branch.",
+        lenient=False,
+    ),
     "shfl-inactive-lane": Rule(
         "9.7.9.6, shfl.sync",
         "A lane reads from a lane that does not take part: the value is undefined.",

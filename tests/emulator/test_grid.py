@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -241,11 +243,38 @@ def test_reductions(operation: str, result: int) -> None:
         ("bar.sync 1, 48;", {"barrier-count"}),
         ("bar.sync 16;", {"barrier-index"}),
         ("and.b32 %r1, %tid, 1; barrier.sync %r1;", {"barrier-operands"}),
-        ("setp.lt.u32 %p1, %tid, 40; @%p1 bra END; barrier.sync 0; END:", set()),
+        ("setp.lt.u32 %p1, %tid, 40; @%p1 bra END; barrier.sync 0; END:", {"barrier-exited-threads"}),
+        ("setp.lt.u32 %p1, %tid, 40; @!%p1 barrier.sync 1, 32; @%p1 barrier.sync 2, 64;", {"deadlock"}),
     ],
 )  # fmt: skip
 def test_barrier_misuse(body: str, rules: set[str]) -> None:
     assert run(body, ONE, block=64).rules == rules
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "random"])
+@pytest.mark.parametrize("passed", [32, 40, 63])
+def test_threads_that_return_early(passed: int, schedule: Any) -> None:
+    """Hardware takes them for arrived at the barriers of the others, which PTX does not promise."""
+    body = f"setp.lt.u32 %p1, %tid, {passed}; @%p1 ret; bar.sync 0; st.global.u32 [%out], %tid; bar.sync 0;"
+    assert run(body.replace("bar", "barrier"), ONE, block=96, schedule=schedule).rules >= {"barrier-exited-threads"}
+    body = body.replace("st.global.u32 [%out], %tid;", "")
+    run(body, ONE, block=96, schedule=schedule, profile="lenient").clean()
+    assert run(body, ONE, block=96, schedule=schedule).rules == {"barrier-exited-threads"}
+    run("bar.sync 0; @%leader ret; barrier.sync 1, 64;", ONE, block=64, schedule=schedule, profile="lenient").clean()
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "random"])
+def test_a_barrier_of_the_odd_threads(schedule: Any) -> None:
+    """`if (threadIdx.x % 2) __syncthreads();`, with something to do afterwards: in both profiles."""
+    body = """
+    and.b32 %r1, %tid, 1; setp.eq.u32 %p1, %r1, 0; @%p1 bra AROUND; bar.sync 0;
+    AROUND: mul.wide.u32 %d1, %tid, 4; add.u64 %d1, %d1, %out; st.global.u32 [%d1], %tid;
+    """
+    for profile in ("strict", "lenient"):
+        assert run(body, ONE, block=64, schedule=schedule, profile=profile).rules == {"nonconvergent-aligned"}
+    uniform = body.replace("and.b32 %r1, %tid, 1", "and.b32 %r1, %tid, 64")
+    assert run(uniform, ONE, block=128, schedule=schedule).rules == {"barrier-exited-threads"}
+    run(uniform.replace("bar.sync 0", "bar.sync 0, 64"), ONE, block=128, schedule=schedule).clean()
 
 
 def test_a_warp_that_arrives_for_another_and_waits() -> None:

@@ -9,6 +9,12 @@ namespace {
 
 u32 live_threads(const Cta& cta) { return cta.live_warps * kLanes; }
 
+u32 launched(const Warp& w) {
+    const std::array<u32, 3>& block = w.cta->cluster->machine->launch->block;
+    const u32 threads = block[0] * block[1] * block[2] - w.index * kLanes;
+    return threads >= kLanes ? kFullMask : (1u << threads) - 1;
+}
+
 u32 result_of(const NamedBarrier& b) {
     switch (b.reduction) {
         case Reduction::and_: return b.all;
@@ -17,8 +23,24 @@ u32 result_of(const NamedBarrier& b) {
     }
 }
 
-void complete(Cta& cta, u32 id) {
+// A barrier without a number of threads is for all that the CTA was launched with. Hardware takes those that have
+// exited for arrived, and released kernels return early on the strength of it.
+void check_exited(const Cta& cta, const NamedBarrier& b, u32 id, const Warp& at, i32 pc) {
+    Machine& m = *cta.cluster->machine;
+    if (b.expected || m.profile != Profile::strict) return;
+    u32 absent = 0;
+    for (const Warp& w : cta.warps)
+        absent += static_cast<u32>(std::popcount(launched(w) & ~w.live & ~b.lanes[w.index]));
+    if (!absent) return;
+    m.report(
+        &at, "barrier-exited-threads",
+        format("barrier %u waits for the whole CTA, of which %u threads have exited without coming to it", id, absent),
+        pc);
+}
+
+void complete(Cta& cta, u32 id, const Warp& at, i32 pc) {
     NamedBarrier& b = cta.barriers[id];
+    check_exited(cta, b, id, at, pc);
     cta.cluster->note_progress();
     for (Warp& w : cta.warps) {
         for (Fragment& f : w.fragments) {
@@ -31,6 +53,14 @@ void complete(Cta& cta, u32 id) {
         }
     }
     b.reset();
+}
+
+// Others have exited: those that wait go on.
+void complete_without(Cta& cta, u32 id) {
+    for (const Warp& w : cta.warps)
+        for (const Fragment& f : w.fragments)
+            if (f.wait == Wait::barrier && f.wait_barrier == id) return complete(cta, id, w, f.pc);
+    cta.barriers[id].reset();
 }
 
 // The barrier and the number of threads that it is to wait for.
@@ -124,7 +154,7 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
         if (!arrive_only) w.clocks.acquire(b.arriving);
         w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
         const u32 result = result_of(b);
-        complete(*w.cta, id);
+        complete(*w.cta, id, w, w.pc());
         write_result(w, i, mask, result);
         return Flow::next;
     }
@@ -145,7 +175,7 @@ void leave_named_barriers(Warp& w, u32 exited) {
         const bool completes_warp = lanes && (lanes & before) != before && (lanes & w.live) == w.live;
         if (completes_warp) b.arrived += kLanes;
         const u32 needed = b.expected ? b.expected : live_threads(cta);
-        if (b.arrived && b.arrived >= needed) complete(cta, id);
+        if (b.arrived && b.arrived >= needed) complete_without(cta, id);
     }
 }
 

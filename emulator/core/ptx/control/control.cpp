@@ -1,6 +1,9 @@
 // Branches, divergence and reconvergence, warp-wide data movement.
+#include <array>
+
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
+#include "machine/meeting.hpp"
 
 namespace ptxm {
 namespace {
@@ -91,40 +94,41 @@ Flow clock(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
-u32 uniform_lane_mask(Warp& w, i32 unit, u32 mask) { return w.reg<u32>(unit)[std::countr_zero(mask)]; }
-
-Flow elect(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    const u32 members = uniform_lane_mask(w, o[2], mask);
-    if (!converge(w, members)) return Flow::stay;
-    mask = w.fragment().mask & members;
-    const u32 leader = static_cast<u32>(std::countr_zero(mask));
-    if (o[0] >= 0)
-        for (u32 l = 0; l < kLanes; ++l)
-            if (mask >> l & 1) w.reg<u32>(o[0])[l] = leader;
-    if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~mask) | 1u << leader;
-    return Flow::next;
-}
-
-Flow vote(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    const u32 members = uniform_lane_mask(w, o[2], mask);
-    if (!converge(w, members)) return Flow::stay;
-    mask = w.fragment().mask & members;
-    const u32 p = (i.immediate ? ~w.pred(o[1]) : w.pred(o[1])) & mask;
-    bool result = false;
-    switch (i.mods >> kVoteShift & 7) {
-        case 0: result = p == mask; break;            // all
-        case 1: result = p != 0; break;               // any
-        case 2: result = p == mask || p == 0; break;  // uni
-        default:                                      // ballot
-            for (u32 l = 0; l < kLanes; ++l)
-                if (mask >> l & 1) w.reg<u32>(o[0])[l] = p;
-            return Flow::next;
+// Operands leader, is leader, membermask.
+void elect_leader(Warp& w, const Meeting& m) {
+    const u32 leader = static_cast<u32>(std::countr_zero(m.lanes));
+    for (const Party& p : m.all()) {
+        const i32* o = w.ops(*p.inst);
+        if (o[0] >= 0) store_all(w.reg<u32>(o[0]), leader, p.lanes);
+        if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~p.lanes) | (1u << leader & p.lanes);
     }
-    w.pred(o[0]) = (w.pred(o[0]) & ~mask) | (result ? mask : 0);
-    return Flow::next;
 }
+
+Flow elect(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, elect_leader); }
+
+// Operands d, p, membermask; immediate 1: !p.
+void count_votes(Warp& w, const Meeting& m) {
+    u32 votes = 0;
+    for (const Party& p : m.all()) {
+        const u32 of = w.pred(w.ops(*p.inst)[1]);
+        votes |= (p.inst->immediate ? ~of : of) & p.lanes;
+    }
+    bool result = false;
+    switch (m.parties[0].inst->mods >> kVoteShift & 7) {
+        case 0: result = votes == m.lanes; break;                // all
+        case 1: result = votes != 0; break;                      // any
+        case 2: result = votes == m.lanes || votes == 0; break;  // uni
+        default:                                                 // ballot
+            for (const Party& p : m.all()) store_all(w.reg<u32>(w.ops(*p.inst)[0]), votes, p.lanes);
+            return;
+    }
+    for (const Party& p : m.all()) {
+        u32& d = w.pred(w.ops(*p.inst)[0]);
+        d = (d & ~p.lanes) | (result ? p.lanes : 0);
+    }
+}
+
+Flow vote(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, count_votes); }
 
 Flow activemask(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l)
@@ -138,6 +142,14 @@ struct ShuffleSources {
     i32 lane[kLanes];
     u32 valid;
 };
+
+void report_inactive(Warp& w, const Inst& i, const i32* from, u32 reading, u32 taking_part) {
+    for (u32 l = 0; l < kLanes; ++l)
+        if ((reading >> l & 1) && !(taking_part >> from[l] & 1))
+            machine_of(w).report_strict(&w, "shfl-inactive-lane",
+                                        format("lane %u reads lane %d, which does not take part", l, from[l]),
+                                        static_cast<i32>(&i - w.program->insts.data()));
+}
 
 template <u32 kMode>
 ShuffleSources shuffle_sources(const u32* b, const u32* c) {
@@ -158,34 +170,28 @@ ShuffleSources shuffle_sources(const u32* b, const u32* c) {
 }
 
 // Operands d, p, a, b, c, membermask.
-Flow shfl(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    const u32 members = uniform_lane_mask(w, o[5], mask);
-    if (!converge(w, members)) return Flow::stay;
-    mask = w.fragment().mask & members;
+void shuffle(Warp& w, const Meeting& m) {
     constexpr auto kSourcesOf =
         std::array{shuffle_sources<0>, shuffle_sources<1>, shuffle_sources<2>, shuffle_sources<3>};
-    const ShuffleSources from = kSourcesOf[i.mods >> kShflShift & 3](w.reg<u32>(o[3]), w.reg<u32>(o[4]));
-    if (mask != kFullMask)
-        for (u32 l = 0; l < kLanes; ++l)
-            if ((mask >> l & 1) && !(mask >> from.lane[l] & 1))
-                machine_of(w).report_strict(&w, "shfl-inactive-lane",
-                                            format("lane %u reads lane %d, which does not take part", l, from.lane[l]),
-                                            w.pc());
-    const u32* a = w.reg<u32>(o[2]);
-    alignas(64) u32 result[kLanes];
-    for (u32 l = 0; l < kLanes; ++l) result[l] = a[from.lane[l] & (kLanes - 1)];
-    store_lanes(w.reg<u32>(o[0]), result, mask);
-    if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~mask) | (from.valid & mask);
-    return Flow::next;
+    alignas(64) u32 gathered[kLanes], result[kLanes];
+    const u32* a = m.values(w, 2, gathered);
+    for (const Party& p : m.all()) {
+        const i32* o = w.ops(*p.inst);
+        const ShuffleSources from = kSourcesOf[p.inst->mods >> kShflShift & 3](w.reg<u32>(o[3]), w.reg<u32>(o[4]));
+        if (m.lanes != kFullMask) report_inactive(w, *p.inst, from.lane, p.lanes, m.lanes);
+        for (u32 l = 0; l < kLanes; ++l) result[l] = a[from.lane[l] & (kLanes - 1)];
+        store_lanes(w.reg<u32>(o[0]), result, p.lanes);
+        if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~p.lanes) | (from.valid & p.lanes);
+    }
 }
 
-Flow bar_warp(Warp& w, const Inst& i, u32 mask) {
-    const u32 members = uniform_lane_mask(w, w.ops(i)[0], mask);
-    if (!converge(w, members)) return Flow::stay;
+Flow shfl(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, shuffle); }
+
+void order_memory(Warp& w, const Meeting& m) {
     if (machine_of(w).profile == Profile::strict) w.clocks.order_lanes();
-    return Flow::next;
 }
+
+Flow bar_warp(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, order_memory); }
 
 }  // namespace
 
@@ -221,6 +227,19 @@ void reach_join(Warp& w) {
     settle_join(w, join);
 }
 
+void absorb(Warp& w, u32 index) {
+    Fragment& into = w.fragment();
+    const Fragment& g = w.fragments[index];
+    u32 common = 0;
+    while (common < into.joins.size() && common < g.joins.size() && into.joins[common] == g.joins[common]) ++common;
+    for (u32 n = common; n < g.joins.size(); ++n) w.joins[g.joins[n]].expected &= ~g.mask;
+    for (u32 n = common; n < into.joins.size(); ++n) w.joins[into.joins[n]].expected &= ~into.mask;
+    into.joins.resize(common);
+    into.mask |= g.mask;
+    refresh_join_pc(w, into);
+    erase_fragment(w, index);
+}
+
 bool converge(Warp& w, u32 required) {
     required &= w.live;
     Fragment* f = &w.fragment();
@@ -235,20 +254,10 @@ bool converge(Warp& w, u32 required) {
     const i32 pc = f->pc;
     for (u32 k = 0; k < w.fragments.size();) {
         const Fragment& g = w.fragments[k];
-        if (k == w.current || g.wait != Wait::converge || g.pc != pc) {
+        if (k == w.current || g.wait != Wait::converge || g.pc != pc)
             ++k;
-            continue;
-        }
-        // Lanes that meet here early no longer meet at joins they do not share.
-        Fragment& into = w.fragment();
-        u32 common = 0;
-        while (common < into.joins.size() && common < g.joins.size() && into.joins[common] == g.joins[common]) ++common;
-        for (u32 n = common; n < g.joins.size(); ++n) w.joins[g.joins[n]].expected &= ~g.mask;
-        for (u32 n = common; n < into.joins.size(); ++n) w.joins[into.joins[n]].expected &= ~into.mask;
-        into.joins.resize(common);
-        into.mask |= g.mask;
-        refresh_join_pc(w, into);
-        erase_fragment(w, k);
+        else
+            absorb(w, k);
     }
     return true;
 }
@@ -283,6 +292,7 @@ bool release_joins(Cluster& cluster) {
         for (Warp& w : cta->warps) {
             for (Fragment& f : w.fragments) {
                 if (f.wait != Wait::join) continue;
+                check_passed_by(w, f);
                 Join& j = w.joins[f.joins.back()];
                 f.mask = j.arrived;
                 j.expected &= ~j.arrived;

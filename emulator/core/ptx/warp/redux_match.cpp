@@ -3,19 +3,11 @@
 
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
+#include "machine/meeting.hpp"
 #include "numbers/min_max.hpp"
 
 namespace ptxm {
 namespace {
-
-// The lanes that take part, once they are all here; 0 while some are missing.
-u32 gather(Warp& w, i32 members_unit, u32 mask) {
-    const u32 members = w.reg<u32>(members_unit)[std::countr_zero(mask)];
-    if (!(members >> std::countr_zero(mask) & 1))
-        throw Fault("membermask", format("lane %d executes a .sync instruction that its membermask 0x%08x leaves out",
-                                         std::countr_zero(mask), members));
-    return converge(w, members) ? w.fragment().mask & members : 0;
-}
 
 u32 reduce_integers(Atom op, bool is_signed, u32 a, u32 b) {
     switch (op) {
@@ -39,21 +31,20 @@ u32 reduce(const Inst& i, u32 a, u32 b) {
     return std::bit_cast<u32>(op == Atom::min ? extreme<false>(x, y, propagate) : extreme<true>(x, y, propagate));
 }
 
-Flow redux(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    mask = gather(w, o[2], mask);
-    if (mask == 0) return Flow::stay;
-    const u32* a = w.reg<u32>(o[1]);
+void reduce_lanes(Warp& w, const Meeting& m) {
+    const Inst& i = *m.parties[0].inst;
+    u32 gathered[kLanes];
+    const u32* a = m.values(w, 1, gathered);
     const u32 keep = i.mods & kAbs ? 0x7FFFFFFFu : ~0u;
-    const u32 first = static_cast<u32>(std::countr_zero(mask));
+    const u32 first = static_cast<u32>(std::countr_zero(m.lanes));
     u32 result = a[first] & keep;
-    if (std::has_single_bit(mask) && static_cast<Ty>(i.type) == Ty::f32) result = reduce(i, result, result);
+    if (std::has_single_bit(m.lanes) && static_cast<Ty>(i.type) == Ty::f32) result = reduce(i, result, result);
     for (u32 l = first + 1; l < kLanes; ++l)
-        if (mask >> l & 1) result = reduce(i, result, a[l] & keep);
-    for (u32 l = 0; l < kLanes; ++l)
-        if (mask >> l & 1) w.reg<u32>(o[0])[l] = result;
-    return Flow::next;
+        if (m.lanes >> l & 1) result = reduce(i, result, a[l] & keep);
+    for (const Party& p : m.all()) store_all(w.reg<u32>(w.ops(*p.inst)[0]), result, p.lanes);
 }
+
+Flow redux(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, reduce_lanes); }
 
 template <class T>
 u32 equal_lanes(const T* a, u32 lane, u32 mask) {
@@ -63,28 +54,35 @@ u32 equal_lanes(const T* a, u32 lane, u32 mask) {
 }
 
 template <class T>
-Flow match_any(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    mask = gather(w, o[2], mask);
-    if (mask == 0) return Flow::stay;
+void match_each(Warp& w, const Meeting& m) {
+    T gathered[kLanes] = {};
+    const T* a = m.values(w, 1, gathered);
     u32 result[kLanes];
-    for (u32 l = 0; l < kLanes; ++l) result[l] = equal_lanes(w.reg<T>(o[1]), l, mask);
-    store_lanes(w.reg<u32>(o[0]), result, mask);
-    return Flow::next;
+    for (u32 l = 0; l < kLanes; ++l) result[l] = equal_lanes(a, l, m.lanes);
+    for (const Party& p : m.all()) store_lanes(w.reg<u32>(w.ops(*p.inst)[0]), result, p.lanes);
+}
+
+template <class T>
+Flow match_any(Warp& w, const Inst& i, u32 mask) {
+    return meet(w, i, mask, match_each<T>);
 }
 
 // match.all: the members when all hold one value, else 0; the optional predicate tells which.
 template <class T>
+void match_one(Warp& w, const Meeting& m) {
+    T gathered[kLanes] = {};
+    const T* a = m.values(w, 2, gathered);
+    const bool all = equal_lanes(a, static_cast<u32>(std::countr_zero(m.lanes)), m.lanes) == m.lanes;
+    for (const Party& p : m.all()) {
+        const i32* o = w.ops(*p.inst);
+        if (o[0] >= 0) store_all(w.reg<u32>(o[0]), all ? m.lanes : 0, p.lanes);
+        if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~p.lanes) | (all ? p.lanes : 0);
+    }
+}
+
+template <class T>
 Flow match_all(Warp& w, const Inst& i, u32 mask) {
-    const i32* o = w.ops(i);
-    mask = gather(w, o[3], mask);
-    if (mask == 0) return Flow::stay;
-    const bool all = equal_lanes(w.reg<T>(o[2]), static_cast<u32>(std::countr_zero(mask)), mask) == mask;
-    if (o[0] >= 0)
-        for (u32 l = 0; l < kLanes; ++l)
-            if (mask >> l & 1) w.reg<u32>(o[0])[l] = all ? mask : 0;
-    if (o[1] >= 0) w.pred(o[1]) = (w.pred(o[1]) & ~mask) | (all ? mask : 0);
-    return Flow::next;
+    return meet(w, i, mask, match_one<T>);
 }
 
 // brx.idx: the targets follow the sources, `immediate` of them (PTX ISA 9.7.12.4).
