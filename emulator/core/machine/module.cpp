@@ -200,8 +200,8 @@ NB_MODULE(_core, module) {
     for (const auto& [name, value] : cluster_mods) mods[name] = value;
     for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
     nb::dict matrix_types;
-#define PTXM_NAME(name) add_name(matrix_types, #name, MatrixType::name);
-    PTXM_MATRIX_TYPES(PTXM_NAME)
+#define PTXM_NAME(name, format, bits) add_name(matrix_types, #name, NumberType::name);
+    PTXM_NUMBER_TYPES(PTXM_NAME)
 #undef PTXM_NAME
     module.attr("MATRIX_TYPES") = matrix_types;
     module.attr("MODS") = mods;

@@ -51,15 +51,6 @@ template <class V>
 
 }  // namespace
 
-int least_exponent(MatrixType t) {
-    switch (t) {
-        case MatrixType::f16:
-        case MatrixType::e5m2: return -14;
-        case MatrixType::e4m3: return -6;
-        default: return -126;
-    }
-}
-
 float to_float(double sum, int kept) {
     if (std::isnan(sum)) return std::bit_cast<float>(0x7FFFFFFFu);
     if (std::isinf(sum)) return static_cast<float>(sum);
@@ -70,11 +61,11 @@ float to_float(double sum, int kept) {
 
 // Through a float with the last bit set for all bits that are lost: rounding once is rounding right.
 u16 to_half(double sum) {
-    if (!std::isfinite(sum)) return element::to_half(static_cast<float>(sum));
+    if (!std::isfinite(sum)) return float_to_half(static_cast<float>(sum));
     const double kept = leading(sum, 24);
     u32 bits = std::bit_cast<u32>(static_cast<float>(kept));
     if (kept != sum) bits |= 1;
-    const u16 rounded = element::to_half(std::bit_cast<float>(bits));
+    const u16 rounded = float_to_half(std::bit_cast<float>(bits));
     return rounded == 0x8000 ? 0 : rounded;  // whole numbers were added: there is one zero
 }
 

@@ -4,7 +4,7 @@
 // exponent of a denormal is that of its format's smallest normal number.
 #pragma once
 
-#include "ptx/mma/matrix.hpp"
+#include "numbers/formats.hpp"
 
 namespace ptxm::aligned_sum {
 
@@ -16,9 +16,6 @@ constexpr Precision kSixteenBits{25, 24}, kEightBits{13, 14};  // of operands
 
 constexpr int kNothing = -10000;  // the exponent of zero
 constexpr int kLowest = -600;     // below the exponent of any term: all are zero
-
-// The exponent of a format's smallest normal number.
-int least_exponent(MatrixType t);
 
 inline int exponent_of(float x, int least) {
     const u32 bits = std::bit_cast<u32>(x);

@@ -1,8 +1,10 @@
-// Binary floating-point formats of 4 to 64 bits: exact decoding, and encoding with every rounding that cvt has.
+// The number formats of every instruction: one table. Below it exact decoding of floating-point numbers of 4 to 64
+// bits, encoding with every rounding that cvt has, and the conversions that loops over elements use.
 //
 // A finite number is magnitude x 2^exponent with a 64-bit magnitude; no host rounding mode is involved.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -11,7 +13,7 @@
 
 namespace ptxm {
 
-struct Format {
+struct FloatFormat {
     u32 exponent_bits, mantissa_bits;
     i32 bias;
     enum Specials : u8 { ieee, nan_only, none } specials;  // e4m3 has no infinity, the 4- and 6-bit formats neither
@@ -28,10 +30,56 @@ struct Format {
     constexpr u64 nan() const { return sign_bit() - 1; }
 };
 
-constexpr Format kF16{5, 10, 15, Format::ieee}, kBf16{8, 7, 127, Format::ieee}, kTf32{8, 10, 127, Format::ieee},
-    kF32{8, 23, 127, Format::ieee}, kF64{11, 52, 1023, Format::ieee}, kE4m3{4, 3, 7, Format::nan_only},
-    kE5m2{5, 2, 15, Format::ieee}, kE2m1{2, 1, 1, Format::none}, kE2m3{2, 3, 1, Format::none},
-    kE3m2{3, 2, 3, Format::none};
+constexpr FloatFormat kF16{5, 10, 15, FloatFormat::ieee}, kBf16{8, 7, 127, FloatFormat::ieee},
+    kTf32{8, 10, 127, FloatFormat::ieee}, kF32{8, 23, 127, FloatFormat::ieee}, kF64{11, 52, 1023, FloatFormat::ieee},
+    kE4m3{4, 3, 7, FloatFormat::nan_only}, kE5m2{5, 2, 15, FloatFormat::ieee}, kE2m1{2, 1, 1, FloatFormat::none},
+    kE2m3{2, 3, 1, FloatFormat::none}, kE3m2{3, 2, 3, FloatFormat::none};
+
+// The types of elements in matrices, as PTX names them, and the bits of the byte container that an element of up to 8
+// bits has in registers and in tensor memory: those of 6 bits in the low ones, those of 4 in bits 2 to 5 (PTX
+// ISA 9.7.14.5). e2m1x2: two of e2m1 a byte.
+#define PTXM_NUMBER_TYPES(X) \
+    X(f16, &kF16, 16)        \
+    X(bf16, &kBf16, 16)      \
+    X(tf32, &kTf32, 32)      \
+    X(f32, &kF32, 32)        \
+    X(f64, &kF64, 64)        \
+    X(s32, nullptr, 32)      \
+    X(e4m3, &kE4m3, 8)       \
+    X(e5m2, &kE5m2, 8)       \
+    X(e3m2, &kE3m2, 8)       \
+    X(e2m3, &kE2m3, 8)       \
+    X(e2m1, &kE2m1, 8)       \
+    X(s8, nullptr, 8)        \
+    X(u8, nullptr, 8)        \
+    X(s4, nullptr, 4)        \
+    X(u4, nullptr, 4)        \
+    X(b1, nullptr, 1)        \
+    X(e2m1x2, &kE2m1, 8)
+
+enum class NumberType : ptxm::u8 {
+#define PTXM_ENUM(name, format, bits) name,
+    PTXM_NUMBER_TYPES(PTXM_ENUM)
+#undef PTXM_ENUM
+};
+
+struct NumberTypeRow {
+    const FloatFormat* format;  // null for integers
+    u32 container_bits;
+};
+constexpr NumberTypeRow kNumberTypes[] = {
+#define PTXM_ROW(name, format, bits) {format, bits},
+    PTXM_NUMBER_TYPES(PTXM_ROW)
+#undef PTXM_ROW
+};
+
+constexpr const NumberTypeRow& row_of(NumberType t) { return kNumberTypes[static_cast<u32>(t)]; }
+constexpr u32 container_bits(NumberType t) { return row_of(t).container_bits; }
+constexpr u32 container_bytes(NumberType t) { return container_bits(t) / 8; }
+// Floating-point types of up to 8 bits.
+constexpr bool is_small_float(NumberType t) { return row_of(t).format && row_of(t).format->bits() <= 8; }
+// The exponent of a floating-point format's smallest normal number.
+constexpr i32 least_exponent(NumberType t) { return 1 - row_of(t).format->bias; }
 
 struct Number {
     bool negative = false, nan = false, infinite = false;
@@ -39,13 +87,13 @@ struct Number {
     i32 exponent = 0;
 };
 
-inline Number decode(const Format& f, u64 bits) {
+inline Number decode(const FloatFormat& f, u64 bits) {
     Number n;
     n.negative = bits & f.sign_bit();
     const u64 field = bits & (f.sign_bit() - 1), fraction = field & ((u64{1} << f.mantissa_bits) - 1);
     const i32 biased = static_cast<i32>(field >> f.mantissa_bits);
-    if (f.specials == Format::nan_only && field == f.nan()) n.nan = true;
-    if (f.specials == Format::ieee && field >= f.exponent_mask()) (fraction ? n.nan : n.infinite) = true;
+    if (f.specials == FloatFormat::nan_only && field == f.nan()) n.nan = true;
+    if (f.specials == FloatFormat::ieee && field >= f.exponent_mask()) (fraction ? n.nan : n.infinite) = true;
     n.magnitude = biased ? fraction | u64{1} << f.mantissa_bits : fraction;
     n.exponent = (biased ? biased : 1) - f.bias - static_cast<i32>(f.mantissa_bits);
     return n;
@@ -64,14 +112,14 @@ inline bool rounds_up(Rounding r, bool negative, u64 kept, bool inexact, int aga
     return false;
 }
 
-inline u64 overflow(const Format& f, bool negative, Rounding r, bool satfinite) {
+inline u64 overflow(const FloatFormat& f, bool negative, Rounding r, bool satfinite) {
     const bool inwards =
         r == Rounding::zero || (r == Rounding::minus && !negative) || (r == Rounding::plus && negative);
-    if (satfinite || inwards || f.specials == Format::none) return f.max();
-    return f.specials == Format::nan_only ? f.nan() : f.exponent_mask();
+    if (satfinite || inwards || f.specials == FloatFormat::none) return f.max();
+    return f.specials == FloatFormat::nan_only ? f.nan() : f.exponent_mask();
 }
 
-inline u64 encode_finite(const Format& f, const Number& n, Rounding r, bool satfinite) {
+inline u64 encode_finite(const FloatFormat& f, const Number& n, Rounding r, bool satfinite) {
     const i32 leading = n.exponent + 63 - std::countl_zero(n.magnitude), lowest = 1 - f.bias;
     const i32 quantum = std::max(leading, lowest) - static_cast<i32>(f.mantissa_bits);
     const i32 shift = quantum - n.exponent;
@@ -92,13 +140,13 @@ inline u64 encode_finite(const Format& f, const Number& n, Rounding r, bool satf
 }
 
 // The bits of `n` in format `f`.
-inline u64 encode(const Format& f, const Number& n, Rounding r, bool satfinite = false) {
-    if (n.nan) return f.specials == Format::none ? f.max() : f.nan();
+inline u64 encode(const FloatFormat& f, const Number& n, Rounding r, bool satfinite = false) {
+    if (n.nan) return f.specials == FloatFormat::none ? f.max() : f.nan();
     const u64 sign = n.negative ? f.sign_bit() : 0;
     if (n.infinite)
-        return sign |
-               (satfinite || f.specials != Format::ieee ? overflow(f, n.negative, Rounding::nearest_even, satfinite)
-                                                        : f.exponent_mask());
+        return sign | (satfinite || f.specials != FloatFormat::ieee
+                           ? overflow(f, n.negative, Rounding::nearest_even, satfinite)
+                           : f.exponent_mask());
     if (n.magnitude == 0) return sign;
     return sign | encode_finite(f, n, r, satfinite);
 }
@@ -122,5 +170,9 @@ inline u64 encode(const Format& f, const Number& n, Rounding r, bool satfinite =
     const u32 a = magnitude < 0x400 ? small : magnitude >= 0x7C00 ? special : normal;
     return std::bit_cast<float>(magnitude > 0x7C00 ? 0x7FFFFFFFu : sign | a);
 }
+
+// The numbers of the 256 bytes that may hold an element of a floating-point type of up to 8 bits, see NumberType. NaN
+// is 0x7FFFFFFF.
+const std::array<float, 256>& numbers_of_bytes(NumberType t);
 
 }  // namespace ptxm

@@ -10,7 +10,7 @@
 
 #include <bit>
 
-#include "machine/machine.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm::mufu {
 

@@ -128,7 +128,7 @@ T combine_integers(Atom op, T a, T b) {
     }
 }
 
-template <const Format& kFormat>
+template <const FloatFormat& kFormat>
 u16 combine_narrow(Atom op, u16 a, u16 b) {
     const auto widen = [](u16 x) { return &kFormat == &kF16 ? half_to_float(x) : bf16_to_float(x); };
     const float x = widen(a), y = widen(b);
@@ -144,7 +144,7 @@ u16 combine_narrow(Atom op, u16 a, u16 b) {
     return &kFormat == &kF16 ? float_to_half(r) : float_to_bf16(r);
 }
 
-template <const Format& kFormat>
+template <const FloatFormat& kFormat>
 u32 combine_pair(Atom op, u32 a, u32 b) {
     const u32 low = combine_narrow<kFormat>(op, static_cast<u16>(a), static_cast<u16>(b));
     return static_cast<u32>(combine_narrow<kFormat>(op, static_cast<u16>(a >> 16), static_cast<u16>(b >> 16))) << 16 |

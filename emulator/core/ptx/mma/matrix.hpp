@@ -7,18 +7,9 @@
 #include <utility>
 
 #include "machine/machine.hpp"
+#include "numbers/formats.hpp"
 
 namespace ptxm {
-
-#define PTXM_MATRIX_TYPES(X) \
-    X(f16)                   \
-    X(bf16) X(tf32) X(f32) X(f64) X(s32) X(e4m3) X(e5m2) X(e3m2) X(e2m3) X(e2m1) X(s8) X(u8) X(s4) X(u4) X(b1)
-
-enum class MatrixType : u8 {
-#define PTXM_ENUM(name) name,
-    PTXM_MATRIX_TYPES(PTXM_ENUM)
-#undef PTXM_ENUM
-};
 
 // Fields of Inst::mods.
 enum MatrixMods : u32 {
@@ -113,35 +104,9 @@ inline Position d(u32 lane, u32 i) { return {lane / 4 + 8 * (i / 2 % 2), lane % 
 
 namespace element {
 
-inline u32 bits(MatrixType t) {
-    switch (t) {
-        case MatrixType::f16:
-        case MatrixType::bf16: return 16;
-        case MatrixType::f64: return 64;
-        case MatrixType::tf32:
-        case MatrixType::f32:
-        case MatrixType::s32: return 32;
-        case MatrixType::s4:
-        case MatrixType::u4: return 4;
-        case MatrixType::b1: return 1;
-        default: return 8;
-    }
+inline bool is_integer(NumberType t) {
+    return t == NumberType::s8 || t == NumberType::u8 || t == NumberType::s4 || t == NumberType::u4;
 }
-inline bool is_integer(MatrixType t) {
-    return t == MatrixType::s8 || t == MatrixType::u8 || t == MatrixType::s4 || t == MatrixType::u4;
-}
-
-// Branch-free, for loops over lanes: a half's exponent and fraction are scaled into place, so that subnormals
-// normalise.
-inline float from_half(u16 h) {
-    const u32 sign = (h & 0x8000u) << 16, magnitude = (h & 0x7FFFu) << 13;
-    const u32 scaled = std::bit_cast<u32>(std::bit_cast<float>(magnitude) * 0x1p112f);
-    const u32 special = magnitude >= 0x0F800000u ? 0x7F800000u : 0;  // infinity and NaN keep their fraction
-    return std::bit_cast<float>(sign | scaled | special);
-}
-u16 to_half(float x);  // nearest even; NaN becomes 0x7FFF
-
-extern const std::array<float, 256> kE4m3, kE5m2, kE3m2, kE2m3, kE2m1;
 
 template <u32 n>
 using Bits = std::integral_constant<u32, n>;
@@ -149,28 +114,25 @@ using Bits = std::integral_constant<u32, n>;
 // Calls f(bits of an element, decoder of an element in the low bits of a word). One instance of f a type keeps the
 // choice out of its loops.
 template <class F>
-void with_float(MatrixType t, F f) {
+void with_float(NumberType t, F f) {
     switch (t) {
-        case MatrixType::f16: return f(Bits<16>{}, [](u32 raw) { return from_half(static_cast<u16>(raw)); });
-        case MatrixType::bf16: return f(Bits<16>{}, [](u32 raw) { return std::bit_cast<float>(raw << 16); });
+        case NumberType::f16: return f(Bits<16>{}, [](u32 raw) { return half_to_float(static_cast<u16>(raw)); });
+        case NumberType::bf16: return f(Bits<16>{}, [](u32 raw) { return std::bit_cast<float>(raw << 16); });
         // A tf32 operand is a 32-bit container whose 13 low bits are not read.
-        case MatrixType::tf32: return f(Bits<32>{}, [](u32 raw) { return std::bit_cast<float>(raw & 0xFFFFE000u); });
-        case MatrixType::e4m3: return f(Bits<8>{}, [](u32 raw) { return kE4m3[raw & 0xFF]; });
-        case MatrixType::e5m2: return f(Bits<8>{}, [](u32 raw) { return kE5m2[raw & 0xFF]; });
-        case MatrixType::e3m2: return f(Bits<8>{}, [](u32 raw) { return kE3m2[raw & 0xFF]; });
-        case MatrixType::e2m3: return f(Bits<8>{}, [](u32 raw) { return kE2m3[raw & 0xFF]; });
-        case MatrixType::e2m1: return f(Bits<8>{}, [](u32 raw) { return kE2m1[raw & 0xFF]; });
-        default: throw Fault("internal", "not a floating-point element");
+        case NumberType::tf32: return f(Bits<32>{}, [](u32 raw) { return std::bit_cast<float>(raw & 0xFFFFE000u); });
+        default: break;
     }
+    if (!is_small_float(t)) throw Fault("internal", "not a floating-point element");
+    f(Bits<8>{}, [table = numbers_of_bytes(t).data()](u32 raw) { return table[raw & 0xFF]; });
 }
 
 template <class F>
-void with_integer(MatrixType t, F f) {
+void with_integer(NumberType t, F f) {
     switch (t) {
-        case MatrixType::s8: return f(Bits<8>{}, [](u32 raw) { return i32{static_cast<std::int8_t>(raw)}; });
-        case MatrixType::u8: return f(Bits<8>{}, [](u32 raw) { return static_cast<i32>(raw & 0xFF); });
-        case MatrixType::s4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw << 28) >> 28; });
-        case MatrixType::u4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw & 0xF); });
+        case NumberType::s8: return f(Bits<8>{}, [](u32 raw) { return i32{static_cast<std::int8_t>(raw)}; });
+        case NumberType::u8: return f(Bits<8>{}, [](u32 raw) { return static_cast<i32>(raw & 0xFF); });
+        case NumberType::s4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw << 28) >> 28; });
+        case NumberType::u4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw & 0xF); });
         default: throw Fault("internal", "not an integer element");
     }
 }

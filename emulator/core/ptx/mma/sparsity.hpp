@@ -10,9 +10,9 @@ enum class Sparsity : u8 { one_of_two, two_of_four, pairs_of_eight };  // elemen
 
 inline u32 chunk_elements(Sparsity s) { return 2u << static_cast<u32>(s); }
 
-inline Sparsity sparsity_of(MatrixType a) {
-    if (a == MatrixType::tf32) return Sparsity::one_of_two;
-    return element::bits(a) == 4 ? Sparsity::pairs_of_eight : Sparsity::two_of_four;
+inline Sparsity sparsity_of(NumberType a) {
+    if (a == NumberType::tf32) return Sparsity::one_of_two;
+    return container_bits(a) == 4 ? Sparsity::pairs_of_eight : Sparsity::two_of_four;
 }
 
 // Writes the positions of the elements that chunk `chunk` stores; where those of the next chunk go.

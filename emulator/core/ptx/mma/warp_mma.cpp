@@ -19,14 +19,14 @@ constexpr u32 kMaxK = 256, kN = 8;
 constexpr u32 kMaxStored = 64;  // elements of a row of A, bits left aside
 
 struct Shape {
-    MatrixType d, a, b, c;
+    NumberType d, a, b, c;
     u32 m, k;
     bool sparse;
     u32 stored() const { return sparse ? k / 2 : k; }
 };
 
 Shape shape_of(const Inst& i) {
-    const auto type = [&](u32 shift) { return static_cast<MatrixType>(i.mods >> shift & 0xF); };
+    const auto type = [&](u32 shift) { return static_cast<NumberType>(i.mods >> shift & 0xF); };
     return {type(kMmaDShift),          type(kMmaAShift),           type(kMmaBShift),
             type(kMmaCShift),          i.mods & kMmaM8 ? 8u : 16u, static_cast<u32>(i.immediate),
             (i.mods & kMmaSparse) != 0};
@@ -74,8 +74,8 @@ void each_d(const Shape& s, F f) {
     }
 }
 
-u32 a_registers(const Shape& s) { return s.m * s.stored() * element::bits(s.a) / 32 / kLanes; }
-u32 b_registers(const Shape& s) { return s.k * kN * element::bits(s.b) / 32 / kLanes; }
+u32 a_registers(const Shape& s) { return s.m * s.stored() * container_bits(s.a) / 32 / kLanes; }
+u32 b_registers(const Shape& s) { return s.k * kN * container_bits(s.b) / 32 / kLanes; }
 
 // The row of B that each element of A multiplies.
 struct Positions {
@@ -90,7 +90,7 @@ struct Positions {
         const u32* metadata = w.reg<u32>(w.ops(i)[i.n_dst + i.n_src - 1]);
         for (u32 row = 0; row < s.m; ++row)
             sparse_positions(kind, s.k / chunk_elements(kind), i.mods >> kMmaSelectorShift & 3, metadata, row, k[row],
-                             element::bits(s.a) <= 8);
+                             container_bits(s.a) <= 8);
     }
 };
 
@@ -100,16 +100,15 @@ struct FloatSums {
     const aligned_sum::Columns& b;
     int least_a;
 
-    static float to_half(double sum) { return element::from_half(aligned_sum::to_half(sum)); }
-    void add(u32 terms, const float* a, const u16* k, MatrixType c, float (&d)[kN]) const {
+    static float to_half(double sum) { return half_to_float(aligned_sum::to_half(sum)); }
+    void add(u32 terms, const float* a, const u16* k, NumberType c, float (&d)[kN]) const {
         double sum[kN];
-        aligned_sum::add(aligned_sum::kSixteenBits.fraction, terms, a, least_a, k, b,
-                         {d, aligned_sum::least_exponent(c)}, sum);
-        if (s.d != MatrixType::f16) return aligned_sum::to_floats(sum, aligned_sum::kSixteenBits.kept, d);
+        aligned_sum::add(aligned_sum::kSixteenBits.fraction, terms, a, least_a, k, b, {d, least_exponent(c)}, sum);
+        if (s.d != NumberType::f16) return aligned_sum::to_floats(sum, aligned_sum::kSixteenBits.kept, d);
         for (u32 n = 0; n < kN; ++n) d[n] = to_half(sum[n]);
     }
     void row(const float* a, const u16* k, float (&d)[kN]) const {
-        if (element::bits(s.a) != 8) return add(s.stored(), a, k, s.c, d);
+        if (container_bits(s.a) != 8) return add(s.stored(), a, k, s.c, d);
         float sum[kN] = {};
         for (u32 half = 0; half < 2; ++half) {
             float values[kMaxStored];
@@ -123,7 +122,7 @@ struct FloatSums {
             add(terms, values, rows, s.d, sum);
         }
         for (u32 n = 0; n < kN; ++n)
-            d[n] = s.d == MatrixType::f16 ? to_half(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
+            d[n] = s.d == NumberType::f16 ? to_half(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
     }
 };
 
@@ -142,18 +141,16 @@ Flow mma_float(Warp& w, const Inst& i, u32 mask) {
     });
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         d[row][column] =
-            s.c == MatrixType::f16 ? element::from_half(w.reg<u16>(uc[e / 2])[2 * l + e % 2]) : w.reg<float>(uc[e])[l];
+            s.c == NumberType::f16 ? half_to_float(w.reg<u16>(uc[e / 2])[2 * l + e % 2]) : w.reg<float>(uc[e])[l];
     });
     // Of eight bits, those of f16, to which they are converted.
-    const auto least = [](MatrixType t) {
-        return aligned_sum::least_exponent(element::bits(t) == 8 ? MatrixType::f16 : t);
-    };
+    const auto least = [](NumberType t) { return least_exponent(container_bits(t) == 8 ? NumberType::f16 : t); };
     const aligned_sum::Columns columns(&b[0][0], s.k, kN, least(s.b));
     const FloatSums sums{s, columns, least(s.a)};
     for (u32 row = 0; row < s.m; ++row) sums.row(a[row], at.k[row], d[row]);
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
-        if (s.d == MatrixType::f16) {
-            if (o[e / 2] >= 0) w.reg<u16>(o[e / 2])[2 * l + e % 2] = element::to_half(d[row][column]);
+        if (s.d == NumberType::f16) {
+            if (o[e / 2] >= 0) w.reg<u16>(o[e / 2])[2 * l + e % 2] = float_to_half(d[row][column]);
         } else if (o[e] >= 0) {
             w.reg<float>(o[e])[l] = d[row][column];
         }
@@ -243,9 +240,9 @@ Flow mma_double(Warp& w, const Inst& i, u32 mask) {
 
 Handler bind_warp_mma(const InstRecord& r) {
     if (static_cast<Op>(r.op) != Op::mma_sync) return nullptr;
-    const auto a = static_cast<MatrixType>(r.mods >> kMmaAShift & 0xF);
-    if (a == MatrixType::f64) return mma_double;
-    if (a == MatrixType::b1) return mma_bits;
+    const auto a = static_cast<NumberType>(r.mods >> kMmaAShift & 0xF);
+    if (a == NumberType::f64) return mma_double;
+    if (a == NumberType::b1) return mma_bits;
     return element::is_integer(a) ? mma_integer : mma_float;
 }
 

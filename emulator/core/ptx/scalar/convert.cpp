@@ -24,7 +24,7 @@ void write_lane(Warp& w, i32 unit, u32 width, u32 lane, u64 value) {
     }
 }
 
-const Format* format_of(Ty ty) {
+const FloatFormat* format_of(Ty ty) {
     switch (ty) {
         case Ty::f16:
         case Ty::f16x2: return &kF16;
@@ -108,7 +108,7 @@ double round_to_integral(double x, u32 mode) {
 }
 
 // Every source format fits a double exactly.
-double to_double(const Format& f, u64 bits) {
+double to_double(const FloatFormat& f, u64 bits) {
     if (&f == &kF64) return std::bit_cast<double>(bits);
     if (&f == &kF32) return static_cast<double>(std::bit_cast<float>(static_cast<u32>(bits)));
     if (&f == &kBf16) return static_cast<double>(bf16_to_float(static_cast<u16>(bits)));
@@ -116,13 +116,13 @@ double to_double(const Format& f, u64 bits) {
 }
 
 // A NaN gives zero, unless the source is f64 or the destination has 64 bits: then the most significant bit alone.
-u64 integer_of_nan(const Format& source, IntType d) {
+u64 integer_of_nan(const FloatFormat& source, IntType d) {
     return &source == &kF64 || d.bits == 64 ? u64{1} << (d.bits - 1) : 0;
 }
 
 Flow float_to_int(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
-    const Format& source = *format_of(static_cast<Ty>(i.type2));
+    const FloatFormat& source = *format_of(static_cast<Ty>(i.type2));
     IntType d{};
     integer_type(static_cast<Ty>(i.type), d);
     const double low = d.is_signed ? -std::ldexp(1.0, static_cast<int>(d.bits) - 1) : 0.0;
@@ -147,7 +147,7 @@ Flow float_to_int(Warp& w, const Inst& i, u32 m) {
 }
 
 // .sat: to [0, 1], NaN to +0. Works on bits: the order of positive numbers is that of their fields.
-u64 saturate_bits(const Format& f, u64 bits) {
+u64 saturate_bits(const FloatFormat& f, u64 bits) {
     const u64 one = static_cast<u64>(f.bias) << f.mantissa_bits;
     if ((bits & f.sign_bit()) || bits > f.exponent_mask()) return 0;
     return std::min(bits, one);
@@ -155,7 +155,7 @@ u64 saturate_bits(const Format& f, u64 bits) {
 
 Flow int_to_float(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
-    const Format& d = *format_of(static_cast<Ty>(i.type));
+    const FloatFormat& d = *format_of(static_cast<Ty>(i.type));
     IntType s{};
     integer_type(static_cast<Ty>(i.type2), s);
     for (u32 l = 0; l < kLanes; ++l) {
@@ -173,7 +173,7 @@ Flow int_to_float(Warp& w, const Inst& i, u32 m) {
 }  // namespace
 
 // One value from format `s` to format `d` under the modifiers of cvt. An f32 that .ftz flushes keeps its sign.
-u64 convert_value(const Format& s, const Format& d, u64 bits, u32 mods) {
+u64 convert_value(const FloatFormat& s, const FloatFormat& d, u64 bits, u32 mods) {
     if ((mods & kFtz) && &s == &kF32) bits = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(bits))));
     // Like a product (ptx/scalar/floating.cpp), a value below 2^-126 is flushed before it is rounded.
     if ((mods & kFtz) && &d == &kF32 && &s == &kF64 && std::fabs(std::bit_cast<double>(bits)) < 0x1p-126)
@@ -193,7 +193,7 @@ namespace {
 
 Flow float_to_float(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
-    const Format &d = *format_of(static_cast<Ty>(i.type)), &s = *format_of(static_cast<Ty>(i.type2));
+    const FloatFormat &d = *format_of(static_cast<Ty>(i.type)), &s = *format_of(static_cast<Ty>(i.type2));
     // tf32 lies in the upper bits of an f32.
     const u32 shift = &d == &kTf32 ? 13 : 0;
     for (u32 l = 0; l < kLanes; ++l) {

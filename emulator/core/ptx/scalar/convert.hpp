@@ -8,9 +8,9 @@ namespace ptxm {
 
 u64 read_lane(Warp& w, i32 unit, u32 width, u32 lane);
 void write_lane(Warp& w, i32 unit, u32 width, u32 lane, u64 value);
-const Format* format_of(Ty ty);  // of one element; null for integers
+const FloatFormat* format_of(Ty ty);  // of one element; null for integers
 Rounding rounding_of(u32 mods);
-u64 convert_value(const Format& source, const Format& destination, u64 bits, u32 mods);
+u64 convert_value(const FloatFormat& source, const FloatFormat& destination, u64 bits, u32 mods);
 Handler bind_convert_packed(const InstRecord& r);
 
 }  // namespace ptxm

@@ -17,7 +17,7 @@ namespace {
 u32 element_bits(Ty ty) { return ty == Ty::e2m1x2 ? 4 : ty == Ty::f16x2 || ty == Ty::bf16x2 ? 16 : 8; }
 
 // ue8m0 is an exponent: 2^(x - 127), 0xFF is NaN; a sign is dropped, and what lies below 2^-127 is 2^-127.
-u64 to_ue8m0(const Format& s, u64 bits, u32 mods) {
+u64 to_ue8m0(const FloatFormat& s, u64 bits, u32 mods) {
     const Number n = decode(s, bits);
     if (n.nan) return 0xFF;
     const u64 too_large = mods & kSatfinite ? 0xFE : 0xFF;

@@ -12,7 +12,7 @@ namespace {
 using U128 = unsigned __int128;
 
 // Whether `random` of `bits` bits, added behind the point, carries into the last place that `f` keeps of `n`.
-bool carries(const Format& f, const Number& n, u32 random, u32 bits) {
+bool carries(const FloatFormat& f, const Number& n, u32 random, u32 bits) {
     const i32 leading = n.exponent + 63 - std::countl_zero(n.magnitude);
     const i32 dropped = std::max(leading, 1 - f.bias) - static_cast<i32>(f.mantissa_bits) - n.exponent;
     if (dropped <= 0) return false;
@@ -21,7 +21,7 @@ bool carries(const Format& f, const Number& n, u32 random, u32 bits) {
     return ((U128{n.magnitude} & (one - 1)) << bits) + (U128{random} << dropped) >= one << bits;
 }
 
-u64 convert(const Format& f, u32 value, u32 random, u32 bits, u32 mods) {
+u64 convert(const FloatFormat& f, u32 value, u32 random, u32 bits, u32 mods) {
     Number n = decode(kF32, value);
     if ((mods & kRelu) && !n.nan && n.negative) n = Number{};
     Rounding r = Rounding::zero;

@@ -73,7 +73,7 @@ Flow sign_of(Warp& w, const Inst& i, u32 m) {
 }
 
 // testp: the property in `immediate`: finite, infinite, number, notanumber, normal, subnormal. Zeros are normal.
-template <const Format& kFormat, class U>
+template <const FloatFormat& kFormat, class U>
 Flow test_property(Warp& w, const Inst& i, u32 m) {
     const U* a = w.reg<U>(w.ops(i)[1]);
     u32 bits = 0;

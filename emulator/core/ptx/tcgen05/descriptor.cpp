@@ -26,27 +26,27 @@ constexpr KindRow kKinds[] = {
 
 const KindRow& row_of(Kind k) { return kKinds[static_cast<u32>(k)]; }
 
-Format format_of(Kind kind, u32 code) {
+NumberType format_of(Kind kind, u32 code) {
     switch (kind) {
-        case Kind::f16: return code ? Format::bf16 : Format::f16;
-        case Kind::tf32: return Format::tf32;
-        case Kind::i8: return code ? Format::s8 : Format::u8_;
+        case Kind::f16: return code ? NumberType::bf16 : NumberType::f16;
+        case Kind::tf32: return NumberType::tf32;
+        case Kind::i8: return code ? NumberType::s8 : NumberType::u8;
         case Kind::mxf4:
-        case Kind::mxf4nvf4: return Format::e2m1x2;
+        case Kind::mxf4nvf4: return NumberType::e2m1x2;
         default: {
-            constexpr Format formats[] = {Format::e4m3, Format::e5m2, Format::e4m3,
-                                          Format::e2m3, Format::e3m2, Format::e2m1};
+            constexpr NumberType formats[] = {NumberType::e4m3, NumberType::e5m2, NumberType::e4m3,
+                                              NumberType::e2m3, NumberType::e3m2, NumberType::e2m1};
             return formats[code];
         }
     }
 }
 
-bool transposes(Format f) {
+bool transposes(NumberType f) {
     switch (f) {
-        case Format::e2m3:
-        case Format::e3m2:
-        case Format::e2m1:
-        case Format::e2m1x2: return false;
+        case NumberType::e2m3:
+        case NumberType::e3m2:
+        case NumberType::e2m1:
+        case NumberType::e2m1x2: return false;
         default: return true;
     }
 }
@@ -110,7 +110,7 @@ void check_shape(u32 bits, const Modifiers& mods, const Instruction& i) {
                             mods.ws ? " .ws" : "", mods.pair ? 2 : 1));
     u32 step = mods.pair ? 16 : 8;
     if (mods.kind == Kind::i8) step = mods.pair ? 32 : i.n > 32 ? 16 : 8;
-    if (i.b_mn_major && element_bytes(i.b) == 1) step = mods.pair ? 32 : 16;
+    if (i.b_mn_major && container_bytes(i.b) == 1) step = mods.pair ? 32 : 16;
     const bool n_ok = mods.ws ? one_of(i.n, {64, 128, 256}) : i.n && i.n <= kMaxN && i.n % step == 0;
     if (!n_ok)
         refuse(bits, format("N = %u is no shape of kind::%s%s with M = %u%s", i.n, row_of(mods.kind).name,
@@ -187,7 +187,7 @@ MatrixDescriptor decode_matrix(u64 bits, const char* which) {
 namespace {}  // namespace
 
 // PTX ISA 9.7.16.10.3: type size, major-ness and swizzle.
-void check_layout(const MatrixDescriptor& d, Format f, Kind kind, bool mn_major, const char* which) {
+void check_layout(const MatrixDescriptor& d, NumberType f, Kind kind, bool mn_major, const char* which) {
     const bool atom32 = d.swizzle == Swizzle::b128_atom32;
     if (!mn_major && atom32)
         throw Fault("matrix-descriptor",
@@ -195,11 +195,11 @@ void check_layout(const MatrixDescriptor& d, Format f, Kind kind, bool mn_major,
                            "(PTX ISA 9.7.16.10.6)",
                            which));
     if (!mn_major) return;
-    if (f == Format::tf32 && !atom32)
+    if (f == NumberType::tf32 && !atom32)
         throw Fault(
             "matrix-descriptor",
             format("%s is MN-major of 32-bit elements: only a 128-byte swizzle of 32-byte atoms allows it", which));
-    if (f != Format::tf32 && atom32)
+    if (f != NumberType::tf32 && atom32)
         throw Fault("matrix-descriptor",
                     format("%s is MN-major of kind::%s: a 128-byte swizzle of 32-byte atoms is for 32-bit elements",
                            which, kind_name(kind)));

@@ -10,70 +10,7 @@
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm::tc {
-namespace {
-
-// A small float of `exponent` and `mantissa` bits under a sign bit. `ieee`: the last exponent is infinity and NaN;
-// otherwise it is a number, but for `nan`, the magnitude that is NaN (0: none).
-struct Small {
-    u32 exponent, mantissa;
-    i32 bias;
-    bool ieee;
-    u32 nan;
-};
-
-float decode_small(u32 bits, const Small& s) {
-    const u32 magnitude = bits & ((1u << (s.exponent + s.mantissa)) - 1);
-    const bool negative = bits >> (s.exponent + s.mantissa) & 1;
-    const u32 e = magnitude >> s.mantissa, m = magnitude & ((1u << s.mantissa) - 1);
-    float x;
-    if (s.ieee && e == (1u << s.exponent) - 1)
-        x = m ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-    else if (s.nan && magnitude == s.nan)
-        x = std::numeric_limits<float>::quiet_NaN();
-    else if (e)
-        x = std::ldexp(static_cast<float>(m | 1u << s.mantissa),
-                       static_cast<i32>(e) - s.bias - static_cast<i32>(s.mantissa));
-    else
-        x = std::ldexp(static_cast<float>(m), 1 - s.bias - static_cast<i32>(s.mantissa));
-    return negative ? -x : x;
-}
-
-constexpr Small kE4m3{4, 3, 7, false, 0x7F}, kE5m2{5, 2, 15, true, 0}, kE2m3{2, 3, 1, false, 0},
-    kE3m2{3, 2, 3, false, 0}, kE2m1{2, 1, 1, false, 0};
-
-using Table = std::array<float, 256>;
-
-Table make_table(const Small& s, u32 shift, u32 bits) {
-    Table t;
-    for (u32 b = 0; b < 256; ++b) t[b] = decode_small(b >> shift & ((1u << bits) - 1), s);
-    return t;
-}
-
-// Byte containers: six-bit elements in the low bits, four-bit ones in the middle, 00seem00 (PTX ISA 9.7.16.10.4.3).
-const Table& table_of(Format f) {
-    static const Table e4m3 = make_table(kE4m3, 0, 8), e5m2 = make_table(kE5m2, 0, 8), e2m3 = make_table(kE2m3, 0, 6),
-                       e3m2 = make_table(kE3m2, 0, 6), e2m1 = make_table(kE2m1, 2, 4);
-    switch (f) {
-        case Format::e4m3: return e4m3;
-        case Format::e5m2: return e5m2;
-        case Format::e2m3: return e2m3;
-        case Format::e3m2: return e3m2;
-        default: return e2m1;
-    }
-}
-
-}  // namespace
-
-u32 element_bytes(Format f) {
-    switch (f) {
-        case Format::f16:
-        case Format::bf16: return 2;
-        case Format::tf32: return 4;
-        default: return 1;
-    }
-}
-
-bool is_padded(Format f) { return f == Format::e2m3 || f == Format::e3m2 || f == Format::e2m1; }
+bool is_padded(NumberType f) { return f == NumberType::e2m3 || f == NumberType::e3m2 || f == NumberType::e2m1; }
 
 void unpack_b6x16_p32(const u8* source, u8* containers) {
     for (u32 k = 0; k < 16; k += 4) {
@@ -87,7 +24,7 @@ void unpack_b4x16_p64(const u8* source, u8* containers) {
     for (u32 k = 0; k < 16; ++k) containers[k] = static_cast<u8>((source[k / 2] >> (4 * (k % 2)) & 0xF) << 2);
 }
 
-void decode_bytes(Format f, const u8* bytes, u32 n, float* out) {
+void decode_bytes(NumberType f, const u8* bytes, u32 n, float* out) {
     const auto decode = [&]<class T>(T, auto number) {
         for (u32 k = 0; k < n / sizeof(T); ++k) {
             T bits;
@@ -96,15 +33,16 @@ void decode_bytes(Format f, const u8* bytes, u32 n, float* out) {
         }
     };
     switch (f) {
-        case Format::f16: return decode(u16{}, half_to_float);
-        case Format::bf16: return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
-        case Format::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
-        case Format::e2m1x2: {
-            const Table& t = table_of(Format::e2m1);
+        case NumberType::f16: return decode(u16{}, half_to_float);
+        case NumberType::bf16:
+            return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case NumberType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case NumberType::e2m1x2: {
+            const auto& t = numbers_of_bytes(NumberType::e2m1);
             for (u32 k = 0; k < 2 * n; ++k) out[k] = t[(bytes[k / 2] >> (4 * (k % 2)) & 0xF) << 2];
             return;
         }
-        default: return decode(u8{}, [t = table_of(f).data()](u8 b) { return t[b]; });
+        default: return decode(u8{}, [t = numbers_of_bytes(f).data()](u8 b) { return t[b]; });
     }
 }
 
@@ -139,33 +77,34 @@ template <class Bits, class T, class Number>
 
 }  // namespace
 
-void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out) {
+void decode_chunks(NumberType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out) {
     const auto decode = [&]<class Bits>(Bits, auto number) {
         each_chunk(memory, chunks, grid, out,
                    [number](const u8* chunk, float* to) { decode_chunk<Bits>(chunk, to, number); });
     };
     switch (f) {
-        case Format::f16: return each_chunk(memory, chunks, grid, out, halves_to_floats);
-        case Format::bf16: return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
-        case Format::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
-        case Format::e2m1x2:
+        case NumberType::f16: return each_chunk(memory, chunks, grid, out, halves_to_floats);
+        case NumberType::bf16:
+            return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case NumberType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case NumberType::e2m1x2:
             return each_chunk(memory, chunks, grid, out,
-                              [](const u8* chunk, float* to) { decode_bytes(Format::e2m1x2, chunk, kChunk, to); });
-        default: return decode(u8{}, [t = table_of(f).data()](u8 b) { return t[b]; });
+                              [](const u8* chunk, float* to) { decode_bytes(NumberType::e2m1x2, chunk, kChunk, to); });
+        default: return decode(u8{}, [t = numbers_of_bytes(f).data()](u8 b) { return t[b]; });
     }
 }
 
-void decode_chunks(Format f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out) {
+void decode_chunks(NumberType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out) {
     const auto decode = [&](auto number) {
         each_chunk(memory, chunks, grid, out,
                    [number](const u8* chunk, i32* to) { decode_chunk<u8>(chunk, to, number); });
     };
-    if (f == Format::s8) return decode([](u8 b) { return i32{static_cast<std::int8_t>(b)}; });
+    if (f == NumberType::s8) return decode([](u8 b) { return i32{static_cast<std::int8_t>(b)}; });
     decode([](u8 b) { return i32{b}; });
 }
 
-void decode_bytes(Format f, const u8* bytes, u32 n, i32* out) {
-    if (f == Format::s8)
+void decode_bytes(NumberType f, const u8* bytes, u32 n, i32* out) {
+    if (f == NumberType::s8)
         for (u32 k = 0; k < n; ++k) out[k] = static_cast<std::int8_t>(bytes[k]);
     else
         for (u32 k = 0; k < n; ++k) out[k] = bytes[k];
@@ -241,30 +180,30 @@ void transpose_halves(const u8* bytes, u32 rows, float* out, u32 pitch) {
 
 }  // namespace
 
-void decode_transposed(Format f, const u8* bytes, u32 rows, float* out, u32 pitch) {
+void decode_transposed(NumberType f, const u8* bytes, u32 rows, float* out, u32 pitch) {
     switch (f) {
-        case Format::f16: return transpose_halves(bytes, rows, out, pitch);
-        case Format::bf16:
+        case NumberType::f16: return transpose_halves(bytes, rows, out, pitch);
+        case NumberType::bf16:
             return transpose<2>(bytes, rows, out, pitch, [](u32 word, u32 p) {
                 return std::bit_cast<float>(p ? word & 0xFFFF0000u : word << 16);
             });
-        case Format::tf32:
+        case NumberType::tf32:
             return transpose<1>(bytes, rows, out, pitch,
                                 [](u32 word, u32) { return std::bit_cast<float>(word & ~0x1FFFu); });
-        case Format::e2m1x2: {
-            const float* t = table_of(Format::e2m1).data();
+        case NumberType::e2m1x2: {
+            const float* t = numbers_of_bytes(NumberType::e2m1).data();
             return transpose<8>(bytes, rows, out, pitch,
                                 [t](u32 word, u32 p) { return t[(word >> 4 * p & 0xF) << 2]; });
         }
         default: {
-            const float* t = table_of(f).data();
+            const float* t = numbers_of_bytes(f).data();
             return transpose<4>(bytes, rows, out, pitch, [t](u32 word, u32 p) { return t[word >> 8 * p & 0xFF]; });
         }
     }
 }
 
-void decode_transposed(Format f, const u8* bytes, u32 rows, i32* out, u32 pitch) {
-    if (f == Format::s8)
+void decode_transposed(NumberType f, const u8* bytes, u32 rows, i32* out, u32 pitch) {
+    if (f == NumberType::s8)
         transpose<4>(bytes, rows, out, pitch,
                      [](u32 word, u32 p) { return i32{static_cast<std::int8_t>(word >> 8 * p)}; });
     else
@@ -277,8 +216,8 @@ void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch) {
 
 namespace {
 
-Bf16Table make_bf16_table(Format f) {
-    const Table& t = table_of(f);
+Bf16Table make_bf16_table(NumberType f) {
+    const auto& t = numbers_of_bytes(f);
     Bf16Table out;
     for (u32 b = 0; b < 256; ++b) out.number[b] = static_cast<u16>(std::bit_cast<u32>(t[b]) >> 16);
     for (u32 b = 0; b < 128; ++b) {
@@ -291,17 +230,23 @@ Bf16Table make_bf16_table(Format f) {
 
 }  // namespace
 
-bool is_bf16(Format f) { return f == Format::bf16 || (element_bytes(f) == 1 && f < Format::e2m1x2); }
+bool is_bf16(NumberType f) { return f == NumberType::bf16 || (f != NumberType::e2m1x2 && is_small_float(f)); }
 
-const Bf16Table& bf16_table(Format f) {
-    static const Bf16Table tables[] = {make_bf16_table(Format::e4m3), make_bf16_table(Format::e5m2),
-                                       make_bf16_table(Format::e2m3), make_bf16_table(Format::e3m2),
-                                       make_bf16_table(Format::e2m1)};
-    return tables[static_cast<u32>(f) - static_cast<u32>(Format::e4m3)];
+const Bf16Table& bf16_table(NumberType f) {
+    static const Bf16Table e4m3 = make_bf16_table(NumberType::e4m3), e5m2 = make_bf16_table(NumberType::e5m2),
+                           e2m3 = make_bf16_table(NumberType::e2m3), e3m2 = make_bf16_table(NumberType::e3m2),
+                           e2m1 = make_bf16_table(NumberType::e2m1);
+    switch (f) {
+        case NumberType::e4m3: return e4m3;
+        case NumberType::e5m2: return e5m2;
+        case NumberType::e2m3: return e2m3;
+        case NumberType::e3m2: return e3m2;
+        default: return e2m1;
+    }
 }
 
 double decode_scale(u8 bits, bool e8m0) {
-    if (!e8m0) return table_of(Format::e4m3)[bits & 0x7F];
+    if (!e8m0) return numbers_of_bytes(NumberType::e4m3)[bits & 0x7F];
     // 2^(bits - 127), which a double has as a normal number.
     if (bits == 0xFF) return std::numeric_limits<double>::quiet_NaN();
     return std::bit_cast<double>((u64{bits} + 1023 - 127) << 52);

@@ -98,7 +98,7 @@ void check_cta(Access& x, const Mma& op, Cta& cta) {
     });
 }
 
-SharedOperand shared_operand(u64 descriptor, Format f, Kind kind, bool mn_major, u32 first, u32 rows,
+SharedOperand shared_operand(u64 descriptor, NumberType f, Kind kind, bool mn_major, u32 first, u32 rows,
                              const char* which) {
     const SharedOperand o{decode_matrix(descriptor, which), f, mn_major, first, rows};
     check_layout(o.descriptor, f, kind, mn_major, which);
@@ -116,7 +116,7 @@ SharedOperand second_half(SharedOperand o) {
                         "modelled");
         d.start += kRowBytes / kChunk * (plain ? d.leading : kChunk);
     } else {
-        const u32 depth = kRowBytes / element_bytes(o.format), group = d.swizzle == Swizzle::b128_atom32 ? 4 : 8;
+        const u32 depth = kRowBytes / container_bytes(o.format), group = d.swizzle == Swizzle::b128_atom32 ? 4 : 8;
         d.start += depth / group * (plain ? d.leading : d.stride);
     }
     d.start &= kAddressMask;

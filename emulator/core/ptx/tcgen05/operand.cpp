@@ -28,19 +28,19 @@ void each_chunk(const SharedOperand& o, F f) {
         return;
     }
     // A column shift may start inside a chunk; whole chunks are read then.
-    const u32 bytes = element_bytes(o.format), step = kChunk / bytes;
+    const u32 bytes = container_bytes(o.format), step = kChunk / bytes;
     for (u32 mn = o.first / step * step; mn < o.first + o.rows; mn += step)
         for (u32 k = 0; k < kRowBytes / bytes; ++k) f(mn_major_chunk(o.descriptor, mn, k, bytes), mn, k);
 }
 
 // Bytes of a chunk that hold elements; the rest is padding, which nobody has to write (PTX ISA 9.7.16.9.1).
-u32 chunk_bytes(Format f) { return !is_padded(f) ? kChunk : f == Format::e2m1 ? 8 : 12; }
+u32 chunk_bytes(NumberType f) { return !is_padded(f) ? kChunk : f == NumberType::e2m1 ? 8 : 12; }
 
-void unpack_row(Format f, u8* row) {
+void unpack_row(NumberType f, u8* row) {
     u8 packed[kRowBytes];
     std::memcpy(packed, row, kRowBytes);
     for (u32 c = 0; c < kRowBytes; c += kChunk) {
-        if (f == Format::e2m1)
+        if (f == NumberType::e2m1)
             unpack_b4x16_p64(packed + c, row + c);
         else
             unpack_b6x16_p32(packed + c, row + c);
@@ -204,7 +204,7 @@ void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
         return;
     }
     const u8* shared = cta.shared.data();
-    const u32 bytes = element_bytes(o.format);
+    const u32 bytes = container_bytes(o.format);
     if (has_columns(o) && bytes < sizeof(u32)) {
         const Chunks chunks = chunks_of(cta, o);
         return bytes == 1 ? gather_columns<true>(chunks, rows) : gather_columns<false>(chunks, rows);
@@ -218,7 +218,7 @@ void gather(const Cta& cta, const SharedOperand& o, u8* rows) {
 }
 
 bool has_columns(const SharedOperand& o) {
-    const u32 step = kChunk / element_bytes(o.format);
+    const u32 step = kChunk / container_bytes(o.format);
     return o.mn_major && o.first % step == 0 && o.rows % step == 0;
 }
 

@@ -14,7 +14,7 @@ template <class T>
 void load_b_as(const Mma& op, const SharedOperand& b, T* bt, u32 pitch) {
     const u32 n = op.shape.n, k = op.shape.k, parts = op.ctas[1] ? 2 : 1;
     if (has_columns(b)) {
-        const u32 step = kChunk / element_bytes(op.shape.b);
+        const u32 step = kChunk / container_bytes(op.shape.b);
         for (u32 p = 0; p < parts; ++p) {
             const Chunks chunks = chunks_of(*op.ctas[p], b);
             decode_chunks(op.shape.b, chunks.memory, chunks.offsets, {k, step, pitch}, bt + p * (n / parts));

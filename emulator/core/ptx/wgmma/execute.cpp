@@ -67,7 +67,7 @@ void rows_of_b(const WgmmaOperation& op, u32 warp, u32 row, u16* at) {
     if (!s.sparse) return std::iota(at, at + s.stored(), u16{0});
     const Sparsity kind = sparsity_of(s.a);
     sparse_positions(kind, s.k / chunk_elements(kind), s.selector, (*op.metadata)[warp].data(), row, at,
-                     element::bits(s.a) <= 8);
+                     container_bits(s.a) <= 8);
 }
 
 // One row's sums of kWide columns, which stay in registers over k.
@@ -111,10 +111,10 @@ void multiply(const WgmmaOperation& op, u32 warp, const float* a, const float* b
             float* out = d + row * kMaxN + n;
             double sum[kColumns];
             add(precision.fraction, s.stored(), a + row * kMaxK, least_a, at[row], columns, {out, least_d}, sum);
-            if (s.d != MatrixType::f16)
+            if (s.d != NumberType::f16)
                 to_floats(sum, precision.kept, out);
             else
-                for (u32 j = 0; j < kColumns; ++j) out[j] = element::from_half(to_half(sum[j]));
+                for (u32 j = 0; j < kColumns; ++j) out[j] = half_to_float(to_half(sum[j]));
         }
     }
 }
@@ -139,9 +139,8 @@ bool all_finite(const float* values, u32 rows, u32 columns, u32 stride) {
 void load_d(const WgmmaOperation& op, u32 warp, float* out) {
     Warp& w = *op.warps[warp];
     const i32* d = op.units[warp];
-    if (op.shape.d == MatrixType::f16)
-        each_d(op.shape.n,
-               [&](u32 e, u32 l, u32 at) { out[at] = element::from_half(w.reg<u16>(d[e / 2])[2 * l + e % 2]); });
+    if (op.shape.d == NumberType::f16)
+        each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { out[at] = half_to_float(w.reg<u16>(d[e / 2])[2 * l + e % 2]); });
     else
         each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { out[at] = w.reg<float>(d[e])[l]; });
 }
@@ -149,9 +148,8 @@ void load_d(const WgmmaOperation& op, u32 warp, float* out) {
 void store_d(const WgmmaOperation& op, u32 warp, const float* in) {
     Warp& w = *op.warps[warp];
     const i32* d = op.units[warp];
-    if (op.shape.d == MatrixType::f16)
-        each_d(op.shape.n,
-               [&](u32 e, u32 l, u32 at) { w.reg<u16>(d[e / 2])[2 * l + e % 2] = element::to_half(in[at]); });
+    if (op.shape.d == NumberType::f16)
+        each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { w.reg<u16>(d[e / 2])[2 * l + e % 2] = float_to_half(in[at]); });
     else
         each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { w.reg<float>(d[e])[l] = in[at]; });
 }
@@ -163,7 +161,7 @@ void execute_float(const WgmmaOperation& op) {
     element::with_float(s.b, [&](auto bits, auto decode) {
         gather_b<bits.value>(op, t.b, [&, scale = s.b_scale](u32 raw) { return scale * decode(raw); });
     });
-    const bool fast_b = s.d == MatrixType::f32 && !s.sparse && all_finite(t.b, s.k, s.n, kMaxN);
+    const bool fast_b = s.d == NumberType::f32 && !s.sparse && all_finite(t.b, s.k, s.n, kMaxN);
     if (fast_b) wgmma_sums::pack_b(s, t.b, packed);
     for (u32 warp = 0; warp < kWgmmaWarps; ++warp) {
         element::with_float(s.a, [&](auto bits, auto decode) {
@@ -207,7 +205,7 @@ void execute_integer(const WgmmaOperation& op) {
 }  // namespace
 
 void execute_wgmma(const WgmmaOperation& op) {
-    if (op.shape.d == MatrixType::s32)
+    if (op.shape.d == NumberType::s32)
         execute_integer(op);
     else
         execute_float(op);

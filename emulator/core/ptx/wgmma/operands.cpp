@@ -54,7 +54,7 @@ WgmmaDescriptor decode_wgmma_descriptor(u64 bits, const char* which) {
 }
 
 WgmmaShape wgmma_shape(const Inst& i) {
-    const auto type = [&](u32 shift) { return static_cast<MatrixType>(i.mods >> shift & 0xF); };
+    const auto type = [&](u32 shift) { return static_cast<NumberType>(i.mods >> shift & 0xF); };
     WgmmaShape s;
     s.d = type(kMmaDShift);
     s.a = type(kMmaAShift);

@@ -32,7 +32,7 @@ constexpr u32 kWgmmaWarps = 4, kWgmmaRows = 16;  // of a warpgroup; of a warp's 
 
 // What a wgmma instruction multiplies.
 struct WgmmaShape {
-    MatrixType d, a, b;
+    NumberType d, a, b;
     u32 n, k;
     bool a_registers, a_mn_major, b_mn_major;
     float a_scale, b_scale;
@@ -42,9 +42,9 @@ struct WgmmaShape {
     u32 b_k_bytes() const { return sparse ? 2 * kWgmmaKBytes : kWgmmaKBytes; }
     WgmmaTile a_tile(u32 warp) const { return {a_mn_major, a_bytes(), warp * kWgmmaRows, kWgmmaRows, kWgmmaKBytes}; }
     WgmmaTile b_tile() const { return {b_mn_major, b_bytes(), 0, n, b_k_bytes()}; }
-    u32 a_bytes() const { return element::bits(a) / 8; }
-    u32 b_bytes() const { return element::bits(b) / 8; }
-    u32 d_registers() const { return d == MatrixType::f16 ? n / 4 : n / 2; }
+    u32 a_bytes() const { return container_bytes(a); }
+    u32 b_bytes() const { return container_bytes(b); }
+    u32 d_registers() const { return d == NumberType::f16 ? n / 4 : n / 2; }
 };
 
 WgmmaShape wgmma_shape(const Inst& i);

@@ -9,8 +9,8 @@ namespace ptxm::wgmma_sums {
 
 constexpr u32 kMaxK = 32, kMaxN = 256;
 
-inline aligned_sum::Precision precision_of(MatrixType a) {
-    return element::bits(a) == 8 ? aligned_sum::kEightBits : aligned_sum::kSixteenBits;
+inline aligned_sum::Precision precision_of(NumberType a) {
+    return container_bits(a) == 8 ? aligned_sum::kEightBits : aligned_sum::kSixteenBits;
 }
 
 // B, and the exponents of its elements, in the order in which the lanes of a register of D need them (PTX ISA

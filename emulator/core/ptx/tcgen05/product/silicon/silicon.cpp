@@ -19,18 +19,6 @@ using aligned_sum::Addends, aligned_sum::exponent_of, aligned_sum::power_of_two;
 constexpr u32 kWide = aligned_sum::kColumns;
 constexpr aligned_sum::Precision kPrecision = aligned_sum::kSixteenBits;
 
-int least_exponent(Format f) {
-    switch (f) {
-        case Format::f16:
-        case Format::e5m2: return -14;
-        case Format::e4m3: return -6;
-        case Format::e3m2: return -2;
-        case Format::e2m3:
-        case Format::e2m1: return 0;
-        default: return -126;
-    }
-}
-
 // How D is read: times 2^-lower.
 struct Before {
     Accumulator type;
