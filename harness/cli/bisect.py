@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.options import Host, Json, Quiet, Verbose
+from harness.cli.options import Host, Json, Quiet, Suites, Verbose, suites
 from harness.cli.output import print_json, say
 from harness.cli.progress import progress_for
 from harness.errors import ExitCode, UserError
@@ -45,7 +45,7 @@ def command(
         list[str] | None, typer.Argument(metavar="[-- FILTER...]", help="Run only these, as for run-matrix --filter.")
     ] = None,
     host: Host = "emulator",
-    suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
+    suite: Suites = None,
     kind: Annotated[
         str | None, typer.Option("--for", metavar="KIND", help=f"What to look for: {', '.join(Kind)}.")
     ] = None,
@@ -56,7 +56,7 @@ def command(
 ) -> None:
     if kind is not None and kind not in set(Kind):
         raise UserError(f"--for: no kind is named {kind!r}", next_step=f"use one of {', '.join(Kind)}")
-    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed)
+    request = Request(Path.cwd(), host, suites(suite), tuple(filters or ()), seed)
     asked = Bisection(good, bad, request, Kind(kind) if kind else None)
     context.obj.action = partial(_run, asked, json, quiet, verbose)
 

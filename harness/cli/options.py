@@ -18,6 +18,15 @@ Junit = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the results as JUnit XML, for CI systems.")
 ]
 Host = Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")]
+Suites = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--suite",
+        metavar="NAME[,...]",
+        help="Suites of matrix.yaml; several with commas between them or given again, all for every one.  "
+        "[default: its default_suite]",
+    ),
+]
 Filters = Annotated[
     list[str] | None,
     typer.Option(
@@ -27,6 +36,12 @@ Filters = Annotated[
         "Several values of a key, joined with | or given again, are alternatives.",
     ),
 ]
+
+
+def suites(given: list[str] | None) -> str | None:
+    """The suites of --suite as one name with commas, without repetition; None when there are none."""
+    names = dict.fromkeys(name.strip() for text in given or () for name in text.split(","))
+    return ",".join(names) or None
 
 
 def archive_folder(results: Path | None) -> Path:

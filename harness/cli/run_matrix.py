@@ -13,7 +13,7 @@ from rich.console import Console
 
 from harness import archive
 from harness.cli.interrupts import attended
-from harness.cli.options import Filters, Host, Junit, Quiet, Results, Verbose
+from harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, suites
 from harness.cli.progress import ProgressDisplay, progress_for
 from harness.errors import ExitCode
 from harness.evidence import github, junit
@@ -35,6 +35,7 @@ Examples:
   fmha run-matrix
   fmha run-matrix --suite seed --filter 'hd=64|128,t=1'
   fmha run-matrix --filter hd=64,mask=causal --dry-run
+  fmha run-matrix --suite seed,cover,ragged
   fmha run-matrix --suite random --seed 7 --cases 500
   fmha run-matrix --case hd64_t32_sk384_causal --schedules 20
   fmha run-matrix --json | jq .verdict
@@ -44,7 +45,7 @@ Examples:
 def command(
     context: typer.Context,
     host: Host = "emulator",
-    suite: Annotated[str | None, typer.Option(help="A suite of matrix.yaml.  [default: its default_suite]")] = None,
+    suite: Suites = None,
     filters: Filters = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
     plan_only: Annotated[
@@ -91,7 +92,7 @@ def command(
     request = Request(
         Path.cwd(),
         host,
-        suite,
+        suites(suite),
         tuple(filters or ()),
         seed,
         schedule,

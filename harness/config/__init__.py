@@ -3,10 +3,11 @@
 from harness.config.filters import Filter, parse_filter
 from harness.config.hosts import HostSettings, RemoteSettings
 from harness.config.loader import MATRIX_FILE, interpret, load
-from harness.config.model import Guard, Limits, Matrix, Resources, Thresholds
+from harness.config.model import ALL, Guard, Limits, Matrix, Resources, Thresholds
 from harness.config.section import SCHEDULES
 
 __all__ = [
+    "ALL",
     "MATRIX_FILE",
     "SCHEDULES",
     "Filter",

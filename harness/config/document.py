@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from harness.config.hosts import HostSection
-from harness.config.model import Resources, Thresholds
+from harness.config.model import ALL, Resources, Thresholds
 from harness.config.section import Seconds, Section, wrong
 from harness.config.suites import Count, Size, SuiteSection
 
@@ -79,7 +79,9 @@ class LimitsSection(Section):
 
 
 class MatrixFile(Section):
-    default_suite: str
+    """`default_suite` is one suite or several, `all` for every one."""
+
+    default_suite: str | list[str]
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     suites: dict[Name, SuiteSection] = Field(min_length=1)
     gates: GatesSection
@@ -89,8 +91,15 @@ class MatrixFile(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.default_suite not in self.suites:
-            raise wrong(
-                ("default_suite",), f"no suite is named {self.default_suite!r}; there are {', '.join(self.suites)}"
-            )
+        if ALL in self.suites:
+            raise wrong(("suites", ALL), "is the name of all of them together")
+        if not self.default_suites:
+            raise wrong(("default_suite",), "must not be empty")
+        for name in self.default_suites:
+            if name not in (*self.suites, ALL):
+                raise wrong(("default_suite",), f"no suite is named {name!r}; there are {', '.join(self.suites)}")
         return self
+
+    @property
+    def default_suites(self) -> list[str]:
+        return [self.default_suite] if isinstance(self.default_suite, str) else self.default_suite

@@ -77,7 +77,8 @@ class GpuSection(Section):
 
 
 class HostSection(Section):
-    """One host. All but `kind` and `schedule` is for kinds with a supervisor: `ssh` and `local`; `mma_sums` is not."""
+    """One host. All but `kind`, `schedule` and `arch` is for kinds with a supervisor, `ssh` and `local`; `mma_sums` is
+    for the emulator."""
 
     kind: Literal["emulator", "local", "ssh"]
     schedule: Schedule = "realistic"
@@ -101,7 +102,8 @@ class HostSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.kind == "emulator" and (odd := sorted(self.model_fields_set - {"kind", "schedule", "mma_sums"})):
+        own = {"kind", "schedule", "mma_sums", "arch"}
+        if self.kind == "emulator" and (odd := sorted(self.model_fields_set - own)):
             raise wrong((odd[0],), "is for hosts of kind ssh or local")
         if self.kind != "emulator" and "mma_sums" in self.model_fields_set:
             raise wrong(("mma_sums",), "is for hosts of kind emulator")
@@ -116,7 +118,7 @@ class HostSection(Section):
 
     def settings(self, name: str) -> HostSettings:
         if self.kind == "emulator":
-            return HostSettings(name, self.kind, self.schedule, mma_sums=self.mma_sums)
+            return HostSettings(name, self.kind, self.schedule, mma_sums=self.mma_sums, arch=self.arch)
         smi = self.gpus.nvidia_smi or ("nvidia-smi" if self.device == "cuda" else None)
         return HostSettings(
             name,
@@ -176,6 +178,7 @@ class HostSettings:
     schedule: Schedule
     remote: RemoteSettings | None = None
     mma_sums: Literal["fast", "silicon"] = "fast"  # of the emulator
+    arch: str = "sm_100a"  # whose kernels the emulator runs
 
 
 def _forbidden_word(setup: str, forbidden: list[str]) -> str | None:

@@ -42,7 +42,7 @@ def interpret(text: str, name: str, sha256: str) -> Matrix:
 def _matrix(file: MatrixFile, sha256: str) -> Matrix:
     guard_dim, fallback, gates = file.guard.head_dim, file.guard.fallback, file.gates
     matrix = Matrix(
-        default_suite=file.default_suite,
+        default_suite=",".join(file.default_suites),
         seed=file.seed,
         suites={name: tuple(suite.configurations()) for name, suite in file.suites.items() if not suite.random},
         random_suites={

@@ -11,6 +11,8 @@ from harness.config.hosts import HostSettings
 from harness.config.random_cases import Space, draw_cases
 from harness.worker.protocol import Configuration
 
+ALL = "all"  # every suite, where suites are named
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -103,12 +105,21 @@ class Matrix:
     def suite_names(self) -> tuple[str, ...]:
         return (*self.suites, *self.random_suites)
 
-    def configurations(self, suite: str, seed: int, cases: int | None = None) -> tuple[Configuration, ...]:
-        """Those of a suite; of a random one, `cases` of `seed`."""
+    def named(self, suites: str) -> tuple[str, ...]:
+        """The suites that `--suite` and `default_suite` name: one, several with commas between, or all of them."""
+        names = dict.fromkeys(name.strip() for name in suites.split(","))
+        return self.suite_names if ALL in names else tuple(names)
+
+    def configurations(self, suites: str, seed: int, cases: int | None = None) -> tuple[Configuration, ...]:
+        """Those of one suite or of several, each once; of a random one, `cases` of `seed`."""
+        found = [item for suite in self.named(suites) for item in self._of(suite, seed, cases)]
+        return self.ordered(dict.fromkeys(found))
+
+    def _of(self, suite: str, seed: int, cases: int | None) -> Iterable[Configuration]:
         if suite in self.suites:
             return self.suites[suite]
         random = self.random_suites[suite]
-        return self.ordered(draw_cases(seed, random.cases if cases is None else cases, random.space))
+        return draw_cases(seed, random.cases if cases is None else cases, random.space)
 
     def ordered(self, configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
         """The guard's first, else as they come."""

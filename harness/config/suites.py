@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from harness.config.random_cases import Space
 from harness.config.section import Section, wrong
@@ -25,6 +25,7 @@ from harness.worker.configuration import (
     PathChoice,
     Sink,
     fault,
+    parse_id,
 )
 
 MOST_CONFIGURATIONS = 10_000
@@ -157,15 +158,26 @@ class RandomSection(Section):
         return Space(tuple(self.head_dim), self.rows, self.keys, self.topk, self.batch, self.work)
 
 
+def _named(name: str) -> str:
+    try:
+        parse_id(name)
+    except ValueError as error:
+        raise wrong((), f"{name}: {error}") from error
+    return name
+
+
 class SuiteSection(Section):
+    """`cases` are configurations by their names."""
+
     axes: AxesSection | None = None
     grids: list[AxesSection] = Field(default=[])
     extra: list[ExtraSection] = Field(default=[])
+    cases: list[Annotated[str, AfterValidator(_named)]] = Field(default=[])
     random: RandomSection | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.random is not None and (self.axes or self.grids or self.extra):
+        if self.random is not None and (self.axes or self.grids or self.extra or self.cases):
             raise wrong(("random",), "stands alone in its suite")
         seen: set[str] = set()
         for at, items in self._written():
@@ -174,7 +186,7 @@ class SuiteSection(Section):
                     raise wrong(at, f"{item.id} is in the suite already")
                 seen.add(item.id)
         if not seen and self.random is None:
-            raise wrong((), "the suite is empty; give it axes, grids, extra or random")
+            raise wrong((), "the suite is empty; give it axes, grids, extra, cases or random")
         return self
 
     def configurations(self) -> list[Configuration]:
@@ -188,3 +200,5 @@ class SuiteSection(Section):
             yield ("grids", index), list(grid.configurations())
         for index, item in enumerate(self.extra):
             yield ("extra", index), [item.configuration()]
+        for index, name in enumerate(self.cases):
+            yield ("cases", index), [parse_id(name)]

@@ -49,7 +49,7 @@ class EmulatorHost:
     def span(self) -> None: ...
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
-        return variant_for(configuration)
+        return variant_for(configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         cores = len(os.sched_getaffinity(0))

@@ -240,11 +240,19 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Bui
         rest = guard.withheld(plan.rest, reason) if reason else matrix.run(plan.rest, context)
         _collect(rest, prepared, progress, observer)
     place = shrink.first_red(progress.outcomes)
-    if place is not None and plan.suite in prepared.matrix.random_suites:
+    if place is not None and _is_drawn(progress.outcomes[place], prepared):
         with progress.stage("shrink"):
             observer.stage("shrink", progress.outcomes[place].id)
             progress.outcomes[place] = shrink.shrunk(progress.outcomes[place], context)
     return builds
+
+
+def _is_drawn(outcome: Outcome, prepared: Prepared) -> bool:
+    """Whether a random suite brought the configuration: no other suite that was asked for has it."""
+    matrix = prepared.matrix
+    suites = matrix.named(prepared.plan.suite) if prepared.plan.suite else ()
+    written = {item for name in suites if name in matrix.suites for item in matrix.suites[name]}
+    return bool(set(suites) & set(matrix.random_suites)) and outcome.step.configuration not in written
 
 
 def _collect(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.config import Filter, Matrix
+from harness.config import ALL, Filter, Matrix
 from harness.errors import UserError
 from harness.hosts import Host
 from harness.stages.outcome import Step
@@ -15,8 +15,8 @@ from harness.worker.protocol import Variant
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to run: a suite, `random_cases` of it where it is random, or `cases` by name; of that what `filter` accepts,
-    and of that one a variant, if so asked. `seed` is what random configurations are drawn from."""
+    """What to run: suites, as Matrix.named takes them, `random_cases` of those that are random, or `cases` by name; of
+    that what `filter` accepts, and of that one a variant, if so asked. `seed` is what random ones are drawn from."""
 
     suite: str
     filter: Filter
@@ -71,14 +71,16 @@ def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
 
 
 def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Configuration, ...]:
-    suite = selection.suite
-    if suite not in matrix.suite_names:
-        raise UserError(f"no suite is named {suite!r}", next_step=f"matrix.yaml has {', '.join(matrix.suite_names)}")
-    if selection.random_cases is not None and suite in matrix.suites:
+    suites = matrix.named(selection.suite)
+    for suite in suites:
+        if suite not in matrix.suite_names:
+            hint = f"matrix.yaml has {', '.join(matrix.suite_names)}; {ALL} is every one"
+            raise UserError(f"no suite is named {suite!r}", next_step=hint)
+    if selection.random_cases is not None and not set(suites) & set(matrix.random_suites):
         random = ", ".join(matrix.random_suites)
         hint = f"use one of {random}" if random else "matrix.yaml has no random suite"
-        raise UserError(f"--cases: suite {suite} is not random", next_step=hint)
-    return matrix.configurations(suite, selection.seed, selection.random_cases)
+        raise UserError(f"--cases: suite {', '.join(suites)} is not random", next_step=hint)
+    return matrix.configurations(selection.suite, selection.seed, selection.random_cases)
 
 
 def _named(cases: Sequence[str]) -> list[Configuration]:

@@ -9,11 +9,11 @@ from typing import Any, Final, Literal
 
 Mask = Literal["none", "causal", "window", "band"]
 KeyValues = Literal["separate", "shared"]
-Offsets = Literal["aligned", "zero", "mixed"]
+Offsets = Literal["aligned", "zero", "mixed", "far"]
 Lengths = Literal["full", "ragged", "empty"]
 Indices = Literal["valid", "holes", "invalid"]
 Sink = Literal["none", "finite", "mixed"]
-Data = Literal["normal", "extreme"]
+Data = Literal["normal", "extreme", "steps", "carried", "onesign"]
 Output = Literal["unnormalised", "fp32", "bf16"]
 PathChoice = Literal["auto", "tmem", "smem"]
 MergeChoice = Literal["auto", "cluster", "combine"]

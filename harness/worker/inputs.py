@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.worker.bf16 import round_to_bf16
 from harness.worker.configuration import MIXED_SINK_HEADS, Configuration, Indices, Lengths, Offsets
+from harness.worker.kinds import Drawn, reshape
 
 # NaN, +inf, -inf, both largest finite values and a NaN that signals: what must never reach an output.
 POISON_BITS: Final = np.array([0x7FC0, 0x7F80, 0xFF80, 0x7F7F, 0xFF7F, 0x7F81], dtype=np.uint16)
@@ -62,18 +63,22 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
     keys = (item.batch, item.s_k, item.head_dim)
     q = generator.standard_normal((item.batch, item.t, item.heads, item.head_dim))
     k, v = _key_values(generator, keys, item)
-    sparse = _sparse(generator, item) if item.topk else None
+    lists = _lists(generator, item) if item.topk else None
     kv_lens = _lengths(generator, item.kv_lens, (item.batch,), item.s_k)
     offsets = _offsets(generator, item.query_offsets, item)
     sink = _sink(generator, item)
+    scale = softmax_scale(item.head_dim)
     if item.data == "extreme":
         q *= np.exp2(generator.choice(EXTREME_EXPONENTS, (*q.shape[:-1], 1)))
+    elif item.data != "normal":
+        listed = (lists.k, lists.v, lists.indices, lists.lens) if lists else (None,) * 4
+        reshape(generator, item, scale, Drawn(q, k, v, kv_lens, offsets, *listed))
     k_bits, v_bits = round_to_bf16(k), None if v is None else round_to_bf16(v)
     if kv_lens is not None:
         padding = np.arange(item.s_k) >= kv_lens[:, np.newaxis]
         for bits in (k_bits, v_bits):
             _poison(bits, padding)
-    scale = softmax_scale(item.head_dim)
+    sparse = _rounded(lists, item.s_sparse) if lists else None
     return Inputs(round_to_bf16(q), k_bits, v_bits, scale, *item.bounds, kv_lens, offsets, sparse, sink)
 
 
@@ -96,15 +101,28 @@ def _key_values(
     return k, v
 
 
-def _sparse(generator: np.random.Generator, item: Configuration) -> Sparse:
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """The sparse branch before its rows are rounded to bf16."""
+
+    k: NDArray[np.float64]
+    v: NDArray[np.float64] | None
+    indices: NDArray[np.int32]
+    lens: NDArray[np.int32] | None
+
+
+def _lists(generator: np.random.Generator, item: Configuration) -> _Lists:
     k, v = _key_values(generator, (item.batch, item.s_sparse, item.head_dim), item)
     indices = _indices(generator, item.sparse_indices, (item.batch, item.t, item.topk), item.s_sparse)
-    lens = _lengths(generator, item.sparse_lens, (item.batch, item.t), item.topk)
-    k_bits, v_bits = round_to_bf16(k), None if v is None else round_to_bf16(v)
-    unnamed = ~_named_rows(indices, lens, item.s_sparse)
+    return _Lists(k, v, indices, _lengths(generator, item.sparse_lens, (item.batch, item.t), item.topk))
+
+
+def _rounded(lists: _Lists, rows: int) -> Sparse:
+    k_bits, v_bits = round_to_bf16(lists.k), None if lists.v is None else round_to_bf16(lists.v)
+    unnamed = ~_named_rows(lists.indices, lists.lens, rows)
     for bits in (k_bits, v_bits):
         _poison(bits, unnamed)
-    return Sparse(k_bits, v_bits, indices, lens)
+    return Sparse(k_bits, v_bits, lists.indices, lists.lens)
 
 
 def _indices(generator: np.random.Generator, pattern: Indices, shape: tuple[int, ...], rows: int) -> NDArray[np.int32]:
@@ -148,11 +166,16 @@ def _lengths(
 
 
 def _offsets(generator: np.random.Generator, pattern: Offsets, item: Configuration) -> NDArray[np.int32] | None:
-    """Mixed offsets reach from all queries before the first key to all of them after the last one."""
+    """Mixed offsets reach from all queries before the first key to all of them after the last one. Far ones are where
+    positions leave 32 bits, if not at the first query, then at the middle one: at both ends of them in turn."""
     if pattern == "aligned":
         return None
     if pattern == "zero":
         return np.zeros(item.batch, dtype=np.int32)
+    if pattern == "far":
+        inwards = generator.integers(0, item.t // 2, item.batch, endpoint=True)
+        low = (np.arange(item.batch) + generator.integers(0, 2)) % 2 == 0
+        return np.where(low, -(2**31) + inwards, 2**31 - 1 - inwards).astype(np.int32)
     return generator.integers(-item.t - 2, item.s_k + 2, item.batch, endpoint=True).astype(np.int32)
 
 

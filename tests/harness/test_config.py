@@ -37,9 +37,11 @@ def line_of(text: str, needle: str) -> int:
 def test_suites_have_the_sizes_they_are_known_for(repository: Path) -> None:
     matrix = load(repository)
     sizes = {name: len(items) for name, items in matrix.suites.items()}
+    covering = {"cover": sizes.pop("cover"), "cover-sm90": sizes.pop("cover-sm90")}
+    assert min(covering.values()) > 200
     assert sizes == {"proven": 16, "seed": 72, "paths": 32, "dsv4": 16, "ragged": 86, "extreme": 56, "long": 22}
     assert {name: suite.cases for name, suite in matrix.random_suites.items()} == {"random": 50}
-    assert matrix.default_suite == "seed"
+    assert matrix.default_suite == "seed,cover"
     assert Counter(item.mask for item in matrix.suites["seed"]) == {"none": 64, "causal": 4, "window": 4}
     assert set(matrix.suites["proven"]) <= set(matrix.suites["seed"])
 
@@ -91,7 +93,7 @@ def test_guard_thresholds_override_the_default(text: str) -> None:
         ("t: [1, 4, 32, 128]", "t: [1]\n      64: [4]", "suites.proven.axes", "key '64' must be text"),
         ("t: [1, 4, 32, 128]", "t: &a [*a]", "suites.proven.axes.t[0]", "an alias inside its own anchor"),
         ("t: [1, 4, 32, 128]", "t: !!python/tuple [1]", "suites.proven.axes.t", "unknown tag"),
-        ("default_suite: seed", "default_suite: other", "default_suite", "no suite is named 'other'"),
+        ("default_suite: [seed, cover]", "default_suite: other", "default_suite", "no suite is named 'other'"),
         (EMPTY, f"{EMPTY}, mask: diagonal", "suites.ragged.extra[0].mask", "must be 'none', 'causal', 'window' or "),
         (EMPTY, f"{EMPTY}, mask: window", "suites.ragged.extra[0].window", "is required with mask window"),
         (EMPTY, f"{EMPTY}, window: 4", "suites.ragged.extra[0].window", "is required with mask window, and only then"),
@@ -150,7 +152,7 @@ def test_tabs_come_with_advice() -> None:
 
 def test_an_empty_suite_and_no_suites(text: str) -> None:
     head, tail = text[: text.index("suites:")], text[text.index("gates:") :]
-    assert "matrix.yaml:6: suites.seed: the suite is empty; give it axes, grids, extra or random" in problems(
+    assert "matrix.yaml:6: suites.seed: the suite is empty; give it axes, grids, extra, cases or random" in problems(
         f"{head}suites: {{seed: {{}}}}\n{tail}"
     )
     assert "matrix.yaml:6: suites: must not be empty" in problems(f"{head}suites: {{}}\n{tail}")

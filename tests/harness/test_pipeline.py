@@ -215,7 +215,7 @@ def test_a_record_that_cannot_be_archived_is_shown_all_the_same(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"suite": "big"}, "no suite is named 'big'; matrix.yaml has small, wide"),
+        ({"suite": "big"}, "no suite is named 'big'; matrix.yaml has small, wide; all is every one"),
         ({"filters": ("hd=64,t=4",)}, "no configuration matches"),
         ({"filters": ("x=1",)}, "unknown key 'x'"),
     ],

@@ -56,3 +56,17 @@ def test_a_masked_configuration_of_the_guard_s_head_dim_is_no_guard(matrix: Matr
         ("hd64_t32_sk256", True, False),
         ("hd64_t32_sk384_causal", False, True),
     ]
+
+
+def test_several_suites_are_one_selection_and_what_they_share_runs_once(matrix: Matrix) -> None:
+    chosen = plan(matrix, "proven,seed,cover")
+    assert chosen.suite == "proven,seed,cover"
+    assert len(ids(chosen)) == len(set(ids(chosen))) == 72 + len(matrix.suites["cover"])
+    assert [step.guard for step in chosen.steps][:16] == [True] * 16
+
+
+def test_all_is_every_suite(matrix: Matrix) -> None:
+    every = {item.id for suite in matrix.suites.values() for item in suite}
+    assert set(ids(plan(matrix, "all"))) >= every
+    with pytest.raises(UserError, match="no suite is named 'sead'"):
+        plan(matrix, "seed,sead")

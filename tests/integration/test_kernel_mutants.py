@@ -16,6 +16,7 @@ from harness.status import RED, Status
 from harness.worker.protocol import Configuration
 from tests.harness.support import git
 from tests.integration.mutants.catalogue import MUTANTS, tables
+from tests.integration.mutants.default_run import FAULTS
 from tests.integration.mutants.model import THREE_TILES, Mutant, Trial, copy_kernel, examine
 from tests.integration.mutants.survivors import SURVIVORS, Survivor
 
@@ -36,6 +37,15 @@ def test_a_mutant_is_caught(repository: Path, matrix: Matrix, tmp_path: Path, mu
     assert verdict.status in RED
     assert mutant.caught_by <= verdict.against
     assert mutant.caught_by
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_default_run_sees(repository: Path, matrix: Matrix, tmp_path: Path, fault: str) -> None:
+    """Suite `seed` does not, nor did the others by design; one kernel's part of `cover` is enough."""
+    copy_kernel(repository, tmp_path, FAULTS[fault])
+    assert "cover" in matrix.named(matrix.default_suite)
+    mine = [item for item in matrix.suites["cover"] if (item.head_dim, item.p_path) == (64, "tmem")]
+    assert any(examine(tmp_path, matrix, Trial(item)).status in RED for item in mine)
 
 
 def test_the_kernel_itself_passes_every_trial(repository: Path, matrix: Matrix, tmp_path: Path) -> None:

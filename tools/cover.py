@@ -1,0 +1,297 @@
+"""Makes the suites `cover` and `cover-sm90` of matrix.yaml: few configurations, every pair of values of any two fields.
+
+    python -m tools.cover            # writes them into matrix.yaml, between the marks
+    python -m tools.cover --count    # says how many tuples of values there are, and how many stand together
+
+Mistakes in a kernel nearly always need one or two things to come together, and seldom three: a mask on the second path
+of P, a sink under splits. A covering array has each pair of values in some row; this one has the triples of TRIPLES
+too. It is made greedily, row by row, under the constraints that RULES are.
+
+Sizes are meant beside the kernel's: `tiles` whole tiles of keys and `tail` keys more or less make s_k, so that every
+kernel has its edges tried, whatever its tile is. Values that empty rows (VOID), such as a list without a valid index,
+would hide what they stand beside; they come in rows of their own, once all else is covered without them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from harness.config.random_cases import work
+from harness.worker.choice import MOST_IN_CLUSTER
+from harness.worker.configuration import DEFAULTS, MIXED_SINK_HEADS, Configuration
+from harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
+
+Row = Mapping[str, Any]
+Values = Mapping[str, Sequence[Any]]
+Tuple = tuple[tuple[str, Any], ...]
+
+MOST_WORK: Final = 40_000_000  # head_dim * rows * keys of a configuration: 50 ms on the emulator
+MOST_ROWS: Final = 530  # t * heads
+MOST_LISTS: Final = 15  # t * batch, each with CTAs of its own
+MOST_MANY: Final = 48  # t * heads * batch where there are many splits, each with partial results of its own
+MANY_SPLITS: Final = 40  # more than a warp has lanes
+HUGE: Final = 2**31 - 2  # a bound that a position may not be added to in 32 bits
+
+MASKS: Final[dict[str, dict[str, Any]]] = {
+    "none": {},
+    "causal": {"mask": "causal"},
+    "window1": {"mask": "window", "window": 1},
+    "window70": {"mask": "window", "window": 70},
+    "window300": {"mask": "window", "window": 300},
+    "band65to3": {"mask": "band", "left": 65, "right": 3},
+    "ballto0": {"mask": "band", "left": -1, "right": 0},
+    "band130toall": {"mask": "band", "left": 130, "right": -1},
+    "band9tohuge": {"mask": "band", "left": 9, "right": HUGE},
+}
+# Fields that bound each other come first: a row is filled in this order, and goes wrong early or not at all.
+FIELDS: Final[dict[str, Sequence[Any]]] = {
+    "heads": (3, 1, 80, 4, 16),
+    "t": (33, 1, 130, 5, 2, 128),
+    "batch": (2, 1, 3),
+    "splits": (1, 3, 2, 7, MANY_SPLITS),
+    "topk": (0, 200, 65, 1),
+    "tiles": (3, 11, 1, 6, 0, 2),
+    "tail": (0, 1, 37, -1),
+    "sink": ("none", "finite", "mixed"),
+    "sparse_rows": ("many", "few"),
+    "sparse_indices": ("valid", "holes"),
+    "sparse_lens": ("full", "ragged"),
+    "data": ("steps", "normal", "carried", "extreme", "onesign"),
+    "mask": tuple(MASKS),
+    "query_offsets": ("aligned", "zero", "mixed"),
+    "output": ("unnormalised", "fp32", "bf16"),
+    "kv": ("separate", "shared"),
+    "kv_lens": ("full", "ragged"),
+}
+VOID: Final[dict[str, Sequence[Any]]] = {
+    "query_offsets": ("far",),
+    "kv_lens": ("empty",),
+    "sparse_indices": ("invalid",),
+}
+TRIPLES: Final = (("kernel", "data", "kv"), ("kernel", "mask", "kv"), ("kernel", "output", "splits"))
+PLAIN: Final[dict[str, Any]] = {name: values[0] for name, values in FIELDS.items()} | {
+    "mask": "none", "data": "normal", "batch": 1, "heads": 1, "t": 1, "tail": 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a value of `kernel` asks for: fields of a configuration, and the keys of a tile."""
+
+    fields: Mapping[str, Any]
+    keys: int
+    arch: str
+
+
+SM100: Final = {
+    f"{head_dim}-{path}": Kernel({"head_dim": head_dim, "p_path": path}, sm100_shape(head_dim, path).keys, "sm_100a")
+    for head_dim in (64, 128, 256, 512)
+    for path in ("tmem", "smem")
+}
+SM90: Final = {
+    f"{head_dim}-{rows}": Kernel({"head_dim": head_dim, "rows": rows}, sm90_shape(head_dim, rows).keys, "sm_90a")
+    for head_dim, rows in SM90_KERNELS
+}
+# A run of tiles that goes two and a half times round the longest ring and every barrier's parities.
+ROUNDS: Final = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Fields and their values; `kernels` are the values of the field `kernel`."""
+
+    kernels: Mapping[str, Kernel]
+    fields: Values
+
+    def configuration(self, row: Row) -> Configuration:
+        """The configuration of a complete row."""
+        kernel = self.kernels[row["kernel"]]
+        fields = {name: value for name, value in row.items() if name in DEFAULTS}
+        fields |= {"mask": "none", **MASKS[row["mask"]], **kernel.fields, "s_k": self.keys(row)}
+        if row["topk"]:
+            fields["s_sparse"] = 2 * row["topk"] + 1 if row["sparse_rows"] == "many" else (row["topk"] + 2) // 3
+        return Configuration(**fields)
+
+    def keys(self, row: Row) -> int:
+        return int(row["tiles"] * self.kernels[row["kernel"]].keys + row["tail"])
+
+    def work(self, row: Row) -> int:
+        """head_dim * rows * keys."""
+        head_dim = self.kernels[row["kernel"]].fields["head_dim"]
+        return int(head_dim * self.rows(row) * (self.keys(row) + row["topk"]))
+
+    def rows(self, row: Row) -> int:
+        return int(row["t"] * row["heads"] * row["batch"])
+
+    def allows(self, row: Row, name: str) -> bool:
+        """Whether what is said of `name` may stand beside the other fields that are known, if those may."""
+        return all(check(self, row) for needs, check in RULES if name in needs and needs <= row.keys())
+
+
+# Which values may stand together, as soon as those named are known. Where all hold the configuration is legal and a
+# kernel runs it.
+RULES: Final[tuple[tuple[frozenset[str], Callable[[Space, Row], bool]], ...]] = tuple(
+    (frozenset(needs.split()), check)
+    for needs, check in (
+        ("t heads", lambda s, r: r["t"] * r["heads"] <= MOST_ROWS),
+        ("splits t heads batch", lambda s, r: r["splits"] < MANY_SPLITS or s.rows(r) <= MOST_MANY),
+        ("t batch topk", lambda s, r: r["topk"] == 0 or r["t"] * r["batch"] <= MOST_LISTS),
+        ("kernel tiles tail t heads batch topk", lambda s, r: s.work(r) <= MOST_WORK),
+        ("tiles tail topk", lambda s, r: r["tiles"] > 0 or r["tail"] > 0 or (r["tail"] == 0 and r["topk"] > 0)),
+        ("heads sink", lambda s, r: r["sink"] != "mixed" or r["heads"] >= MIXED_SINK_HEADS),
+        ("topk sparse_rows", lambda s, r: r["topk"] > 1 or r["sparse_rows"] == "many"),
+        ("topk sparse_indices", lambda s, r: r["topk"] > 0 or r["sparse_indices"] == "valid"),
+        ("topk sparse_lens", lambda s, r: r["topk"] > 0 or r["sparse_lens"] == "full"),
+        ("merge splits", lambda s, r: r["merge"] != "cluster" or 1 < r["splits"] <= MOST_IN_CLUSTER),
+    )
+)
+
+
+def sm100() -> Space:
+    return Space(SM100, {"kernel": tuple(SM100), **FIELDS})
+
+
+def sm90() -> Space:
+    return Space(SM90, {"kernel": tuple(SM90), "merge": ("auto", "cluster", "combine"), **FIELDS})
+
+
+def rows(space: Space) -> list[Row]:
+    """The suite's rows: legal, each pair that is legal without a value of VOID in one without such values, each legal
+    pair of one such value and another in one with it alone."""
+    made: list[Row] = list(rounds(space))
+    made += completed(space, space.fields, wanted(space.fields), made)
+    for name, values in VOID.items():
+        for value in values:
+            narrow = {**space.fields, name: (value,)}
+            pairs = [item for item in wanted(narrow) if len(item) == 2 and (name, value) in item]
+            made += completed(space, narrow, pairs, [row for row in made if row[name] == value])
+    return made
+
+
+def rounds(space: Space) -> Iterator[Row]:
+    """Each kernel over a long row of dense tiles and over a long list, V apart from K and K itself."""
+    for kernel, kv in itertools.product(space.kernels, space.fields["kv"]):
+        extra = {"merge": "auto"} if "merge" in space.fields else {}
+        plain = {**PLAIN, **extra, "kernel": kernel, "kv": kv}
+        yield {**plain, "tiles": ROUNDS, "t": 33, "data": "steps"}
+        entries = ROUNDS * space.kernels[kernel].keys
+        yield {**plain, "tiles": 1, "topk": entries, "heads": 3, "data": "steps"}
+
+
+def spans(fields: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """The fields whose values are to come together: every two, and those of TRIPLES."""
+    return (*itertools.combinations(fields, 2), *TRIPLES)
+
+
+def tuples(fields: Values, names: Sequence[str]) -> Iterator[Tuple]:
+    """Every combination of values of these fields."""
+    for values in itertools.product(*(fields[name] for name in names)):
+        yield tuple(zip(names, values, strict=True))
+
+
+def wanted(fields: Values) -> list[Tuple]:
+    return [item for names in spans(fields) for item in tuples(fields, names)]
+
+
+def tuples_of(row: Row, fields: Iterable[str]) -> Iterator[Tuple]:
+    """What of `wanted` a row has."""
+    for names in spans(fields):
+        yield tuple((name, row[name]) for name in names)
+
+
+def completed(space: Space, fields: Values, wanted: Iterable[Tuple], made: Sequence[Row]) -> list[Row]:
+    """Rows that have what of `wanted` is legal and in none of `made`. Each begins with a tuple that is missing and
+    takes, field by field, the legal value that brings most of those that are missing with it."""
+    missing = dict.fromkeys(wanted)
+    added: list[Row] = []
+
+    def strike(row: Row) -> None:
+        for item in tuples_of(row, fields):
+            missing.pop(item, None)
+
+    for row in made:
+        strike(row)
+    while missing:
+        start = next(iter(missing))
+        row = _extended(space, fields, dict(start), missing)
+        if row is None:
+            del missing[start]  # no legal row has it
+        else:
+            added.append(row)
+            strike(row)
+    return added
+
+
+def _extended(space: Space, fields: Values, row: dict[str, Any], missing: Mapping[Tuple, None]) -> Row | None:
+    """A complete legal row with all of `row`, by depth-first search; None when there is none."""
+    if not all(space.allows(row, name) for name in row):
+        return None
+    name = next((name for name in fields if name not in row), None)
+    if name is None:
+        return row
+    known = row.keys() | {name}
+    due = [names for names in spans(fields) if name in names and known.issuperset(names)]
+
+    def gain(value: Any) -> int:
+        more = {**row, name: value}
+        return sum(tuple((field, more[field]) for field in names) in missing for names in due)
+
+    # Of values that bring equally much, another one each time: what nobody asked for varies as well.
+    for value in sorted(fields[name], key=lambda value: (-gain(value), _shuffled(len(missing), name, value))):
+        found = _extended(space, fields, {**row, name: value}, missing)
+        if found is not None:
+            return found
+    return None
+
+
+def _shuffled(*what: Any) -> bytes:
+    return hashlib.sha256(repr(what).encode()).digest()
+
+
+def suite(space: Space) -> list[str]:
+    """Names of the suite's configurations, each once, by kernel, the quick ones of each first."""
+    found = {item.id: item for item in map(space.configuration, rows(space))}
+    order = sorted(found.values(), key=lambda item: (item.head_dim, item.p_path, item.rows, work(item), item.id))
+    return [item.id for item in order]
+
+
+SUITES: Final = {"cover": sm100, "cover-sm90": sm90}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", action="store_true")
+    options = parser.parse_args()
+    if options.count:
+        for name, make in SUITES.items():
+            space = make()
+            made = rows(space)
+            covered = {item for row in made for item in tuples_of(row, space.fields)} & set(wanted(space.fields))
+            print(f"{name}: {len(suite(space))} configurations, {len(covered)} of {len(wanted(space.fields))} tuples")
+        return
+    path = Path(__file__).parents[1] / "matrix.yaml"
+    text = path.read_text(encoding="utf-8")
+    for name, make in SUITES.items():
+        text = written(text, name, suite(make()))
+    path.write_text(text, encoding="utf-8")
+
+
+def written(text: str, name: str, names: Sequence[str]) -> str:
+    """matrix.yaml with the configurations of a suite between its marks."""
+    begin, end = f"    # {name}: made by tools/cover.py\n", f"    # {name}: end\n"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        sys.exit(f"matrix.yaml has not the marks of {name}, once each")
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    return before + begin + "".join(f"      - {item}\n" for item in names) + end + after
+
+
+if __name__ == "__main__":
+    main()
