@@ -1,6 +1,7 @@
 #include "ptx/copies/reduction.hpp"
 
 #include "machine/lanes.hpp"
+#include "numbers/formats.hpp"
 
 namespace ptxm {
 namespace {
@@ -38,9 +39,6 @@ bool integer(Reduction operation, u8* d, const u8* s, u32 bytes) {
         default: return false;
     }
 }
-
-u16 half_bits(float x) { return std::bit_cast<u16>(static_cast<_Float16>(x)); }
-float half_value(u16 bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
 // A NaN operand gives way to the other one, as in min and max without .NaN.
 float lower(float a, float b) {
@@ -96,7 +94,7 @@ void reduce_bytes(Reduction operation, Ty type, u8* d, const u8* s, u32 bytes) {
         case Ty::u64_:
         case Ty::b64: done = integer<u64>(operation, d, s, bytes); break;
         case Ty::s64: done = integer<i64>(operation, d, s, bytes); break;
-        case Ty::f16: done = sixteen(operation, d, s, bytes, half_value, half_bits); break;
+        case Ty::f16: done = sixteen(operation, d, s, bytes, half_to_float, float_to_half); break;
         case Ty::bf16: done = sixteen(operation, d, s, bytes, bf16_to_float, float_to_bf16); break;
         case Ty::f32:
             // .add.f32 to global memory flushes subnormal inputs and results (PTX ISA, as red.add.f32).
