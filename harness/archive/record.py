@@ -189,6 +189,7 @@ class Judge(Record):
     changed: list[str] = Field(
         default_factory=list, description="files of the judge that the judged commit has otherwise than `commit`"
     )
+    own: str | None = Field(None, description="what the commit's own judge said, in one line; null when it is the same")
     accepted: str | None = Field(None, description="why `changed` was accepted; null when it was not")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ import typer
 from rich.console import Console
 
 from harness.archive import RunRecord
+from harness.cli.judge import AcceptJudge, JudgeRef, judged
 from harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose
 from harness.cli.output import print_json, say
 from harness.cli.progress import progress_for
@@ -59,6 +59,8 @@ def command(
         list[str] | None,
         typer.Option(metavar="KIND", help=f"Report this kind and let it pass: {', '.join(Kind)}. May be repeated."),
     ] = None,
+    judge: JudgeRef = None,
+    accept_judge: AcceptJudge = None,
     results: Results = None,
     json: Json = False,
     junit_file: Junit = None,
@@ -66,7 +68,12 @@ def command(
     verbose: Verbose = False,
 ) -> None:
     request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, None, results)
-    context.obj.action = partial(_run, request, named, tuple(allow or ()), json, junit_file, quiet, verbose)
+    context.obj.action = lambda: judged(
+        request,
+        judge,
+        accept_judge,
+        lambda chosen: _run(chosen, named, tuple(allow or ()), json, junit_file, quiet, verbose),
+    )
 
 
 def _run(

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from harness import archive
 from harness.cli.interrupts import attended
+from harness.cli.judge import AcceptJudge, JudgeRef, judged
 from harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, suites
 from harness.cli.progress import ProgressDisplay, progress_for
 from harness.errors import ExitCode
@@ -75,6 +76,8 @@ def command(
     cases: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
     ] = None,
+    judge: JudgeRef = None,
+    accept_judge: AcceptJudge = None,
     results: Results = None,
     junit_file: Junit = None,
     quiet: Quiet = False,
@@ -107,9 +110,13 @@ def command(
     if plan_only:
         context.obj.action = partial(_plan, request, json)
     elif detach:
-        context.obj.action = partial(_detach, request, quiet, verbose)
+        context.obj.action = lambda: judged(
+            request, judge, accept_judge, lambda chosen: _detach(chosen, quiet, verbose)
+        )
     else:
-        context.obj.action = partial(_run, request, json, junit_file, quiet, verbose)
+        context.obj.action = lambda: judged(
+            request, judge, accept_judge, lambda chosen: _run(chosen, json, junit_file, quiet, verbose)
+        )
 
 
 def _run(request: Request, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:

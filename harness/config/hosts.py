@@ -47,6 +47,33 @@ DEFAULT_FILES = (
     "scripts/environment.sh",
     "scripts/requirements.py",
 )
+# All of the judge, and what else makes a run green: who changes it on a host has it approved first.
+PROTECTED = (
+    "matrix.yaml",
+    "emulator/",
+    "harness/archive/",
+    "harness/cli/",
+    "harness/config/",
+    "harness/errors.py",
+    "harness/evidence/",
+    "harness/git.py",
+    "harness/hosts/",
+    "harness/judge.py",
+    "harness/reference.py",
+    "harness/stages/",
+    "harness/status.py",
+    "harness/supervisor/",
+    "harness/worker/",
+    "results/baselines/",
+    "scripts/",
+    "tests/",
+    "CMakeLists.txt",
+    "Makefile",
+    "constraints.txt",
+    "pyproject.toml",
+    ".ci/",
+    ".github/",
+)
 # Words of a setup command that would touch a host's drivers, firmware or system packages, or ask for root.
 FORBIDDEN = (
     "sudo", "su", "doas", "pkexec",
@@ -95,7 +122,7 @@ class HostSection(Section):
     sync: Sync = "auto"
     remote: Line = "origin"
     fetch_url: Text = ""
-    protected: list[Line] = Field(default=["tests/unit/"])
+    protected: list[Line] = Field(default=list(PROTECTED))
     forbidden: list[Line] = Field(default=list(FORBIDDEN))
     silence_seconds: Seconds = 20.0
     reconnect_seconds: Seconds = 1800.0

@@ -13,6 +13,7 @@ from harness.config import load, parse_filter
 from harness.errors import ExitCode
 from harness.evidence import baseline
 from harness.evidence.comparison import Comparison, Kind, Regression, compare
+from harness.evidence.judged import named as named_files
 from harness.evidence.limits import configuration_of
 from harness.git import resolve_commit
 from harness.stages.outcome import Observer
@@ -75,9 +76,10 @@ def regress(
     and timed beside this one. Raises what `execute` does, and UserError when there is no baseline.
     """
     root = git_root(request.directory)
+    results = (request.judge.tree if request.judge else root) / "results"  # a commit brings no baseline of its own
     if request.suite and not named:
-        named = baseline.of_suite(request.suite, request.host, root / "results")
-    base = _before(request, named, root)
+        named = baseline.of_suite(request.suite, request.host, results)
+    base = _before(request, named, root, results)
     if base:
         request = _completed(request, base, root)
     found: list[tuple[RunRecord, Path | None]] = []
@@ -89,16 +91,25 @@ def regress(
     execute(request, observer, keep)
     new, path = found[0]
     if base is None or (not named and baseline.name_of(base) != baseline.name_of(new)):
-        base = baseline.load(baseline.name_of(new), root / "results")
-    comparison = compare(base, new, _expected(base, request))
-    signed = signature.check(baseline.path_of(named or baseline.name_of(new), root / "results"))
+        base = baseline.load(baseline.name_of(new), results)
+    comparison = _with_judge(compare(base, new, _expected(base, request)), new)
+    signed = signature.check(baseline.path_of(named or baseline.name_of(new), results))
     return Verdict(base, new, path, comparison, frozenset(allowed), (signed.note, *_untimed(new, request)))
 
 
-def _before(request: Request, named: str | None, root: Path) -> RunRecord | None:
+def _with_judge(comparison: Comparison, new: RunRecord) -> Comparison:
+    """With the regression that a commit is which changes its own judge, until somebody accepts it."""
+    judge = new.judge
+    if judge is None or not judge.changed or judge.accepted:
+        return comparison
+    text = f"by the commit itself: {named_files(judge.changed)}; its own judge says: {judge.own}"
+    found = Regression(Kind.JUDGE, "changed", "commit", judge.commit, new.commit.sha, text)
+    return dataclasses.replace(comparison, regressions=(found, *comparison.regressions))
+
+
+def _before(request: Request, named: str | None, root: Path, results: Path) -> RunRecord | None:
     """The baseline, where it is known before the run: a GPU's name is known only after it, but the baseline of the host
     is that of its GPU unless it was given another."""
-    results = root / "results"
     if named:
         return baseline.load(named, results)
     settings = load(root).hosts.get(request.host)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class Host(Protocol):
 
     def span(self) -> tuple[datetime, datetime] | None:
         """When the run began and ended, on a host that keeps it without us; None elsewhere."""
+
+    def judge_apart(self, judge: str, tree: Path) -> None:
+        """The kernel's side comes from the checkout `tree` from now on, and on an exact host the judge from the commit
+        `judge`."""
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
         """The kernel that runs a configuration, or the reason why none does."""

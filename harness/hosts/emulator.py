@@ -10,14 +10,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.config import HostSettings, Limits
+from harness.errors import UserError
 from harness.hosts.base import HostFacts, Order
 from harness.hosts.machine import this_machine, versions
+from harness.judge import installed_root
+from harness.worker.apart import KernelSide, KernelSideError, OwnSide, Side
 from harness.worker.build import build_variants
 from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
 from harness.worker.supervise import run_worker
-from harness.worker.variants import variant_for
 
 KEPT_RUNS = 20
+
+
+def side_variant(side: Side, configuration: Configuration, arch: str) -> Variant | str:
+    """The kernel's side's choice. Raises UserError when its code cannot make one."""
+    try:
+        return side.variant_for(configuration, arch)
+    except KernelSideError as error:
+        raise UserError(str(error), next_step="the commit's harness/worker does not run under this judge") from error
 
 
 class EmulatorHost:
@@ -36,10 +46,15 @@ class EmulatorHost:
         self._runs = root / ".fmha" / "runs"
         self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"
         self._jobs = 0
+        self._side: Side = OwnSide()
+        self._tree = ""  # of the kernel's side, where it is another's
 
     def facts(self) -> HostFacts:
         facts = HostFacts(self._settings.name, self._settings.kind, this_machine(), versions())
         return replace(facts, mma_sums="silicon") if self._silicon else facts
+
+    def judge_apart(self, judge: str, tree: Path) -> None:
+        self._side, self._tree = KernelSide(tree), str(tree)
 
     def begin(self, order: Order, progress: Callable[[str], None]) -> None: ...
 
@@ -49,21 +64,25 @@ class EmulatorHost:
     def span(self) -> None: ...
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
-        return variant_for(configuration, self._settings.arch)
+        return side_variant(self._side, configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         cores = len(os.sched_getaffinity(0))
         cache = self._root / ".fmha" / "cache"
-        return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress)
+        return build_variants(self._root, variants, cache, limits.build_seconds, cores, progress, self._side.flags)
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
         self._jobs += 1
         folder = self._run / str(self._jobs)
         folder.mkdir(parents=True)
         self._prune()
-        yield from run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._root)
+        root = self._root
+        if self._tree:  # the worker must find the judge's modules first, and it looks where it is started
+            job, root = replace(job, kernel_side=self._tree), installed_root()
+        yield from run_worker(job, folder, limits.silence_seconds, limits.total_seconds, root)
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        self._side.close()
 
     def _prune(self) -> None:
         for old in sorted(path for path in self._runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:

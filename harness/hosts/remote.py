@@ -21,11 +21,12 @@ from harness.hosts import answers, early, ledger, sync
 from harness.hosts.answers import checked
 from harness.hosts.base import Gpu, HostFacts, Machine, Order
 from harness.hosts.carrier import Carrier, LineError, LocalCarrier
+from harness.hosts.emulator import side_variant
 from harness.hosts.line import ANSWER_SECONDS, Line
 from harness.hosts.ssh import BusyError, SshCarrier
 from harness.hosts.stream import RunStream, asked, followed
+from harness.worker.apart import KernelSide, OwnSide, Side
 from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
-from harness.worker.variants import variant_for
 
 CANCEL_SECONDS = 120.0
 BUSY_SECONDS = 60.0  # how long a server that is too busy to answer is tried
@@ -89,6 +90,8 @@ class RemoteHost:
         self._beside: str | None = None  # the commit that is timed beside the run's
         self._jobs = 0
         self._answered: set[tuple[int, str]] = set()  # configurations of a job that have had their last event
+        self._judge: str | None = None
+        self._side: Side = OwnSide()
         self._short = False  # configurations were charged with the end of the run
 
     @property
@@ -99,15 +102,18 @@ class RemoteHost:
     def run_id(self) -> str | None:
         return self._run
 
+    def judge_apart(self, judge: str, tree: Path) -> None:
+        self._judge, self._side = judge, KernelSide(tree)
+
     def begin(self, order: Order, progress: Callable[[str], None]) -> None:
-        for sha in commits_of(order.sha, order.beside):
+        for sha in commits_of(order.sha, order.beside, self._judge):
             sync.check(self._root, sha)
         source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings)
         self._run = f"{datetime.now(UTC):{_RUN_TIME}}-{order.sha[:12]}-{secrets.token_hex(4)}"
         self._beside = order.beside
         ledger.note(self._root, self._run, self._host.name, order)
         progress(f"{self._host.name}: run {self._run}")
-        self._follow(progress, job_of(self._run, order, source, self._settings, self._host.name))
+        self._follow(progress, job_of(self._run, order, source, self._settings, self._host.name, self._judge))
         assert self._stream is not None
         self._stream.start()
 
@@ -150,7 +156,7 @@ class RemoteHost:
         return started, started + timedelta(seconds=max(0.0, moments[-1] - moments[0]) if moments else 0.0)
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
-        return variant_for(configuration, self._settings.arch)
+        return side_variant(self._side, configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         asked = {variant.name: variant for variant in variants}
@@ -191,6 +197,7 @@ class RemoteHost:
             yield Event("error", name, status=status, message=self._reason())
 
     def finish(self) -> None:
+        self._side.close()
         for event in self._next_events():
             if event["kind"] == "event":
                 said = answers.worker_event_of(event.get("event"), self._beside, self._where())
@@ -208,7 +215,7 @@ class RemoteHost:
             self._settings.reconnect_seconds,
             progress,
             job,
-            lambda haves: sync.pack(self._root, commits_of((job or {})["sha"], (job or {})["beside"]), haves),
+            lambda haves: sync.pack(self._root, commits_of_job(job or {}), haves),
         )
         self._events = self._stream.events()
 
@@ -287,18 +294,25 @@ def ask(host: HostSettings, request: Mapping[str, Any], seconds: float = ANSWER_
     return asked(lambda message: dial(host, message), request, seconds)
 
 
-def commits_of(sha: str, beside: str | None) -> list[str]:
+def commits_of(sha: str, *others: str | None) -> list[str]:
     """What the host needs for a run."""
-    return [sha] if beside is None else [sha, beside]
+    return list(dict.fromkeys([sha, *(other for other in others if other is not None)]))
 
 
-def job_of(run: str, order: Order, source: sync.Source, settings: RemoteSettings, host: str) -> dict[str, Any]:
+def commits_of_job(job: Mapping[str, Any]) -> list[str]:
+    return commits_of(job["sha"], job["beside"], job["judge"])
+
+
+def job_of(
+    run: str, order: Order, source: sync.Source, settings: RemoteSettings, host: str, judge: str | None = None
+) -> dict[str, Any]:
     """The job file: what the supervisor needs, what the runner needs (`work`), what attaching needs (`order`)."""
     return {
         "schema": 1,
         "run": run,
         "sha": order.sha,
         "beside": order.beside,
+        "judge": judge,
         "label": order.label,
         "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},
         "protected": list(settings.protected),

@@ -15,6 +15,7 @@ from harness.archive import record as model
 from harness.errors import ExitCode
 from harness.hosts import HostFacts
 from harness.judge import Identity
+from harness.stages.apart import Judge
 from harness.stages.outcome import Outcome
 from harness.stages.plan import Plan
 from harness.stages.preflight import GitFacts
@@ -46,6 +47,7 @@ class Circumstances:
     schedule: str
     matrix_sha256: str
     judge: Identity
+    apart: Judge | None
     builds: Mapping[str, BuildResult]
     durations: Mapping[str, float]
     started: datetime
@@ -80,9 +82,9 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         durations={stage: round(seconds, 6) for stage, seconds in run.durations.items()},
         configurations=[_configuration(outcome, limits.index(outcome.limits)) for outcome in ordered],
         sources=excerpts(run.git.root, outcomes),
-        judge=model.Judge(digest=run.judge.digest, files=dict(run.judge.files)),
+        judge=_judge(run.judge, run.apart),
         limits=[{item.name: model.Limit(bound=item.bound, limit=item.limit) for item in held} for held in limits],
-        verdict=_verdict(outcomes),
+        verdict=_verdict(outcomes, refused=run.apart is not None and run.apart.refused),
     )
 
 
@@ -118,6 +120,15 @@ def _commit(git: GitFacts) -> model.Commit:
         dirty_files=list(git.dirty_files[:MOST_DIRTY_FILES]),
         dirty_count=len(git.dirty_files),
     )
+
+
+def _judge(judge: Identity, apart: Judge | None) -> model.Judge:
+    told = (
+        {"commit": apart.commit, "changed": list(apart.changed), "own": apart.own or None, "accepted": apart.accepted}
+        if apart
+        else {}
+    )
+    return model.Judge(digest=judge.digest, files=dict(judge.files), **told)
 
 
 def _variant(result: BuildResult) -> model.VariantRecord:
@@ -168,9 +179,10 @@ def _timing(timed: Timed) -> model.Timing:
     )
 
 
-def _verdict(outcomes: Sequence[Outcome]) -> model.Verdict:
+def _verdict(outcomes: Sequence[Outcome], *, refused: bool) -> model.Verdict:
+    """Of a commit that changed its own judge nothing has been shown until somebody accepts the change."""
     statuses = [outcome.status for outcome in outcomes]
-    code = exit_code(statuses)
+    code = ExitCode.GATE_FAILED if refused else exit_code(statuses)
     counts = Counter(statuses)
     return model.Verdict(
         word=_WORDS[code],

@@ -1,8 +1,8 @@
-"""The runner: `python -m harness.stages.hosted RUN_DIRECTORY`, started on a host by its supervisor, in the worktree.
+"""The runner: `python -m harness.stages.hosted RUN_DIRECTORY`, started on a host by its supervisor, in a judge's tree.
 
-It carries out the order of `work.json` with the commit's own stages, matrix.yaml and gates, and writes what happens as
-JSON lines to its standard output. Before the first configuration it asks for a GPU with `ready` and waits on its
-standard input for the answer.
+It carries out the order of `work.json` with the stages, matrix.yaml and gates that it was started in, on the kernels of
+the run's worktree, and writes what happens as JSON lines to its standard output. Before the first configuration it asks
+for a GPU with `ready` and waits on its standard input for the answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.config import HostSettings, Limits, load
 from harness.errors import FmhaError
-from harness.hosts.emulator import EmulatorHost
+from harness.hosts.emulator import EmulatorHost, side_variant
 from harness.stages.outcome import Outcome
 from harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from harness.stages.preflight import GitFacts
@@ -30,7 +30,6 @@ from harness.worker.offer import OfferError, offered
 from harness.worker.process import die_with_parent
 from harness.worker.protocol import Beside, BuildResult, Configuration, Event, Job, Variant
 from harness.worker.supervise import run_worker
-from harness.worker.variants import variant_for
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -58,7 +57,6 @@ class _Here(EmulatorHost):
         super().__init__(HostSettings(work["host"], "ssh", "realistic"), root)
         self.device = work["device"]
         self._arch = work["arch"]
-        self._tree = root
         self._cache = directory.parent.parent / "cache"
         self._folder = directory / "workers"
         self._say = say
@@ -67,13 +65,14 @@ class _Here(EmulatorHost):
         self._beside: Beside | None = None
 
     def variant_for(self, configuration: Configuration) -> Variant | str:
-        return variant_for(configuration, self._arch)
+        return side_variant(self._side, configuration, self._arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:
         facts = self.facts()
         self._say({"kind": "facts", "machine": asdict(facts.machine), "versions": dict(facts.versions)})
         cores = len(os.sched_getaffinity(0))
-        results = build_variants(self._tree, variants, self._cache, limits.build_seconds, cores, progress)
+        how = (limits.build_seconds, cores, progress, self._side.flags)
+        results = build_variants(self._root, variants, self._cache, *how)
         for result in results:
             self._say({"kind": "build", "result": encode(result)})
         commit, tree = self._other
@@ -87,9 +86,9 @@ class _Here(EmulatorHost):
         if self._job == 0:
             self._wait_for_gpu()
         self._job += 1
-        job = replace(job, beside=self._beside)
+        job = replace(job, beside=self._beside, kernel_side=self._tree)
         folder = self._folder / str(self._job)
-        with closing(run_worker(job, folder, limits.silence_seconds, limits.total_seconds, self._tree)) as events:
+        with closing(run_worker(job, folder, limits.silence_seconds, limits.total_seconds, Path.cwd())) as events:
             for event in events:
                 self._say({"kind": "event", "job": self._job, "event": encode(event)})
                 yield event
@@ -132,10 +131,13 @@ class _Notes:
 
 def _carry_out(directory: Path, say: Say) -> None:
     work = json.loads((directory / "work.json").read_text(encoding="utf-8"))
-    root = Path.cwd()
+    judge, root = Path.cwd(), Path(work["tree"]).resolve()
     request = Request(root, work["host"], **work["request"])
     git = GitFacts(root, "", None, ())  # the supervisor has proved the commit; no record is made here
-    prepared = prepare_for(request, git, load(root), _Here(work, directory, root, say))
+    host = _Here(work, directory, root, say)
+    if judge != root:
+        host.judge_apart("", root)
+    prepared = prepare_for(request, git, load(judge), host)
     carry_out(prepared, Progress(), _Notes(say))
 
 

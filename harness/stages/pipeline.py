@@ -16,6 +16,7 @@ from harness.errors import ExitCode, InfrastructureError, InterruptionError, Use
 from harness.hosts import Host, Order, open_host
 from harness.judge import identity
 from harness.stages import guard, matrix, shrink, sync
+from harness.stages.apart import Judge, kernel_side_differs
 from harness.stages.build import Builds, build
 from harness.stages.outcome import Observer, Outcome
 from harness.stages.plan import Plan, Selection, make_plan
@@ -51,6 +52,7 @@ class Request:
     noise_seeds: Sequence[int] = ()  # under which every configuration is measured as well
     snapshot: bool = False
     approve_protected: bool = False
+    judge: Judge | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
     beside: str | None = None  # a commit to time beside, on hosts that run commits
 
 
@@ -93,8 +95,11 @@ class Progress:
 def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
     git = git_facts(request.directory)
-    settings = load(git.root)
-    return prepare_for(request, git, settings, opener(request.host, settings, git.root))
+    settings = load(request.judge.tree if request.judge else git.root)
+    host = opener(request.host, settings, git.root)
+    if request.judge is not None and kernel_side_differs(request.judge):
+        host.judge_apart(request.judge.commit, git.root)
+    return prepare_for(request, git, settings, host)
 
 
 def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -> Prepared:
@@ -161,7 +166,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
     git, matrix_text = prepared.git, ""
     if host.exact:
         git = exact_commit(git, snapshot=request.snapshot)
-        matrix_text = sync.matrix_text(git.root)
+        matrix_text = sync.matrix_text(request.judge.tree if request.judge else git.root)
         observer.stage("sync", f"commit {git.commit[:12]}")
     order = Order(
         sha=git.commit,
@@ -280,6 +285,7 @@ def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Ci
         schedule=prepared.schedule,
         matrix_sha256=prepared.matrix.sha256,
         judge=identity(prepared.matrix.judged_sha256),
+        apart=prepared.request.judge,
         builds=builds,
         durations={**progress.durations, **prepared.host.durations()},
         started=started,

@@ -22,6 +22,7 @@ COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", 
 DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
 MOST_FINDINGS = 3
 MOST_LINES = 8
+MOST_CHANGED = 10
 
 STYLES = {
     Status.PASS: "green",
@@ -44,6 +45,8 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
         _table(record, console)
     for line, status in _details(record):
         _line(console, line, STYLES[status] if status else "")
+    for line in judge_lines(record):
+        _line(console, line, "yellow")
     if table:
         for line in _pace(record):
             _line(console, line)
@@ -55,11 +58,28 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
 
 def verdict_line(record: RunRecord) -> str:
     """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`."""
-    verdict = record.verdict
+    verdict, judge = record.verdict, record.judge
+    if judge and judge.changed and not judge.accepted:
+        words = "".join(f", {n} {status}" for status, n in verdict.counts.items() if status is not Status.PASS)
+        passed = f"{verdict.passed} of {verdict.total} passed{words} by the judge of {(judge.commit or '')[:12]}"
+        return f"FAIL the commit changes its own judge, and nobody accepted that; {passed}"
     if verdict.word == "PASS":
         return f"PASS {verdict.passed} of {verdict.total}"
     others = ", ".join(f"{count} {status}" for status, count in verdict.counts.items() if status is not Status.PASS)
     return f"{verdict.word} {verdict.passed} of {verdict.total} passed: {others}"
+
+
+def judge_lines(record: RunRecord) -> Iterator[str]:
+    """What the commit changes of its own judge, and both judges' answers; nothing where it changes none of it."""
+    judge = record.judge
+    if judge is None or not judge.changed:
+        return
+    more = f" and {len(judge.changed) - MOST_CHANGED} more" if len(judge.changed) > MOST_CHANGED else ""
+    yield f"judge changed: {', '.join(judge.changed[:MOST_CHANGED])}{more}"
+    yield f"  by the commit's own judge: {judge.own}"
+    counts = ", ".join(f"{count} {status}" for status, count in record.verdict.counts.items())
+    yield f"  by the judge of {(judge.commit or '')[:12]}: {counts}"
+    yield f"  accepted: {judge.accepted}" if judge.accepted else "  not accepted; --accept-judge WHY does"
 
 
 def cells(item: ConfigurationRecord) -> tuple[str, ...]:

@@ -66,11 +66,12 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
 def _bring(repository: Repository, job: dict[str, Any], conversation: Conversation) -> None:
     """The commits into the host's repository: fetched by the host, or sent by the client over this connection.
 
-    The one that is timed beside the run's is an ancestor of it as a rule, and comes with it.
+    Those that are timed beside the run's or judge it are ancestors of it as a rule, and come with it.
     """
-    sha, beside, sync = job["sha"], job.get("beside"), job["sync"]
-    commits = [sha, beside] if beside else [sha]
-    if repository.has(sha) and (not beside or repository.adopt(beside)):
+    sha, sync = job["sha"], job["sync"]
+    others = [job[role] for role in ("beside", "judge") if job.get(role)]
+    commits = list(dict.fromkeys([sha, *others]))
+    if repository.has(sha) and all(repository.adopt(other) for other in others):
         return
     if sync["url"]:
         try:

@@ -95,7 +95,7 @@ def _remove(repository: Repository, directory: RunDirectory) -> bool:
             needed = {sha for other in others for sha in _commits(other)}
             for sha in _commits(directory) - needed:
                 repository.forget(sha)
-        for tree in (directory.tree, directory.beside):
+        for tree in (directory.tree, directory.beside, directory.judge):
             if tree.exists():
                 repository.remove(tree)
         shutil.rmtree(directory.path, ignore_errors=True)
@@ -106,7 +106,7 @@ def _remove(repository: Repository, directory: RunDirectory) -> bool:
 
 def _commits(directory: RunDirectory) -> set[str]:
     job = read_json(directory.path / "job.json")
-    return {job["sha"], job.get("beside")} - {None}
+    return {job["sha"], job.get("beside"), job.get("judge")} - {None}
 
 
 def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: bool) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """One run on its host: checkout, environment, build, the wait for a GPU, the configurations, the final status.
 
-The runner (`python -m harness.stages.hosted`, the commit's own code) builds and runs workers; the supervisor starts it,
-copies its lines into the event log, gives it a GPU, and ends everything it started however the run ends.
+The runner (`python -m harness.stages.hosted`, the code of the judge: the commit's own, or another one's) builds and
+runs workers; the supervisor starts it, copies its lines into the event log, gives it a GPU, and ends everything it
+started however the run ends.
 """
 
 from __future__ import annotations
@@ -89,17 +90,19 @@ class _Run:
         bytecode.provide(directory.folder, directory.tree, job["sha"])
         if job.get("beside"):
             repository.check_out(job["beside"], directory.beside)
+        if job.get("judge"):
+            repository.check_out(job["judge"], directory.judge)
         self._state("environment")
         with contextlib.ExitStack() as stack:
             python = job["python"]
             if setup := job["environment"]["setup"]:
                 wish = job["environment"]
                 recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"])
-                found = environment(directory.folder, recipe, directory.tree, directory.log, self._note)
+                found = environment(directory.folder, recipe, self._judge, directory.log, self._note)
                 home = stack.enter_context(found)
                 python = str(home.python)
                 if home.built:
-                    repository.prove(job["sha"], directory.tree)
+                    repository.prove(job.get("judge") or job["sha"], self._judge)
             self._state("build")
             try:
                 self._follow(self._start(python))
@@ -109,16 +112,23 @@ class _Run:
         repository.prove(job["sha"], directory.tree)
         if job.get("beside"):
             repository.prove(job["beside"], directory.beside)
+        if job.get("judge"):
+            repository.prove(job["judge"], directory.judge)
+
+    @property
+    def _judge(self) -> Path:
+        """Whose code decides: the judged commit's own unless the job names another."""
+        return self._directory.judge if self._job.get("judge") else self._directory.tree
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         directory, job = self._directory, self._job
-        write_json(directory.path / "work.json", job["work"], durable=False)
+        write_json(directory.path / "work.json", job["work"] | {"tree": str(directory.tree)}, durable=False)
         command = [python, "-m", "harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
-        settings = {"PYTHONPATH": str(directory.tree), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
+        settings = {"PYTHONPATH": str(self._judge), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
         with directory.log.open("ab") as log:
             try:
                 return spawn(
-                    command, cwd=directory.tree, env=os.environ | settings, stdin=subprocess.PIPE,
+                    command, cwd=self._judge, env=os.environ | settings, stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE, stderr=log,
                 )  # fmt: skip
             except OSError as error:

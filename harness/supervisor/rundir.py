@@ -44,6 +44,7 @@ class RunDirectory:
         self.run = run
         self.path = folder / "runs" / run
         self.tree = self.path / "tree"
+        self.judge = self.path / "judge"  # the worktree of the commit that judges, where it is another
         self.beside = self.path / "beside"  # the worktree of the commit that is timed beside the run's
         self.events = self.path / "events.jsonl"
         self.log = self.path / "run.log"

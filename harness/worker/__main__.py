@@ -15,10 +15,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
 from harness.reference import Reference, reference
+from harness.worker.apart import KernelSideError, Side, side_of
 from harness.worker.codec import CodecError, event_to_line, read_job
 from harness.worker.devices.base import DeviceError, DeviceLostError
 from harness.worker.devices.factory import DeviceFactory, device_factory
@@ -29,7 +31,6 @@ from harness.worker.protocol import BuildResult, Configuration, Drawn, Event, Jo
 from harness.worker.run import Outputs, run_attention
 from harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
 from harness.worker.timing import UntimedError, time_beside
-from harness.worker.variants import variant_for
 
 EXIT_BAD_JOB = 2
 EXIT_DEVICE_LOST = 3
@@ -60,36 +61,49 @@ def run_job(job: Job, factory: DeviceFactory, emit: Callable[[Event], None]) -> 
     Returns false, and runs no more, after one that took the device down.
     """
     builds = {build.variant.name: build for build in job.builds}
-    for configuration in job.configurations:
-        emit(Event("started", configuration.id))
-        try:
-            emit(_run_one(job, factory, builds, configuration))
-        except DeviceLostError as error:
-            traceback.print_exc()
-            emit(_error(configuration, "crash", str(error)))
-            return False
+    with closing(side_of(job.kernel_side)) as side:
+        for configuration in job.configurations:
+            emit(Event("started", configuration.id))
+            try:
+                emit(_run_one(_Work(job, factory, side), builds, configuration))
+            except DeviceLostError as error:
+                traceback.print_exc()
+                emit(_error(configuration, "crash", str(error)))
+                return False
     emit(Event("done"))
     return True
 
 
-def _run_one(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Work:
+    """What all configurations of a job share."""
+
+    job: Job
+    factory: DeviceFactory
+    side: Side
+
+
+def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
     start = time.monotonic()
     try:
-        event = _attempt(job, factory, builds, configuration)
+        event = _attempt(work, builds, configuration)
     except (DeviceError, OSError) as error:
         traceback.print_exc()
         event = _error(configuration, "infra-error", str(error))
     except DeviceLostError:
         raise
+    except KernelSideError as error:
+        event = _error(configuration, "crash", str(error))
     except Exception as error:
         traceback.print_exc()
         event = _error(configuration, "crash", f"{type(error).__name__}: {error}")
     return dataclasses.replace(event, seconds=time.monotonic() - start)
 
 
-def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
+def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
+    job = work.job
     arch = next(iter(builds.values())).variant.arch if builds else ""
-    variant = variant_for(configuration, arch)
+    variant = work.side.variant_for(configuration, arch)
     if isinstance(variant, str):
         return _error(configuration, "not-run", variant)
     build = builds.get(variant.name)
@@ -100,60 +114,60 @@ def _attempt(job: Job, factory: DeviceFactory, builds: dict[str, BuildResult], c
     expected = reference(inputs)
     reports, hashes, measured = [], [], []
     for schedule in job.schedules:
-        outputs = _launch(job, factory, build, configuration, inputs, schedule)
+        outputs = _launch(work, build, configuration, inputs, schedule)
         _log(f"{configuration.id}: measuring")
         measured.append(measure(configuration, outputs, expected))
         reports.append((schedule, outputs.report.findings))
         hashes.append((schedule, measured[-1].output_hash))
     findings = merge_findings(reports) + compare_outputs(hashes)
     stats = outputs.report.stats if len(job.schedules) == 1 else {**outputs.report.stats, "schedules": len(reports)}
-    noise = tuple(_drawn(job, factory, build, configuration, seed) for seed in job.noise_seeds)
+    noise = tuple(_drawn(work, build, configuration, seed) for seed in job.noise_seeds)
     event = Event("result", configuration.id, measured[0], findings=findings, stats=stats, noise=noise)
     try:
-        return dataclasses.replace(event, timing=_timed(job, factory, build, configuration, inputs, expected))
+        return dataclasses.replace(event, timing=_timed(work, build, configuration, inputs, expected))
     except UntimedError as error:
         return dataclasses.replace(event, stats={**stats, "untimed": str(error)})
 
 
-def _drawn(job: Job, factory: DeviceFactory, build: BuildResult, configuration: Configuration, seed: int) -> Drawn:
+def _drawn(work: _Work, build: BuildResult, configuration: Configuration, seed: int) -> Drawn:
     inputs = make_inputs(seed, configuration)
-    outputs = _launch(dataclasses.replace(job, seed=seed), factory, build, configuration, inputs, job.schedules[0])
+    outputs = _launch(work, build, configuration, inputs, work.job.schedules[0], seed)
     return Drawn(seed, measure(configuration, outputs, reference(inputs)), outputs.report.findings)
 
 
 def _timed(
-    job: Job,
-    factory: DeviceFactory,
+    work: _Work,
     build: BuildResult,
     configuration: Configuration,
     inputs: Inputs,
     expected: Reference,
 ) -> Timed | None:
+    job = work.job
     if job.beside is None:
         return None
     _log(f"{configuration.id}: timing beside commit {job.beside.commit[:12]}")
     name, seed = parse_schedule(job.schedules[0], job.seed)
-    device = factory(seed, name)
+    device = work.factory(seed, name)
     try:
-        return time_beside(device, build, job.beside, configuration, inputs, expected)
+        return time_beside(device, build, job.beside, configuration, inputs, expected, work.side.launch)
     finally:
         device.close()
 
 
 def _launch(
-    job: Job,
-    factory: DeviceFactory,
+    work: _Work,
     build: BuildResult,
     configuration: Configuration,
     inputs: Inputs,
     schedule: str,
+    seed: int | None = None,
 ) -> Outputs:
-    name, seed = parse_schedule(schedule, job.seed)
-    device = factory(seed, name)
+    name, seed = parse_schedule(schedule, work.job.seed if seed is None else seed)
+    device = work.factory(seed, name)
     try:
         module = device.load(Path(build.ptx if device.artifact == "ptx" else build.cubin))
         _log(f"{configuration.id}: launching {build.variant.entry} on {device.name}, schedule {schedule}")
-        return run_attention(device, module, build.variant, configuration, inputs)
+        return run_attention(device, module, build.variant, configuration, inputs, work.side.launch)
     finally:
         device.close()
 

@@ -49,6 +49,10 @@ _NO_SPACE = (
 )
 
 
+# What nvcc is given for a variant's PTX, and to assemble it.
+Flags = Callable[[Variant], tuple[tuple[str, ...], tuple[str, ...]]]
+
+
 class _BuildError(Exception):
     """One variant cannot be built: a headline, then the detail."""
 
@@ -61,6 +65,7 @@ class _Task:
     cache: Path
     nvcc: Nvcc
     source_hash: str
+    flags_of: Flags
     limit_seconds: float
     cancel: threading.Event
 
@@ -72,6 +77,7 @@ def build_variants(
     limit_seconds: float,
     jobs: int,
     on_progress: Callable[[str], None],
+    flags_of: Flags | None = None,
 ) -> list[BuildResult]:
     """Builds `variants` of the sources under `root`, `jobs` at a time, each within `limit_seconds`; results in order.
 
@@ -82,7 +88,15 @@ def build_variants(
     root = root.resolve()
     for path in (root, cache_dir.resolve()):
         _refuse_commands(path)
-    task = _Task(root, cache_dir.resolve(), find_nvcc(), hash_sources(root), limit_seconds, threading.Event())
+    task = _Task(
+        root,
+        cache_dir.resolve(),
+        find_nvcc(),
+        hash_sources(root),
+        flags_of or _own_flags,
+        limit_seconds,
+        threading.Event(),
+    )
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="build") as pool:
         try:
             on_progress(f"{len(variants)} kernel variant(s), {task.nvcc.version}")
@@ -97,6 +111,10 @@ def build_variants(
             task.cancel.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _own_flags(variant: Variant) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return flags(variant), ASSEMBLE
 
 
 def _refuse_commands(path: Path) -> None:
@@ -151,9 +169,10 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     scratch.mkdir()
     ptx, cubin = work / f"{variant.name}.ptx", work / f"{variant.name}.cubin"
     deadline = time.monotonic() + task.limit_seconds
-    _run_nvcc(task, [*flags(variant), "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
+    compile_flags, assemble_flags = task.flags_of(variant)
+    _run_nvcc(task, [*compile_flags, "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
     _relative_paths(ptx, task.root)
-    assemble = [*ASSEMBLE, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
+    assemble = [*assemble_flags, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
     log = _run_nvcc(task, assemble, scratch, deadline).output
     entries = [variant.entry, *([variant.combine] if variant.combine else [])]
     resources = {entry: parse_resources(log, entry) for entry in entries}
@@ -218,7 +237,7 @@ def _relative_paths(ptx: Path, root: Path) -> None:
 
 def _key(task: _Task, variant: Variant) -> str:
     entries = (variant.entry, variant.combine)
-    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, flags(variant), ASSEMBLE)
+    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, *task.flags_of(variant))
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -239,7 +258,7 @@ def _result(
         resources=_resources(manifest, variant.entry),
         source_hash=task.source_hash,
         nvcc=task.nvcc.version,
-        flags=flags(variant),
+        flags=task.flags_of(variant)[0],
         seconds=time.monotonic() - start,
         cached=cached,
         error=error,

@@ -3,7 +3,7 @@ every device and for everyone who calls: the worker (harness.worker.run) and har
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ def launch_attention(
         return report
     config = LaunchConfig(combine_grid(call), (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
     combined = device.launch(module, variant.combine, config, packed)
-    return LaunchReport(report.findings + combined.findings, _added(report, combined))
+    return sum_of((report, combined))
 
 
 def combine_grid(call: Call) -> Dim3:
@@ -150,6 +150,14 @@ def _tensor_maps(device: Device, shape: LaunchShape, call: Call, addresses: Mapp
 
 def _bound(side: int | None) -> int:
     return params.UNLIMITED if side is None else side
+
+
+def sum_of(reports: Sequence[LaunchReport]) -> LaunchReport:
+    """Findings and counters of the launches of one call."""
+    total, *others = reports
+    for report in others:
+        total = LaunchReport(total.findings + report.findings, _added(total, report))
+    return total
 
 
 def _added(first: LaunchReport, second: LaunchReport) -> dict[str, Any]:

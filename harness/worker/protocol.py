@@ -90,6 +90,7 @@ class Job:
     schedules: tuple[str, ...] = ("realistic",)  # each configuration runs under all; names as in schedules.py
     beside: Beside | None = None
     noise_seeds: tuple[int, ...] = ()  # under which each configuration is measured as well, on the first schedule
+    kernel_side: str = ""  # a checkout whose code launches the kernels; empty: that of the worker itself
     schema: int = 2
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.worker.apart import Launcher
 from harness.worker.bf16 import from_bf16
 from harness.worker.configuration import Configuration
 from harness.worker.devices.base import Device, LaunchReport, LoadedModule
@@ -38,17 +39,29 @@ class Outputs:
 
 
 def run_attention(
-    device: Device, module: LoadedModule, variant: Variant, configuration: Configuration, inputs: Inputs
+    device: Device,
+    module: LoadedModule,
+    variant: Variant,
+    configuration: Configuration,
+    inputs: Inputs,
+    launcher: Launcher = launch_attention,
 ) -> Outputs:
     """Runs `variant` over a configuration's `inputs`."""
-    return run_call(device, module, variant, call_of(configuration, inputs, variant.arch), inputs)
+    return run_call(device, module, variant, call_of(configuration, inputs, variant.arch), inputs, launcher)
 
 
-def run_call(device: Device, module: LoadedModule, variant: Variant, call: Call, inputs: Inputs) -> Outputs:
+def run_call(
+    device: Device,
+    module: LoadedModule,
+    variant: Variant,
+    call: Call,
+    inputs: Inputs,
+    launcher: Launcher = launch_attention,
+) -> Outputs:
     """Runs `variant` over `inputs`; every element of every output holds poison before the launch."""
     rows = (call.batch, call.t, call.heads)
     addresses = place(device, call, inputs)
-    report = launch_attention(device, module, variant, call, addresses)
+    report = launcher(device, module, variant, call, addresses)
     return Outputs(
         _download(device, addresses["o"], (*rows, call.head_dim), np.uint16 if call.output_bf16 else np.float32),
         _download(device, addresses["row_max"], rows, np.float32),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.reference import Reference
+from harness.worker.apart import Launcher
 from harness.worker.configuration import Configuration
 from harness.worker.devices.base import Device, LoadedModule, Stopwatch
 from harness.worker.inputs import Inputs
@@ -34,6 +35,7 @@ def time_beside(
     configuration: Configuration,
     inputs: Inputs,
     expected: Reference,
+    launcher: Launcher = launch_attention,
 ) -> Timed:
     """Times `build` and the variant of the same name in `beside`. Raises UntimedError."""
     if not isinstance(device, Stopwatch):
@@ -44,10 +46,11 @@ def time_beside(
     call = call_of(configuration, inputs, build.variant.arch)
     addresses = place(device, call, inputs)
 
-    def launching(module: LoadedModule, build: BuildResult) -> Callable[[], object]:
-        return lambda: launch_attention(device, module, build.variant, call, addresses)
+    def launching(module: LoadedModule, build: BuildResult, how: Launcher) -> Callable[[], object]:
+        return lambda: how(device, module, build.variant, call, addresses)
 
-    base, new = _sides(device, [launching(*pair) for pair in zip(modules, builds, strict=True)])
+    hows = (launch_attention, launcher)
+    base, new = _sides(device, [launching(*each) for each in zip(modules, builds, hows, strict=True)])
     rounds = interleave(base, new, ROUNDS, device.clock, seed=0)
     return Timed(
         tuple(rounds.new), tuple(rounds.new_clock), beside.commit, tuple(rounds.base), tuple(rounds.base_clock)

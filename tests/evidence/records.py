@@ -55,6 +55,7 @@ def record(
         schedule="realistic",
         matrix_sha256="c" * 64,
         judge=judge or identity("c" * 64),
+        apart=None,
         builds={VARIANT.name: built},
         durations={},
         started=when,

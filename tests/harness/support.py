@@ -89,6 +89,8 @@ class ScriptedHost:
 
     def begin(self, order: Order, progress: Callable[[str], None]) -> None: ...
 
+    def judge_apart(self, judge: str, tree: Path) -> None: ...
+
     def durations(self) -> dict[str, float]:
         return {}
 

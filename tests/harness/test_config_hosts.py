@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.config import interpret
+from harness.config.hosts import PROTECTED
 from harness.errors import ConfigError
 from tests.harness.support import MATRIX
 
@@ -24,7 +25,7 @@ def test_defaults_are_safe():
     settings = host("kind: ssh").remote
     assert settings.alias == "b200"
     assert settings.device == "cuda"
-    assert settings.protected == ("tests/unit/",)
+    assert settings.protected == PROTECTED
     assert settings.sync == "auto"
     assert settings.gpu["query"] is True
     assert settings.gpu["nvidia_smi"] == "nvidia-smi"

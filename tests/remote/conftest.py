@@ -214,6 +214,7 @@ def write_matrix(root: Path, server: Server, setup: str) -> None:
         "environment": {"setup": setup, "files": ["constraints.txt"]},
         "gpus": {"locks": str(server.home / "locks")},
         "reconnect_seconds": 60,
+        "protected": ["tests/unit/"],
     }
     own = yaml.safe_load((root / "matrix.yaml").read_text())["suites"]
     faults = {"t": [1, KILLED, HANGS, ORPHANS, 32], "s_k": [128]}

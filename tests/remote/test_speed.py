@@ -88,7 +88,7 @@ def test_a_commit_that_changes_nothing_is_the_same(timed: Client):
     done, found = regress(timed)
     assert done.returncode == 0, found
     assert verdicts(found) == dict.fromkeys(IDS, "SAME")
-    assert found["notes"] == []
+    assert found["notes"] == ["baseline stub-1 is not signed"]
     assert found["speeds"][0]["base_seconds"] == pytest.approx(10e-6, rel=0.01)
     assert found["speeds"][0]["new_clock"] == 1980
     record = json.loads(Path(found["run"]).read_text())

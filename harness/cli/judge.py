@@ -1,0 +1,54 @@
+"""Who judges: the options, and the request that comes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.config import load
+from harness.errors import ExitCode, UserError
+from harness.stages import apart
+from harness.stages.pipeline import Request
+from harness.stages.preflight import git_root
+
+JudgeRef = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        metavar="REF",
+        help="Judge by the harness and matrix.yaml of this commit; own for the ones here.  [default: own on the "
+        "emulator, the merge base with the default branch on hosts elsewhere]",
+    ),
+]
+AcceptJudge = Annotated[
+    str | None,
+    typer.Option("--accept-judge", metavar="WHY", help="Why it is well that the commit changes its own judge."),
+]
+
+
+def judged(request: Request, ref: str | None, accepted: str | None, action: Callable[[Request], ExitCode]) -> ExitCode:
+    """Carries out `action` with the judge that was asked for, in this process or in one of that judge."""
+    if accepted is not None and not accepted.strip():
+        raise UserError("--accept-judge: a changed judge needs its reason")
+    root = git_root(request.directory)
+    chosen = ref or _default(request, root)
+    if chosen == apart.OWN:
+        return action(request)
+    found = apart.find(root, chosen, accepted, sys.argv[1:])
+    if isinstance(found, int):
+        return ExitCode(found)
+    return action(dataclasses.replace(request, judge=found))
+
+
+def _default(request: Request, root: Path) -> str:
+    """What is said when nothing was: on a host elsewhere a commit does not bring its own judge."""
+    settings = load(root).hosts.get(request.host)
+    if settings is None or settings.remote is None:
+        return apart.OWN
+    base = apart.default_ref(root)
+    return base if base is not None and apart.judge_differs(root, base) else apart.OWN

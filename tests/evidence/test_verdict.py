@@ -1,0 +1,177 @@
+"""Ways to make a worse kernel look as good as before, planted in a copy of the project: each is red, with a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness import archive
+from harness.config import load
+from harness.errors import ExitCode
+from harness.worker.variants import variant_for
+from tests.evidence.seeded_history import edit
+from tests.harness.support import git
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("verdict")]
+Change = Callable[[Path], None]
+WORSE = edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1")  # LSE in base 2
+
+
+@pytest.fixture(scope="module")
+def project(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernels, judge and a baseline, committed on main."""
+    root = tmp_path_factory.mktemp("project")
+    for name in ("kernel", "harness", "emulator"):
+        shutil.copytree(repository / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
+    axes = {"head_dim": [64, 128], "t": [1], "s_k": [128]}
+    matrix |= {"default_suite": "small", "suites": {"small": {"axes": axes}}}
+    (root / "matrix.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
+    (root / ".gitignore").write_text(".fmha/\n/results/*.json\n/results/.*\n__pycache__/\n")
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "start")
+    for arguments in (("run-matrix",), ("baseline", "accept", "latest", "--why", "the start", "--seeds", "10")):
+        ran = fmha(root, *arguments, "--quiet")
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "baseline")
+    return root
+
+
+def fmha(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "harness", *arguments]
+    return subprocess.run(command, cwd=root, env=os.environ.copy(), capture_output=True, text=True, check=False)
+
+
+def regress(root: Path, change: Change, *arguments: str) -> dict[str, Any]:
+    """What regress says of a commit on a branch of its own, with its exit code as `code`."""
+    git(root, "checkout", "-q", "-B", "planted", "main")
+    change(root)
+    git(root, "commit", "-q", "-a", "-m", "planted")
+    ran = fmha(root, "regress", "--json", "--quiet", *arguments)
+    assert ran.stdout, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found | {"code": ran.returncode}
+
+
+def matrix(change: Callable[[dict[str, Any]], None]) -> Change:
+    def commit(root: Path) -> None:
+        document = yaml.safe_load((root / "matrix.yaml").read_text())
+        change(document)
+        (root / "matrix.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+    return commit
+
+
+def judged(found: dict[str, Any]) -> dict[str, str]:
+    """Regressions of kind judge: what each is about, and its words."""
+    return {item["subject"]: item["text"] for item in found["regressions"] if item["kind"] == "judge"}
+
+
+def test_nothing_planted_is_no_regression(project: Path) -> None:
+    found = regress(project, lambda root: (root / "kernel" / "note").write_text("x") and git(root, "add", "."))
+    assert (found["code"], found["regressions"]) == (ExitCode.PASS, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "subject", "words"),
+    [
+        (lambda m: m["gates"]["guard"].update(cosine=0.9), "gate cosine", "cosine at least 0.999996 -> 0.9 in 1 conf"),
+        (
+            lambda m: m["gates"]["default"].update(lse_error=1.0),
+            "gate lse_error",
+            "lse_error at most 0.0001 -> 1 in 2 conf",
+        ),
+        (
+            lambda m: m["gates"]["resources"].update(spill_bytes=4096),
+            "gate spill_bytes",
+            "spill_bytes at most 0 -> 4096 in 2 conf",
+        ),
+        (lambda m: m["guard"].update(head_dim=128), "guard", "is not hd64_t1_sk128 any more"),
+        (
+            lambda m: m["suites"]["small"]["axes"].update(head_dim=[64]),
+            "suite",
+            "suite small has lost 1 configuration(s): hd128_t1_sk128",
+        ),
+    ],
+    ids=["cosine 0.9", "lse_error 1", "spill 4096", "guard moved", "smaller suite"],
+)
+def test_what_was_loosened_in_the_matrix_is_told(
+    project: Path, change: Callable[[dict[str, Any]], None], subject: str, words: str
+) -> None:
+    found = regress(project, matrix(change))
+    assert found["code"] == ExitCode.GATE_FAILED
+    told = judged(found)
+    assert words in told[subject]
+    assert told["changed"] == "matrix.yaml"
+
+
+def test_a_loop_that_executes_more_is_told(project: Path) -> None:
+    """The numbers are right to the last bit."""
+    loop = r'\1    for (int i = 0; i < 400; ++i) asm volatile("nanosleep.u32 0;");\n'
+    found = regress(
+        project, edit(r"(FMHA_ENTRY\(const __grid_constant__ FmhaParams params\) \{\n)(?=[^}]*dynamic_shared)", loop)
+    )
+    assert found["code"] == ExitCode.GATE_FAILED
+    more = [item for item in found["regressions"] if item["kind"] == "counters"]
+    assert {item["subject"] for item in more} == {"hd64_t1_sk128", "hd128_t1_sk128"}
+    assert any(item["what"] == "warp_instructions" and item["after"] > 1.2 * item["before"] for item in more)
+
+
+def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> None:
+    def change(root: Path) -> None:
+        WORSE(root)
+        measure = root / "harness" / "worker" / "measure.py"
+        text, count = re.subn(r"lse_error=_peak\(", "lse_error=0.0 * _peak(", measure.read_text())
+        assert count == 1
+        measure.write_text(text)
+
+    found = regress(project, change, "--judge", "main")
+    assert found["code"] == ExitCode.GATE_FAILED
+    words = judged(found)["changed"]
+    assert words.startswith("by the commit itself: harness/worker/measure.py; its own judge says: ")
+    failed = {item["subject"]: item["text"] for item in found["regressions"] if item["kind"] == "status"}
+    assert "lse_error is" in failed["hd64_t1_sk128"]
+
+
+def test_a_gate_at_work_hinders_nobody_here(project: Path) -> None:
+    """Locally the judge is the one at hand: run-matrix goes by the gates as they were just written."""
+    git(project, "checkout", "-q", "-B", "planted", "main")
+    matrix(lambda m: m["gates"]["default"].update(lse_error=1.0))(project)
+    assert fmha(project, "run-matrix", "--quiet").returncode == ExitCode.PASS
+    by_main = fmha(project, "run-matrix", "--quiet", "--judge", "main")
+    git(project, "checkout", "-q", "--", ".")
+    assert by_main.returncode == ExitCode.GATE_FAILED
+    assert "judge changed: matrix.yaml" in by_main.stdout
+
+
+def test_a_judge_that_is_none_is_one_line(project: Path) -> None:
+    for ref, words in (("nowhere", "--judge: 'nowhere' is no commit"), ("HEAD:kernel", "is no commit")):
+        ran = fmha(project, "run-matrix", "--judge", ref)
+        assert ran.returncode == ExitCode.USAGE
+        assert words in ran.stderr
+
+
+def test_the_projects_own_baseline_covers_the_default_suite(repository: Path) -> None:
+    """Every head_dim and every variant: a baseline of hd64 alone saw nothing of the others."""
+    base = archive.read(repository / "results" / "baselines" / "emulator.json")
+    settings = load(repository)
+    ids = {item.id for item in base.configurations}
+    wanted = settings.configurations(settings.default_suite, settings.seed)
+    assert {item.id for item in wanted} <= ids
+    variants = {variant if isinstance(variant := variant_for(item), str) else variant.name for item in wanted}
+    assert variants <= {variant.name for variant in base.variants}
+    assert {item.parameters.head_dim for item in base.configurations} == {64, 128, 256, 512}
+    assert base.acceptance is not None
+    assert base.judge is not None

@@ -1,0 +1,62 @@
+"""A commit that brings its own judge, over a real sshd: it is judged by the one that it branched from."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from harness.errors import ExitCode
+from tests.evidence.seeded_history import edit
+from tests.harness.support import git
+from tests.remote.conftest import Client
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
+ONE = ("--host", "real", "--suite", "proven", "--filter", "t=32,sk=128")
+
+
+def lse_in_base_2(client: Client) -> None:
+    """The kernel writes another LSE, the reference expects it, and the tests that would say so are gone."""
+    edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1")(client.root)
+    reference = client.root / "harness" / "reference.py"
+    text, count = re.subn(r"np\.log\(row_sum\)", "np.log2(row_sum)", reference.read_text())
+    assert count == 1
+    reference.write_text(text)
+    shutil.rmtree(client.root / "tests" / "kernel")
+
+
+@pytest.mark.slow
+def test_a_pull_request_that_alters_its_own_judge_is_not_green(client: Client) -> None:
+    git(client.root, "checkout", "-q", "-b", "request")
+    lse_in_base_2(client)
+    git(client.root, "commit", "-q", "-a", "-m", "LSE, faster")
+    ran = client.run("run-matrix", *ONE)
+    assert ran.returncode == ExitCode.GATE_FAILED, ran.stdout + ran.stderr
+    assert "judge changed: harness/reference.py" in ran.stdout
+    assert "by the commit's own judge: PASS 1 of 1, exit code 0" in ran.stdout
+    assert ran.stdout.splitlines()[-1].startswith("FAIL the commit changes its own judge, and nobody accepted that")
+    (record,) = client.records()
+    assert record["judge"]["changed"] == ["harness/reference.py"]
+    (item,) = record["configurations"]
+    assert item["status"] == "fail"
+    assert {check["name"] for check in item["failed_checks"]} == {"lse_error"}
+    accepted = client.run("run-matrix", *ONE, "--accept-judge", "base 2 is what users asked for", "--json")
+    assert json.loads(accepted.stdout)["judge"]["accepted"] == "base 2 is what users asked for"
+    assert accepted.returncode == ExitCode.GATE_FAILED, "accepting the judge does not make the kernel right"
+
+
+def test_a_commit_that_only_launches_otherwise_brings_its_launcher(client: Client) -> None:
+    """The parameter struct's other half may change with the kernel, and it cannot reach the judge from there."""
+    git(client.root, "checkout", "-q", "-b", "request")
+    launch = client.root / "harness" / "worker" / "launch.py"
+    reach = "import harness.worker.measure as judge\njudge.measure = lambda *_: 1 / 0\n"
+    launch.write_text(launch.read_text() + reach)
+    git(client.root, "commit", "-q", "-a", "-m", "Reach for the judge")
+    ran = client.run("run-matrix", *ONE)
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    assert "judge changed" not in ran.stdout
+    (record,) = client.records()
+    assert record["judge"]["changed"] == []
+    assert len(record["judge"]["commit"]) == 40
