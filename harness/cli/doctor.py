@@ -16,7 +16,7 @@ from harness.cli.options import Json
 from harness.cli.output import print_json
 from harness.errors import ExitCode
 from harness.stages.administration import Finding, examine, examine_here
-from harness.stages.places import find_checkout
+from harness.stages.places import Place, find_checkout
 from harness.text import printable
 
 HELP = """Look at this machine, or at a host elsewhere: connection, git, nvcc and the architectures it knows, driver,
@@ -35,7 +35,17 @@ def command(
 
 
 def _run(host: str | None, json: bool) -> ExitCode:
-    findings = examine(find_checkout(Path.cwd()).named(host)) if host else examine_here()
+    if host:
+        return examined(find_checkout(Path.cwd()).named(host), json)
+    return _told(examine_here(), json)
+
+
+def examined(place: Place, json: bool) -> ExitCode:
+    """Looks at a host elsewhere and says what is missing there."""
+    return _told(examine(place), json)
+
+
+def _told(findings: list[Finding], json: bool) -> ExitCode:
     if json:
         print_json("doctor", 1, {"findings": [asdict(finding) for finding in findings]})
     else:

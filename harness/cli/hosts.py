@@ -5,24 +5,53 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from harness.cli.doctor import examined
 from harness.cli.options import Json
-from harness.cli.output import print_json
+from harness.cli.output import print_json, say
 from harness.cli.text import columns
+from harness.config import own
 from harness.errors import ExitCode
 from harness.stages.administration import Reach, reach
 from harness.stages.places import find_checkout
+from harness.stages.preflight import git_root
 
-HELP = """List the hosts of matrix.yaml and whether they answer. Exits with 3 when one does not."""
+HELP = """List the hosts of matrix.yaml, and your own, and whether they answer. Exits with 3 when one does not.
+
+Your own are in ~/.config/fmha/hosts.yaml; docs/remote.md says how. `fmha hosts add b200` writes one there and tries it.
+"""
+
+app = typer.Typer(rich_markup_mode=None)
 
 
+@app.callback(invoke_without_command=True)
 def command(
     context: typer.Context,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, json)
+    if context.invoked_subcommand is None:
+        context.obj.action = partial(_run, json)
+
+
+@app.command(name="add", help="Add a host to your own, and say what is missing there.")
+def add(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What --host is to call it.")],
+    alias: Annotated[str | None, typer.Option(help="Its alias in ~/.ssh/config.  [default: NAME]")] = None,
+    json: Json = False,
+) -> None:
+    context.obj.action = partial(_add, name, alias or name, json)
+
+
+def _add(name: str, alias: str, json: bool) -> ExitCode:
+    git_root(Path.cwd())  # outside of a checkout there is nothing to try it with
+    path = own.add(name, alias)
+    if not json:
+        say(f"{path}: host {name}, alias {alias}")
+    return examined(find_checkout(Path.cwd()).named(name), json)
 
 
 def _run(json: bool) -> ExitCode:
@@ -35,7 +64,7 @@ def _run(json: bool) -> ExitCode:
         rows = [(a.name, a.kind, a.means, a.problem or _answered(a)) for a in answers]
         for line in columns([("HOST", "KIND", "WHERE", "STATE"), *rows]):
             print(line)
-    return ExitCode.INFRASTRUCTURE if any(answer.problem for answer in answers) else ExitCode.PASS
+    return ExitCode.INFRASTRUCTURE if any(answer.problem and answer.known for answer in answers) else ExitCode.PASS
 
 
 def _answered(answer: Reach) -> str:

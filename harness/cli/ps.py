@@ -27,12 +27,13 @@ All hosts of matrix.yaml that keep runs are asked, or the one that is named. Exi
 def command(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Ask this host alone.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show no more than so many, the newest.")] = 50,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, host, json)
+    context.obj.action = partial(_run, host, limit, json)
 
 
-def _run(host: str | None, json: bool) -> ExitCode:
+def _run(host: str | None, limit: int, json: bool) -> ExitCode:
     checkout = find_checkout(Path.cwd())
     places = [checkout.named(host)] if host else checkout.places()
     if not places:
@@ -41,15 +42,16 @@ def _run(host: str | None, json: bool) -> ExitCode:
     if json:
         print_json("ps", 1, {"hosts": [_fields(answer) for answer in answers]})
     else:
-        _show(answers)
-    return ExitCode.INFRASTRUCTURE if any(answer.problem for answer in answers) else ExitCode.PASS
+        _show(answers, limit)
+    failed = [answer for answer in answers if answer.problem and (answer.known or host)]
+    return ExitCode.INFRASTRUCTURE if failed else ExitCode.PASS
 
 
 def _fields(answer: Listed) -> dict[str, object]:
     return {"host": answer.host, "runs": [run.model_dump() for run in answer.runs], "problem": answer.problem}
 
 
-def _show(answers: list[Listed]) -> None:
+def _show(answers: list[Listed], limit: int) -> None:
     rows: dict[str, tuple[str, ...]] = {}
     for answer in answers:
         for run in answer.runs:
@@ -64,8 +66,10 @@ def _show(answers: list[Listed]) -> None:
                 run.reason,
             )
     newest = [rows[name] for name in sorted(rows, reverse=True)]
-    for line in columns([("RUN", "HOST", "STATE", "AGE", "WHAT", ""), *newest]):
+    for line in columns([("RUN", "HOST", "STATE", "AGE", "WHAT", ""), *newest[:limit]]):
         print(line)
+    if len(newest) > limit:
+        print(f"and {len(newest) - limit} older; --limit shows more, fmha clean removes them")
     for answer in answers:
         if answer.problem:
             print(f"fmha: {one_line(answer.problem)}", file=sys.stderr)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from harness.config.hosts import HostSection
 from harness.config.model import ALL, Resources, Thresholds
-from harness.config.section import Seconds, Section, wrong
+from harness.config.section import HostName, Seconds, Section, wrong
 from harness.config.suites import Count, Size, SuiteSection
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+Name = HostName
 Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Cosine = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 

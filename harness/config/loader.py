@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.config.document import MatrixFile
 from harness.config.model import Guard, Limits, Matrix, RandomSuite
+from harness.config.own import own_hosts
 from harness.config.validation import validated
 from harness.errors import ConfigError, UserError
 from harness.worker.protocol import Configuration
@@ -15,8 +16,9 @@ from harness.worker.protocol import Configuration
 MATRIX_FILE = "matrix.yaml"
 
 
-def load(root: Path) -> Matrix:
-    """Read `matrix.yaml` in `root`. Raises UserError when it cannot be read, ConfigError when it is wrong."""
+def load(root: Path, *, own: bool = True) -> Matrix:
+    """Read `matrix.yaml` in `root`, and over its hosts one's `own`. Raises UserError when a file cannot be read,
+    ConfigError when it is wrong."""
     path = root / MATRIX_FILE
     try:
         raw = path.read_bytes()
@@ -31,7 +33,13 @@ def load(root: Path) -> Matrix:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError([f"{MATRIX_FILE}:{line}: broken YAML: not UTF-8"]) from error
-    return interpret(text, MATRIX_FILE, hashlib.sha256(raw).hexdigest())
+    sha256 = hashlib.sha256(raw).hexdigest()
+    if not own:
+        return interpret(text, MATRIX_FILE, sha256)
+    file = validated(MatrixFile, text, MATRIX_FILE)
+    matrix = _matrix(file, sha256)
+    mine = own_hosts({name: section.model_dump(exclude_unset=True) for name, section in file.hosts.items()})
+    return replace(matrix, hosts={**matrix.hosts, **mine})
 
 
 def interpret(text: str, name: str, sha256: str) -> Matrix:

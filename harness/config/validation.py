@@ -15,11 +15,22 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def validated(model: type[Model], text: str, name: str) -> Model:
     """The text as `model`. `name` is the file as errors name it. Raises ConfigError with one line a problem."""
+    document = mapping(text, name)
+    return conforming(model, document.data, document)
+
+
+def mapping(text: str, name: str) -> Document:
+    """The text as a mapping that nobody has checked any further. Raises ConfigError."""
     document = parse(text, name)
     if not isinstance(document.data, dict):
         raise ConfigError([document.problem((), "the top level must be a mapping")])
+    return document
+
+
+def conforming(model: type[Model], data: Any, document: Document) -> Model:
+    """`data` as `model`; problems are where `document` has them. Raises ConfigError with one line a problem."""
     try:
-        return model.model_validate(document.data)
+        return model.model_validate(data)
     except ValidationError as error:
         problems = sorted((document.line(_path(detail)), _problem(detail, document)) for detail in error.errors())
         raise ConfigError([text for _, text in problems]) from error

@@ -15,6 +15,7 @@ from harness.errors import ConfigError
 
 FieldPath = tuple[str | int, ...]
 
+MOST_VALUES = 1_000_000  # aliases included: nine anchors of nine aliases each would be a thousand million
 _TAG = "tag:yaml.org,2002:"
 _WORD = re.compile(r"[\w-]+\Z")
 _WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
@@ -99,6 +100,8 @@ def _composed(text: str) -> yaml.Node | None:
 
 def _plain(node: yaml.Node, path: FieldPath, document: Document, open_nodes: set[int]) -> Any:
     document.lines[path] = node.start_mark.line + 1
+    if len(document.lines) > MOST_VALUES:
+        raise ConfigError([document.problem(path, f"the file has more than {MOST_VALUES} values, its aliases counted")])
     if id(node) in open_nodes:
         raise ConfigError([document.problem(path, "an alias inside its own anchor")])
     if isinstance(node, yaml.ScalarNode):

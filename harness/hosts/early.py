@@ -16,6 +16,7 @@ import yaml
 
 from harness.errors import FmhaError
 from harness.hosts.ssh import SshCarrier
+from harness.own import hosts_file
 
 COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
 MATRIX_FILE = "matrix.yaml"
@@ -56,7 +57,15 @@ def _section(name: str, directory: Path) -> dict[str, Any] | None:
     """What matrix.yaml has under the host's name. Whoever validates the file says what is wrong with it."""
     try:
         root = next((folder for folder in (directory, *directory.parents) if (folder / ".git").exists()), directory)
-        section = yaml.load((root / MATRIX_FILE).read_text(encoding="utf-8-sig"), Loader=_LOADER)["hosts"][name]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, yaml.YAMLError):
+        shared = _hosts(root / MATRIX_FILE).get(name, {})
+        path = hosts_file()
+        own = _hosts(path).get(name, {}) if path and path.is_file() else {}
+        section = {**shared, **own}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError):
         return None
-    return section if isinstance(section, dict) else None
+    return section
+
+
+def _hosts(path: Path) -> dict[str, Any]:
+    hosts: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_LOADER)["hosts"]
+    return hosts

@@ -34,6 +34,10 @@ _INTERPRETED = re.compile(r"^-|['\"`$\\;&<>|(){}\s]")
 _WORDS = 300
 
 
+class UnknownNameError(InfrastructureError):
+    """The alias is in nobody's configuration: the host has never been set up here."""
+
+
 class BusyError(LineError):
     """The server closed the connection before it had said who it is: there are too many at once."""
 
@@ -183,7 +187,7 @@ def _denied(alias: str, found: re.Match[str], said: str) -> FmhaError:
 
 
 def _unnamed(alias: str, found: re.Match[str], said: str) -> FmhaError:
-    return InfrastructureError(
+    return UnknownNameError(
         f"cannot reach {found[1]}: {found[2]}",
         where=alias,
         next_step=f"write two lines into ~/.ssh/config: `Host {alias}` and `  HostName ADDRESS`",

@@ -42,6 +42,7 @@ class Listed:
     host: str
     runs: Sequence[ListedRun]
     problem: str = ""
+    known: bool = True  # False when no configuration of ssh's has the host: nobody has set it up here
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Reach:
     means: str
     problem: str
     seconds: float
+    known: bool = True  # as Listed.known
 
 
 def reach(places: Sequence[Place]) -> list[Reach]:
@@ -133,7 +135,8 @@ def _reach(place: Place) -> Reach:
             means = f"{to.user}@{to.hostname}:{to.port}"
         remote.ask(place.host, {"op": "list"})
     except FmhaError as error:
-        return Reach(place.host.name, kind, means, str(error), time.monotonic() - start)
+        known = not isinstance(error, ssh.UnknownNameError)
+        return Reach(place.host.name, kind, means, str(error), time.monotonic() - start, known)
     return Reach(place.host.name, kind, means, "", time.monotonic() - start)
 
 
@@ -142,7 +145,7 @@ def _listed(place: Place) -> Listed:
         runs = remote.ask(place.host, {"op": "list"}).get("runs")
         return Listed(place.host.name, _list(ListedRun, runs, place.host.name))
     except FmhaError as error:
-        return Listed(place.host.name, (), str(error))
+        return Listed(place.host.name, (), str(error), not isinstance(error, ssh.UnknownNameError))
 
 
 def _list(model: type[_Answer], said: Any, where: str) -> list[_Answer]:

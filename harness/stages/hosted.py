@@ -137,7 +137,7 @@ def _carry_out(directory: Path, say: Say) -> None:
     host = _Here(work, directory, root, say)
     if judge != root:
         host.judge_apart("", root)
-    prepared = prepare_for(request, git, load(judge), host)
+    prepared = prepare_for(request, git, load(judge, own=False), host)
     carry_out(prepared, Progress(), _Notes(say))
 
 

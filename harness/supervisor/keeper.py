@@ -90,8 +90,9 @@ def recover(directory: RunDirectory) -> None:
 def _detach(directory: RunDirectory, lock: int) -> None:
     """Lets go of everything that belongs to the connection."""
     os.chdir("/")
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a runner that has gone is an error like others; Popen undoes it
     null = os.open(os.devnull, os.O_RDWR)
     log = os.open(directory.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for target, source in ((0, null), (1, log), (2, log)):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -227,3 +229,88 @@ def test_a_jump_host_that_would_ask_asks_nobody(server: Server, project: Path, t
     assert code == 3
     assert "the host key is unknown" in said
     assert not (tmp_path / "asked").exists()
+
+
+SLOW = """\
+import os, select, socket, sys, time
+to = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while True:
+    ready, _, _ = select.select([0, to], [], [])
+    if 0 in ready:
+        data = os.read(0, 1 << 16)
+        if not data:
+            break
+        to.sendall(data)
+    if to in ready:
+        data = to.recv(1000)
+        if not data:
+            break
+        os.write(1, data)
+        time.sleep(len(data) / 100_000)  # a line of 100 KB a second
+"""
+
+
+def test_a_slow_line_is_not_a_lost_one(server: Server, project: Path, tmp_path: Path):
+    """One message takes several times as long as the host may be silent, and bytes of it come all the while."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    config = configured(server, tmp_path, ProxyCommand=f"{sys.executable} {tmp_path}/slow.py {server.port}")
+    text = (project / "matrix.yaml").read_text().replace("{kind: ssh,", "{kind: ssh, silence_seconds: 1,")
+    (project / "matrix.yaml").write_text(text)
+    run = server.home / "fmha" / "runs" / "20261121T101500Z-0123456789ab-89abcdef"
+    run.mkdir(parents=True)
+    noise = random.Random(0)  # nothing that ssh could compress
+    (run / "run.log").write_text("".join(f"{noise.getrandbits(256):x}\n" for _ in range(6000)))
+    (run / "job.json").write_text("{}")
+    status = {"state": "done", "reason": "", "events_bytes": 0, "events_sha256": "0" * 64, "finished": 0.0}
+    (run / "status.json").write_text(json.dumps(status))
+    for path in (*run.parents[:2], run, *run.iterdir()):
+        os.chown(path, server.uid, -1)
+    try:
+        code, said = asks(project, config, "logs", run.name, "--host", "gpu")
+    finally:
+        shutil.rmtree(run)
+    assert code == 0, said[-500:]
+    assert said.count("\n") > 6000
+
+
+def test_a_start_up_file_that_prints_without_the_end_of_a_line(server: Server, project: Path, tmp_path: Path):
+    python = server.folder / "bin" / "chatty"
+    python.write_text(f'#!/bin/sh\nprintf "welcome\\nno end"\nexec {server.python} "$@"\n')
+    python.chmod(0o755)
+    text = (project / "matrix.yaml").read_text().replace(f"python: {server.python}", f"python: {python}")
+    (project / "matrix.yaml").write_text(text)
+    code, said = asks(project, configured(server, tmp_path))
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ('yes | head -c 300000 >&2; exec {python} "$@"', None),  # more than a pipe holds, before anything else
+        ("head -c 2000000 /dev/zero", "agent ended|no agent answers"),
+        ("yes", "no agent answers"),
+        ("exit 255", "connection was lost"),
+        ("kill -9 $$", "agent ended|connection was lost"),
+        ("echo '{{\"fmha\":1}}'; echo '[]'", "no message|agent ended"),
+        ("echo '{{\"fmha\":1}}'; echo '{{\"error\":7}}'", "cannot be: error"),
+        ('echo \'{{"fmha":1}}\'; echo \'{{"error":"x"}}\'', "gpu: x"),
+        ("echo '{{\"fmha\":1}}'; echo '{{\"runs\":{{}}}}'", "no list"),
+        ("echo '{{\"fmha\":1}}'; echo '{{\"runs\":[7]}}'", "cannot be"),
+        ("echo '{{\"fmha\":1}}'; printf '['%.0s $(seq 100000); echo", "no message"),
+        ("echo '{{\"fmha\":1}}'; echo '{{\"runs\":[NaN]}}'", "no message"),
+        ("printf '{{\"fmha\":1}}\\n\\377\\376\\n'", "no message"),
+        ('printf \'{{"fmha":1}}\\n{{"runs":\'', "agent ended"),  # half an answer
+    ],
+)
+def test_another_end_that_is_no_agent(server: Server, project: Path, tmp_path: Path, body: str, says: str | None):
+    """Whatever answers in its place: one line that says so, exit code 3, and never a traceback."""
+    python = server.folder / "bin" / "odd"
+    python.write_text(f"#!/bin/sh\n{body.format(python=server.python)}\n")
+    python.chmod(0o755)
+    text = (project / "matrix.yaml").read_text().replace(f"python: {server.python}", f"python: {python}")
+    (project / "matrix.yaml").write_text(text)
+    code, said = asks(project, configured(server, tmp_path))
+    assert "Traceback" not in said
+    assert "internal error" not in said
+    assert code == (3 if says else 0), said
+    assert re.search(says or "RUN", said), said
