@@ -225,6 +225,7 @@ class StoredJob(Answer):
     run: RunName
     sha: Sha
     beside: Sha | None = None
+    judge: Sha | None = None  # the commit whose gates hold; None: the run's own
     order: StoredOrder
 
 

@@ -85,14 +85,21 @@ def _choices(job: StoredJob) -> dict[str, Any]:
 
 def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, run: str) -> Matrix:
     """The commit's own matrix.yaml, from the repository here: which gates hold is not for the host to say."""
-    done = git(root, "cat-file", "blob", f"{job.sha}:{MATRIX_FILE}")
+    commit = job.judge or job.sha
+    if commit != job.sha and git(root, "merge-base", "--is-ancestor", commit, job.sha).returncode != 0:
+        raise InfrastructureError(
+            f"the host says that commit {commit} judges {job.sha}, which does not come from it", where=f"run {run}"
+        )
+    done = git(root, "cat-file", "blob", f"{commit}:{MATRIX_FILE}")
     if done.returncode != 0:
         raise UserError(
-            f"commit {job.sha} is not in this checkout, and with it not the gates that run {run} has to pass",
+            f"commit {commit} is not in this checkout, and with it not the gates that run {run} has to pass",
             next_step="git fetch it, or attach where the run was started",
         )
-    digest = (mine.matrix_sha256 if mine else "") or hashlib.sha256(done.stdout.encode()).hexdigest()
-    return interpret(done.stdout.removeprefix("\ufeff"), f"matrix.yaml of commit {job.sha[:12]}", digest)
+    here, asked = hashlib.sha256(done.stdout.encode()).hexdigest(), mine.matrix_sha256 if mine else ""
+    if asked not in ("", here) and job.judge:
+        raise InfrastructureError(f"commit {commit} is not the one that was asked to judge", where=f"run {run}")
+    return interpret(done.stdout.removeprefix("\ufeff"), f"matrix.yaml of commit {commit[:12]}", asked or here)
 
 
 def place_of(run: str, directory: Path, host: str | None) -> Place:

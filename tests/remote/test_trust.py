@@ -25,6 +25,7 @@ from rich.console import Console
 
 from harness.cli.progress import Lines
 from harness.errors import ExitCode, FmhaError, InfrastructureError, UserError
+from harness.git import git_text
 from harness.hosts import remote
 from harness.hosts.answers import Asked
 from harness.hosts.line import Line
@@ -262,6 +263,17 @@ def test_the_gates_are_the_commits_own_wherever_the_run_was_started(client: Clie
     done = client.run("attach", run.name, "--host", "gpu")
     assert done.returncode == 1, done.stderr
     assert client.statuses() == dict.fromkeys(GOOD, "fail")
+
+
+def test_a_judge_that_was_not_asked_for_is_refused(stream: Stream, client: Client):
+    """Another commit's matrix.yaml, with gates that anything passes."""
+    text = (client.root / "matrix.yaml").read_text()
+    (client.root / "matrix.yaml").write_text(text.replace("cosine: 0.99999", "cosine: 0.0"))
+    git(client.root, "commit", "-q", "-a", "-m", "looser")
+    stream.job["judge"] = git_text(client.root, "rev-parse", "HEAD")
+    git(client.root, "reset", "-q", "--hard", "HEAD~1")
+    with pytest.raises(InfrastructureError, match="does not come from it"):
+        stream.followed(stream.said(stream.events))
 
 
 def test_a_commit_that_is_not_here_has_no_gates(stream: Stream):
