@@ -22,6 +22,7 @@ class Program:
 class Machine:
     seed: int
     checks: bool
+    watched: bool
     max_instructions: int
     threads: int
     schedule: int
@@ -41,5 +42,7 @@ class Machine:
         dynamic_shared: int,
         params: bytes,
     ) -> list[dict[str, object]]: ...
+    @property
+    def executed(self) -> bytes: ...  # by pc, 1 where an instruction was executed; empty unless watched
     @property
     def stats(self) -> dict[str, float]: ...

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator import _core
+from emulator.coverage import Coverage, coverage_of
 from emulator.decode import Decoded, decode_entry, function_address, parameter_layout
 from emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from emulator.ptx import Function, PtxError, Variable, parse
@@ -142,7 +143,8 @@ class Device:
     `mma_sums` "silicon" makes the sums of tcgen05.mma as a B200 does, "fast" in an order that is fast on the host.
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
     `max_instructions` ends a launch that executes more warp instructions. `threads` of the host may run CTAs side by
-    side; what a launch does and reports is the same with any number of them.
+    side; what a launch does and reports is the same with any number of them. `watch` marks the instructions that are
+    executed, for `coverage`.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class Device:
         max_instructions: int | None = None,
         threads: int = 1,
         mma_sums: MmaSums = "fast",
+        watch: bool = False,
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
@@ -171,10 +174,12 @@ class Device:
         self._machine.profile = PROFILES.index(profile)
         self._machine.mma_sums = MMA_SUMS.index(mma_sums)
         self._machine.checks = checks
+        self._machine.watched = watch
         if max_instructions is not None:
             self._machine.max_instructions = max_instructions
         self._waivers = tuple(waivers)
         self._symbols: dict[Module, dict[str, int]] = {}
+        self._executed: dict[tuple[Module, str], bytes] = {}
 
     # Memory
 
@@ -224,8 +229,26 @@ class Device:
         packed = _pack_args(info, args)
         before = time.thread_time()
         raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed)
+        if self._machine.watched:
+            self._mark(module, entry)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
         return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), stats)
+
+    def executed(self, module: Module) -> dict[str, bytes]:
+        """What this device's launches have executed of each entry of `module`: a byte an instruction, 1 or 0; no bytes
+        for an entry that it has not launched, or not watched."""
+        return {entry: self._executed.get((module, entry), b"") for entry in module.entries}
+
+    def coverage(self, module: Module, executed: Mapping[str, bytes] | None = None) -> dict[str, Coverage]:
+        """The lines of each entry of `module`, and what `executed`, by default this device's own, has of them."""
+        marks = self.executed(module) if executed is None else executed
+        return {entry: coverage_of(self._decode(module, entry).sources, marks[entry]) for entry in module.entries}
+
+    def _mark(self, module: Module, entry: str) -> None:
+        new, before = self._machine.executed, self._executed.get((module, entry), b"")
+        if before:
+            new = bytes(np.frombuffer(new, np.uint8) | np.frombuffer(before, np.uint8))
+        self._executed[module, entry] = new
 
     def _decode(self, module: Module, entry: str) -> Decoded:
         if module not in self._symbols:

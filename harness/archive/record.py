@@ -254,6 +254,21 @@ class Acceptance(Record):
     noise: dict[str, dict[str, list[Number]]] = Field(description="configuration, metric: one value a seed")
 
 
+class Covered(Record):
+    """Lines of a file, or of a PTX entry, that hold instructions."""
+
+    lines: int = Field(ge=0)
+    executed: int = Field(ge=0)
+    missing: str = Field(description="lines that nothing executed, as 3-5, 9")
+
+
+class Coverage(Record):
+    """What a run on the emulator executed, where it was asked for."""
+
+    ptx: dict[str, Covered] = Field(description="by variant and entry")
+    source: dict[str, Covered] = Field(description="by file; a line counts once any variant executed it")
+
+
 class RunRecord(Record):
     """One run of a suite on one host."""
 
@@ -272,6 +287,7 @@ class RunRecord(Record):
     judge: Judge | None = Field(None, description="null when read from version 1 or 2")
     limits: list[dict[str, Limit]] = Field(default_factory=list, description="the sets of gates there were, by name")
     verdict: Verdict
+    coverage: Coverage | None = Field(None, description="where it was asked for")
     acceptance: Acceptance | None = Field(None, description="in baselines only")
     checksum: str | None = Field(
         None, description="sha256 of the document without this field; null when read from version 1"

@@ -38,6 +38,7 @@ Examples:
   fmha run-matrix --filter hd=64,mask=causal --dry-run
   fmha run-matrix --suite seed,cover,ragged
   fmha run-matrix --suite random --seed 7 --cases 500
+  fmha run-matrix --suite random --coverage
   fmha run-matrix --case hd64_t32_sk384_causal --schedules 20
   fmha run-matrix --json | jq .verdict
 """
@@ -76,6 +77,9 @@ def command(
     cases: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
     ] = None,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Say which lines of the kernels nothing executed; emulator only.")
+    ] = False,
     judge: JudgeRef = None,
     accept_judge: AcceptJudge = None,
     results: Results = None,
@@ -100,6 +104,7 @@ def command(
         seed,
         schedule,
         results,
+        coverage=coverage,
         snapshot=snapshot,
         approve_protected=approve_protected,
         schedules=schedules,

@@ -17,7 +17,7 @@ from harness.evidence.noise import FLOORS, values_of
 from harness.evidence.views import error_of
 from harness.report import charts, heat
 from harness.report.charts import Chart
-from harness.stages.report import verdict_line
+from harness.stages.report import coverage_totals, verdict_line
 from harness.status import Status
 
 MOST_POINTS = 60  # of a history
@@ -84,6 +84,7 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         "hazards": _hazards(record)[:MOST_FINDINGS],
         "hazard_count": len(_hazards(record)),
         "histories": list(_histories(evidence)),
+        "coverage": list(coverage_totals(record)),
         "provenance": list(_provenance(evidence)),
     }
 

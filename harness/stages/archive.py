@@ -16,10 +16,12 @@ from harness.errors import ExitCode
 from harness.hosts import HostFacts
 from harness.judge import Identity
 from harness.stages.apart import Judge
+from harness.stages.coverage import Coverage, collect
 from harness.stages.outcome import Outcome
 from harness.stages.plan import Plan
 from harness.stages.preflight import GitFacts
 from harness.status import Status, exit_code
+from harness.worker.lines import Lines
 from harness.worker.protocol import BuildResult, Timed
 
 MOST_DIRTY_FILES = 100
@@ -56,6 +58,7 @@ class Circumstances:
 
 def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRecord:
     """The record of a run. `outcomes` has at least one; the record keeps the plan's order."""
+    outcomes, covered = collect(outcomes)
     order = {step.configuration.id: place for place, step in enumerate(run.plan.steps)}
     ordered = sorted(outcomes, key=lambda outcome: order[outcome.id])
     limits = list(dict.fromkeys(outcome.limits for outcome in ordered))
@@ -85,7 +88,19 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         judge=_judge(run.judge, run.apart),
         limits=[{item.name: model.Limit(bound=item.bound, limit=item.limit) for item in held} for held in limits],
         verdict=_verdict(outcomes, refused=run.apart is not None and run.apart.refused),
+        coverage=_coverage(covered),
     )
+
+
+def _coverage(covered: Coverage) -> model.Coverage | None:
+    if not covered.ptx:
+        return None
+    ptx, source = ({name: _covered(lines) for name, lines in part.items()} for part in (covered.ptx, covered.source))
+    return model.Coverage(ptx=ptx, source=source)
+
+
+def _covered(lines: Lines) -> model.Covered:
+    return model.Covered(lines=len(lines.all), executed=len(lines.executed), missing=lines.missing)
 
 
 def excerpts(root: Path, outcomes: Sequence[Outcome]) -> dict[str, dict[str, str]]:

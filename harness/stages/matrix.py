@@ -27,6 +27,7 @@ class Context:
     schedules: tuple[str, ...]
     observer: Observer
     noise_seeds: tuple[int, ...] = ()
+    coverage: bool = False
 
 
 def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
@@ -57,7 +58,7 @@ def _settled(step: Step, builds: Builds) -> Outcome | None:
 def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, None, None]:
     names = dict.fromkeys(step.variant.name for step in waiting.values() if step.variant)
     job = Job(
-        device=context.host.device,
+        device=f"{context.host.device}-watching" if context.coverage else context.host.device,
         builds=tuple(context.builds[name] for name in names),
         configurations=tuple(step.configuration for step in waiting.values()),
         seed=context.seed,

@@ -50,6 +50,7 @@ class Request:
     random_cases: int | None = None
     cases: Sequence[str] = ()
     noise_seeds: Sequence[int] = ()  # under which every configuration is measured as well
+    coverage: bool = False  # say which lines of the kernels were executed
     snapshot: bool = False
     approve_protected: bool = False
     judge: Judge | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
@@ -107,6 +108,8 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
     if request.cases and (request.suite or request.random_cases is not None):
         other = "--suite" if request.suite else "--cases"
         raise UserError(f"--case: names what to run in place of a suite, {other} a suite", next_step="use either")
+    if request.coverage and host.device != "emulator":
+        raise UserError("--coverage: only the emulator knows which instructions are executed", where=request.host)
     accepted = parse_filter(request.filters)
     seed = settings.seed if request.seed is None else request.seed
     selection = Selection(
@@ -234,6 +237,7 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Bui
         prepared.schedules,
         observer,
         tuple(prepared.request.noise_seeds),
+        prepared.request.coverage,
     )
     with progress.stage("guard"):
         observer.stage("guard", _count(plan.guard, "configuration"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from harness.text import one_line
 
 if TYPE_CHECKING:
     from harness.archive import RunRecord
-    from harness.archive.record import ConfigurationRecord, Finding
+    from harness.archive.record import ConfigurationRecord, Covered, Finding
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
@@ -48,7 +48,7 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
     for line in judge_lines(record):
         _line(console, line, "yellow")
     if table:
-        for line in _pace(record):
+        for line in (*_pace(record), *coverage_totals(record), *_never_executed(record)):
             _line(console, line)
         _line(console, _provenance(record))
         if path:
@@ -189,6 +189,26 @@ def _pace(record: RunRecord) -> Iterator[str]:
             seconds += took
     if seconds:
         yield f"executed {count:,} warp instructions in {seconds:.2f} s: {count / seconds / 1e6:.2f} million a second"
+
+
+def coverage_totals(record: RunRecord) -> Iterator[str]:
+    """How much was executed of the PTX and of the CUDA source; nothing where it was not asked for."""
+    if record.coverage:
+        yield f"executed {_share(record.coverage.ptx.values())} lines of PTX"
+        yield f"executed {_share(record.coverage.source.values())} lines of CUDA"
+
+
+def _never_executed(record: RunRecord) -> Iterator[str]:
+    for file, part in record.coverage.source.items() if record.coverage else ():
+        if part.missing:
+            yield f"  {file}: {part.executed} of {part.lines}; never executed: {part.missing}"
+
+
+def _share(parts: Iterable[Covered]) -> str:
+    """For example `812 of 870 (93.3%)`."""
+    counts = [(part.executed, part.lines) for part in parts]
+    executed, lines = sum(count for count, _ in counts), sum(count for _, count in counts)
+    return f"{executed:,} of {lines:,} ({100 * executed / lines:.1f}%)"
 
 
 def _provenance(record: RunRecord) -> str:

@@ -161,8 +161,8 @@ def sum_of(reports: Sequence[LaunchReport]) -> LaunchReport:
 
 
 def _added(first: LaunchReport, second: LaunchReport) -> dict[str, Any]:
-    """Counters of two launches: numbers add up, anything else is the first one's."""
-    stats = dict(second.stats) | dict(first.stats)
+    """Counters of two launches: numbers add up, anything else is the later one's."""
+    stats = dict(first.stats) | dict(second.stats)
     for name in first.stats.keys() & second.stats.keys():
         if isinstance(stats[name], int | float):
             stats[name] = first.stats[name] + second.stats[name]

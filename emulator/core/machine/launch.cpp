@@ -211,6 +211,8 @@ Machine::Machine(const Machine& main, AccessLog* log)
       profile(main.profile),
       mma_sums(main.mma_sums),
       checks(main.checks),
+      watched(main.watched),
+      executed(main.executed.size()),
       seed(main.seed),
       max_instructions(main.max_instructions),
       program(main.program),
@@ -233,6 +235,7 @@ void Machine::begin() {
 void Machine::run(const Program& p, const Launch& l) {
     program = &p;
     launch = &l;
+    executed.assign(watched ? p.insts.size() : 0, 0);
     begin();
     const auto start = std::chrono::steady_clock::now();
     if (!run_side_by_side(*this)) {
@@ -271,6 +274,7 @@ void Machine::retire(Cluster& cluster) {
 
 void Machine::absorb(Machine& other) {
     std::move(other.told_.begin(), other.told_.end(), std::back_inserter(told_));
+    for (std::size_t pc = 0; pc < executed.size(); ++pc) executed[pc] |= other.executed[pc];
     stats.warp_instructions += other.stats.warp_instructions;
     stats.mma += other.stats.mma;
     stats.bulk_loads += other.stats.bulk_loads;

@@ -218,6 +218,9 @@ struct Machine {
     Profile profile = Profile::strict;
     MmaSums mma_sums = MmaSums::fast;
     bool checks = true;
+    bool watched = false;  // instructions leave a mark when they are executed
+    std::vector<u8>
+        executed;  // by pc, in the launch in progress or the last one: 1 once a lane has; empty unless watched
     u64 seed = 0;
     u64 max_instructions = 4'000'000'000ull;
     std::mt19937_64 random{0};

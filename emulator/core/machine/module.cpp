@@ -222,6 +222,8 @@ NB_MODULE(_core, module) {
         .def(nb::init<>())
         .def_rw("seed", &Machine::seed)
         .def_rw("checks", &Machine::checks)
+        .def_rw("watched", &Machine::watched)
+        .def_prop_ro("executed", [](const Machine& m) { return nb::bytes(m.executed.data(), m.executed.size()); })
         .def_rw("threads", &Machine::threads)
         .def_rw("max_instructions", &Machine::max_instructions)
         .def_prop_rw(

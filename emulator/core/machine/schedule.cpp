@@ -153,6 +153,7 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
 }
 
 // One instruction of the current fragment. False when the fragment cannot go on (it waits, split, joined or exited).
+template <bool Watched>
 [[gnu::always_inline]] inline bool step(Warp& w, bool checks) {
     Fragment& f = w.fragment();
     if (f.pc == f.join_pc) {
@@ -181,6 +182,7 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
     const u32 undefined = checks ? check_sources(w, i, mask) : 0;
     if (w.wgmma) use_wgmma_registers(w, i);
     if (w.loaded.open) use_loaded_registers(w, i);
+    if constexpr (Watched) machine_of(w).executed[static_cast<u32>(w.fragment().pc)] = 1;
     const Flow flow = i.handler(w, i, mask);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
@@ -202,7 +204,8 @@ void choose_fragment(Warp& w) {
     }
 }
 
-// Not inlined: its loop is to have the registers to itself.
+// Not inlined: its loop is to have the registers to itself. Two of it, so that marks cost nothing where none are left.
+template <bool Watched>
 [[gnu::noinline]] void run_slice(Warp& w) {
     Machine& m = machine_of(w);
     const bool checks = m.checks;
@@ -215,7 +218,7 @@ void choose_fragment(Warp& w) {
         w.time += 1;
         m.stats.warp_instructions += 1;
         cluster.instructions += 1;
-        if (!step(w, checks)) break;
+        if (!step<Watched>(w, checks)) break;
         if (w.spun) break;
     }
     w.unpolled = w.spun ? 0 : w.unpolled + cluster.instructions - before;
@@ -304,7 +307,7 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         }
         m.running = w;
         const u32 live_before = cluster.live_warps;
-        run_slice(*w);
+        m.watched ? run_slice<true>(*w) : run_slice<false>(*w);
         if (w->unpolled > kWorking || cluster.live_warps != live_before) cluster.note_progress();
     }
     check_exit(cluster);

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 import emulator
 from harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
+from harness.worker.lines import Lines
 from harness.worker.protocol import FindingRecord
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
 _MAX_THREADS = 16
+
+_Spelled = dict[str, dict[str, list[str]]]  # "ptx" by entry and "source" by file: lines as Lines.as_json has them
 
 
 class EmulatorDevice:
@@ -30,8 +33,15 @@ class EmulatorDevice:
     multiprocessors = 148  # those of a B200
 
     def __init__(
-        self, seed: int, schedule: str, checks: bool = True, threads: int | None = None, mma_sums: str = "fast"
+        self,
+        seed: int,
+        schedule: str,
+        checks: bool = True,
+        threads: int | None = None,
+        mma_sums: str = "fast",
+        watch: bool = False,
     ) -> None:
+        self._watch = watch
         try:
             self._device = emulator.Device(
                 seed=seed,
@@ -39,6 +49,7 @@ class EmulatorDevice:
                 checks=checks,
                 mma_sums=cast(Any, mma_sums),
                 threads=threads or min(_MAX_THREADS, len(os.sched_getaffinity(0))),
+                watch=watch,
             )
         except ValueError as error:
             raise DeviceError(str(error)) from error
@@ -77,7 +88,29 @@ class EmulatorDevice:
             )
         except (emulator.LaunchError, emulator.PtxError) as error:
             raise DeviceError(f"launch of {entry} refused: {error}") from error
-        return LaunchReport(tuple(_record(finding) for finding in report.findings), dict(report.stats))
+        stats: dict[str, Any] = dict(report.stats)
+        if self._watch:
+            stats["coverage"] = self._coverage(module)
+        return LaunchReport(tuple(_record(finding) for finding in report.findings), stats)
+
+    def _coverage(self, module: emulator.Module) -> _Spelled:
+        """The lines that this process's launches of `module` have executed."""
+        before, spelled = _EXECUTED.get(module, ({}, {}))
+        now = {entry: _union(before.get(entry, b""), marks) for entry, marks in self._device.executed(module).items()}
+        if now != before:
+            spelled = self._spelled(module, now)
+            _EXECUTED[module] = now, spelled
+        return spelled
+
+    def _spelled(self, module: emulator.Module, now: dict[str, bytes]) -> _Spelled:
+        ptx: dict[str, list[str]] = {}
+        source: dict[str, dict[int, bool]] = {}
+        for entry, lines in self._device.coverage(module, now).items():
+            ptx[entry] = Lines.of(lines.ptx).as_json()
+            for (file, line), done in lines.source.items():
+                numbers = source.setdefault(file, {})
+                numbers[line] = numbers.get(line, False) or done
+        return {"ptx": ptx, "source": {file: Lines.of(numbers).as_json() for file, numbers in source.items()}}
 
     def close(self) -> None:
         """The machine's memory goes with the object."""
@@ -86,6 +119,21 @@ class EmulatorDevice:
 def silicon_emulator(seed: int, schedule: str) -> EmulatorDevice:
     """One whose tcgen05.mma adds as a B200 does."""
     return EmulatorDevice(seed, schedule, mma_sums="silicon")
+
+
+def watching_emulator(seed: int, schedule: str) -> EmulatorDevice:
+    """One whose reports say in `coverage` which lines this process's launches of the module have executed."""
+    return EmulatorDevice(seed, schedule, watch=True)
+
+
+# By module: what emulator.Device.executed has, over the many devices of a process, and the same as lines.
+_EXECUTED: dict[emulator.Module, tuple[dict[str, bytes], _Spelled]] = {}
+
+
+def _union(a: bytes, b: bytes) -> bytes:
+    if not a or not b:
+        return a or b
+    return bytes(np.frombuffer(a, np.uint8) | np.frombuffer(b, np.uint8))
 
 
 @functools.lru_cache(maxsize=8)

@@ -13,6 +13,7 @@ DeviceFactory = Callable[[int, str], Device]  # seed, schedule
 DEVICES = {
     "cuda": "harness.worker.devices.cuda:CudaDevice",
     "emulator": "harness.worker.devices.emulator:EmulatorDevice",
+    "emulator-watching": "harness.worker.devices.emulator:watching_emulator",
     "emulator-silicon": "harness.worker.devices.emulator:silicon_emulator",
 }
 

@@ -1,0 +1,41 @@
+"""Which lines of a program were executed: of its PTX, and of the source that `.loc` says it was compiled from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from emulator.ptx import Instruction
+from emulator.ptx.model import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Lines that hold instructions: true once one of these was executed by a lane.
+
+    A line of source counts for the instructions that were compiled from it and for those of the functions that it calls
+    and that were inlined: the chain of `inlined_at`.
+    """
+
+    ptx: dict[int, bool]
+    source: dict[tuple[str, int], bool]  # by file, as `.file` writes it, and line
+
+
+def coverage_of(sources: Sequence[Instruction], executed: bytes) -> Coverage:
+    """`sources` and `executed` by pc, as Decoded and Machine have them; no bytes for what was never launched."""
+    ptx: dict[int, bool] = {}
+    source: dict[tuple[str, int], bool] = {}
+    for pc, instruction in enumerate(sources):
+        done = pc < len(executed) and executed[pc] != 0
+        ptx[instruction.line] = ptx.get(instruction.line, False) or done
+        for place in _chain(instruction.location):
+            key = (place.file, place.line)
+            source[key] = source.get(key, False) or done
+    return Coverage(ptx, source)
+
+
+def _chain(location: Location | None) -> Iterator[Location]:
+    while location is not None:
+        if location.line:  # 0: of no line
+            yield location
+        location = location.inlined_at
