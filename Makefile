@@ -31,6 +31,7 @@ help:
 	@echo 'make watch      run the guard and the touched head_dims after every save'
 	@echo 'make report     write the newest run as one HTML file'
 	@echo "make bench      measure the emulator's speed"
+	@echo "make mutants    break our kernels' CUDA source in the ways people do, and see who notices"
 	@echo "make mutation   break our kernels' PTX in every way the tool knows, and see what the machine notices"
 	@echo 'make lint       ruff, clang-format, mypy, and the CI workflows'
 	@echo 'make install    .venv with fmha in it; test and lint add what they need'
@@ -70,6 +71,11 @@ report: install
 bench: install
 	@$(PY) -m emulator.bench $(ARGS)
 	@$(PY) -m tests.emulator.attention_speed $(ARGS)
+
+# The library of mistakes, docs/mutants.md. A mutant that dies costs a second or two of a core, one that lives all of it.
+.PHONY: mutants
+mutants: install
+	@$(PY) -m tools.mutants $(ARGS)
 
 # Every mutant of our kernels' PTX: a quarter of an hour. The tests run a sample.
 .PHONY: mutation

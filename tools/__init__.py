@@ -1,0 +1,1 @@
+"""What a maintainer runs and a user does not."""

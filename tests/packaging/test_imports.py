@@ -14,7 +14,7 @@ from scripts.requirements import requirements
 
 # Extras that need not be installed, by what they are imported as.
 OPTIONAL = {"cuda": "cuda-bindings", "torch": "torch", "triton": "triton"}
-OWN = {"harness", "emulator", "scripts", "tests"}
+OWN = {"harness", "emulator", "scripts", "tests", "tools"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
 MAKERS = {
     "make_layouts.py",
@@ -48,6 +48,7 @@ def imported(directory: Path) -> dict[str, Path]:
     [
         ("harness", ["run", "cuda", "torch", "bench"]),
         ("emulator", ["run", "torch"]),
+        ("tools", ["run"]),
         ("tests", ["build", "run", "test", "torch"]),
     ],
 )

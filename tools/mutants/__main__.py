@@ -1,0 +1,141 @@
+"""Runs the library of mistakes: `python -m tools.mutants [OPTIONS]`, or `make mutants`.
+
+Writes results/mutants.json and the tables of docs/mutants.md, unless only a part of the library was run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.config import Matrix, load
+from harness.errors import FmhaError
+from harness.worker.build import hash_sources
+from tools.mutants import library, page
+from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, run
+from tools.mutants.examine import Suite
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 when the default run kills all that is not argued equivalent; 1 otherwise; 2 for what cannot be run; 3 when the
+    kernels themselves do not pass."""
+    options = _parser().parse_args(arguments)
+    try:
+        mutants = _chosen(library.load(), options)
+    except library.LibraryError as error:
+        return _fail(2, str(error))
+    if reasons := library.refused(mutants, ROOT / "kernel"):
+        return _fail(2, "\n".join(["mutants that do not apply any more; rewrite or remove them:", *reasons]))
+    cases = cases_of(mutants, options.arch or library.ARCHES)
+    if not cases:
+        return _fail(2, "no mutant is left of this selection")
+    try:
+        plan = _plan(load(ROOT), options)
+        outcomes = list(run(cases, plan, options.folder, _Progress(len(cases))))
+    except FmhaError as error:
+        return _fail(2, str(error))
+    except CampaignError as error:
+        return _fail(3, str(error))
+    data = page.record(outcomes, plan, hash_sources(ROOT), library.load())
+    return _told(data, write=options.write or len(outcomes) == data["library"])
+
+
+# What `make run` runs is for the kernels of sm_100a; for those of sm_90a it is the same with their own `cover`.
+COVER = {"sm_100a": "cover", "sm_90a": "cover-sm90"}
+
+
+def default_runs(matrix: Matrix) -> dict[str, Suite]:
+    """The default run of each architecture."""
+    named = matrix.named(matrix.default_suite)
+    assert "cover" in named
+    runs = {arch: ",".join(cover if name == "cover" else name for name in named) for arch, cover in COVER.items()}
+    return {arch: Suite("default", matrix.configurations(suites, matrix.seed)) for arch, suites in runs.items()}
+
+
+def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
+    apart = {*matrix.named(matrix.default_suite), *COVER.values()}
+    named = [] if options.default_only else options.suite or [name for name in matrix.suite_names if name not in apart]
+    others = tuple(Suite(name, matrix.configurations(name, matrix.seed)) for name in named)
+    return Plan(ROOT, matrix, default_runs(matrix), others, options.every, options.seconds, options.jobs)
+
+
+def _chosen(mutants: Sequence[library.Mutant], options: argparse.Namespace) -> list[library.Mutant]:
+    held = library.held_out(mutants)
+    chosen = [m for m in mutants if not options.only or any(fnmatch.fnmatch(m.name, glob) for glob in options.only)]
+    chosen = [m for m in chosen if not options.kind or m.kind in options.kind]
+    if options.held_out is not None:
+        chosen = [m for m in chosen if (m.name in held) == options.held_out]
+    if options.sample:
+        chosen = random.Random(0).sample(chosen, min(options.sample, len(chosen)))
+    return chosen
+
+
+class _Progress:
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+
+    def __call__(self, case: Case, outcome: Outcome) -> None:
+        self._done += 1
+        first = next((f"{name}: {kill.kind} {', '.join(kill.by)[:80]}, {kill.configuration}"
+                      for name, kill in outcome.suites.items() if kill), "")  # fmt: skip
+        print(f"[{self._done}/{self._total}] {case.title}: {outcome.status} {first}", file=sys.stderr, flush=True)
+
+
+def _told(data: dict[str, Any], *, write: bool) -> int:
+    live, wrong = page.survivors(data), page.refuted(data)
+    for case in live:
+        print(f"survived: {case['name']} on {case['arch']}: {case['did']}")
+    for title in wrong:
+        print(f"argued equivalent, and noticed: {title}")
+    if same := data["same_code"]:
+        print(f"compiled to the kernel's own code: {same}")
+    print(json.dumps({name: data["score"][name] for name in ("all", *library.ARCHES, "held out")}, indent=1))
+    if write:
+        (ROOT / "results" / "mutants.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        document = ROOT / "docs" / "mutants.md"
+        head = document.read_text(encoding="utf-8").partition(page.MARK)[0]
+        document.write_text(head + page.tables(data), encoding="utf-8")
+        print("wrote results/mutants.json and docs/mutants.md")
+    return 1 if live or wrong else 0
+
+
+def _fail(code: int, message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--only", action="append", metavar="GLOB", help="mutants of these names; may be repeated")
+    add("--arch", action="append", choices=library.ARCHES, help="may be repeated  [default: all]")
+    add("--class", dest="kind", action="append", choices=library.CLASSES, help="may be repeated  [default: all]")
+    add("--default-only", action="store_true", help="run no suite besides the default run")
+    add("--held-out", action=argparse.BooleanOptionalAction, help="those held out alone, or all but them")
+    add("--sample", type=int, metavar="N", help="N of the selection, always the same")
+    add("--suite", action="append", help="what survivors are run against besides the default run  [default: all]")
+    add("--every", action="store_true", help="run every suite, also once the default run has noticed a mutant")
+    add("--seconds", type=float, default=60.0, help="of processor time for a configuration  [default: %(default)g]")
+    add("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="at once  [default: the cores]")
+    add(
+        "--folder",
+        type=Path,
+        default=ROOT / "build" / "mutants",
+        help="of outcomes, to go on from  [default: %(default)s]",
+    )
+    add("--write", action="store_true", help="write record and page of a part of the library, too")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
