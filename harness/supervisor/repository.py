@@ -117,9 +117,10 @@ class Repository:
         self._succeeds("worktree", "remove", "--force", "--force", "--", str(tree))
 
     def prune(self) -> None:
-        """Forgets worktrees that are gone, and drops objects that nothing needs."""
+        """Forgets worktrees that are gone, and drops objects that nothing needs, but for young ones: uploads
+        have no ref yet."""
         self._git("worktree", "prune")
-        self._git("gc", "--quiet", "--prune=now", seconds=FETCH_SECONDS)
+        self._git("gc", "--quiet", "--prune=2.hours.ago", seconds=FETCH_SECONDS)
 
     def forget(self, sha: str) -> None:
         self._succeeds("update-ref", "-d", f"{_SENT}/{sha}")
