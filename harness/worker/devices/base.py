@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from harness.worker.protocol import FindingRecord
+
+if TYPE_CHECKING:  # numpy takes a tenth of a second, and clients of hosts elsewhere need none
+    import numpy as np
+    from numpy.typing import NDArray
 
 Dim3 = tuple[int, int, int]
 SINGLE: Final[Dim3] = (1, 1, 1)
