@@ -89,5 +89,5 @@ def _property(text: str) -> str:
 def _markdown(text: str) -> str:
     """Text from a run as text: no table, no HTML, no link comes of it."""
     for char in "\\`*_{}[]<>()#+!|@~&$":
-        text = text.replace(char, f"\\{char}" if char not in "<>&@" else f"&#{ord(char)};")
+        text = text.replace(char, f"\\{char}" if char not in "<&@" else f"&#{ord(char)};")
     return " ".join(text.split())
