@@ -43,5 +43,9 @@ class InfrastructureError(FmhaError):
     """The machinery failed: nothing was learned about the kernel."""
 
 
+class CancelledError(FmhaError):
+    """Somebody asked a run to end before anything of it was measured."""
+
+
 class InterruptionError(FmhaError):
     """The run was stopped from outside before its verdict."""

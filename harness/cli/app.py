@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "report": ("Write a run as one HTML file.", DONE),
     "watch": ("Run the guard and what was touched after every save.", DONE),
     "results": ("The archive: ls, show, verify, prune.", DONE | {1: "verify found a damaged record"}),
-    "hosts": ("List the hosts of matrix.yaml and whether they answer.", ANSWERS),
+    "hosts": ("List the hosts of matrix.yaml, whether they answer, and who has their GPUs.", ANSWERS),
     "attach": ("Follow a run on a host elsewhere to its verdict.", VERDICT),
     "ps": ("List the runs on the hosts elsewhere.", ANSWERS),
     "logs": ("Print what a run on a host elsewhere wrote.", DONE),

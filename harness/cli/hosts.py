@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,14 +13,16 @@ import typer
 from harness.cli.doctor import examined
 from harness.cli.options import Json
 from harness.cli.output import print_json, say
-from harness.cli.text import columns
+from harness.cli.text import columns, duration
 from harness.config import own
 from harness.errors import ExitCode
 from harness.stages.administration import Reach, reach
 from harness.stages.places import find_checkout
 from harness.stages.preflight import git_root
 
-HELP = """List the hosts of matrix.yaml, and your own, and whether they answer. Exits with 3 when one does not.
+HELP = """List the hosts of matrix.yaml, and your own, whether they answer, and who has their GPUs or waits for them.
+
+Exits with 3 when a host does not answer.
 
 Your own are in ~/.config/fmha/hosts.yaml; docs/remote.md says how. `fmha hosts add b200` writes one there and tries it.
 """
@@ -59,12 +62,28 @@ def _run(json: bool) -> ExitCode:
     here = [Reach(host.name, host.kind, "", "", 0.0) for host in checkout.matrix.hosts.values() if host.remote is None]
     answers = here + reach(checkout.places())
     if json:
-        print_json("hosts", 1, {"hosts": [asdict(answer) for answer in answers]})
+        print_json("hosts", 1, {"hosts": [_plain(answer) for answer in answers]})
     else:
         rows = [(a.name, a.kind, a.means, a.problem or _answered(a)) for a in answers]
         for line in columns([("HOST", "KIND", "WHERE", "STATE"), *rows]):
             print(line)
+        occupants = [row for answer in answers for row in _occupants(answer)]
+        if occupants:
+            print()
+            for line in columns([("HOST", "GPU", "ACCOUNT", "RUN", "FOR", "PRIORITY", "STATE"), *occupants]):
+                print(line)
     return ExitCode.INFRASTRUCTURE if any(answer.problem and answer.known for answer in answers) else ExitCode.PASS
+
+
+def _plain(answer: Reach) -> dict[str, object]:
+    return {**asdict(answer), "gpus": [row.model_dump() for row in answer.gpus]}
+
+
+def _occupants(answer: Reach) -> Iterator[tuple[str, ...]]:
+    for row in answer.gpus:
+        since = "" if row.seconds is None else duration(row.seconds)
+        state = f"waits at {row.position}" if row.position else "has it"
+        yield answer.name, row.gpu, row.account, row.run or f"process {row.pid}", since, row.priority, state
 
 
 def _answered(answer: Reach) -> str:

@@ -21,11 +21,19 @@ class ProgressDisplay(Observer, Protocol):
 
 
 class Silent:
+    """Says only what has to be told."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
     def stage(self, name: str, detail: str) -> None: ...
     def note(self, text: str) -> None: ...
     def started(self, configuration: str) -> None: ...
     def finished(self, outcome: Outcome, done: int, total: int) -> None: ...
     def close(self) -> None: ...
+
+    def tell(self, text: str) -> None:
+        print(f"fmha: {text}", file=self._stream, flush=True)
 
 
 class Lines:
@@ -40,6 +48,9 @@ class Lines:
 
     def note(self, text: str) -> None:
         self._print(f"  {text}")
+
+    def tell(self, text: str) -> None:
+        self._print(f"fmha: {text}")
 
     def started(self, configuration: str) -> None:
         if self._verbose:
@@ -88,6 +99,9 @@ class Live:
     def note(self, text: str) -> None:
         self._progress.update(self._task, current=printable(text))
 
+    def tell(self, text: str) -> None:
+        self._console.print(Text(f"fmha: {text}"), soft_wrap=True)
+
     def started(self, configuration: str) -> None:
         self._progress.update(self._task, current=printable(configuration))
 
@@ -106,7 +120,7 @@ def progress_for(stream: TextIO, quiet: bool, verbose: bool = False) -> Iterator
     console = Console(file=stream)
     display: ProgressDisplay
     if quiet:
-        display = Silent()
+        display = Silent(stream)
     elif verbose or not console.is_terminal:
         display = Lines(stream, verbose)
     else:

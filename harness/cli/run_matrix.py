@@ -6,7 +6,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -92,6 +92,10 @@ def command(
     approve_protected: Annotated[
         bool, typer.Option("--approve-protected", help="Host elsewhere: accept changed protected files.")
     ] = False,
+    priority: Annotated[
+        Literal["high", "normal", "low"],
+        typer.Option(help="Host elsewhere: which of your own waiting runs gets a GPU first."),
+    ] = "normal",
     detach: Annotated[
         bool, typer.Option("--detach", help="Host elsewhere: start, print the run's name and leave; exits with 4.")
     ] = False,
@@ -107,6 +111,7 @@ def command(
         coverage=coverage,
         snapshot=snapshot,
         approve_protected=approve_protected,
+        priority=priority,
         schedules=schedules,
         one_a_variant=one_a_variant,
         random_cases=cases,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.config.section import Schedule, Seconds, Section, wrong
 
@@ -29,6 +29,11 @@ def _device(text: str) -> str:
     if text not in ("cuda", "emulator") and not CLASS.fullmatch(text):
         raise wrong((), f"must be cuda, emulator or module:attribute, not {text!r}")
     return text
+
+
+def _index(value: object) -> object:
+    """A GPU's index may be written as a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else value
 
 
 CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -93,10 +98,13 @@ class EnvironmentSection(Section):
 
 
 class GpuSection(Section):
-    """`nvidia_smi` is what is asked about GPUs; a host whose device is not cuda has none unless it is given."""
+    """`nvidia_smi` is what is asked about GPUs; a host whose device is not cuda has none unless it is given.
 
-    use: list[Line] = Field(default=[])
-    locks: Line = "/tmp/fmha-gpu-locks"
+    `locks` is a name: runs exclude each other whose hosts have the same.
+    """
+
+    use: list[Annotated[Line, BeforeValidator(_index)]] = Field(default=[])
+    locks: Line = "fmha"
     wait_seconds: Seconds = 24 * 3600.0
     foreign: Literal["wait", "refuse"] = "wait"
     nvidia_smi: Line | None = None

@@ -241,6 +241,18 @@ class ListedRun(Answer):
     silent_seconds: Seconds
 
 
+class Occupant(Answer):
+    """Who has a GPU, or waits for it at a position; what the host's other accounts say may be among it."""
+
+    gpu: Name
+    position: Count
+    account: Name
+    run: Annotated[str, Field(pattern=r"^([0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}-[0-9a-f]{8})?$")]
+    pid: int
+    priority: Annotated[str, Field(pattern=r"^(high|normal|low)?$")]
+    seconds: Seconds | None
+
+
 class Log(Answer):
     log: Name
     text: Annotated[str, Field(max_length=16 << 20)]

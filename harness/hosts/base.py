@@ -55,6 +55,7 @@ class Order:
     matrix: str  # the text of matrix.yaml
     matrix_sha256: str
     approve_protected: bool
+    priority: str = "normal"  # among the runs of one account: high, normal or low
     beside: str | None = None  # a commit whose builds are to be timed beside this one's
 
 
@@ -73,8 +74,9 @@ class Host(Protocol):
     def run_id(self) -> str | None:
         """The run's name on a host that keeps it without us; None elsewhere, and before `begin`."""
 
-    def begin(self, order: Order, progress: Callable[[str], None]) -> None:
-        """Hears the whole order before its first part. An exact host gets the commit and starts."""
+    def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
+        """Hears the whole order before its first part. An exact host gets the commit and starts; `tell` hears what is
+        published before it is."""
 
     def facts(self) -> HostFacts: ...
 

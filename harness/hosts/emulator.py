@@ -56,7 +56,7 @@ class EmulatorHost:
     def judge_apart(self, judge: str, tree: Path) -> None:
         self._side, self._tree = KernelSide(tree), str(tree)
 
-    def begin(self, order: Order, progress: Callable[[str], None]) -> None: ...
+    def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None: ...
 
     def durations(self) -> Mapping[str, float]:
         return {}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import HostSettings, Limits, RemoteSettings
-from harness.errors import InfrastructureError
+from harness.errors import CancelledError, InfrastructureError
 from harness.hosts import answers, early, ledger, sync
 from harness.hosts.answers import checked
 from harness.hosts.base import Gpu, HostFacts, Machine, Order
@@ -105,10 +105,10 @@ class RemoteHost:
     def judge_apart(self, judge: str, tree: Path) -> None:
         self._judge, self._side = judge, KernelSide(tree)
 
-    def begin(self, order: Order, progress: Callable[[str], None]) -> None:
+    def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
         for sha in commits_of(order.sha, order.beside, self._judge):
             sync.check(self._root, sha)
-        source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings)
+        source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings, tell)
         self._run = f"{datetime.now(UTC):{_RUN_TIME}}-{order.sha[:12]}-{secrets.token_hex(4)}"
         self._beside = order.beside
         ledger.note(self._root, self._run, self._host.name, order)
@@ -170,6 +170,9 @@ class RemoteHost:
                 results.append(result)
                 if not asked:
                     return results
+        if self._status().state == "cancelled":
+            self._short = True
+            raise CancelledError(self._reason(), where=f"run {self._run}")
         raise self._ended()
 
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
@@ -314,6 +317,7 @@ def job_of(
         "beside": order.beside,
         "judge": judge,
         "label": order.label,
+        "silence": settings.silence_seconds,
         "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},
         "protected": list(settings.protected),
         "approve_protected": order.approve_protected,
@@ -325,7 +329,7 @@ def job_of(
         "python": settings.python,
         "env": dict(settings.env),
         "nvcc": settings.nvcc,
-        "gpu": dict(settings.gpu),
+        "gpu": {**settings.gpu, "priority": order.priority},
         "limits": {
             "build_seconds": order.limits.build_seconds,
             "total_seconds": order.limits.total_seconds,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from harness.errors import InfrastructureError
+from harness.errors import FmhaError, InfrastructureError
 from harness.hosts.answers import (
     MOST_EVENT_BYTES,
     Events,
@@ -98,7 +98,17 @@ class RunStream:
             checked(Started, message, self._run)
             self._job = None
         else:
-            self._line = self._dial({"op": "follow", "run": self._run, "offset": self._offset, "job": False})
+            try:
+                self._line = self._dial({"op": "follow", "run": self._run, "offset": self._offset, "job": False})
+            except LineError:
+                raise
+            except FmhaError as error:  # its key or ours is not what it was; that is for somebody to settle
+                step = f"{error.next_step}; then " if error.next_step else ""
+                raise type(error)(
+                    f"{error.what}; run {self._run} goes on without us",
+                    where=error.where,
+                    next_step=f"{step}fmha attach {self._run}",
+                ) from error
             self._reached = True
         self._line.follow()
         return self._line

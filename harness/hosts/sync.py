@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import RemoteSettings
 from harness.errors import InfrastructureError, UserError
 from harness.git import environment, git
+from harness.hosts import secrets
 from harness.hosts.carrier import LineError
 
 GIT_SECONDS = 60.0
@@ -22,6 +23,7 @@ _PIECE = 1 << 20
 _SNAPSHOT_AUTHOR = (("NAME", "fmha"), ("EMAIL", "fmha@localhost"))
 # Over HTTP a name alone may be a token; over SSH it is an account.
 _CREDENTIAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@|https?://[^/@]+@)", re.IGNORECASE)
+Tell = Callable[[str], None]  # says what must be read before it happens
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -42,21 +44,74 @@ class Source:
     direct: bool
 
 
-def snapshot(root: Path) -> str:
-    """Commits the working tree as it is, what git ignores left out, and returns the commit.
+def snapshot(root: Path, tell: Tell) -> str:
+    """Commits the working tree as it is, and returns the commit. Says which files it takes that are in no commit yet.
 
-    It gets a ref below refs/fmha/snapshots; branch, index and files stay as they are.
+    Left out is what git ignores, and of the files that git does not know yet what looks like a secret. One in a file
+    that it knows cannot be left out, so it is refused. The commit gets a ref below refs/fmha/snapshots; branch, index
+    and files stay as they are.
     """
     with tempfile.TemporaryDirectory(prefix="fmha-index-") as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         _git(root, "read-tree", "HEAD", more=index)
-        _git(root, "add", "--all", "--", ":/", more=index)
+        listed = _git(root, "ls-files", "--others", "--exclude-standard", "-z", more=index)
+        taken, left_out = _sifted(root, [name for name in listed.split("\0") if name])
+        _git(root, "add", "--update", "--", ":/", more=index)
+        _git(root, "update-index", "--add", "-z", "--stdin", text="".join(f"{name}\0" for name in taken), more=index)
+        _refuse_secrets(root, index)
         tree = _git(root, "write-tree", more=index).strip()
+    if taken:
+        tell(f"the snapshot takes {_counted(taken, 'untracked file')}")
+    if left_out:
+        tell(f"the snapshot leaves out {_counted(left_out, 'file')}: name it in .gitignore, or commit it if it is none")
     head = _git(root, "rev-parse", "HEAD").strip()
     who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in _SNAPSHOT_AUTHOR}
     sha = _git(root, "commit-tree", tree, "-p", head, "-m", f"snapshot of the working tree on {head}", more=who).strip()
     _git(root, "update-ref", f"refs/fmha/snapshots/{sha}", sha)
     return sha
+
+
+def _sifted(root: Path, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The untracked files that a snapshot takes, and those that it leaves out, these with the reason."""
+    taken, left_out = [], []
+    for name in names:
+        if name.endswith("/"):
+            left_out.append(f"{name!r} (a repository of its own)")
+        elif secrets.by_name(name):
+            left_out.append(f"{name!r} (a name for secrets)")
+        elif what := secrets.by_content(_beginning(root / name)):
+            left_out.append(f"{name!r} (has {what})")
+        else:
+            taken.append(name)
+    return taken, left_out
+
+
+def _beginning(path: Path) -> bytes:
+    """What a file begins with; nothing of a link, whose text is all that a commit holds of it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    with open(descriptor, "rb") as file:
+        return file.read(secrets.LARGEST_BYTES)
+
+
+def _refuse_secrets(root: Path, index: Mapping[str, str]) -> None:
+    """Refuses a change that puts a secret into a file that is in the commit."""
+    changed = _git(root, "diff", "--cached", "--name-only", "--no-renames", "--diff-filter=M", "-z", "HEAD", more=index)
+    for name in filter(None, changed.split("\0")):
+        what = secrets.by_content(_beginning(root / name))
+        if what and secrets.by_content(_git(root, "show", f"HEAD:{name}").encode("utf-8", "surrogateescape")) != what:
+            raise UserError(
+                f"{name!r} has {what} that the commit has not, and a snapshot would hold it",
+                next_step="take it out of the file, or commit it if it is none",
+            )
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    shown = ", ".join(name if name.startswith(("'", '"')) else repr(name) for name in names[:MOST_NAMED])
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{len(names)} {noun}{'s' if len(names) > 1 else ''}: {shown}{more}"
 
 
 def refuse_dirty(files: Sequence[str]) -> None:
@@ -87,17 +142,18 @@ def check(root: Path, sha: str) -> None:
                 )
 
 
-def publish(root: Path, commit: Commit, settings: RemoteSettings) -> Source:
-    """Pushes the commit to the shared remote where the settings ask for it, and says how the host gets it.
+def publish(root: Path, commit: Commit, settings: RemoteSettings, tell: Tell) -> Source:
+    """Says how the host gets the commit; with `sync: remote` it is pushed to the shared remote if it is not there yet.
 
-    `auto` goes through the remote when there is one that the host may be told of, and sends the commit itself when
-    there is none, or when the host cannot reach it.
+    `auto` pushes nothing: the host fetches what has been pushed already, from a remote that it may be told of, and is
+    sent the rest. What is pushed, and where, is said before.
     """
     if settings.sync == "direct":
         return _direct(root)
+    auto = settings.sync == "auto"
     remotes = _git(root, "remote").splitlines()
     if settings.remote not in remotes:
-        if settings.sync == "auto":
+        if auto:
             return _direct(root)
         raise UserError(
             f"git knows no remote {settings.remote!r}; it has {', '.join(remotes) or 'none'}",
@@ -105,17 +161,30 @@ def publish(root: Path, commit: Commit, settings: RemoteSettings) -> Source:
         )
     url = settings.fetch_url or _git(root, "remote", "get-url", "--", settings.remote).strip()
     if _CREDENTIAL.match(url):
-        if settings.sync == "auto":
+        if auto:
             return _direct(root)
         raise UserError(
             f"the URL of {settings.remote!r} holds a password or a token, which no host is told",
             next_step="take it out of the URL, set fetch_url, or set sync: direct",
         )
-    ref = f"refs/heads/{commit.branch}" if commit.branch else f"refs/fmha/commits/{commit.sha}"
-    _push(root, settings.remote, commit.sha, ref)
+    ref = _pushed(root, settings.remote, commit)
+    if auto and ref is None:
+        return _direct(root)
+    if ref is None:
+        ref = f"refs/heads/{commit.branch}" if commit.branch else f"refs/fmha/commits/{commit.sha}"
+        _push(root, settings.remote, commit.sha, ref, tell)
     if not settings.fetch_url and os.path.exists(url):
         url = os.path.abspath(os.path.join(root, url))
-    return Source(url, ref, settings.sync == "auto" and not _shallow(root))
+    return Source(url, ref, auto and not _shallow(root))
+
+
+def _pushed(root: Path, remote: str, commit: Commit) -> str | None:
+    """A branch of the remote that has the commit, as far as is known here; its own one if that has."""
+    ours = f"refs/remotes/{remote}/"
+    listed = _git(root, "for-each-ref", "--contains", commit.sha, "--format=%(refname)", ours).splitlines()
+    branches = [name.removeprefix(ours) for name in listed if name != f"{ours}HEAD"]
+    branch = commit.branch if commit.branch in branches else next(iter(branches), None)
+    return f"refs/heads/{branch}" if branch else None
 
 
 def pack(root: Path, commits: Sequence[str], haves: Sequence[str]) -> Iterator[bytes]:
@@ -147,7 +216,9 @@ def pack(root: Path, commits: Sequence[str], haves: Sequence[str]) -> Iterator[b
 
 def _direct(root: Path) -> Source:
     if _shallow(root):
-        raise UserError("a shallow clone cannot send a commit", next_step="git fetch --unshallow, or set sync: remote")
+        raise UserError(
+            "a shallow clone cannot send a commit", next_step="git fetch --unshallow, or push it and set sync: remote"
+        )
     return Source("", "", True)
 
 
@@ -155,8 +226,12 @@ def _shallow(root: Path) -> bool:
     return _git(root, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
-def _push(root: Path, remote: str, sha: str, ref: str) -> None:
-    done = git(root, "push", "--porcelain", "--no-verify", "--", remote, f"{sha}:{ref}", seconds=PUSH_SECONDS)
+def _push(root: Path, remote: str, sha: str, ref: str, tell: Tell) -> None:
+    """Pushes the commit and nothing else, whatever push.followTags and the like would add."""
+    urls = _git(root, "remote", "get-url", "--push", "--all", "--", remote).split()
+    tell(f"pushing commit {sha[:12]} to {remote} ({', '.join(_USER.sub('', url) for url in urls)}) as {ref}")
+    only = ("--no-follow-tags", "--recurse-submodules=no")
+    done = git(root, "push", "--porcelain", *only, "--", remote, f"{sha}:{ref}", seconds=PUSH_SECONDS)
     if done.returncode == 0:
         return
     rejected = [line for line in done.stdout.splitlines() if line.startswith("!\t")]

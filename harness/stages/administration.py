@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from harness.errors import FmhaError, InfrastructureError
 from harness.hosts import remote, ssh
-from harness.hosts.answers import Answer, Cancelled, Examination, ListedRun, Log, Removed, checked
+from harness.hosts.answers import Answer, Cancelled, Examination, ListedRun, Log, Occupant, Removed, checked
 from harness.hosts.machine import distribution_version
 from harness.stages.places import Place
 from harness.worker.nvcc import find_nvcc
@@ -47,7 +47,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A configured host. `problem` is empty when it answered; `seconds` is how long that took."""
+    """A configured host. `problem` is empty when it answered; `seconds` is how long that took.
+
+    `gpus` says who has its GPUs, and who waits for them.
+    """
 
     name: str
     kind: str
@@ -55,6 +58,7 @@ class Reach:
     problem: str
     seconds: float
     known: bool = True  # as Listed.known
+    gpus: Sequence[Occupant] = ()
 
 
 def reach(places: Sequence[Place]) -> list[Reach]:
@@ -133,11 +137,13 @@ def _reach(place: Place) -> Reach:
         if kind == "ssh":
             to = ssh.resolve(remote.settings_of(place.host).alias)
             means = f"{to.user}@{to.hostname}:{to.port}"
-        remote.ask(place.host, {"op": "list"})
+        settings = remote.settings_of(place.host)
+        said = remote.ask(place.host, {"op": "occupancy", "gpu": dict(settings.gpu)}).get("gpus")
+        gpus = _list(Occupant, said, place.host.name)
     except FmhaError as error:
         known = not isinstance(error, ssh.UnknownNameError)
         return Reach(place.host.name, kind, means, str(error), time.monotonic() - start, known)
-    return Reach(place.host.name, kind, means, "", time.monotonic() - start)
+    return Reach(place.host.name, kind, means, "", time.monotonic() - start, gpus=gpus)
 
 
 def _listed(place: Place) -> Listed:

@@ -81,7 +81,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
             schedule=run.schedule,
             matrix_sha256=run.matrix_sha256,
         ),
-        variants=[_variant(run.builds[variant.name]) for variant in run.plan.variants],
+        variants=[_variant(run.builds[name]) for variant in run.plan.variants if (name := variant.name) in run.builds],
         durations={stage: round(seconds, 6) for stage, seconds in run.durations.items()},
         configurations=[_configuration(outcome, limits.index(outcome.limits)) for outcome in ordered],
         sources=excerpts(run.git.root, outcomes),

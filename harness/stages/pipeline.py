@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness import archive
 from harness.config import SCHEDULES, Matrix, load, parse_filter
-from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
+from harness.errors import CancelledError, ExitCode, InfrastructureError, InterruptionError, UserError
 from harness.hosts import Host, Order, open_host
 from harness.judge import identity
 from harness.stages import guard, matrix, shrink, sync
@@ -53,6 +53,7 @@ class Request:
     coverage: bool = False  # say which lines of the kernels were executed
     snapshot: bool = False
     approve_protected: bool = False
+    priority: str = "normal"
     judge: Judge | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
     beside: str | None = None  # a commit to time beside, on hosts that run commits
 
@@ -168,7 +169,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
     request, host = prepared.request, prepared.host
     git, matrix_text = prepared.git, ""
     if host.exact:
-        git = exact_commit(git, snapshot=request.snapshot)
+        git = exact_commit(git, observer.tell, snapshot=request.snapshot)
         matrix_text = sync.matrix_text(request.judge.tree if request.judge else git.root)
         observer.stage("sync", f"commit {git.commit[:12]}")
     order = Order(
@@ -186,9 +187,10 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
         matrix=matrix_text,
         matrix_sha256=prepared.matrix.sha256,
         approve_protected=request.approve_protected,
+        priority=request.priority,
         beside=request.beside,
     )
-    host.begin(order, observer.note)
+    host.begin(order, observer.note, observer.tell)
     return replace(prepared, git=git)
 
 
@@ -228,7 +230,11 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Bui
     plan = prepared.plan
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
-        builds = build(plan, prepared.host, prepared.matrix.limits, observer)
+        try:
+            builds = build(plan, prepared.host, prepared.matrix.limits, observer)
+        except CancelledError as error:
+            _collect(guard.withheld([*plan.guard, *plan.rest], str(error.what)), prepared, progress, observer)
+            return {}
     context = matrix.Context(
         prepared.matrix,
         prepared.host,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 from harness.config import MATRIX_FILE
@@ -10,13 +11,16 @@ from harness.hosts import sync
 from harness.stages.preflight import GitFacts
 
 
-def exact_commit(git: GitFacts, *, snapshot: bool) -> GitFacts:
-    """The facts of the commit that is judged. Raises UserError for a dirty tree, unless it is to be snapshot."""
+def exact_commit(git: GitFacts, tell: Callable[[str], None], *, snapshot: bool) -> GitFacts:
+    """The facts of the commit that is judged. Raises UserError for a dirty tree, unless it is to be snapshot.
+
+    `tell` hears what a snapshot takes along.
+    """
     if not git.dirty_files:
         return git
     if not snapshot:
         sync.refuse_dirty(git.dirty_files)
-    return dataclasses.replace(git, commit=sync.snapshot(git.root), branch=None, dirty_files=())
+    return dataclasses.replace(git, commit=sync.snapshot(git.root, tell), branch=None, dirty_files=())
 
 
 def matrix_text(root: Path) -> str:

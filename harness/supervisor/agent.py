@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor import examination, housekeeping, keeper, protection
+from harness.supervisor import examination, gpus, housekeeping, keeper, protection
 from harness.supervisor.conversation import Conversation, GoneError
 from harness.supervisor.repository import Repository
 from harness.supervisor.rundir import HostError, RunDirectory
@@ -111,8 +111,10 @@ def _stream(directory: RunDirectory, offset: int, silence: float, conversation: 
     """Whole event lines from `offset` on until the final status, which is the last message."""
     conversation.quiet()
     conversation.listen()
+    stopped = keeper.Stopped(directory)
     with conversation.beating(silence / BEATS), Watch(directory.path) as watch:
         while conversation.present(ABSENCE * silence):
+            stopped.end()
             keeper.recover(directory)
             status = directory.status()  # before the events: what was written before it is then seen
             data = _lines_from(directory, offset)
@@ -141,6 +143,10 @@ def _lines_from(directory: RunDirectory, offset: int) -> bytes:
 
 def _list(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
     conversation.send({"runs": housekeeping.listing(folder)})
+
+
+def _occupancy(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    conversation.send({"gpus": gpus.occupancy(gpus.Rules.of(request["gpu"], folder))})
 
 
 def _logs(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
@@ -176,6 +182,7 @@ OPERATIONS: dict[str, Callable[[Path, dict[str, Any], Conversation], None]] = {
     "start": _start,
     "follow": _follow,
     "list": _list,
+    "occupancy": _occupancy,
     "logs": _logs,
     "cancel": _cancel,
     "clean": _clean,

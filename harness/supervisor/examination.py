@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor import gpus
+from harness.supervisor import gpus, locks
 from harness.supervisor.rundir import HostError
 from harness.worker.process import run_group
 
@@ -85,7 +85,7 @@ def _gpus(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
     if not settings["gpu"]["query"]:
         yield _finding("gpu", None, f"not needed by device {settings['device']}")
         return
-    rules = gpus.Rules.of(settings["gpu"])
+    rules = gpus.Rules.of(settings["gpu"], folder)
     for gpu in gpus.choose(rules):
         yield _finding(f"gpu {gpu.index}", True, f"{gpu.name}, compute capability {gpu.compute_capability}, {gpu.uuid}")
         yield _finding("driver", True, gpu.driver)
@@ -95,16 +95,25 @@ def _gpus(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _locks(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
-    states = gpus.lock_state(gpus.Rules.of(settings["gpu"]))
-    if not states:
-        yield _finding("locks", True, "none was ever taken")
-    for state in states:
-        if words := state["quarantine"]:
-            seen = f"quarantined since run {words['run']}: processes {words['pids']}"
-            yield _finding(f"lock {state['name']}", False, seen, "reset the GPU, or wait until they are gone")
-        else:
-            holder = state["holder"]
-            yield _finding(f"lock {state['name']}", True, f"held by run {holder['run']}" if holder else "free")
+    """Takes a lock as a run would, and looks whether another process of this host would see who has it."""
+    rules = gpus.Rules.of(settings["gpu"], folder)
+    probe = f"doctor-{os.getpid()}"
+    space = locks.Space(rules.locks)
+    names = space.take(probe, "")
+    try:
+        mine = space.look().locks.get(probe)
+    finally:
+        for name in names or ():
+            name.close()
+        space.close()
+    seen = mine is not None and (mine.uid, mine.pid) == (os.getuid(), os.getpid())
+    how = f"taken and seen as {mine.account}'s" if mine is not None and seen else "taken, but not seen by others"
+    yield _finding("locks", seen, how, "runs here need Linux's /proc/net/unix")
+    for gpu, words in gpus.quarantined(rules).items():
+        since = f"quarantined since run {words['run']}: processes {words['pids']}"
+        yield _finding(f"gpu {gpu}", False, since, "reset the GPU, or wait until they are gone")
+    for row in gpus.occupancy(rules):
+        yield _finding(f"gpu {row['gpu']}", None, gpus.told(row))
 
 
 def _linger(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:

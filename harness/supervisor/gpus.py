@@ -1,31 +1,24 @@
-"""GPUs of the host: who they are, who is on them, and the lock that gives one to one run at a time.
-
-The lock is flock on a file named by the GPU's UUID: the kernel frees it when its holder dies, so no lock is ever stale.
-What stands in the file only tells others who holds it. Tickets give the waiters their order; they are locked files too.
-"""
+"""GPUs of the host: who they are, who is on them, and how a run gets one of them for itself."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import json
 import os
-import re
-import secrets
+import pwd
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.supervisor import locks
 from harness.supervisor.rundir import HostError, read_json, write_json
 from harness.worker.process import run_group
 
 PSEUDO = "emulator"  # what a host without GPUs locks
-POLL_SECONDS = 0.1
 FOREIGN_SECONDS = 2.0  # between looks at a GPU that others are on
+PASS_SECONDS = 5.0  # for each who is before us and leaves a free GPU alone: a stopped process must not stop the queue
+_LONGEST = 1e8  # seconds; somebody may say that it holds a GPU since 1970
 _FIELDS = "uuid,index,name,driver_version,compute_cap"
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True)
@@ -41,25 +34,32 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Rules:
-    """How a run chooses its GPU. `use` lists UUIDs or indices, and nothing stands for all."""
+    """How a run chooses its GPU. `use` lists UUIDs or indices, and nothing stands for all.
 
-    locks: Path
+    `locks` names the locks that exclude each other; `marks` is a folder of this account's own, for quarantines.
+    """
+
+    locks: str
+    marks: Path
     nvidia_smi: str
     smi_seconds: float
     use: tuple[str, ...]
     wait_seconds: float
     foreign: str  # "wait" or "refuse"
+    priority: str = "normal"
 
     @staticmethod
-    def of(wish: dict[str, Any]) -> Rules:
-        """The rules in a job, or in a host's settings."""
+    def of(wish: dict[str, Any], folder: Path) -> Rules:
+        """The rules in a job, or in a host's settings; `folder` is the working folder."""
         return Rules(
-            locks=Path(wish["locks"]).expanduser(),
+            locks=wish["locks"],
+            marks=folder / "quarantine",
             nvidia_smi=wish["nvidia_smi"],
             smi_seconds=wish["smi_seconds"],
             use=tuple(wish["use"]),
             wait_seconds=wish["wait_seconds"],
             foreign=wish["foreign"],
+            priority=wish.get("priority", "normal"),
         )
 
 
@@ -86,162 +86,201 @@ def choose(rules: Rules) -> list[Gpu]:
 
 
 class Lease:
-    """One GPU, held until `release` or the death of this process."""
+    """One GPU, held until `close` or the death of this process."""
 
-    def __init__(self, gpu: Gpu | None, descriptor: int, path: Path) -> None:
+    def __init__(self, gpu: Gpu | None, names: Sequence[locks.Name]) -> None:
         self.gpu = gpu
-        self._descriptor = descriptor
-        self._path = path
+        self._names = names
 
-    def release(self) -> None:
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._descriptor, 0)
-        os.close(self._descriptor)
+    def answer(self) -> None:
+        """To be called now and then, so that others can see who holds the GPU."""
+        for name in self._names:
+            name.answer()
+
+    def close(self) -> None:
+        for name in self._names:
+            name.close()
 
 
-def acquire(rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[str, int], None]) -> Lease:
-    """Waits for one of `candidates`, or for the pseudo GPU when there are none.
+class Wait:
+    """A place in the queue for one of `candidates`, or for the pseudo GPU when there are none.
 
-    Strictly first come, first served among those that want the same GPU. `tell` hears why and at which position the
-    run waits, whenever that changes. Raises HostError after `wait_seconds`.
+    `tell` hears why and at which position the run waits, whenever that changes. Several runs get a GPU in the order of
+    harness.supervisor.locks; one that leaves a free GPU alone is passed.
     """
-    names: dict[str, Gpu | None] = {gpu.uuid: gpu for gpu in candidates} or {PSEUDO: None}
-    rules.locks.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + rules.wait_seconds
-    told: tuple[str, int] | None = None
-    looked: dict[str, float] = {}
-    with _Ticket(rules.locks, tuple(names)) as ticket:
+
+    def __init__(self, rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[str, int], None]) -> None:
+        self._rules, self._run, self._tell = rules, run, tell
+        self._gpus: dict[str, Gpu | None] = {gpu.uuid: gpu for gpu in candidates} or {PSEUDO: None}
+        self._space = locks.Space(rules.locks)
+        self._turn = self._space.look().next_turn(os.getuid())
+        self._place = self._space.wait(self._gpus, run, rules.priority, self._turn)
+        self._told: tuple[str, int] | None = None
+        self._free: dict[str, float] = {}  # since when a GPU is free while it is not our turn
+        self._obstacles: dict[str, tuple[float, str]] = {}  # what is on a GPU that is not locked, and when we saw it
+        self._mute: dict[str, float] = {}  # when we failed to lock a GPU that nobody is seen to have locked
+
+    def __enter__(self) -> Wait:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Gives up the place, which whoever has a GPU does not need any more."""
+        for name in self._place:
+            name.close()
+        self._place = []
+        self._space.close()
+
+    def attempt(self) -> Lease | None:
+        """A GPU, if one is free and it is our turn."""
+        state = self._space.look()
+        for name in self._gpus:
+            if self._due(state, name) <= 0 and (lease := self._take(name)) is not None:
+                return lease
+        return None
+
+    def lease(self) -> Lease:
+        """Waits for a GPU. Raises HostError after `wait_seconds`, or if `foreign: refuse` leaves none to wait for."""
+        deadline = time.monotonic() + self._rules.wait_seconds
         while True:
-            ahead = ticket.ahead()
-            reasons = []
-            for name, gpu in names.items():
-                if any(name in wanted for wanted in ahead):
-                    continue
-                lease = _try(rules, name, gpu, run)
-                if lease is None:
-                    reasons.append(f"{name} is held by {_holder(rules, name)}")
-                elif gpu is None or time.monotonic() - looked.get(name, -FOREIGN_SECONDS) >= FOREIGN_SECONDS:
-                    if gpu is None or (reason := _obstacle(rules, gpu)) is None:
-                        return lease
-                    looked[name] = time.monotonic()
-                    lease.release()
-                    if rules.foreign == "refuse":
-                        raise HostError(reason, "wait for it, or choose another GPU with gpus")
-                    reasons.append(reason)
-                else:
-                    lease.release()
-            now = (reasons[0] if reasons else "others came first", len(ahead) + 1)
-            if now != told and (reasons or ahead):
-                tell(*now)
-                told = now
+            state = self._space.look()
+            due = {name: self._due(state, name) for name in self._gpus}
+            for name in [name for name, seconds in due.items() if seconds <= 0]:
+                if (lease := self._take(name)) is not None:
+                    return lease
+            reason = self._explain(state)
             if time.monotonic() > deadline:
-                raise HostError(f"no GPU was free within {rules.wait_seconds:g} s: {now[0]}", "see fmha ps")
-            time.sleep(POLL_SECONDS)  # no event says that any of several locks, or a foreign process, is gone
+                raise HostError(
+                    f"no GPU was free within {self._rules.wait_seconds:g} s: {reason}", "fmha hosts shows who has them"
+                )
+            for place in self._place:
+                place.answer()
+            state = self._space.look()  # what was free when we tried may have been taken since
+            due = {name: self._due(state, name) for name in self._gpus}
+            watched = [state.locks[key] for name in self._gpus if (key := locks.safe(name)) in state.locks]
+            watched += [first for name in self._gpus if (first := self._first(state, name)) is not None]
+            self._space.sleep(watched, min(deadline - time.monotonic(), *due.values()))
+
+    def _due(self, state: locks.State, name: str) -> float:
+        """Seconds until we may try to take a GPU; infinite while it is locked."""
+        now = time.monotonic()
+        if locks.safe(name) in state.locks:
+            self._free.pop(name, None)
+            self._obstacles.pop(name, None)
+            return float("inf")
+        seen, _ = self._obstacles.get(name, (-FOREIGN_SECONDS, ""))
+        looked = max(seen, self._mute.get(name, -FOREIGN_SECONDS))
+        passed = self._free.setdefault(name, now) + PASS_SECONDS * self._rank(state, name)
+        return max(looked + FOREIGN_SECONDS, passed) - now
+
+    def _take(self, name: str) -> Lease | None:
+        gpu = self._gpus[name]
+        if (names := self._space.take(name, self._run, self._turn)) is None:
+            self._mute[name] = time.monotonic()
+            return None
+        lease = Lease(gpu, names)
+        try:
+            reason = _obstacle(self._rules, gpu) if gpu else None
+        except BaseException:
+            lease.close()
+            raise
+        if reason is None:
+            return lease
+        lease.close()
+        self._obstacles[name] = (time.monotonic(), reason)
+        if self._rules.foreign == "refuse" and self._obstacles.keys() >= self._gpus.keys():
+            raise HostError(reason, "wait for it, or choose another GPU with gpus")
+        return None
+
+    def _explain(self, state: locks.State) -> str:
+        """Why we wait; tells it when that has changed."""
+        held = {name: state.locks.get(locks.safe(name)) for name in self._gpus}
+        reasons = [f"{name} is held by {claim}" for name, claim in held.items() if claim is not None]
+        reasons += [reason for _, reason in self._obstacles.values()]
+        position = 1 + min(self._rank(state, name) for name in self._gpus)
+        now = (reasons[0] if reasons else "others came first", position)
+        if now != self._told and (reasons or position > 1):
+            self._tell(*now)
+            self._told = now
+        return now[0]
+
+    def _rank(self, state: locks.State, name: str) -> int:
+        queue = [claim.run for claim in state.queue(locks.digest(name))]
+        return queue.index(self._run) if self._run in queue else 0
+
+    def _first(self, state: locks.State, name: str) -> locks.Claim | None:
+        return next((claim for claim in state.queue(locks.digest(name)) if claim.run != self._run), None)
 
 
 def quarantine(rules: Rules, gpu: Gpu, pids: Sequence[int], run: str) -> None:
     """Marks a GPU that killed processes have not left: nobody gets it while they are there."""
-    write_json(_file(rules, gpu.uuid, "quarantine"), {"pids": list(pids), "run": run, "since": time.time()})
+    rules.marks.mkdir(parents=True, exist_ok=True)
+    write_json(_mark(rules, gpu.uuid), {"pids": list(pids), "run": run, "since": time.time()})
 
 
-def lock_state(rules: Rules) -> list[dict[str, Any]]:
-    """Every lock that was ever taken here: its name, its holder or None, and its quarantine or None."""
-    states = []
-    for path in sorted(rules.locks.glob("*.lock")):
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            holder = None
-        except BlockingIOError:
-            holder = _content(path)
-        finally:
-            os.close(descriptor)
-        states.append({"name": path.stem, "holder": holder, "quarantine": _content(path.with_suffix(".quarantine"))})
-    return states
+def quarantined(rules: Rules) -> dict[str, dict[str, Any]]:
+    """The quarantines that runs of this account have left, by GPU."""
+    marks = {path.stem: _content(path) for path in sorted(rules.marks.glob("*.json"))}
+    return {name: words for name, words in marks.items() if words is not None}
 
 
-class _Ticket:
-    """A place in the queue: a locked file, whose name sorts by the time it was made."""
-
-    def __init__(self, locks: Path, wanted: tuple[str, ...]) -> None:
-        self._folder = locks / "queue"
-        self._folder.mkdir(exist_ok=True)
-        with contextlib.suppress(PermissionError):  # another account made it
-            self._folder.chmod(0o1777)
-        name = f"{time.time_ns():020}-{os.getpid()}-{secrets.token_hex(4)}"
-        hidden = self._folder / f".{name}"  # seen by others only when it is locked and written
-        self._descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        os.write(self._descriptor, json.dumps(wanted).encode())
-        self._path = self._folder / name
-        hidden.rename(self._path)
-
-    def __enter__(self) -> _Ticket:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._path.unlink(missing_ok=True)
-        os.close(self._descriptor)
-
-    def ahead(self) -> list[tuple[str, ...]]:
-        """What the live tickets before this one want; dead ones are cleared away."""
-        wanted = []
-        for path in sorted(self._folder.iterdir()):
-            if path.name.startswith("."):
-                continue
-            if path == self._path:
-                break
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-            except BlockingIOError:
-                wanted.append(tuple(json.loads(os.read(descriptor, 1 << 16))))
-            finally:
-                os.close(descriptor)
-        return wanted
-
-
-def _try(rules: Rules, name: str, gpu: Gpu | None, run: str) -> Lease | None:
-    path = _file(rules, name, "lock")
+def occupancy(rules: Rules) -> list[dict[str, Any]]:
+    """Who has which GPU, and who waits for one: account, run, and for how many seconds."""
+    space = locks.Space(rules.locks)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        with contextlib.suppress(PermissionError):
-            os.fchmod(descriptor, 0o666)  # another account's run takes the same lock
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    words = json.dumps({"run": run, "pid": os.getpid(), "uid": os.getuid(), "since": time.time()})
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, words.encode(), 0)
-    return Lease(gpu, descriptor, path)
+        state = space.look()
+    finally:
+        space.close()
+    now = time.time()
+    rows = [_row(claim.gpu, 0, claim, now) for claim in state.locks.values()]
+    names = {locks.digest(name): name for name in state.locks}
+    for digest in dict.fromkeys(claim.gpu for claim in state.places):
+        name = names.get(digest, digest)
+        rows += [_row(name, at, claim, now) for at, claim in enumerate(state.queue(digest), 1)]
+    return rows
+
+
+def _row(gpu: str, position: int, claim: locks.Claim, now: float) -> dict[str, Any]:
+    """`position` is 0 for who has the GPU."""
+    return {
+        "gpu": gpu,
+        "position": position,
+        "account": claim.account,
+        "run": claim.run,
+        "pid": claim.pid,
+        "priority": claim.priority,
+        "seconds": min(max(0.0, now - claim.since), _LONGEST) if claim.run else None,
+    }
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row of `occupancy` in words."""
+    what = f"run {row['run']} of {row['account']}" if row["run"] else f"process {row['pid']} of {row['account']}"
+    how = f"waits at {row['position']}, priority {row['priority']}" if row["position"] else "has it"
+    return f"{what} {how}" + (f", for {row['seconds']:.0f} s" if row["seconds"] is not None else "")
 
 
 def _obstacle(rules: Rules, gpu: Gpu) -> str | None:
     """Why a GPU whose lock we hold cannot be used; lifts a quarantine whose processes are gone."""
     there = processes_on(rules, gpu.uuid)
-    mark = _file(rules, gpu.uuid, "quarantine")
+    mark = _mark(rules, gpu.uuid)
     if (words := _content(mark)) is not None:
         if stuck := [pid for pid in words["pids"] if pid in there]:
             return f"{gpu.uuid} is quarantined: killed process {stuck[0]} of run {words['run']} is still on it"
         mark.unlink(missing_ok=True)
     if there:
         pid, name = next(iter(there.items()))
-        return f"{gpu.uuid} is used by process {pid} ({name}), which is not ours"
+        return f"{gpu.uuid} is used by process {pid} ({name}), which is not ours{_of_account(pid)}"
     return None
 
 
-def _holder(rules: Rules, name: str) -> str:
-    words = _content(_file(rules, name, "lock"))
-    return f"run {words['run']}" if words else "another process"
+def _of_account(pid: int) -> str:
+    try:
+        return f" but {pwd.getpwuid(Path(f'/proc/{pid}').stat().st_uid).pw_name}'s"
+    except (OSError, KeyError):
+        return ""
 
 
 def _content(path: Path) -> dict[str, Any] | None:
@@ -252,8 +291,8 @@ def _content(path: Path) -> dict[str, Any] | None:
     return words
 
 
-def _file(rules: Rules, name: str, kind: str) -> Path:
-    return rules.locks / f"{_UNSAFE.sub('_', name)}.{kind}"
+def _mark(rules: Rules, name: str) -> Path:
+    return rules.marks / f"{locks.safe(name)}.json"
 
 
 def _smi(rules: Rules, question: str) -> list[list[str]]:

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 from harness.supervisor import processes
 from harness.supervisor.run import supervise
@@ -21,6 +22,9 @@ from harness.supervisor.watch import Watch
 from harness.worker.process import describe_exit
 
 CANCEL_SECONDS = 30.0
+PATIENCE = 3  # silences of the client's that a stopped supervisor is waited for
+SILENCE_SECONDS = 20.0  # of a run whose job does not say
+_STOPPED = ("T", "t")
 _LOOK_SECONDS = 0.2  # for what changes no file: the run's processes are killed
 
 
@@ -54,10 +58,12 @@ def cancel(directory: RunDirectory, who: str) -> bool:
         return False
     with contextlib.suppress(OSError):  # a full disk does not keep anybody from cancelling
         directory.cancel.write_text(who, encoding="utf-8")
-    _signal(directory, signal.SIGTERM)
+    told = False
     start = time.monotonic()
     with Watch(directory.path) as watch:
         while directory.status() is None and directory.live():
+            # One that has just been forked is not known yet, one that somebody has stopped hears nothing.
+            told = told or (_signal(directory, signal.SIGTERM) and _signal(directory, signal.SIGCONT))
             if time.monotonic() - start > 2 * CANCEL_SECONDS:
                 raise HostError(
                     f"run {directory.run} does not end, not even by SIGKILL", "see its processes on the host"
@@ -67,6 +73,35 @@ def cancel(directory: RunDirectory, who: str) -> bool:
             watch.wait(_LOOK_SECONDS)
     recover(directory)
     return True
+
+
+class Stopped:
+    """How long supervisor or keeper have been stopped (SIGSTOP): nobody else would end the wait for them."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+        self._patience = patience(directory)
+        self._since: float | None = None
+
+    def end(self) -> None:
+        """To be called now and then: ends the run once they have been stopped for too long."""
+        me = _supervisor(self._directory)
+        if not any(_state(pid) in _STOPPED for pid in (me.get("pid", 0), me.get("keeper", 0))):
+            self._since = None
+        elif self._since is None:
+            self._since = time.monotonic()
+        elif time.monotonic() - self._since > self._patience:
+            for pid, start in ((me["pid"], me["start"]), (me["keeper"], me["keeper_start"])):
+                if _start_time(pid) == start:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            processes.end(self._directory.run)
+            self._directory.finish(*_after_stop(self._directory, self._patience))
+
+
+def patience(directory: RunDirectory) -> float:
+    """Seconds that a stopped supervisor is waited for: it may be a moment's, for a debugger."""
+    return PATIENCE * float(directory.job().get("silence", SILENCE_SECONDS))
 
 
 def recover(directory: RunDirectory) -> None:
@@ -107,7 +142,8 @@ def _keep(directory: RunDirectory) -> int:
     child = os.fork()
     if child == 0:
         try:
-            me = {"pid": os.getpid(), "start": _start_time(os.getpid()), "keeper": os.getppid()}
+            pid, keeper = os.getpid(), os.getppid()
+            me = {"pid": pid, "start": _start_time(pid), "keeper": keeper, "keeper_start": _start_time(keeper)}
             write_json(directory.path / "supervisor.json", me, durable=False)
             supervise(directory)
         except BaseException:
@@ -115,29 +151,87 @@ def _keep(directory: RunDirectory) -> int:
             os._exit(1)
         os._exit(0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            break
+    seconds = patience(directory)
+    status, stopped = _attend(child, seconds)
     if directory.status() is None:
         left = processes.end(directory.run)
-        how = describe_exit(os.waitstatus_to_exitcode(status))
+        state, reason = _after_stop(directory, seconds) if stopped else _after_death(directory, status)
         stuck = f"; processes {', '.join(map(str, left))} survive SIGKILL" if left else ""
-        directory.finish("lost", f"the supervisor ended with {how}{stuck}")
+        directory.finish(state, f"{reason}{stuck}")
     return 0
 
 
-def _signal(directory: RunDirectory, number: signal.Signals) -> None:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        me = read_json(directory.path / "supervisor.json")
-        if _start_time(me["pid"]) == me["start"]:
-            os.kill(me["pid"], number)
+def _attend(child: int, seconds: float) -> tuple[int, bool]:
+    """Waits for a process to end, and kills it when it has been stopped for `seconds`: its wait status, and whether it
+    was. Reaps whoever else has come to us."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    deadline, killed = None, False
+    while True:
+        while (answer := os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED))[0]:
+            pid, status = answer
+            if pid != child:
+                continue
+            if os.WIFSTOPPED(status):
+                deadline = time.monotonic() + seconds
+            elif os.WIFCONTINUED(status):
+                deadline = None
+            else:
+                return status, killed
+        if deadline is None:
+            signal.sigwaitinfo({signal.SIGCHLD})
+        elif (left := deadline - time.monotonic()) > 0:
+            signal.sigtimedwait({signal.SIGCHLD}, left)
+        else:
+            deadline, killed = None, True
+            os.kill(child, signal.SIGKILL)
+
+
+def _after_stop(directory: RunDirectory, seconds: float) -> tuple[str, str]:
+    if directory.cancel.exists():
+        return "cancelled", "cancelled"
+    return "lost", f"the supervisor was stopped (SIGSTOP) for {seconds:g} s, and killed"
+
+
+def _after_death(directory: RunDirectory, status: int) -> tuple[str, str]:
+    if directory.cancel.exists():  # it was not there yet to hear that, or did not obey
+        return "cancelled", "cancelled"
+    return "lost", f"the supervisor ended with {describe_exit(os.waitstatus_to_exitcode(status))}"
+
+
+def _supervisor(directory: RunDirectory) -> dict[str, Any]:
+    try:
+        me: dict[str, Any] = read_json(directory.path / "supervisor.json")
+    except FileNotFoundError:
+        return {}
+    return me
+
+
+def _signal(directory: RunDirectory, number: signal.Signals) -> bool:
+    """Whether the supervisor was there to be signalled."""
+    me = _supervisor(directory)
+    if not me or _start_time(me["pid"]) != me["start"]:
+        return False
+    try:
+        os.kill(me["pid"], number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _state(pid: int) -> str:
+    """Field 3 of proc(5)'s stat; empty for a process that is gone."""
+    return (_stat(pid) or [""])[0]
 
 
 def _start_time(pid: int) -> str:
     """Field 22 of proc(5)'s stat: with it a pid names one process, until the next boot."""
+    return _stat(pid)[19] if _stat(pid) else ""
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of proc(5)'s stat from the third on."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
+        return []
+    return text.rpartition(")")[2].split()

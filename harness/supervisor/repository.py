@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from harness.supervisor import tree as trees
 from harness.supervisor.rundir import HostError
 from harness.worker.process import run_group
 
 GIT_SECONDS = 120.0
 FETCH_SECONDS = 600.0
 MOST_HAVES = 256
-MOST_NAMED = 10
 _SSH = "GIT_SSH_COMMAND"
 _SENT = "refs/fmha/commits"
-_HEAD = "# branch.oid "
-# The host's own settings may name hooks, filters or line endings; none of them may touch a tree that is to be exact.
+# What a configuration of the host, or of the repository itself, must not decide.
 _EXACT = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false", "-c", "core.fsmonitor=false",
-    "-c", "core.attributesFile=/dev/null", "-c", "gc.auto=0", "-c", "advice.detachedHead=false",
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null",
+    "-c", "core.excludesFile=/dev/null", "-c", "core.ignoreCase=false", "-c", "core.quotePath=false",
+    "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "safe.directory=*",
 )  # fmt: skip
+# Of the account and of the machine none is read, but by `fetch`: it has the proxies and the keys.
+_NOBODYS = {
+    "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1", "GIT_TEMPLATE_DIR": "", "HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null",
+}  # fmt: skip
+_STRAY = ("info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout")  # a template may have brought them
 
 
 class Repository:
@@ -36,6 +41,8 @@ class Repository:
         if not (self.path / "HEAD").is_file():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._git("init", "-q", "--bare", "--", str(self.path), at=self.path.parent)
+        for name in _STRAY:
+            (self.path / name).unlink(missing_ok=True)
 
     def has(self, sha: str) -> bool:
         """Whether the commit has been received whole: its ref is made only after its objects have been checked."""
@@ -57,7 +64,7 @@ class Repository:
         """Takes a pack, `feed` returning its pieces and nothing at its end, and checks that it brings the commits."""
         command = ["git", *_EXACT, "index-pack", "--stdin", "--fix-thin", "--strict"]
         process = subprocess.Popen(
-            command, cwd=self.path, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            command, cwd=self.path, env=self._environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert process.stdin is not None
@@ -82,7 +89,7 @@ class Repository:
         """Fetches `ref` from the shared remote and checks that it brings the commit."""
         self._git(
             "fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--", url,
-            f"+{ref}:refs/fmha/fetched/{sha}", seconds=FETCH_SECONDS,
+            f"+{ref}:refs/fmha/fetched/{sha}", seconds=FETCH_SECONDS, own=False,
         )  # fmt: skip
         if not self._succeeds("cat-file", "-e", f"{sha}^{{commit}}"):
             raise HostError(
@@ -99,18 +106,41 @@ class Repository:
 
     def check_out(self, sha: str, tree: Path) -> None:
         """A worktree of its own at exactly `sha`."""
-        self._git("worktree", "add", "-q", "--detach", "--force", "--", str(tree), sha)
+        self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
+        entries = self._entries(sha)
+        trees.write(entries, self._contents(entries), tree)
         self.prove(sha, tree)
 
     def prove(self, sha: str, tree: Path) -> None:
-        """Raises HostError unless HEAD of the worktree is `sha` and no file differs or has been added."""
-        how = ("--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--no-renames")
-        entries = [entry for entry in self._git("status", *how, at=tree).split("\0") if entry]
-        head = next((entry.removeprefix(_HEAD) for entry in entries if entry.startswith(_HEAD)), "at no commit")
-        if head != sha:
-            raise HostError(f"the worktree is at {head}, not at {sha}")
-        if changed := [_path(entry) for entry in entries if not entry.startswith("# ")]:
-            raise HostError(f"the worktree on the host was changed: {_named(changed)}", "nothing on a host is edited")
+        """Raises HostError unless every file of the worktree has the contents that `sha` has, and none was added."""
+        if changed := trees.differences(self._entries(sha), tree, lambda paths: self._ignored(paths, tree)):
+            raise HostError(
+                f"the worktree on the host was changed: {trees.named(changed)}", "nothing on a host is edited"
+            )
+
+    def _entries(self, sha: str) -> dict[bytes, trees.Entry]:
+        listing = self._pipe(["ls-tree", "-r", "-z", "--full-tree", sha])
+        facts = (entry.partition(b"\t") for entry in listing.split(b"\0") if entry)
+        return {path: trees.Entry(*_mode_and_blob(words)) for words, _, path in facts}
+
+    def _contents(self, entries: Mapping[bytes, trees.Entry]) -> Iterator[bytes]:
+        names = "".join(f"{entry.blob}\n" for entry in entries.values())
+        answer, at = self._pipe(["cat-file", "--batch"], names.encode()), 0
+        for _ in entries:
+            end = answer.find(b"\n", at)
+            _, _, size = answer[at:end].partition(b" blob ")
+            if not size.isdigit():
+                yield b""  # a submodule, which is none of our objects
+            else:
+                yield answer[end + 1 : end + 1 + int(size)]
+                end += int(size) + 1
+            at = end + 1
+
+    def _ignored(self, paths: list[bytes], tree: Path) -> set[bytes]:
+        """Those that the .gitignore files of the worktree name."""
+        names = b"".join(path + b"\0" for path in paths)
+        listed = self._pipe(["check-ignore", "--no-index", "--stdin", "-z"], names, tree=tree, good=(0, 1))
+        return {path for path in listed.split(b"\0") if path}
 
     def remove(self, tree: Path) -> None:
         """Removes a worktree, whatever state it is in."""
@@ -132,19 +162,19 @@ class Repository:
         entries = (entry.partition("\t") for entry in listing.split("\0") if entry.endswith(suffix))
         return [(facts.split()[2], path) for facts, _, path in entries]
 
-    def fingerprint(self, sha: str, paths: Sequence[str]) -> str:
-        """sha256 over what the commit has at `paths`: modes, object ids and names."""
-        listing = self._git("ls-tree", "-r", "-z", "--full-tree", sha, "--", *paths)
-        return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+    def approve(self, sha: str) -> None:
+        """Keeps the commit for good: later ones are compared with it."""
+        self._git("update-ref", f"refs/fmha/approved/{sha}", sha)
 
     def changed(self, old: str, new: str, paths: Sequence[str]) -> list[str]:
         """Names at `paths` that differ between two commits."""
         listing = self._git("diff", "--name-only", "--no-renames", "-z", old, new, "--", *paths)
         return [name for name in listing.split("\0") if name]
 
-    def _git(self, *arguments: str, at: Path | None = None, seconds: float = GIT_SECONDS) -> str:
-        command = ["git", *_EXACT, *arguments]
-        completed = run_group(command, cwd=at or self.path, limit_seconds=seconds, env=_environment())
+    def _git(self, *arguments: str, at: Path | None = None, seconds: float = GIT_SECONDS, own: bool = True) -> str:
+        """What git prints. It reads no configuration but ours, or the account's too if not `own`."""
+        command, variables = ["git", *_EXACT, *arguments], self._environment(own=own)
+        completed = run_group(command, cwd=at or self.path, limit_seconds=seconds, env=variables)
         if completed.timed_out:
             raise HostError(f"git {arguments[0]} took longer than {seconds:g} s on the host")
         if completed.returncode != 0:
@@ -152,26 +182,40 @@ class Repository:
         return completed.output
 
     def _succeeds(self, *arguments: str) -> bool:
-        completed = run_group(
-            ["git", *_EXACT, *arguments], cwd=self.path, limit_seconds=GIT_SECONDS, env=_environment()
-        )
+        command = ["git", *_EXACT, *arguments]
+        completed = run_group(command, cwd=self.path, limit_seconds=GIT_SECONDS, env=self._environment())
         return completed.returncode == 0 and not completed.timed_out
 
+    def _pipe(
+        self, arguments: Sequence[str], text: bytes = b"", *, tree: Path | None = None, good: Sequence[int] = (0,)
+    ) -> bytes:
+        """The very bytes that git prints, `text` on its standard input."""
+        variables = self._environment()
+        if tree:
+            variables |= {"GIT_WORK_TREE": str(tree), "GIT_LITERAL_PATHSPECS": "0"}  # names all the same: no patterns
+        try:
+            done = subprocess.run(
+                ["git", *_EXACT, *arguments], cwd=tree or self.path, env=variables, input=text, capture_output=True,
+                timeout=GIT_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise HostError(f"git {arguments[0]} took longer than {GIT_SECONDS:g} s on the host") from None
+        if done.returncode not in good:
+            raise HostError(f"git {arguments[0]} failed on the host: {_last_line(done.stderr)}")
+        return done.stdout
 
-def _environment() -> dict[str, str]:
-    """Paths are names, not patterns; git never asks for a password; and its words are English."""
-    kept = {name: value for name, value in os.environ.items() if name == _SSH or not name.startswith("GIT_")}
-    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    def _environment(self, *, own: bool = True) -> dict[str, str]:
+        """Paths are names, not patterns; git never asks for a password; its words are English; and it looks for no
+        other repository than ours."""
+        kept = {name: value for name, value in os.environ.items() if name == _SSH or not name.startswith("GIT_")}
+        words = {"GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+        ours = {"GIT_DIR": str(self.path), "GIT_NO_REPLACE_OBJECTS": "1"}
+        return kept | words | ours | (_NOBODYS if own else {})
 
 
-def _path(entry: str) -> str:
-    """The path in an entry of `git status --porcelain=v2`; how many fields stand before it depends on its kind."""
-    return entry.split(" ", {"1": 8, "u": 10}.get(entry[0], 1))[-1]
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:MOST_NAMED]))
-    return shown + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+def _mode_and_blob(words: bytes) -> tuple[str, str]:
+    mode, _, blob = words.decode("ascii").split()
+    return mode, blob
 
 
 def _last_line(output: bytes) -> str:

@@ -72,7 +72,7 @@ class _Run:
         self._log = log
         self._job = directory.job()
         self._lease: gpus.Lease | None = None
-        self._waiting = True  # for the GPU; nothing limits that but the queue's own limit
+        self._wait: gpus.Wait | None = None
         self._limit = 0.0
 
     def perform(self) -> None:
@@ -104,11 +104,11 @@ class _Run:
                 if home.built:
                     repository.prove(job.get("judge") or job["sha"], self._judge)
             self._state("build")
-            try:
-                self._follow(self._start(python))
-            finally:
-                if self._lease:
-                    self._lease.release()
+            if not self._follow(self._start(python), stack):
+                # Many runs may wait here for long, and a runner has loaded a lot: it was sent away, and comes again.
+                assert self._wait is not None
+                self._lease = stack.enter_context(contextlib.closing(self._wait.lease()))
+                self._follow(self._start(python), stack)
         repository.prove(job["sha"], directory.tree)
         if job.get("beside"):
             repository.prove(job["beside"], directory.beside)
@@ -134,9 +134,12 @@ class _Run:
             except OSError as error:
                 raise HostError(f"{python} cannot be started: {error.strerror}", "correct python") from error
 
-    def _follow(self, runner: subprocess.Popen[bytes]) -> None:
-        """Carries the runner's lines into the log until it has said its last."""
-        ended = False
+    def _follow(self, runner: subprocess.Popen[bytes], stack: contextlib.ExitStack) -> bool:
+        """Carries the runner's lines into the log until it has said its last; False when it has to wait for a GPU.
+
+        One that comes with a GPU there says again what the first has said before it was sent away.
+        """
+        ended, again = False, self._lease is not None
         try:
             for line in self._lines(runner):
                 try:
@@ -144,14 +147,18 @@ class _Run:
                     kind = said.pop("kind")
                 except (ValueError, KeyError, AttributeError, TypeError):
                     raise HostError(f"the runner wrote what is no event: {line[:_SHOWN]!r}") from None
-                if kind == "ready":
-                    self._give_gpu(runner)
-                    continue
-                self._log.add(kind, **said)
                 if kind == "failed":
+                    self._log.add(kind, **said)
                     raise HostError(said["reason"], said["next_step"])
-                ended = kind == "end"
-                self._watch_gpu(said)
+                if kind == "ready":
+                    if not self._get_gpu(stack):
+                        return False
+                    again = False
+                    self._give_gpu(runner)
+                elif not again:
+                    self._log.add(kind, **said)
+                    ended = kind == "end"
+                    self._watch_gpu(said)
         finally:
             terminate_group(runner)
             for stream in (runner.stdin, runner.stdout):
@@ -160,6 +167,7 @@ class _Run:
                         stream.close()
         if not ended:
             raise HostError(f"the runner ended early with {describe_exit(runner.returncode)}: {self._last_words()}")
+        return True
 
     def _lines(self, runner: subprocess.Popen[bytes]) -> Iterator[bytes]:
         assert runner.stdout is not None
@@ -176,6 +184,8 @@ class _Run:
                         return
                     if time.monotonic() - heard > self._limit:
                         raise HostError(f"the runner said nothing for {self._limit:g} s, killed")
+                    if self._lease:
+                        self._lease.answer()
                     continue
                 data = os.read(runner.stdout.fileno(), 1 << 16)
                 if not data:
@@ -188,18 +198,31 @@ class _Run:
                     yield bytes(line)
                 heard = time.monotonic()  # after the consumer: it may have waited for a GPU
 
+    def _get_gpu(self, stack: contextlib.ExitStack) -> bool:
+        """Whether a GPU could be had at once; otherwise there is a place in the queue."""
+        if self._lease is None:
+            self._state("queued")
+            rules = self._rules()
+            candidates = gpus.choose(rules) if self._job["gpu"]["query"] else []
+            self._wait = stack.enter_context(gpus.Wait(rules, candidates, self._directory.run, self._tell_position))
+            if (lease := self._wait.attempt()) is not None:
+                self._lease = stack.enter_context(contextlib.closing(lease))
+        return self._lease is not None
+
     def _give_gpu(self, runner: subprocess.Popen[bytes]) -> None:
-        rules, limits = gpus.Rules.of(self._job["gpu"]), self._job["limits"]
-        self._state("queued")
-        candidates = gpus.choose(rules) if self._job["gpu"]["query"] else []
-        self._lease = gpus.acquire(rules, candidates, self._directory.run, self._tell_position)
-        self._limit = limits["total_seconds"] + SLACK_SECONDS
+        assert self._wait is not None
+        assert self._lease is not None
+        self._wait.leave()
+        self._limit = self._job["limits"]["total_seconds"] + SLACK_SECONDS
         gpu = self._lease.gpu
         self._state("run", gpu=gpus.as_dict(gpu) if gpu else None)
         assert runner.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # its end is noticed when its lines end
             runner.stdin.write(json.dumps({"gpu": gpu.uuid if gpu else None}).encode() + b"\n")
             runner.stdin.flush()
+
+    def _rules(self) -> gpus.Rules:
+        return gpus.Rules.of(self._job["gpu"], self._directory.folder)
 
     def _watch_gpu(self, said: dict[str, Any]) -> None:
         """After a worker was killed: whether it has left the GPU. If not, the GPU is good for nobody."""
@@ -208,7 +231,7 @@ class _Run:
             return
         if self._lease is None or self._lease.gpu is None:
             return
-        rules, gpu = gpus.Rules.of(self._job["gpu"]), self._lease.gpu
+        rules, gpu = self._rules(), self._lease.gpu
         deadline = time.monotonic() + LEAVE_SECONDS
         while True:
             stuck = sorted(set(gpus.processes_on(rules, gpu.uuid)) - set(processes.marked(self._directory.run)))

@@ -46,6 +46,7 @@ class Client:
     server: Server
     processes: list[subprocess.Popen[str]]
     network: tuple[str, ...] = ()  # a command prefix that enters the client's network
+    home: Path = Path()  # of the account on the server
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -83,7 +84,7 @@ class Client:
 
     def runs(self) -> list[Path]:
         """The run directories on the host."""
-        return sorted(path for path in (self.server.home / "fmha" / "runs").glob("*") if (path / "job.json").exists())
+        return sorted(path for path in (self.home / "fmha" / "runs").glob("*") if (path / "job.json").exists())
 
     def events(self, run: Path) -> list[dict[str, object]]:
         try:
@@ -212,7 +213,7 @@ def write_matrix(root: Path, server: Server, setup: str) -> None:
         "nvcc": str(server.wrap("nvcc", str(find_nvcc().path), "-ptx")),
         "sync": "direct",
         "environment": {"setup": setup, "files": ["constraints.txt"]},
-        "gpus": {"locks": str(server.home / "locks")},
+        "gpus": {"locks": str(server.folder)},
         "reconnect_seconds": 60,
         "protected": ["tests/unit/"],
     }
@@ -261,13 +262,14 @@ def fresh_client(
     folder: Path,
     network: tuple[str, ...] = (),
     options: Mapping[str, str] | None = None,
+    home: Path | None = None,
 ) -> Iterator[Client]:
     root = folder / "project"
     shutil.copytree(template, root, symlinks=True)
     config = client_config(server, folder / "ssh", extra=options)
-    made = Client(root, config, server, [], network)
+    made = Client(root, config, server, [], network, home or server.home)
     yield made
     for process in made.processes:
         terminate(process)
     made.settle()
-    shutil.rmtree(server.home / "fmha" / "runs", ignore_errors=True)
+    shutil.rmtree(made.home / "fmha" / "runs", ignore_errors=True)

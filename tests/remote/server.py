@@ -29,6 +29,7 @@ from tests.remote.devices import MARK
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ACCOUNT, UID = "fmha-test", 61234
+OTHER, OTHER_UID = "fmha-other", 61235  # a colleague's account
 CONFIG = """\
 ListenAddress 127.0.0.1
 Port {port}
@@ -60,6 +61,7 @@ class Server:
     address: str = "127.0.0.1"
     more: str = ""  # lines that stand before the others in sshd_config, the first of a name being what counts
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    other_home: Path | None = None  # of OTHER; None where there is one account
 
     def start(self) -> None:
         """Starts to listen; returns once connections are accepted."""
@@ -211,14 +213,20 @@ def serving(
     home = folder / "home"
     home.mkdir()
     me = pwd.getpwuid(os.geteuid())
-    account, uid, python = me.pw_name, me.pw_uid, sys.executable
+    account, uid, python, other_home = me.pw_name, me.pw_uid, sys.executable, None
     plain = host_python()
     if os.geteuid() == 0 and plain and _open_to_all(folder):
         account, uid, python = ACCOUNT, UID, plain
-        passwd = Path("/etc/passwd").read_text() + f"{ACCOUNT}:*:{UID}:{UID}:test:{home}:/bin/sh\n"
-        (folder / "passwd").write_text(passwd)
-        (folder / "group").write_text(Path("/etc/group").read_text() + f"{ACCOUNT}:*:{UID}:\n")
-        os.chown(home, UID, UID)
+        other_home = folder / "other-home"
+        other_home.mkdir()
+        accounts = ((ACCOUNT, UID, home), (OTHER, OTHER_UID, other_home))
+        passwd = "".join(f"{name}:*:{number}:{number}:test:{where}:/bin/sh\n" for name, number, where in accounts)
+        (folder / "passwd").write_text(Path("/etc/passwd").read_text() + passwd)
+        groups = "".join(f"{name}:*:{number}:\n" for name, number, _ in accounts)
+        (folder / "group").write_text(Path("/etc/group").read_text() + groups)
+        for _, number, where in accounts:
+            os.chown(where, number, number)
+            where.chmod(0o700)
     elif os.geteuid() == 0:
         for name in ("passwd", "group"):
             shutil.copy(f"/etc/{name}", folder / name)
@@ -228,7 +236,8 @@ def serving(
     key(folder / "host_key")
     key(folder / "user_key")
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
-    server = Server(folder, home, free_port(), account, uid, python, network, address, more.format(folder=folder))
+    more = more.format(folder=folder)
+    server = Server(folder, home, free_port(), account, uid, python, network, address, more, other_home=other_home)
     try:
         server.start()
         yield server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -77,6 +78,65 @@ def test_the_connection_is_cut(client: Client, stage: str):
     assert "trying again" in stderr
     assert client.statuses() == GOOD
     assert len(client.runs()) == 1
+
+
+@pytest.mark.parametrize("stage", ["checkout", "setup", "nvcc"])
+def test_a_run_that_is_cancelled_before_it_has_measured_anything_is_archived(client: Client, stage: str):
+    """In the checkout, in the environment's set-up, and in the build."""
+    if stage == "checkout":
+        git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
+        holding = client.server.wrap("git", shutil.which("git") or "", "worktree")
+        reached(client, "git")
+        name = "git"
+    else:
+        slow_setup(client) if stage == "setup" else fresh_kernel(client)
+        reached(client, stage)
+        name = stage
+    try:
+        with client.server.hold(name):
+            process = client.start("run-matrix", "--host", "gpu")
+            assert eventually(lambda: reached(client, name))
+            (run,) = client.runs()
+            cancelled = client.run("cancel", run.name)
+            assert cancelled.returncode == 0, cancelled.stderr
+            _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
+            client.settle()
+    finally:
+        if stage == "checkout":
+            client.server.wrap("git", str(shutil.which("git")), "index-pack")
+            assert holding.exists()
+    assert process.returncode == 4, stderr
+    assert set(client.statuses().values()) == {"not-run"}
+    (record,) = client.records()
+    assert "gpu: cancelled" in str(record)
+    assert client.run("attach", run.name).returncode == 4
+    assert client.records() == [record]
+
+
+@pytest.mark.parametrize("what", ["our key is revoked", "the host has another key"])
+def test_a_login_that_stops_working_in_a_run_names_it_and_how_to_attach(client: Client, what: str):
+    server = client.server
+    keys = server.folder / "authorized_keys"
+    known = client.config.parent / "known_hosts"
+    before = (keys.read_text(), known.read_text())
+    with server.hold("t1"):
+        process = client.start("run-matrix", "--host", "gpu")
+        run = client.wait_for(started("hd64_t1_sk128"))
+        if what == "our key is revoked":
+            keys.write_text("")
+        else:
+            key(server.folder / "another")
+            words = (server.folder / "another.pub").read_text().split()
+            known.write_text(f"[{server.address}]:{server.port} {words[0]} {words[1]}\n")
+        assert server.cut()
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
+        keys.write_text(before[0])
+        known.write_text(before[1])
+    assert process.returncode in (2, 3), stderr
+    last = stderr.strip().splitlines()[-1]
+    assert f"run {run.name} goes on without us" in last
+    assert f"fmha attach {run.name}" in last
+    assert client.run("attach", run.name).returncode == 0
 
 
 def test_the_connection_is_cut_while_the_run_waits_for_its_gpu(client: Client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ esac
 
 
 @pytest.fixture
-def apps(client: Client) -> Path:
+def apps(client: Client) -> Iterator[Path]:
     """Two GPUs; what is written into the file is on them."""
     path = client.server.folder / "apps"
     path.write_text("")
@@ -36,15 +37,16 @@ def apps(client: Client) -> Path:
         matrix["hosts"]["gpu"]["gpus"].update(nvidia_smi=str(smi), use=["1"])
 
     client.change_matrix(change)
-    return path
+    yield path
+    smi.unlink()
 
 
 def test_the_chosen_gpu_is_locked_and_the_only_one_seen(client: Client, apps: Path):
     with client.server.hold("t1"):
         run = client.detached()
         client.wait_for(started("hd64_t1_sk128"))
-        lock = json.loads((client.server.home / "locks" / f"{B}.lock").read_text())
-        assert lock["run"] == run
+        (host,) = [host for host in json.loads(client.run("hosts", "--json").stdout)["hosts"] if host["name"] == "gpu"]
+        assert [(row["gpu"], row["run"], row["position"]) for row in host["gpus"]] == [(B, run, 0)]
         workers = [line for line in client.server.left_over() if "harness.worker" in line]
         assert workers
         for line in workers:
@@ -83,6 +85,17 @@ def test_a_foreign_process_is_refused_where_that_is_set(client: Client, apps: Pa
     assert "4242 (python train.py), which is not ours" in done.stderr
 
 
+def test_one_foreign_process_does_not_refuse_the_other_gpus(client: Client, apps: Path):
+    """GPUs may be named by number, too."""
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(foreign="refuse", use=[0, 1]))
+    apps.write_text(f"{A}, 4242, python train.py\n")
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 0, done.stderr
+    (run,) = client.runs()
+    (gpu,) = [event["gpu"] for event in client.events(run) if event.get("state") == "run"]
+    assert gpu["uuid"] == B
+
+
 def test_a_gpu_that_a_killed_worker_does_not_leave_is_quarantined_until_it_does(client: Client, apps: Path):
     def change(matrix: dict) -> None:
         matrix["limits"]["configuration_silence_seconds"] = 6
@@ -105,7 +118,7 @@ def test_a_gpu_that_a_killed_worker_does_not_leave_is_quarantined_until_it_does(
     apps.write_text("")
     _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, stderr
-    assert not (client.server.home / "locks" / f"{B}.quarantine").exists()
+    assert not (client.home / "fmha" / "quarantine" / f"{B}.json").exists()
 
 
 def test_an_nvidia_smi_that_hangs_is_given_up(client: Client, apps: Path):

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,53 @@ def test_the_supervisor_is_killed_in_the_build(client: Client):
     assert client.records() == []
 
 
+def impatient(client: Client) -> None:
+    """A stopped supervisor is waited for three silences."""
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(silence_seconds=2))
+
+
+@pytest.mark.parametrize("whom", ["supervisor", "supervisor and keeper", "keeper"])
+def test_who_owns_the_run_is_stopped(client: Client, whom: str):
+    """SIGSTOP: nothing dies, and nothing goes on. Nobody waits for that for ever, and nothing is left of the run."""
+    impatient(client)
+    with client.server.hold("t32"):
+        process = client.start("run-matrix", "--host", "gpu")
+        run = client.wait_for(started("hd64_t32_sk128"))
+        owner = supervisor(run)
+        for pid, name in ((owner["pid"], "supervisor"), (owner["keeper"], "keeper")):
+            if name in whom:
+                os.kill(pid, signal.SIGSTOP)
+        _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
+        assert process.returncode == 3, stderr
+        client.settle()
+    assert client.statuses() == {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "infra-error"}
+    assert "was stopped (SIGSTOP) for 6 s, and killed" in str(client.records())
+    assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+
+
+def test_a_stopped_supervisor_that_nobody_follows_is_ended_by_its_keeper(client: Client):
+    impatient(client)
+    with client.server.hold("t32"):
+        run_name = client.detached()
+        run = client.wait_for(started("hd64_t32_sk128"))
+        os.kill(supervisor(run)["pid"], signal.SIGSTOP)
+        client.settle()
+        assert json.loads((run / "status.json").read_text())["state"] == "lost"
+    assert client.run("attach", run_name).returncode == 3
+
+
+def test_a_stopped_run_is_cancelled_at_once(client: Client):
+    with client.server.hold("t32"):
+        run_name = client.detached()
+        run = client.wait_for(started("hd64_t32_sk128"))
+        os.kill(supervisor(run)["pid"], signal.SIGSTOP)
+        start = time.monotonic()
+        assert client.run("cancel", run_name).returncode == 0
+        assert time.monotonic() - start < 20  # it is killed after 30
+        client.settle()
+    assert client.run("attach", run_name).returncode == 4
+
+
 def test_the_host_goes_down_and_comes_back(client: Client):
     """Every process is gone at once, the run directory is kept."""
     with client.server.hold("t32"):
@@ -215,19 +263,6 @@ def test_two_clients_race_for_one_gpu(client: Client):
     (_, first_end), (second_start, _) = sorted(times)
     assert first_end <= second_start + 0.5
     assert len(client.records()) == 2
-
-
-def test_a_stale_lock_and_a_stale_ticket_stop_nobody(client: Client):
-    locks = client.server.home / "locks"
-    (locks / "queue").mkdir(parents=True, exist_ok=True)
-    dead = {"run": "20200101T000000Z-000000000000-00000000", "pid": 1, "uid": 0, "since": 0}
-    (locks / "emulator.lock").write_text(json.dumps(dead))
-    ticket = locks / "queue" / f"{0:020}-1-deadbeef"
-    ticket.write_text('["emulator"]')
-    for path in (locks, locks / "queue", locks / "emulator.lock", ticket):
-        os.chown(path, client.server.uid, -1)
-    assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
-    assert not ticket.exists()
 
 
 def test_clocks_that_disagree_do_no_harm_and_are_reported(client: Client):

@@ -162,6 +162,56 @@ def test_protected_files_need_approval_once(client: Client):
     assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
 
 
+def protect(client: Client, *paths: str) -> None:
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(protected=list(paths)))
+
+
+def weaken(client: Client) -> None:
+    (client.root / "tests" / "unit" / "test_protected.py").write_text(f"assert 1  # {client.root}\n")
+    git(client.root, "commit", "-q", "-a", "-m", "weaken a test")
+
+
+@pytest.mark.parametrize("others", [(), ("kernel/",)], ids=["nothing", "something else"])
+def test_a_commit_cannot_take_the_protection_off_itself(client: Client, others: tuple[str, ...]):
+    folder = str(client.server.home / f"fmha-{client.root.parent.name}")
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=folder))
+    try:
+        assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+        protect(client, *others)
+        loosened = client.run("run-matrix", "--host", "gpu", "-q")
+        assert loosened.returncode == 2
+        assert "'tests/unit/' would not be protected any more" in loosened.stderr
+        weaken(client)
+        both = client.run("run-matrix", "--host", "gpu", "-q")
+        assert both.returncode == 2
+        assert "'tests/unit/test_protected.py'" in both.stderr
+        assert client.run("run-matrix", "--host", "gpu", "-q", "--approve-protected").returncode == 0
+        git(client.root, "commit", "-q", "--allow-empty", "-m", "later")
+        assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+        git(client.root, "checkout", "-q", "HEAD~3")
+        assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_protecting_more_approves_nothing_by_the_way(client: Client):
+    """A longer list would be one for which nothing was approved yet."""
+    folder = str(client.server.home / "fmha-more")
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=folder))
+    try:
+        assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+        (client.root / "tests" / "unit" / "test_protected.py").write_text("assert 1\n")
+        protect(client, "tests/unit/", "kernel/")
+        refused = client.run("run-matrix", "--host", "gpu", "-q")
+        assert refused.returncode == 2
+        assert "'tests/unit/test_protected.py'" in refused.stderr
+        git(client.root, "checkout", "-q", "HEAD~", "--", "tests/unit")
+        git(client.root, "commit", "-q", "-m", "as it was")
+        assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+    finally:
+        shutil.rmtree(folder)
+
+
 def test_the_guard_stops_everything_on_the_host_too(client: Client):
     def change(matrix: dict) -> None:
         matrix["suites"]["moved"] = {"axes": {"head_dim": [64, 128], "t": [1], "s_k": [128]}}

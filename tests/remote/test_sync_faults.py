@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -92,9 +93,146 @@ def test_a_commit_that_the_host_does_not_find(client: Client, shared: Path, publ
 def test_auto_sends_the_commit_when_the_host_cannot_fetch(client: Client, shared: Path):
     settings = {"sync": "auto", "fetch_url": "/nonexistent/mirror.git"}
     client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(settings))
+    git(client.root, "push", "-q", "origin", "main")
     done = client.run("run-matrix", "--host", "gpu")
     assert done.returncode == 0, done.stderr
     assert client.statuses() == GOOD
+
+
+def auto(client: Client) -> None:
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(sync="auto"))
+
+
+def refs(repository: Path) -> str:
+    return subprocess.run(["git", "-C", repository, "for-each-ref"], capture_output=True, text=True, check=True).stdout
+
+
+def test_auto_pushes_nothing(client: Client, shared: Path):
+    auto(client)
+    before = refs(shared)
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 0, done.stderr
+    assert refs(shared) == before
+    assert "pushing" not in done.stderr
+
+
+def test_auto_lets_the_host_fetch_what_was_pushed(client: Client, shared: Path):
+    """The client's git would fail to pack: what the host has, it has fetched."""
+    auto(client)
+    git(client.root, "push", "-q", "origin", "main:elsewhere")
+    before = refs(shared)
+    broken = client.server.folder / "small" / "git"
+    broken.write_text('#!/bin/sh\ncase " $* " in *" pack-objects "*) exit 1;; esac\nexec /usr/bin/git "$@"\n')
+    broken.chmod(0o755)
+    done = client.run("run-matrix", "--host", "gpu", PATH=f"{broken.parent}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert refs(shared) == before
+
+
+@pytest.mark.parametrize("more", [(), ("-q",)])
+def test_what_is_pushed_and_where_is_said_before(client: Client, shared: Path, more: tuple[str, ...]):
+    """Even by a quiet command, and though the push fails. Tags are not pushed, whatever is configured."""
+    hook = shared / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\ncat >$GIT_DIR/seen\nexit 1\n")
+    hook.chmod(0o755)
+    git(client.root, "tag", "-a", "secret-plans", "-m", "not for others")
+    git(client.root, "config", "push.followTags", "true")
+    sha = tip(client.root, "HEAD")
+    done = client.run("run-matrix", "--host", "gpu", *more)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    said = f"fmha: pushing commit {sha[:12]} to origin ({shared}) as refs/heads/main"
+    assert said in lines
+    assert lines.index(said) < next(number for number, line in enumerate(lines) if "was rejected" in line)
+    assert (shared / "seen").read_text().split() == [tip(shared, "main"), sha, "refs/heads/main"]
+
+
+def test_every_place_that_is_pushed_to_is_named(client: Client, shared: Path, tmp_path: Path):
+    """One remote may have several, and none of them the one that is fetched from. Their passwords are not said."""
+    git(client.root, "remote", "set-url", "--add", "--push", "origin", str(tmp_path / "nowhere.git"))
+    git(client.root, "remote", "set-url", "--add", "--push", "origin", "https://me:secret@example.invalid/x.git")
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert f"to origin ({tmp_path}/nowhere.git, https://example.invalid/x.git) as refs/heads/main" in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_the_users_own_pre_push_hook_has_its_say(client: Client, shared: Path):
+    hook = client.root / ".git" / "hooks" / "pre-push"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'error: it has a secret' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    before = refs(shared)
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode != 0
+    assert "it has a secret" in done.stderr
+    assert refs(shared) == before
+
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n"
+LEFT_OUT = {
+    ".env": "TOKEN=1",
+    "deploy/.env.production": "TOKEN=1",
+    "server.pem": "x",
+    "keys/id_ed25519": "x",
+    ".aws/config": "x",
+    "notes.txt": f"to reach it\n{KEY}",
+    "token": "ghp_" + 36 * "a",
+}
+TAKEN = {".env.example": "TOKEN=", "environment.py": "", "keyboard.txt": "qwerty", "a\nb": "", "id_ed25519.pub": "x"}
+
+
+def test_a_snapshot_leaves_out_secrets_and_says_what_it_takes(client: Client):
+    for name, text in {**LEFT_OUT, **TAKEN, "ignored": "x", "inner/file": "x"}.items():
+        (client.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (client.root / name).write_text(text)
+    (client.root / "link.pem").symlink_to("/etc/hostname")
+    with (client.root / ".git" / "info" / "exclude").open("a") as file:
+        file.write("/ignored\n")
+    git(client.root / "inner", "init", "-q")
+    git(client.root / "inner", "add", ".")
+    git(client.root / "inner", "commit", "-q", "-m", "another project")
+    run = client.detached("--snapshot")
+    sha = tip(client.root, "refs/fmha/snapshots/" + client_sha(client))
+    listed = subprocess.run(
+        ["git", "diff", "--name-only", "-z", "HEAD", sha], cwd=client.root, capture_output=True, text=True, check=True
+    )
+    assert set(filter(None, listed.stdout.split("\0"))) == set(TAKEN)
+    (client.root / "another").write_text("x")
+    again = client.run("run-matrix", "--host", "gpu", "--snapshot", "-q")
+    assert again.returncode == 0, again.stderr
+    took, left = [line for line in again.stderr.splitlines() if line.startswith("fmha: the snapshot")]
+    for name in [*TAKEN, "another"]:
+        assert repr(name) in took
+    for name in [*LEFT_OUT, "link.pem", "inner/"]:
+        assert repr(name) in left
+    assert "ignored" not in took + left.partition(":")[2].rpartition(":")[0]
+    assert client.run("attach", run).returncode == 0
+
+
+def client_sha(client: Client) -> str:
+    """The one snapshot that there is."""
+    listed = subprocess.run(
+        ["git", "for-each-ref", "--format=%(objectname)", "refs/fmha/snapshots"],
+        cwd=client.root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return listed.stdout.strip()
+
+
+def test_a_secret_in_a_file_of_the_commit_is_refused(client: Client):
+    """It cannot be left out; a key that the commit has already, for a test say, is no reason to."""
+    (client.root / "fixture").write_text(KEY)
+    git(client.root, "add", "fixture")
+    git(client.root, "commit", "-q", "-m", "a key for tests")
+    (client.root / "fixture").write_text(f"{KEY}longer\n")
+    with (client.root / "matrix.yaml").open("a") as file:
+        file.write(f"# hf_{30 * 'a'}\n")
+    done = client.run("run-matrix", "--host", "gpu", "--snapshot")
+    assert done.returncode == 2
+    assert "'matrix.yaml' has a Hugging Face token that the commit has not" in done.stderr
+    assert client_sha(client) == ""
+    git(client.root, "checkout", "-q", "matrix.yaml")
+    assert client.run("run-matrix", "--host", "gpu", "--snapshot", "-q").returncode == 0
 
 
 @pytest.mark.parametrize("who", ["user:secret", "secret"])

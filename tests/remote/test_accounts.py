@@ -1,0 +1,348 @@
+"""Several accounts on one host: its GPUs are locked, queued for and shown across them, and none can harm another."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.hosts.shipment import package_files
+from harness.supervisor import gpus, locks
+from tests.integration.processes import DEADLINE_SECONDS, eventually
+from tests.remote.conftest import Client, fresh_client, in_state, started
+from tests.remote.server import ACCOUNT, OTHER, OTHER_UID, UID, Server, host_python
+
+pytestmark = [
+    pytest.mark.nvcc,
+    pytest.mark.xdist_group("remote"),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(os.geteuid() != 0, reason="has two accounts on a host, which needs root"),
+]
+GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
+
+
+@pytest.fixture
+def colleague(template: Path, server: Server, client: Client, tmp_path: Path) -> Iterator[Client]:
+    """A client of another account on the same host, with what `client` has in its caches."""
+    assert server.other_home is not None
+    home = server.other_home / "fmha"
+    if not home.exists():
+        home.mkdir()
+        shutil.copytree(server.home / "fmha" / "cache", home / "cache")
+        subprocess.run(["chown", "-R", f"{OTHER_UID}:{OTHER_UID}", home], check=True)
+    folder = tmp_path / "colleague"
+    with fresh_client(template, server, folder, options={"User": OTHER}, home=server.other_home) as made:
+        yield made
+
+
+def occupants(client: Client) -> list[tuple[str, str, int]]:
+    """Account, run and position of whoever `fmha hosts` shows on `gpu`."""
+    hosts = json.loads(client.run("hosts", "--json").stdout)["hosts"]
+    rows = next(host["gpus"] for host in hosts if host["name"] == "gpu")
+    return [(row["account"], row["run"], row["position"]) for row in rows]
+
+
+def waits(events: list[dict[str, object]]) -> bool:
+    return any(event["kind"] == "waiting" for event in events)
+
+
+def test_a_second_account_runs_where_a_first_has_run(client: Client, colleague: Client):
+    """The agent's umask is 077: what the first account leaves behind is closed to the second."""
+    for each in (client, colleague, client):
+        done = each.run("run-matrix", "--host", "gpu", "-q")
+        assert done.returncode == 0, done.stderr
+    doctor = colleague.run("doctor", "--host", "gpu", "--json")
+    findings = {finding["name"]: finding for finding in json.loads(doctor.stdout)["findings"]}
+    assert findings["locks"] == {"name": "locks", "good": True, "seen": f"taken and seen as {OTHER}'s", "fix": ""}
+
+
+def test_accounts_wait_for_each_other_and_are_named(client: Client, colleague: Client):
+    with client.server.hold("t1"):
+        mine = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        theirs = colleague.detached()
+        run = colleague.wait_for(waits)
+        (event,) = [event for event in colleague.events(run) if event["kind"] == "waiting"]
+        assert event["reason"] == f"emulator is held by run {mine} of {ACCOUNT}"
+        for each in (client, colleague):
+            assert occupants(each) == [(ACCOUNT, mine, 0), (OTHER, theirs, 1)]
+        assert not in_state("run")(colleague.events(run))
+        shown = colleague.run("hosts").stdout
+        assert any(ACCOUNT in line and mine in line and "has it" in line for line in shown.splitlines())
+        assert any(OTHER in line and theirs in line and "waits at 1" in line for line in shown.splitlines())
+    assert client.run("attach", mine).returncode == 0
+    assert colleague.run("attach", theirs).returncode == 0
+    assert occupants(client) == []
+
+
+def test_files_that_another_account_has_planted_are_not_touched(client: Client, colleague: Client, tmp_path: Path):
+    """Where locks were files, a link named like one had the victim truncate what it points at."""
+    trap = client.server.folder / "small" / "trap"
+    trap.mkdir(mode=0o777)
+    os.chown(trap, OTHER_UID, OTHER_UID)
+    treasure = client.home / "treasure"
+    treasure.write_text("of the victim")
+    os.chown(treasure, UID, UID)
+    (trap / "emulator.lock").symlink_to(treasure)
+    (trap / "emulator.quarantine").symlink_to(client.home / "made")
+    (trap / "queue").symlink_to(client.home)
+    before = sorted(path.name for path in client.home.iterdir())
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(locks=str(trap)))
+    try:
+        assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+        assert treasure.read_text() == "of the victim"
+        assert sorted(path.name for path in client.home.iterdir()) == before
+        assert sorted(path.name for path in trap.iterdir()) == ["emulator.lock", "emulator.quarantine", "queue"]
+    finally:
+        shutil.rmtree(trap)
+        treasure.unlink()
+
+
+def test_accounts_take_turns_and_priority_is_among_ones_own(client: Client, colleague: Client):
+    """One account has queued three runs, the last with high priority, before another queues one of low priority."""
+    with client.server.hold("t1"):
+        first = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        order = [client.detached(*more) for more in ((), ("--priority", "low"), ("--priority", "high"))]
+        theirs = colleague.detached("--priority", "low")
+        expected = [theirs, order[2], order[0], order[1]]
+
+        def queued() -> list[str]:
+            space = locks.Space(str(client.server.folder))
+            try:
+                return [claim.run for claim in space.look().queue(locks.digest("emulator"))]
+            finally:
+                space.close()
+
+        assert eventually(lambda: len(queued()) == 4)
+        assert queued() == expected
+    began = {}
+    for who, name in [(colleague, theirs), *((client, run) for run in (first, *order))]:
+        assert who.run("attach", name).returncode == 0
+        events = who.events(who.home / "fmha" / "runs" / name)
+        began[name] = next(event["at"] for event in events if event.get("state") == "run")
+    assert sorted(began, key=began.__getitem__) == [first, *expected]
+
+
+def test_a_stopped_run_at_the_head_of_the_queue_is_passed(client: Client, colleague: Client):
+    with client.server.hold("t1"):
+        first = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        stopped = colleague.detached()
+        head = colleague.wait_for(waits)
+        last = client.detached()
+        client.wait_for(waits)
+        pid = json.loads((head / "supervisor.json").read_text())["pid"]
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert client.run("attach", first).returncode == 0
+        assert client.run("attach", last).returncode == 0
+        assert not in_state("run")(colleague.events(head))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert colleague.run("attach", stopped).returncode == 0
+
+
+def test_a_killed_holder_frees_its_gpu_for_another_account(client: Client, colleague: Client):
+    with client.server.hold("t1"):
+        client.detached()
+        run = client.wait_for(started("hd64_t1_sk128"))
+        theirs = colleague.detached()
+        waiting = colleague.wait_for(waits)
+        keeper = json.loads((run / "supervisor.json").read_text())
+        for pid in (keeper["keeper"], keeper["pid"]):
+            os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: in_state("run")(colleague.events(waiting)))
+    assert colleague.run("attach", theirs).returncode == 0
+    client.run("ps", "--host", "gpu")  # ends what the killed ones left
+
+
+ACTOR = """
+import os, socket, sys, time
+from harness.supervisor import locks
+space, prefix = locks.Space("test"), locks.Space("test")._prefix
+RUN = "20260101T000000Z-000000000000-00000000"
+def raw(name, listen=True):
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.bind("\\0" + name)
+    if listen: made.listen(int(os.environ.get("BACKLOG", "100")))
+    return made
+def talk(link):
+    try: link.send(bytes(9))
+    except BrokenPipeError: pass
+    links.append(link)
+links = []
+{script}
+print("ready", flush=True)
+while True:
+    {loop}
+"""
+
+
+@pytest.fixture(scope="module")
+def package(public_folder: Path) -> Path:
+    """The supervisor's modules where any account can read them."""
+    folder = public_folder / "package"
+    for name, text in package_files().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def act(package: Path) -> Iterator[object]:
+    """Starts a process of another account that does what a script says, and goes on doing it."""
+    actors = []
+
+    def begin(script: str, loop: str = "time.sleep(60)", user: int = OTHER_UID, **environment: str) -> int:
+        text = ACTOR.format(script=script, loop=loop)
+        command = [host_python() or shutil.which("python3"), "-c", text]
+        actor = subprocess.Popen(
+            command, env={"PYTHONPATH": str(package), **environment}, stdout=subprocess.PIPE, user=user, group=user
+        )
+        actors.append(actor)
+        assert actor.stdout is not None
+        assert actor.stdout.readline() == b"ready\n"
+        return actor.pid
+
+    yield begin
+    for actor in actors:
+        actor.kill()
+        actor.wait()
+        actor.stdout.close()
+
+
+@pytest.fixture
+def space() -> Iterator[locks.Space]:
+    made = locks.Space("test")
+    yield made
+    made.close()
+
+
+def rules(tmp_path: Path, seconds: float) -> gpus.Rules:
+    return gpus.Rules("test", tmp_path, "nvidia-smi", 1.0, (), seconds, "wait")
+
+
+MINE = "20260202T000000Z-111111111111-11111111"
+
+
+def waited(tmp_path: Path, seconds: float) -> tuple[str, float]:
+    """Why no GPU could be had within `seconds`, and the processor time that the wait took."""
+    told: list[str] = []
+    with gpus.Wait(rules(tmp_path, seconds), (), MINE, lambda reason, position: told.append(reason)) as wait:
+        start = time.process_time()
+        with pytest.raises(gpus.HostError):
+            wait.lease()
+        return told[-1], time.process_time() - start
+
+
+BUSY_SECONDS = 0.3  # of 3 s: a wait that spins would take ten times that
+
+
+@pytest.mark.parametrize(
+    ("script", "loop", "said"),
+    [
+        (
+            "held = space.take('emulator', RUN)",
+            "time.sleep(60)",
+            f"run 20260101T000000Z-000000000000-00000000 of {OTHER_UID}",
+        ),
+        ("held = raw(prefix + '/lock/emulator')", "time.sleep(60)", f"process PID of {OTHER_UID}"),
+        ("held = raw(prefix + '/lock/emulator')", "held.accept()[0].close()", f"process PID of {OTHER_UID}"),
+        ("held = raw(prefix + '/lock/emulator')", "talk(held.accept()[0])", f"process PID of {OTHER_UID}"),
+        (
+            "held = raw(prefix + '/lock/emulator'); words = raw(f'{prefix}/held/{locks.digest(\"emulator\")}/zz/x')",
+            "time.sleep(60)",
+            f"process PID of {OTHER_UID}",
+        ),
+    ],
+    ids=["a run", "no run", "hangs up", "talks", "words that are none"],
+)
+def test_whoever_holds_a_lock_is_named_and_waited_for_asleep(
+    act, space: locks.Space, tmp_path: Path, script: str, loop: str, said: str
+):
+    pid = act(script, loop)
+    reason, busy = waited(tmp_path, 3.0)
+    assert reason == "emulator is held by " + said.replace("PID", str(pid)).replace(
+        f"of {OTHER_UID}", f"of uid {OTHER_UID}"
+    )
+    assert busy < BUSY_SECONDS
+
+
+def test_a_lock_that_does_not_listen_holds_and_is_waited_for_asleep(act, tmp_path: Path):
+    act("held = raw(prefix + '/lock/emulator', listen=False)")
+    with gpus.Wait(rules(tmp_path, 3.0), (), MINE, lambda *_: None) as wait:
+        start = time.process_time()
+        with pytest.raises(gpus.HostError, match="no GPU was free"):
+            wait.lease()
+        assert time.process_time() - start < BUSY_SECONDS
+
+
+def test_nobody_speaks_for_another(act, space: locks.Space):
+    """Words about a lock count only from the process that has it."""
+    holder = act("held = space.take('emulator', RUN.replace('2026', '2027'))", user=UID)
+    act("words = raw(f'{prefix}/held/{locks.digest(\"emulator\")}/0/0/{RUN}')")
+    lock = space.look().locks["emulator"]
+    assert (lock.uid, lock.pid) == (UID, holder)
+    assert lock.run.startswith("2027")
+
+
+def test_a_place_that_claims_to_be_older_wins_no_turn(act, space: locks.Space):
+    """It comes first among those whose turn it is as well, but an account has each turn once."""
+    act(
+        "names = [raw(f'{prefix}/wait/{locks.digest(\"emulator\")}/0/0/{n}/' + RUN.replace('00000000', f'{n:08}')) "
+        "for n in range(20)]"
+    )
+    mine = space.wait(["emulator"], MINE, "low", 0)
+    try:
+        queue = space.look().queue(locks.digest("emulator"))
+        assert len(queue) == 21
+        assert [claim.run for claim in queue].index(MINE) == 1
+    finally:
+        for name in mine:
+            name.close()
+
+
+def test_a_lock_whose_connections_are_used_up_still_holds(act, space: locks.Space, tmp_path: Path):
+    """Linux lets one more connect than the owner asked for; the rest cannot see whose it is and look again."""
+    pid = act("held = raw(prefix + '/lock/emulator')", BACKLOG="0")
+    crowd = [locks._dial(f"{space._prefix}/lock/emulator") for _ in range(2)]
+    assert crowd[-1] is None
+    reason, busy = waited(tmp_path, 3.0)
+    assert "emulator is held by" in reason
+    assert str(pid) not in reason
+    assert busy < BUSY_SECONDS
+    crowd[0].close()
+
+
+def test_an_owner_makes_room_for_those_who_look(space: locks.Space):
+    """More look at a lock while it is held than may be connected at once."""
+    names = space.take("emulator", MINE)
+    assert names is not None
+    try:
+        for _ in range(3):
+            for _ in range(2000):
+                link = locks._dial(f"{space._prefix}/lock/emulator")
+                assert link is not None
+                link.close()
+            for _ in range(1 + 2000 // locks.MOST_HEARD):
+                names[0].answer()
+    finally:
+        for name in names:
+            name.close()
+
+
+def test_a_gpu_is_given_as_soon_as_its_holder_dies(act, tmp_path: Path):
+    """Without a look in between: the wait would look again only after LOOK_SECONDS."""
+    pid = act("held = space.take('emulator', RUN)")
+    with gpus.Wait(rules(tmp_path, DEADLINE_SECONDS), (), MINE, lambda *_: os.kill(pid, signal.SIGKILL)) as wait:
+        start = time.monotonic()
+        wait.lease().close()
+        assert time.monotonic() - start < locks.LOOK_SECONDS
