@@ -33,7 +33,7 @@ class Silent:
     def close(self) -> None: ...
 
     def tell(self, text: str) -> None:
-        print(f"fmha: {text}", file=self._stream, flush=True)
+        print(printable(f"fmha: {text}"), file=self._stream, flush=True)
 
 
 class Lines:
@@ -100,7 +100,7 @@ class Live:
         self._progress.update(self._task, current=printable(text))
 
     def tell(self, text: str) -> None:
-        self._console.print(Text(f"fmha: {text}"), soft_wrap=True)
+        self._console.print(Text(printable(f"fmha: {text}")), soft_wrap=True)
 
     def started(self, configuration: str) -> None:
         self._progress.update(self._task, current=printable(configuration))
