@@ -41,7 +41,11 @@ class Machine:
         cluster: tuple[int, int, int],
         dynamic_shared: int,
         params: bytes,
+        workspace: int,
     ) -> list[dict[str, object]]: ...
+    def resident_clusters(
+        self, program: Program, block: tuple[int, int, int], cluster: tuple[int, int, int], dynamic_shared: int
+    ) -> int: ...
     @property
     def executed(self) -> bytes: ...  # by pc, 1 where an instruction was executed; empty unless watched
     @property

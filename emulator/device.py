@@ -33,6 +33,9 @@ PROFILES: tuple[Profile, ...] = ("strict", "lenient")
 MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
 _MAX_STATIC_SHARED = 49152
+# What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
+# the barrier of grid.sync(), and two words that CUDA's headers do not name.
+_WORKSPACE = struct.pack("<4I", 16, 0, 1, 0)
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_BLOCK = (1024, 1024, 64)
 
@@ -180,6 +183,7 @@ class Device:
         self._waivers = tuple(waivers)
         self._symbols: dict[Module, dict[str, int]] = {}
         self._executed: dict[tuple[Module, str], bytes] = {}
+        self._workspace: Buffer | None = None  # of cooperative launches
 
     # Memory
 
@@ -211,11 +215,13 @@ class Device:
         args: Sequence[bytes | int | float],
         shared_bytes: int = 0,
         cluster: int | Sequence[int] | None = None,
+        cooperative: bool = False,
     ) -> Report:
         """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
         Of the grid, a block and a cluster x, y and z are given; those that are left out are 1. `args` are the kernel's
-        parameters in order: raw bytes of the parameter's size, or a number. Raises LaunchError for what the driver
+        parameters in order: raw bytes of the parameter's size, or a number. In a `cooperative` launch, as
+        cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). Raises LaunchError for what the driver
         would refuse and PtxError for PTX that the machine does not model; all that the kernel does wrong is in the
         report.
         """
@@ -227,8 +233,9 @@ class Device:
         _check_launch(info, decoded, ctas, threads, shared_bytes)
         clusters = _cluster_dims(info, ctas, None if cluster is None else _dim3("cluster", cluster))
         packed = _pack_args(info, args)
+        workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
         before = time.thread_time()
-        raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed)
+        raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed, workspace)
         if self._machine.watched:
             self._mark(module, entry)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
@@ -249,6 +256,19 @@ class Device:
         if before:
             new = bytes(np.frombuffer(new, np.uint8) | np.frombuffer(before, np.uint8))
         self._executed[module, entry] = new
+
+    def _cooperate(self, decoded: Decoded, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int) -> int:
+        """The address of the workspace that the CTAs of a cooperative launch meet at. LaunchError for too many CTAs."""
+        size = cluster[0] * cluster[1] * cluster[2]
+        most = size * self._machine.resident_clusters(decoded.program, block, cluster, shared_bytes)
+        if grid[0] * grid[1] * grid[2] > most:
+            raise LaunchError(
+                f"a cooperative launch of {grid[0] * grid[1] * grid[2]} CTAs; the device holds {most} of them at a time"
+            )
+        if self._workspace is None:
+            self._workspace = self.alloc(len(_WORKSPACE), "the cooperative launch's workspace")
+        self.write(self._workspace.address, _WORKSPACE)
+        return self._workspace.address
 
     def _decode(self, module: Module, entry: str) -> Decoded:
         if module not in self._symbols:

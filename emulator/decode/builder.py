@@ -180,8 +180,8 @@ class Builder:
 
     def special(self, name: str, width: int) -> int:
         index = SPECIALS.get("warp_size" if name == "WARP_SZ" else name.lstrip("%").replace(".", "_"))
-        if name.startswith("%envreg") or name.endswith(".w"):
-            index = SPECIALS["zero"]  # the driver sets no environment registers; a fourth dimension has index 0
+        if (name.startswith("%envreg") and index is None) or name.endswith(".w"):
+            index = SPECIALS["zero"]  # no driver sets those; a fourth dimension has index 0
         if index is None:
             self.fail(f"special register {name} is not modelled")
         if width == 64 and name in ("%gridid", "%current_graph_exec"):

@@ -120,6 +120,7 @@ class LaunchFile(Section):
     block: Dimensions
     cluster: Dimensions | None = None  # the kernel's own, or one CTA
     shared_bytes: Annotated[int, Field(ge=0)] = 0
+    cooperative: bool = False  # all CTAs resident at once, for grid.sync()
     schedule: Literal["realistic", "early", "late", "random"] = "realistic"
     profile: Literal["strict", "lenient"] = "strict"
     mma_sums: Literal["fast", "silicon"] = "fast"

@@ -189,7 +189,9 @@ class _Session:
         arguments = [self._packed(a)[0] for a in launch.args]
         cluster = _dim3(launch.cluster) if launch.cluster else None
         grid, block = _dim3(launch.grid), _dim3(launch.block)
-        return self.device.launch(module, entry, grid, block, arguments, launch.shared_bytes, cluster)
+        return self.device.launch(
+            module, entry, grid, block, arguments, launch.shared_bytes, cluster, launch.cooperative
+        )
 
     def _packed(self, argument: ArgumentSection) -> tuple[bytes, int]:
         """(bytes, alignment)"""

@@ -263,7 +263,7 @@ static_assert(sizeof(ConstRecord) == 16);
     X(is_explicit_cluster)                                                                                      \
     X(reserved_smem_offset_begin)                                                                               \
     X(reserved_smem_offset_end) X(reserved_smem_offset_cap) X(reserved_smem_offset_0) X(reserved_smem_offset_1) \
-        X(zero)
+        X(envreg1) X(envreg2) X(zero)
 // clang-format on
 
 enum class Special : u8 {
@@ -280,6 +280,7 @@ struct Program {
     u32 shared_static = 0;  // bytes of .shared variables that are not dynamic
     u32 local_bytes = 0;    // a thread
     u32 param_bytes = 0;
+    bool asks_for_reserved = false;  // reads a %reserved_smem_offset: it may use that memory
     // A launch has shown that its clusters touch what others write: their order matters.
     std::unique_ptr<std::atomic<bool>> communicates = std::make_unique<std::atomic<bool>>(false);
 };

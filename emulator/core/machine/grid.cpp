@@ -29,19 +29,9 @@ constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
 
 using Resident = std::vector<std::unique_ptr<Cluster>>;
 
-u32 resident_limit(const Machine& m) {
-    const Launch& l = *m.launch;
-    // What bounds the CTAs of a multiprocessor besides registers, which PTX does not fix: 228 KiB of shared memory, of
-    // which each CTA costs one more, 2048 threads, 32 CTAs.
-    const u32 shared = kSharedStart + m.program->shared_static + l.dynamic_shared;
-    const u32 threads = l.block[0] * l.block[1] * l.block[2];
-    const u32 ctas = std::max(1u, std::min({(228u << 10) / shared, 2048u / threads, 32u}));
-    return std::max(1u, m.multiprocessors * ctas / (l.cluster[0] * l.cluster[1] * l.cluster[2]));
-}
-
 class Grid {
 public:
-    explicit Grid(Machine& m) : m_(m), limit_(resident_limit(m)) {}
+    explicit Grid(Machine& m) : m_(m), limit_(resident_limit(m.multiprocessors, *m.program, *m.launch)) {}
 
     void run() {
         u64 progress = 0;  // instruction count at the end of the last turn that was not only polling
@@ -111,6 +101,15 @@ private:
 };
 
 }  // namespace
+
+u32 resident_limit(u32 multiprocessors, const Program& program, const Launch& l) {
+    // What bounds the CTAs of a multiprocessor besides registers, which PTX does not fix: 228 KiB of shared memory, of
+    // which each CTA costs one more, 64 warps, 32 CTAs.
+    const u32 shared = kSharedStart + program.shared_static + l.dynamic_shared;
+    const u32 warps = (l.block[0] * l.block[1] * l.block[2] + kLanes - 1) / kLanes;
+    const u32 ctas = std::max(1u, std::min({(228u << 10) / shared, 64u / warps, 32u}));
+    return std::max(1u, multiprocessors * ctas / (l.cluster[0] * l.cluster[1] * l.cluster[2]));
+}
 
 void run_grid(Machine& m) {
     Grid grid(m);

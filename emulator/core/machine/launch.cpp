@@ -49,7 +49,8 @@ u32 special_value(Special s, const Launch& launch, const Program& program, const
         case Special::nclusterid_y: return g[1] / c[1];
         case Special::nclusterid_z: return g[2] / c[2];
         case Special::dynamic_smem_size: return launch.dynamic_shared;
-        case Special::total_smem_size: return program.shared_static + launch.dynamic_shared;
+        // In units of 128 bytes, as an H100 says.
+        case Special::total_smem_size: return (program.shared_static + launch.dynamic_shared + 127) / 128 * 128;
         case Special::smid: return cta.linear % 148;
         case Special::nsmid: return 148;
         case Special::gridid: return 1;
@@ -57,12 +58,16 @@ u32 special_value(Special s, const Launch& launch, const Program& program, const
         // What the driver reports for sm_100: the first kilobyte of shared memory is the system's.
         case Special::aggr_smem_size: return kSharedStart + program.shared_static + launch.dynamic_shared;
         case Special::is_explicit_cluster: return c[0] * c[1] * c[2] > 1 ? ~0u : 0;
+        // The values of an H100; a CTA's shared addresses begin at its rank.
         case Special::reserved_smem_offset_begin:
         case Special::reserved_smem_offset_0:
-        case Special::reserved_smem_offset_1:
-        case Special::zero: return 0;
-        case Special::reserved_smem_offset_end:
+        case Special::reserved_smem_offset_1: return cta.shared_address(0);
+        case Special::reserved_smem_offset_end: return cta.shared_address(kReservedShared);
         case Special::reserved_smem_offset_cap: return kSharedStart;
+        // Where a cooperative launch has its workspace.
+        case Special::envreg1: return static_cast<u32>(launch.workspace >> 32);
+        case Special::envreg2: return static_cast<u32>(launch.workspace);
+        case Special::zero: return 0;
     }
     return 0;
 }
@@ -192,6 +197,7 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
                 cta->linear = (cta->id[2] * launch.grid[1] + cta->id[1]) * launch.grid[0] + cta->id[0];
                 const u32 bytes = kSharedStart + program.shared_static + launch.dynamic_shared;
                 take_storage(*cta, bytes);
+                cta->reserved = program.asks_for_reserved ? kReservedShared : 0;
                 cta->warps.resize((threads + kLanes - 1) / kLanes);
                 cluster->ctas.push_back(std::move(cta));
             }

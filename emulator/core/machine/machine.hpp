@@ -107,6 +107,7 @@ struct Cta {
     u32 free_registers = 0;                        // setmaxnreg's pool
     std::vector<std::vector<i32>> register_calls;  // pcs of the setmaxnregs executed, by warpgroup
     std::vector<Warpgroup> warpgroups;             // once a wgmma instruction has been executed
+    u32 reserved = 0;  // bytes at the start of `shared` that belong to the system, and that the program has asked for
     u32 shared_address(u32 offset) const { return rank << kSharedRankShift | offset; }
 };
 
@@ -164,6 +165,7 @@ struct Launch {
     std::array<u32, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
     u32 dynamic_shared = 0;
     std::vector<u8> params;
+    u64 workspace = 0;  // of a cooperative launch: what its CTAs meet at; 0 of any other
 };
 
 // The clusters of a grid that have not started, in launch order.
@@ -277,6 +279,8 @@ Progress run_cluster(Cluster& cluster, u64 budget);
 std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& first, u16 number);
 
 // machine/grid.cpp
+// The clusters of a launch that the device holds at a time.
+u32 resident_limit(u32 multiprocessors, const Program& program, const Launch& launch);
 void run_grid(Machine& m);
 
 // machine/threads.cpp: runs the grid's clusters on several threads of the host. False when there is nothing to gain, or

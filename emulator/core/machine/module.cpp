@@ -39,6 +39,11 @@ Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb
     p.shared_static = shared_static;
     p.local_bytes = local_bytes;
     p.param_bytes = param_bytes;
+    for (const ConstRecord& c : p.consts) {
+        const Special s = static_cast<Special>(c.special);
+        p.asks_for_reserved |= static_cast<ConstKind>(c.kind) == ConstKind::special &&
+                               s >= Special::reserved_smem_offset_begin && s <= Special::reserved_smem_offset_1;
+    }
     return p;
 }
 
@@ -59,8 +64,8 @@ nb::bytes read_memory(Machine& m, u64 address, u64 size) {
 }
 
 nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
-             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params) {
-    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params)};
+             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace) {
+    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params), workspace};
     {
         nb::gil_scoped_release release;
         m.run(program, launch);
@@ -80,6 +85,11 @@ nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::a
         out.append(d);
     }
     return out;
+}
+
+u32 resident_clusters(const Machine& m, const Program& program, std::array<u32, 3> block, std::array<u32, 3> cluster,
+                      u32 dynamic_shared) {
+    return resident_limit(m.multiprocessors, program, Launch{{1, 1, 1}, block, cluster, dynamic_shared, {}, 0});
 }
 
 nb::dict stats_of(const Machine& m) {
@@ -241,6 +251,8 @@ NB_MODULE(_core, module) {
         .def("write", &write_memory)
         .def("read", &read_memory)
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
-             nb::arg("dynamic_shared"), nb::arg("params"))
+             nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"))
+        .def("resident_clusters", &resident_clusters, nb::arg("program"), nb::arg("block"), nb::arg("cluster"),
+             nb::arg("dynamic_shared"))
         .def_prop_ro("stats", &stats_of);
 }

@@ -23,6 +23,8 @@ constexpr u64 kAllocationGap = 4096;
 // A shared::cluster address is rank << 24 | offset, which is how the peer bit of a CTA pair is flipped by public
 // kernels. Offsets start at 1024: the first kilobyte of a CTA's shared memory belongs to the system on sm_90 and later.
 constexpr u32 kSharedRankShift = 24, kSharedOffsetMask = (1u << kSharedRankShift) - 1, kSharedStart = 1024;
+// Of that kilobyte a kernel may use what %reserved_smem_offset_begin to _end name: so many bytes on sm_90 and later.
+constexpr u32 kReservedShared = 288;
 
 struct Allocation {
     bool holds(u64 address, u64 bytes) const {

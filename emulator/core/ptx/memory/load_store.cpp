@@ -12,6 +12,7 @@ SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
         throw Fault("shared-out-of-bounds", format("%s at shared address 0x%x names CTA rank %u of a cluster of %zu",
                                                    what, address, rank, cluster.ctas.size()));
     Cta& cta = *cluster.ctas[rank];
+    if (u64{offset} + size <= cta.reserved) return {&cta, offset};
     if (offset < kSharedStart || u64{offset} + size > cta.shared.size())
         throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; %s", what, size, address,
                                                    shared_extent(cta).c_str()));
