@@ -221,9 +221,9 @@ class Device:
 
         Of the grid, a block and a cluster x, y and z are given; those that are left out are 1. `args` are the kernel's
         parameters in order: raw bytes of the parameter's size, or a number. In a `cooperative` launch, as
-        cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). Raises LaunchError for what the driver
-        would refuse and PtxError for PTX that the machine does not model; all that the kernel does wrong is in the
-        report.
+        cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). Raises LaunchError
+        for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
+        wrong is in the report.
         """
         info = module.entries.get(entry)
         if info is None:
@@ -278,7 +278,12 @@ class Device:
     def _place_variables(self, module: Module) -> dict[str, int]:
         """Gives the module's .global and .const variables device memory and their initial values."""
         variables = [v for v in module.parsed.variables.values() if v.space in ("global", "const") and not v.extern]
-        placed = {v.name: self._machine.allocate(max(v.nbytes, 1), v.name) for v in variables}
+        placed: dict[str, int] = {}
+        for v in variables:
+            try:
+                placed[v.name] = self._machine.allocate(max(v.nbytes, 1), v.name)
+            except (MemoryError, TypeError):  # of more than 64 bits
+                raise LaunchError(f"there is no room for the {v.nbytes} bytes of {v.name}") from None
         for v in variables:
             if v.initializer:
                 self._machine.write(placed[v.name], _initial_bytes(v, module.parsed, placed))

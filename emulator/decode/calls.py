@@ -32,7 +32,9 @@ from emulator.ptx import (
     Vector,
 )
 
-_MOST_INSTRUCTIONS = 1_000_000
+_MOST_INSTRUCTIONS = 300_000  # of expanded bodies: a gigabyte of them here
+_MOST_SITES = 100_000  # calls of functions that do nothing but call expand to no instruction
+_MOST_NESTED = 100
 _MOST_CALLEES = 32
 _BUILTINS = {"vprintf": ("b64", "b64"), "__assertfail": ("b64", "b64", "b32", "b64")}  # of __assertfail, the used ones
 _OPCODES = {"vprintf": "%vprintf", "__assertfail": "%assertfail"}
@@ -82,7 +84,7 @@ class _Inliner:
             else:
                 operands = tuple(names.operand(x) for x in instruction.operands)
                 self.body.append(replace(instruction, operands=operands, guard=names.guard(instruction.guard)))
-            if len(self.body) > _MOST_INSTRUCTIONS:
+            if end and len(self.body) > _MOST_INSTRUCTIONS + len(self.entry.body):
                 raise PtxError(
                     "calls expand to more instructions than are modelled", instruction.line, instruction.text
                 )
@@ -115,6 +117,9 @@ class _Inliner:
         call = at.operands[0]
         assert isinstance(call, CallOperands)
         self.sites += 1
+        if self.sites > _MOST_SITES or len(active) > _MOST_NESTED:
+            message = f"calls expand to more than {_MOST_SITES} or nest more than {_MOST_NESTED} deep"
+            raise PtxError(f"{message}, which is not modelled", at.line, at.text)
         site = f"call{self.sites}."
         if isinstance(call.target, SymbolRef) and call.target.name in _BUILTINS and not self._defined(call.target.name):
             self._builtin(at, call, names, site)

@@ -95,7 +95,8 @@ def fence(b: Builder, m: Modifiers) -> None:
         b.emit("fence_mbarrier_init")
         return
     both = MODS["acquire"] | MODS["release"]
-    mods = m.choose({"sc": both, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
+    sequential = both | MODS["sequential"]
+    mods = m.choose({"sc": sequential, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
     if any(name in b.instruction.modifiers for name in _SYNC_RESTRICT):
         _sync_restrict(b, m, mods)
         mods |= MODS["fence_shared"]
@@ -162,7 +163,7 @@ def membar(b: Builder, m: Modifiers) -> None:
         return
     scope = m.choose({"cta": MODS["cta_scope"], "gl": 0, "sys": 0})
     m.done()
-    b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"] | scope)
+    b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"] | MODS["sequential"] | scope)
 
 
 _SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shared::cluster"}

@@ -100,13 +100,14 @@ def load(b: Builder, m: Modifiers) -> None:
     if not type_name[1:].isdigit():
         b.fail(f"ld has no type .{type_name}")
     size = int(type_name[1:]) // 8
+    non_coherent = MODS["non_coherent"] if "nc" in b.instruction.modifiers and order < 0 else 0
     for first, count in _used_parts(b, vector, size) if order < 0 else [(0, vector)]:
         b.emit(
             "ld" if order < 0 else "ld_sync",
             type_name,
             dst=dst[first : first + count],
             src=[unit],
-            mods=SPACES[space] << MODS["space_shift"] | max(order, 0),
+            mods=SPACES[space] << MODS["space_shift"] | max(order, 0) | non_coherent,
             immediate=offset + first * size,
             width_dst=_register_width(items, type_name),
             width_src=width,

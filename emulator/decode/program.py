@@ -33,6 +33,7 @@ from emulator.decode.modifiers import Modifiers
 from emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from emulator.ptx.cfg import reconvergence
 
+_MOST_LOCAL, _MOST_PARAMS = 512 << 10, 32764  # bytes: CUDA C++ programming guide, technical specifications
 _IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$]*")
 _FAMILIES = (
     arithmetic,
@@ -92,6 +93,8 @@ def _shared_layout(variables: list[Variable]) -> tuple[dict[str, int], int, int]
     if dynamic:
         end = _align(end, max(alignment, 16))
     offsets.update((v.name, end) for v in dynamic)
+    if end >= 1 << 31:
+        raise PtxError(f"{end - _core.SHARED_START} bytes of shared memory", variables[0].line)
     return offsets, end - _core.SHARED_START, alignment
 
 
@@ -112,7 +115,13 @@ def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> t
                 local[v.name] = offset
             else:
                 call_params[v.name] = _core.CALL_PARAMS + offset
-    params, _ = parameter_layout(function)
+    params, param_bytes = parameter_layout(function)
+    for what, size, most in (
+        ("local memory a thread", local_bytes, _MOST_LOCAL),
+        ("parameters", param_bytes, _MOST_PARAMS),
+    ):
+        if size > most:
+            raise PtxError(f"{size} bytes of {what}; at most {most} are allowed", function.line)
     return Symbols(shared_offsets, local, params, dict(device), call_params), shared_bytes, local_bytes, alignment
 
 
@@ -140,15 +149,44 @@ def _falls_off(function: Function) -> bool:
 
 
 def _mark_validated_loads(emitted: list[Emitted]) -> None:
-    """Plain loads of what a compare-and-swap of the same function addresses by the same register.
+    """Plain loads of what a compare-and-swap of the same function addresses, by the same register or one with the same
+    value.
 
     The CUDA programming guide's compare-and-swap loops begin with one: a stale value costs a turn.
     """
-    atomics = [e for e in emitted if e.op == "atom"]
-    swapped = {(e.src[0], e.immediate) for e in atomics if e.mods >> MODS["atom_shift"] & 0xF == ATOM_CODES["cas"]}
+    swaps = [e for e in emitted if e.op == "atom" and e.mods >> MODS["atom_shift"] & 0xF == ATOM_CODES["cas"]]
+    if not swaps:
+        return
+    value = _Values(emitted)
+    swapped = {(value.of(e.src[0]), e.immediate) for e in swaps}
     for e in emitted:
-        if e.op == "ld" and (e.src[0], e.immediate) in swapped:
+        if e.op == "ld" and (value.of(e.src[0]), e.immediate) in swapped:
             e.mods |= MODS["validated"]
+
+
+class _Values:
+    """Registers that are computed alike have one value: each defined by one instruction, from such registers."""
+
+    _COPIES = ("mov", "cvta", "cvta_to")
+    _PURE = ("add", "sub", "mul_lo", "mul_wide", "mad_lo", "mad_wide", "shl", "shr", "and_", "or_", "cvt")
+    _DEEPEST = 12
+
+    def __init__(self, emitted: list[Emitted]) -> None:
+        self._definitions: dict[int, Emitted | None] = {}
+        for e in emitted:
+            for unit in e.dst:
+                self._definitions[unit] = None if unit in self._definitions or e.guard >= 0 else e
+
+    def of(self, unit: int, depth: int = 0) -> object:
+        e = self._definitions.get(unit)
+        if e is None or depth == self._DEEPEST:
+            return unit
+        if e.op in self._COPIES:
+            return self.of(e.src[0], depth + 1)
+        if e.op.rstrip("_") not in (name.rstrip("_") for name in self._PURE):
+            return unit
+        operands = tuple(self.of(s, depth + 1) for s in e.src)
+        return (e.op, e.type, e.mods, e.immediate, e.width_dst, e.width_src, operands)
 
 
 def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> tuple[bytes, bytes]:

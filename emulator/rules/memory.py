@@ -13,6 +13,12 @@ MEMORY: Mapping[str, Rule] = {
         "orders one before the other.",
         "Put a bar.sync, or an arrive and a wait on an mbarrier, between them; relaxed ones order nothing.",
     ),
+    "non-coherent-load": Rule(
+        "9.7.9.9, ld.global.nc",
+        "ld.global.nc (__ldg, or a const __restrict__ pointer) reads what this launch has written: the non-coherent "
+        "path may hold what was there before, whatever orders the two.",
+        "A plain load; or leave __restrict__ off a pointer to what the kernel writes.",
+    ),
     "lane-race": Rule(
         "8.7.1, Conflict and Data-races; 9.7.13.2, bar.warp.sync",
         "Two lanes of one warp access the same shared memory, one of them writes it, and nothing orders them: lanes of "
@@ -46,7 +52,8 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "uninitialised-shared": Rule(
         "5.1.7, Shared State Space",
-        "Shared memory is read that nothing has written since the CTA started.",
+        "Shared memory is read that nothing has written since the CTA started. Leniently, a plain load is reported "
+        "where its value reaches memory, an address, another warp or a guard; arithmetic and shuffles pass it on.",
         "Write it first; when another warp does, synchronise with that warp.",
     ),
     "uninitialised-register": Rule(

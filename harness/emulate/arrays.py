@@ -63,11 +63,13 @@ def load(path: Path) -> NDArray[Any]:
     """A .npy file. Raises UserError when it is not one."""
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(f"cannot be read as .npy: {reason}", where=str(path)) from error
     if not isinstance(array, np.ndarray):
         raise UserError("is an archive of several arrays; one .npy array is wanted", where=str(path))
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"holds elements of type {array.dtype}; numbers are wanted", where=str(path))
     return array
 
 

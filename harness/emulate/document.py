@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -26,7 +27,7 @@ class BufferSection(Section):
     """Device memory, and what it holds before the launch: a file, or a way to fill it."""
 
     dtype: Dtype
-    shape: list[Extent] = Field(min_length=1)
+    shape: list[Extent] = Field(min_length=1, max_length=32)
     file: str | None = None
     fill: Literal["zeros", "ones", "arange", "normal", "uniform", "poison"] | None = None
     value: float | None = None
@@ -86,7 +87,7 @@ class ArgumentSection(Section):
     f64: float | None = None
     hex: str | None = None
     struct: list[ArgumentSection] | None = None
-    align: Annotated[int, Field(ge=1)] = 1
+    align: Annotated[int, Field(ge=1, le=4096)] = 1
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -94,6 +95,8 @@ class ArgumentSection(Section):
         given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) != 1:
             raise wrong((), f"needs exactly one of {', '.join(kinds)}")
+        if self.hex is not None and not re.fullmatch(r"([0-9a-fA-F]{2}\s*)*", self.hex):
+            raise wrong(("hex",), f"{self.hex!r} is no row of bytes: two hexadecimal digits each")
         return self
 
 
@@ -125,7 +128,7 @@ class LaunchFile(Section):
     profile: Literal["strict", "lenient"] = "strict"
     mma_sums: Literal["fast", "silicon"] = "fast"
     seed: Annotated[int, Field(ge=0)] = 0
-    threads: Annotated[int, Field(ge=1)] = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
     max_instructions: Annotated[int, Field(ge=1)] | None = None
     buffers: dict[str, BufferSection] = {}
     tensor_maps: dict[str, TensorMapSection] = {}

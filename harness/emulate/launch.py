@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import errno
 import re
 import struct
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def _dim3(extents: list[int]) -> tuple[int, int, int]:
 def _waivers(launch: LaunchFile) -> list[emulator.Waiver]:
     try:
         return [emulator.Waiver(w.rule, w.reason, w.at) for w in launch.waivers]
-    except (ValueError, re.error) as error:
+    except (ValueError, OverflowError, re.error) as error:
         raise UserError(str(error), where="waivers") from error
 
 
@@ -172,7 +173,7 @@ class _Session:
             data = arrays.initial(section, self._folder)
             if data is not None:
                 self.device.write(buffer.address, data)
-        except MemoryError as error:
+        except (MemoryError, TypeError) as error:  # TypeError: of more than 64 bits
             raise _too_large(arrays.nbytes(section), f"buffer {name}") from error
         return buffer
 
@@ -206,7 +207,7 @@ class _Session:
         kind = next(name for name in _FORMATS if getattr(argument, name) is not None)
         try:
             data = struct.pack(_FORMATS[kind], getattr(argument, kind))
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:
             raise UserError(f"{getattr(argument, kind)} is no {kind}: {error}", where="args") from error
         return data, len(data)
 
@@ -227,7 +228,13 @@ class _Session:
         """Writes the outputs that name a file."""
         files = [(name, self._folder / output.file) for name, output in self._launch.outputs.items() if output.file]
         for name, path in files:
-            np.save(path, self._output(name))
+            try:
+                np.save(path, self._output(name))
+            except (OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+                    raise  # the disk's fault
+                reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+                raise UserError(f"cannot be written: {reason}", where=str(path)) from error
         return [path for _, path in files]
 
     def compare(self) -> list[Comparison]:

@@ -55,6 +55,16 @@ def test_the_plain_load_of_a_compare_and_swap_loop() -> None:
     assert run(SWAP_LOOP.format(target="%out"), ONE, grid=3, block=64).rules == {"race"}
 
 
+def test_the_plain_load_may_use_another_register_with_the_same_address() -> None:
+    """As where the pointer is generic in the loop and global before it, or computed anew."""
+    loop = SWAP_LOOP.replace("ld.global.u32 %r40, [%out];", "cvta.to.global.u64 %d1, %out; add.u64 %d2, %d1, 8;"
+                             "ld.global.u32 %r40, [%d2];")  # fmt: skip
+    loop = loop.replace("AGAIN:", "add.u64 %d3, %out, 8;\nAGAIN:").replace("atom.global", "atom")
+    done = run(loop.format(target="%d3"), ONE, grid=3, block=64, profile="lenient").clean()
+    assert done.arrays["out"][2] == 6
+    assert run(loop.format(target="%d3"), ONE, grid=3, block=64).rules == {"race"}
+
+
 def test_a_plain_load_of_what_others_add_to_is_a_race() -> None:
     body = "red.global.add.u32 [%out], 1;\nld.global.u32 %r40, [%out];\n"
     assert run(body, ONE, grid=2, profile="lenient").rules == {"race"}

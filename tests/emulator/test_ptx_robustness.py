@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator import Device, LaunchError, load_ptx
 from emulator.ptx import Module, PtxError, parse
 from emulator.ptx.cfg import reconvergence
 
@@ -267,3 +268,46 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(name: str) -> None:
         check(start + HOSTILE[name])
     else:
         check(start + ".entry k() { .reg .b32 %r<9>; .reg .pred %p<9>;\n" + HOSTILE_BODIES[name] + "\n}")
+
+
+HEADER_LINES = (".version 9.0", ".target sm_100a", ".address_size 64")
+NESTED = 40
+
+
+def test_calls_that_only_call() -> None:
+    """Each function calls the next one twice: two to the power of 40 calls, and not one instruction."""
+    functions = [f".func f{NESTED}() {{ ret; }}"]
+    functions += [f".func f{n}() {{ call f{n + 1}; call f{n + 1}; ret; }}" for n in reversed(range(NESTED))]
+    text = "\n".join([*HEADER_LINES, *functions, ".visible .entry kernel() { call f0; ret; }"])
+    with pytest.raises(PtxError, match="calls expand to more than"):
+        Device().launch(load_ptx(text), "kernel", 1, 1, [])
+
+
+def test_calls_that_nest_too_deeply() -> None:
+    functions = [".func f200() { ret; }", *(f".func f{n}() {{ call f{n + 1}; ret; }}" for n in reversed(range(200)))]
+    text = "\n".join([*HEADER_LINES, *functions, ".visible .entry kernel() { call f0; ret; }"])
+    with pytest.raises(PtxError, match="nest more than 100 deep"):
+        Device().launch(load_ptx(text), "kernel", 1, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        (".shared .align 4 .b8 big[99999999999];", "99999999999 bytes of shared memory"),
+        (".shared .align 4 .b8 big[4294967296];", "4294967296 bytes of shared memory"),
+        (".local .align 4 .b8 big[99999999999];", "bytes of local memory a thread"),
+        (".global .align 4 .b8 big[99999999999999];", "no room for the 99999999999999 bytes of big"),
+    ],
+)
+def test_sizes_beyond_32_bits(declared: str, said: str) -> None:
+    outside, inside = ("", declared) if ".local" in declared else (declared, "")
+    body = f"{{ .reg .b64 %d; {inside} mov.u64 %d, big; ret; }}"
+    module = load_ptx("\n".join([*HEADER_LINES, outside, f".visible .entry kernel() {body}"]))
+    with pytest.raises((PtxError, LaunchError), match=said):
+        Device().launch(module, "kernel", 1, 1, [])
+
+
+def test_parameters_beyond_32_bits() -> None:
+    module = load_ptx("\n".join([*HEADER_LINES, ".visible .entry kernel(.param .b8 p[99999999999]) { ret; }"]))
+    with pytest.raises(PtxError, match="99999999999 bytes of parameters"):
+        Device().launch(module, "kernel", 1, 1, [b""])

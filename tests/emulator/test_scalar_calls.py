@@ -330,3 +330,17 @@ def test_an_unknown_conversion_of_printf_is_a_fault(conversion: str, rule: str) 
 st.param.b64 [a], %f; st.param.b64 [b], 0; call (r), vprintf, (a, b);"""
     report, _ = _run(body, functions, threads=32)
     assert [f.rule for f in report.findings] == [rule]
+
+
+@pytest.mark.parametrize("width", ["2000000000", "-2000000000", ".2000000000", "99999999999999999999"])
+def test_a_width_of_printf_beyond_any_line(width: str) -> None:
+    """What is printed is cut to a line; it took seconds, and all of the memory that there was."""
+    text = [*f"<%{width}d>".encode(), 0]
+    functions = f"""
+.extern .func (.param .b32 status) vprintf (.param .b64 format, .param .b64 list);
+.global .align 1 .b8 text[{len(text)}] = {{{", ".join(map(str, text))}}};"""
+    body = """.param .b64 a; .param .b64 b; .param .b32 r; mov.b32 %r1, 1; mov.b64 %f, text; cvta.global.u64 %f, %f;
+st.param.b64 [a], %f; st.param.b64 [b], %f; call (r), vprintf, (a, b);"""
+    report, _ = _run(body, functions, threads=1)
+    assert [f.rule for f in report.findings] == ["printf"]
+    assert len(report.findings[0].message) == 1002

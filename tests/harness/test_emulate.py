@@ -285,3 +285,43 @@ def test_the_sums_of_mmas_are_chosen_in_the_file_or_on_the_command_line(
     assert sums(LAUNCH + "mma_sums: silicon\n", "--mma-sums", "fast") == "fast"
     assert emulate(folder, LAUNCH, "--mma-sums", "exact") == 2
     assert "--mma-sums: 'exact' is not one of fast, silicon" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("shape: [128], fill: arange", "shape: [1000000000000], fill: arange", "buffers, x the largest"),
+        ("shape: [128], fill: poison", "shape: [999999999999999999, 1000]", "more than this machine has memory for"),
+        ("shape: [128], fill: poison", f"shape: {[1] * 70}", "buffers.y.shape"),
+        ("grid: [2]", "grid: [2]\nthreads: 99999999999", "threads: must be at most"),
+        ("{u32: 128}", "{hex: zz}", "'zz' is no row of bytes"),
+        ("{u32: 128}", "{hex: abc}", "'abc' is no row of bytes"),
+        ("{f32: 2.0}", "{f32: 1.0e+300}", "is no f32"),
+        ("{u32: 128}]", "{u32: 128}]\n    align: 99999999999", "align: must be at most"),
+        ("file: y.npy", "file: nowhere/y.npy", "y.npy: cannot be written: No such file"),
+        ("file: y.npy", r'file: "a\0b"', "cannot be written"),
+        ("wanted.npy", "text.npy", "elements of type <U1; numbers are wanted"),
+        ("wanted.npy", "complex.npy", "elements of type complex128"),
+        ("wanted.npy", "empty.npy", "cannot be read as .npy"),
+        ("wanted.npy", "huge.npy", "cannot be read as .npy"),
+        ("grid: [2]", 'grid: [2]\nwaivers: [{rule: race, reason: x, at: "a{99999999999}"}]', "waivers: "),
+    ],
+)
+def test_mistakes_are_named(
+    folder: Path, before: str, after: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each was an internal error."""
+    np.save(folder / "text.npy", np.array(["a"] * 128))
+    np.save(folder / "complex.npy", np.zeros(128, complex))
+    (folder / "empty.npy").write_bytes(b"")
+    header = (folder / "wanted.npy").read_bytes()[:128]
+    (folder / "huge.npy").write_bytes(header.replace(b"(128,), }            ", b"(999999999999999,), }"))
+    assert before in LAUNCH
+    assert emulate(folder, LAUNCH.replace(before, after)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_cooperative_launch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH + "cooperative: true\n") == 0
+    assert emulate(folder, LAUNCH.replace("grid: [2]", "grid: [5000]") + "cooperative: true\n") == 2
+    assert "a cooperative launch of 5000 CTAs; the device holds 4736" in capsys.readouterr().err

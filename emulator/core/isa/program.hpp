@@ -169,7 +169,9 @@ enum Mods : u32 {
     kAcquire = 1u << 11,  // ld, st, atom, above the state space
     kRelease = 1u << 12,
     kCtaScope = 1u << 13,
-    kValidated = 1u << 14,  // ld: of what a compare-and-swap will compare
+    kValidated = 1u << 14,    // ld: of what a compare-and-swap will compare
+    kNonCoherent = 1u << 15,  // ld: .nc
+    kSequential = 1u << 14,   // fence: .sc
     kAtomShift = 16,
     // tcgen05: any; mma; ld and st; cp; commit
     kTcPair = 1u << 10,

@@ -136,12 +136,16 @@ struct Cluster {
     u64 stalled = 0;                  // of these, waits for bulk groups that go on
     u64 progress = 0;                 // of these, at the last event that was not polling
     u64 polled_since = 0;             // the same, or the last time that others got their turn
+    u64 failed_polls = 0;             // slices in a row that ended in one, since then
     std::vector<TimedOut> timed_out;  // since the last progress
     u64 sequence = 0;                 // of asynchronous operations
     std::mt19937_64 random{};         // what the random schedule draws within the cluster
     Findings findings;
 
-    void note_progress() { progress = polled_since = instructions; }
+    void note_progress() {
+        progress = polled_since = instructions;
+        failed_polls = 0;
+    }
     AgentId new_agent(AgentInfo info) {
         if (agents.size() > std::numeric_limits<AgentId>::max())
             throw Fault("internal", "more than 65536 agents in a cluster: mbarriers initialised over and over");

@@ -176,6 +176,8 @@ NB_MODULE(_core, module) {
                                                      {"carry_out", kCarryOut},
                                                      {"acquire", kAcquire},
                                                      {"validated", kValidated},
+                                                     {"non_coherent", kNonCoherent},
+                                                     {"sequential", kSequential},
                                                      {"release", kRelease},
                                                      {"cta_scope", kCtaScope},
                                                      {"atom_shift", kAtomShift},

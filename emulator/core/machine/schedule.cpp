@@ -17,6 +17,8 @@ constexpr u32 kSlice = 64;
 // Warp instructions without progress after which other clusters get their turn. Progress: a barrier's phase or an
 // asynchronous operation completes, a polled value changes, a warp exits or executes so much without a failed poll.
 constexpr u64 kPolling = 4000, kWorking = 256;
+// The same where every slice of a warp has ended in a failed poll: so many for each warp.
+constexpr u64 kFailedPolls = 8;
 
 u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 
@@ -102,9 +104,63 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
     return op == Op::pack ? all : any;
 }
 
+// The lanes to which a shuffle brings one of these (PTX ISA 9.7.9.6).
+u32 shuffled(Warp& w, const Inst& i, const i32* s, u32 lanes) {
+    u32 result = 0;
+    for (i32 l = 0; l < static_cast<i32>(kLanes); ++l) {
+        const u32 packed = w.reg<u32>(s[2])[l];
+        const i32 b = static_cast<i32>(w.reg<u32>(s[1])[l] & 31), segment = static_cast<i32>(packed >> 8 & 31);
+        const i32 first = l & segment, last = first | (static_cast<i32>(packed & 31) & ~segment);
+        i32 from = l;
+        switch (i.mods >> kShflShift & 3) {
+            case 0: from = l - b >= last ? l - b : l; break;
+            case 1: from = l + b <= last ? l + b : l; break;
+            case 2: from = (l ^ b) <= last ? l ^ b : l; break;
+            default: from = (first | (b & ~segment)) <= last ? first | (b & ~segment) : l;
+        }
+        result |= (lanes >> from & 1) << l;
+    }
+    return result;
+}
+
+// What becomes of a matrix's elements shows only where its rows and columns are used.
+bool multiplies(Op op) { return op == Op::mma_sync || op == Op::wgmma || op == Op::movmatrix || op == Op::tmem_st; }
+
+void report_unwritten(Warp& w, u32 lanes) {
+    machine_of(w).report(
+        &w, "uninitialised-shared",
+        format("lanes 0x%08x use here what was loaded from shared memory that nothing has written", lanes), w.pc(),
+        w.undefined_pc);
+}
+
+// The lenient profile lets a warp load what nothing has written, and compute with it, as long as nothing comes of it.
+// Returns the lanes in which the result has no value.
+u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
+    const Op op = static_cast<Op>(i.op);
+    u32 lanes = 0;
+    for (u32 k = 0; k < i.n_src; ++k)
+        if (s[k] >= 0) lanes |= w.undefined[static_cast<u32>(s[k])] & ~w.initialised[static_cast<u32>(s[k])];
+    u32 undefined = 0;
+    if (computes(op))
+        undefined = undefined_result(w, i, s, mask);
+    else if (op == Op::shfl)
+        undefined = shuffled(w, i, s, lanes) & mask;
+    else if (!multiplies(op) && (lanes & mask))
+        report_unwritten(w, lanes & mask);
+    for (u32 k = 0; k < i.n_dst; ++k) {
+        const i32 d = w.ops(i)[k];
+        if (d >= 0) {
+            u32& known = w.undefined[static_cast<u32>(d)];
+            known = (known & ~mask) | (undefined & (op == Op::shfl ? undefined : lanes));
+        }
+    }
+    return undefined;
+}
+
 // Reports sources without a value, or returns the lanes in which the result has none.
 [[gnu::noinline]] u32 report_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
+    if (!w.undefined.empty()) return follow_unwritten(w, i, s, mask);
     for (u32 k = 0; k < i.n_src; ++k) {
         if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
         if (computes(static_cast<Op>(i.op))) return undefined_result(w, i, s, mask);
@@ -118,7 +174,11 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
     return 0;
 }
 
-[[gnu::noinline]] void report_guard(Warp& w) {
+[[gnu::noinline]] void report_guard(Warp& w, i32 guard, u32 mask) {
+    if (!w.undefined.empty()) {
+        const u32 lanes = mask & w.undefined[static_cast<u32>(guard)] & ~w.initialised[static_cast<u32>(guard)];
+        if (lanes) report_unwritten(w, lanes);
+    }
     machine_of(w).report_strict(&w, "uninitialised-register",
                                 "the guard predicate has no value: nothing was written to it, or it compared a "
                                 "register without one",
@@ -163,7 +223,7 @@ template <bool Watched>
     const Inst& i = w.program->insts[static_cast<u32>(f.pc)];
     u32 mask = f.mask;
     if (i.guard >= 0) {
-        if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)])) report_guard(w);
+        if (checks && (mask & ~w.initialised[static_cast<u32>(i.guard)])) report_guard(w, i.guard, mask);
         const u32 p = w.pred(i.guard);
         mask &= i.guard_negated ? ~p : p;
         if (mask == 0) {
@@ -187,6 +247,12 @@ template <bool Watched>
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
     if (checks) mark_destinations(w, i, i.aligned ? mask : after.mask & (i.guard >= 0 ? mask : after.mask), undefined);
+    if (w.unwritten) {
+        w.unwritten = false;
+        for (u32 k = 0; k < i.n_dst; ++k)
+            if (const i32 d = w.ops(i)[k]; d >= 0)
+                w.initialised[static_cast<u32>(d)] &= ~(mask & w.undefined[static_cast<u32>(d)]);
+    }
     after.pc += 1;
     return true;
 }
@@ -223,6 +289,7 @@ template <bool Watched>
     }
     w.unpolled = w.spun ? 0 : w.unpolled + cluster.instructions - before;
     if (w.spun) w.time += 32;
+    cluster.failed_polls = w.spun ? cluster.failed_polls + 1 : 0;
     if (m.stats.warp_instructions > m.max_instructions)
         throw Fault("instruction-limit", format("the launch executed more than %llu warp instructions",
                                                 (unsigned long long)m.max_instructions));
@@ -287,7 +354,8 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         // Before anything is drawn: what a cluster does is not to depend on the turns that it gets.
         if (cluster.instructions - start > budget) return Progress::yielded;
         Warp* w = next_warp(cluster);
-        const bool polling = cluster.instructions - cluster.polled_since > kPolling;
+        const bool polling = cluster.instructions - cluster.polled_since > kPolling ||
+                             (cluster.pending.empty() && cluster.failed_polls > kFailedPolls * cluster.live_warps);
         const u32 place = due(cluster, w ? w->time : 0, w == nullptr || polling);
         if (place != AsyncQueue::kNone) {
             complete(cluster, place);
@@ -300,6 +368,7 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
             }
             if (w) {
                 cluster.polled_since = cluster.instructions;
+                cluster.failed_polls = 0;
                 return Progress::polling;
             }
             if (time_out_waits(cluster)) continue;

@@ -111,6 +111,9 @@ struct Warp {
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
     LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
     LaneLog lanes;
+    bool unwritten = false;      // lenient profile: the load in progress brings what nothing has written
+    std::vector<u32> undefined;  // by unit: of the lanes without a value, those that lack it for such a load
+    i32 undefined_pc = -1;       // of the last such load
 
     template <class T>
     T* reg(i32 unit) {

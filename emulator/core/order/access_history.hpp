@@ -16,8 +16,9 @@ namespace ptxm {
 
 struct Access {
     u32 clock = 0;  // 0: none
-    u32 pc : 27 = 0;
+    u32 pc : 26 = 0;
     u32 strong : 1 = 0;  // atomic, volatile or with memory-ordering semantics: two such never race
+    u32 narrow : 1 = 0;  // the same at .cta scope: of one CTA
     u32 kind : 4 = 0;    // AgentKind: the agents of a cluster that is gone are not described anywhere else
     AgentId agent = 0;
     u16 cluster = 0;  // agents are numbered within their cluster; 0 in memory that only one cluster reaches
@@ -36,6 +37,7 @@ struct Conflict {
     const Access* earlier = nullptr;
     bool earlier_was_write = false;
     bool uninitialised = false;
+    bool stale = false;  // a non-coherent load of what this launch has written
 };
 
 // Who is accessing now.
@@ -48,13 +50,16 @@ struct Accessor {
     u16 cluster = 0;
     AgentKind kind = AgentKind::warp;
     bool repeats = false;  // writes the value that is there: no conflict with whoever wrote it
+    bool narrow = false;   // strong at .cta scope
+    bool non_coherent = false;
 
     bool same_agent(const Access& a) const { return a.agent == agent && a.cluster == cluster; }
     Access access() const {
         Access a;
         a.clock = clock;
-        a.pc = pc & 0x7FFFFFF;
+        a.pc = pc & 0x3FFFFFF;
         a.strong = strong;
+        a.narrow = narrow;
         a.kind = static_cast<u32>(kind) & 0xF;
         a.agent = agent;
         a.cluster = cluster;
@@ -67,6 +72,8 @@ template <class Ordered, class Report>
 void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Ordered&& ordered, Report&& report) {
     if (past.write.clock == 0) {
         if (!who.write && check_uninitialised) report(Conflict{nullptr, false, true});
+    } else if (who.non_coherent) {
+        report(Conflict{&past.write, true, false, true});
     } else if (!who.repeats && !ordered(past.write, true)) {
         report(Conflict{&past.write, true, false});
     }
@@ -78,9 +85,10 @@ void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Order
     }
     for (u32 i = 0; i < past.n_reads; ++i) {
         if (who.same_agent(past.reads[i])) {
-            const bool strong = who.strong && past.reads[i].strong;
+            const bool strong = who.strong && past.reads[i].strong, narrow = who.narrow || past.reads[i].narrow;
             past.reads[i] = who.access();
             past.reads[i].strong = strong;
+            past.reads[i].narrow = narrow;
             return;
         }
     }

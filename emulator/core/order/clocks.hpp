@@ -139,6 +139,28 @@ private:
     std::shared_ptr<std::vector<View>> views_;
 };
 
+struct Message;
+
+// The Fence-SC order (PTX ISA 8.9.3) as far as it can be known. Every two fence.sc of which each one's scope includes
+// the other's thread are ordered, and the earlier synchronizes with the later (8.9.4), barriers and atomics between
+// them or not. Which is the earlier shows where a strong read observes a strong write: were the fence behind the read
+// the earlier one, causality order would lead from the read to the write that it has observed, which 8.10.6 excludes.
+//
+//     CTA 0, warp 1    CTA 0, warp 0            CTA 1, warp 0              CTA 1, warp 1
+//     st [x]                                    atom.relaxed [n] sees 1
+//     fence.sc         fence.sc                 bar.sync                   bar.sync
+//     bar.sync         bar.sync                                            fence.sc
+//                      atom.relaxed [n], 1                                 ld [x]
+//
+// The fence of CTA 0's warp 1 precedes the atomic of warp 0 in causality order, by the barrier; CTA 1's atomic observes
+// it and precedes the fence of CTA 1's warp 1. So the first fence is before the last, and the load after the store. A
+// fence.acq_rel would not do: warp 0's own release pattern begins at its fence, which the store does not precede.
+struct FenceOrder {
+    std::shared_ptr<const Message> before;    // released by the fence.sc that precede this point in causality order
+    std::shared_ptr<const Message> observed;  // the same of the strong writes that reads before this point observed
+    inline void join(const FenceOrder& other);
+};
+
 // What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would
 // have. The clocks are those of `cluster`.
 struct Message {
@@ -146,7 +168,9 @@ struct Message {
     u32 cluster = kNoCluster;
     ForeignClocks foreign;
     VectorClock shared_only;  // known of shared memory, by a fence restricted to it, and not of global memory
+    FenceOrder fences;
     void join(const Message& m) {
+        fences.join(m.fences);
         if (m.cluster == kNoCluster) return;
         if (cluster == kNoCluster) cluster = m.cluster;
         foreign.join(m.foreign);
@@ -169,6 +193,7 @@ struct Message {
         foreign.clear();
     }
     void clear() {
+        fences = {};
         cluster = kNoCluster;
         foreign.clear();
         generic.clear();
@@ -179,6 +204,22 @@ struct Message {
         shared_only.clear();
     }
 };
+
+inline void join_shared(std::shared_ptr<const Message>& mine, const std::shared_ptr<const Message>& theirs) {
+    if (!theirs || mine == theirs) return;
+    if (!mine) {
+        mine = theirs;
+        return;
+    }
+    Message both = *mine;
+    both.join(*theirs);
+    mine = std::make_shared<const Message>(std::move(both));
+}
+
+inline void FenceOrder::join(const FenceOrder& other) {
+    join_shared(before, other.before);
+    join_shared(observed, other.observed);
+}
 
 // The clocks of one warp.
 struct WarpClocks {
@@ -192,6 +233,7 @@ struct WarpClocks {
     VectorClock acquired, acquired_unfenced;  // received, effective only after fence::after_thread_sync
     VectorClock fenced;                       // `generic` at the last fence::after_thread_sync: what an MMA may rely on
     VectorClock shared_only;                  // beyond `generic`, as in a message; mostly empty
+    FenceOrder fences;
     u32 ld_issued = 0, st_issued = 0, mma_issued = 0;
     // Of the warp's own epochs: those up to its last release, and those whose accesses all lanes are known to be
     // behind.
@@ -229,6 +271,7 @@ struct WarpClocks {
         m.cluster = cluster;
         m.foreign = foreign;
         m.shared_only = shared_only;
+        m.fences = fences;
         lanes_released = epoch();
         tick();
     }
@@ -247,6 +290,7 @@ struct WarpClocks {
         m.tc_unfenced.join(acquired_unfenced);
         m.async_global.join(async_global);
         m.shared_only.join(shared_only);
+        m.fences.join(fences);
         lanes_released = epoch();
         tick();
     }
@@ -264,7 +308,8 @@ struct WarpClocks {
         acquired_unfenced.join(m.tc_unfenced);
     }
     void acquire(const Message& m) {
-        lanes_ordered = lanes_released;
+        lanes_ordered = std::max(lanes_ordered, lanes_released);
+        fences.join(m.fences);
         for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
         if (m.cluster != cluster) {
             if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
@@ -279,7 +324,7 @@ struct WarpClocks {
     }
     // By a fence that orders shared memory alone.
     void acquire_shared(const Message& m) {
-        lanes_ordered = lanes_released;
+        lanes_ordered = std::max(lanes_ordered, lanes_released);
         if (m.cluster != cluster) return;
         shared_only.join(m.generic);
         shared_only.join(m.shared_only);
@@ -307,6 +352,17 @@ struct WarpClocks {
         async_global.join(generic);
         foreign.fence_proxy_async();
         tick();
+    }
+    // A fence.sc of more than the CTA: it comes after those that it must, and those that must come after it.
+    void fence_sequential() {
+        if (fences.observed) {
+            const std::shared_ptr<const Message> observed = std::move(fences.observed);
+            fences.observed.reset();
+            acquire(*observed);
+        }
+        Message here = release();
+        here.fences = {};
+        join_shared(fences.before, std::make_shared<const Message>(std::move(here)));
     }
     void fence_before() { published.join(tc); }
     void fence_after() {

@@ -41,9 +41,15 @@ bool overwritten_after_barrier(const Warp& w, const Access& earlier, const Acces
            w.cta->exit_ordered.get(earlier.agent) >= earlier.clock;
 }
 
+// Whether an access at .cta scope includes the other's thread.
+bool same_cta(const Warp& w, const Access& earlier, const Accessor& who) {
+    return earlier.cluster == who.cluster &&
+           info(*w.cta->cluster, earlier.agent).cta == info(*w.cta->cluster, who.agent).cta;
+}
+
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
 bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
-    if (earlier.strong && who.strong) return true;
+    if (earlier.strong && who.strong && (!(earlier.narrow || who.narrow) || same_cta(w, earlier, who))) return true;
     const AgentKind kind = kind_of(w, earlier, who);
     // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence, and
     // the tensor core read what cp.async wrote.
@@ -80,6 +86,9 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
     const AgentKind kind = kind_of(w, e, who);
     const std::string them = say.wanted() ? describe_earlier(w, e, who) : std::string();
     const char* mine = who.write ? "writes" : "reads";
+    if (c.stale)
+        return {"non-coherent-load", say("%s reads %s, which %s wrote in this launch, through the non-coherent path",
+                                         me.c_str(), place.c_str(), them.c_str())};
     if (linear_ordered(w, e, c.earlier_was_write, who, proxy))
         return {
             "mma-missing-fence-after",
@@ -109,20 +118,28 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
     if (kind == AgentKind::tensor)
         return {"overwrite-under-mma", say("%s %s %s while %s may still read it: no commit and wait in between",
                                            me.c_str(), mine, place.c_str(), them.c_str())};
+    if (e.strong && who.strong)
+        return {"race",
+                say("%s %s %s, which %s %s: both are strong, but the .cta scope of one leaves the other's CTA out",
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
     return {"race", say("%s %s %s, which %s %s with no synchronisation in between", me.c_str(), mine, place.c_str(),
                         them.c_str(), c.earlier_was_write ? "wrote" : "read")};
 }
 
 // FlashAttention-2 loads matrices whose last rows lie behind the end of the sequence, CUTLASS's GEMMs for Ampere stages
 // that nothing has filled: what comes of them is dropped.
-bool may_be_dropped(const Machine& m, const Conflict& c, const Accessor& who) {
-    return c.uninitialised && m.profile == Profile::lenient &&
-           static_cast<Op>(m.program->insts[who.pc].op) == Op::ldmatrix;
+// What a plain load brings is followed to where it matters (machine/schedule.cpp).
+bool may_be_dropped(Warp& w, const Conflict& c, const Accessor& who) {
+    const Machine& m = machine_of(w);
+    if (!c.uninitialised || m.profile != Profile::lenient) return false;
+    const Op op = static_cast<Op>(m.program->insts[who.pc].op);
+    w.unwritten = w.unwritten || op == Op::ld;
+    return op == Op::ldmatrix || op == Op::ld;
 }
 
 void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where) {
     Machine& m = machine_of(w);
-    if (may_be_dropped(m, c, who)) return;
+    if (may_be_dropped(w, c, who)) return;
     const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
     if (m.findings->seen(rule, pc, other)) return;
@@ -175,6 +192,7 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     }
     const Range* at = nullptr;
     Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict& c) {
+        if (c.uninitialised && at->start + r.offset < kSharedStart) return;  // the system's, which may have written it
         report_linear(w, c, who, proxy, [&] {
             const u64 start = at->start + r.offset;
             return format("shared memory in [0x%llx, 0x%llx) of %s", (unsigned long long)start,

@@ -43,6 +43,13 @@ public:
     }
     void forget() { reset(blocks_.size() * kBlockBytes); }
 
+    // Whether something has written all of these bytes.
+    bool written(u64 offset, u64 size) {
+        for (u64 at = offset; at < offset + size; ++at)
+            if (pasts_[number_at(at)].write.clock == 0) return false;
+        return true;
+    }
+
     // For an operation that begins.
     Pasts& pasts() {
         changed_ = {};
@@ -266,6 +273,17 @@ private:
                 if (chunks >> (n + k) & 1) members |= ((u64{1} << in_chunk) - 1) << k * in_chunk;
             if (members) f(CellSet{cells + n * in_chunk, members});
         }
+    }
+
+    // Of the past of a byte.
+    u32 number_at(u64 at) {
+        const u32 block = blocks_[at / kBlockBytes], in = static_cast<u32>(at % kBlockBytes);
+        if (!(block & kOther)) return block;
+        if (has_cells(block)) return cells_of(block)[in >> shift_of(block)];
+        const BlockState& s = states_[block & kIndex];
+        u32 k = 0;
+        while (!(s.chunks[k] >> in / kChunk & 1)) ++k;
+        return s.numbers[k];
     }
 
     // Not inlined: the loops over the ranges of an operation are to be short.

@@ -16,8 +16,10 @@ struct WarpFences {
     bool has_fenced = false;
     Message fenced;             // known at the last fence
     Message fenced_beyond_cta;  // and at the last one whose scope is more than the CTA
+    bool narrow_since = false;  // a fence of .cta scope since the last wider one
     bool has_collected = false;
-    Message collected;  // read by relaxed operations since the last fence
+    Message collected;      // read by relaxed operations since the last fence
+    Message collected_cta;  // of that, what comes from the own CTA: a fence of its scope is enough
     struct Poll {
         i32 pc = -1;
         u64 value = 0;
@@ -29,9 +31,11 @@ struct WarpFences {
 class SyncTable {
 public:
     struct Slot {
-        Message wide;    // released at cluster scope or wider
+        Message wide;    // released at cluster scope or wider, by the CTA `releaser` or by several
         Message narrow;  // at .cta scope, within `cta`
-        u32 cta = 0;
+        std::shared_ptr<const Message> fences;  // FenceOrder::before of who wrote
+        u32 cta = 0, releaser = 0;
+        static constexpr u32 kSeveral = ~0u;
         bool has_wide = false, has_narrow = false;
     };
 

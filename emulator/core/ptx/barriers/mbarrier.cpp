@@ -57,6 +57,7 @@ void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed) {
     if (relaxed) {
         w.clocks.generic.raise(bar.phases, bar.phase);
         w.fences.collected.join(bar.completed);
+        if (w.cta->cluster->ctas.size() == 1) w.fences.collected_cta.join(bar.completed);
         w.fences.has_collected = true;
         w.clocks.acquire_tc(bar.completed);
     } else {

@@ -1,4 +1,5 @@
 // vprintf and __assertfail: what the CUDA C++ runtime calls of the driver.
+#include <algorithm>
 #include <bit>
 
 #include "isa/handlers.hpp"
@@ -8,6 +9,7 @@ namespace ptxm {
 namespace {
 
 constexpr std::size_t kMaxText = 4096;
+constexpr i64 kMostColumns = 1000;  // of a conversion: its width, its precision
 
 u8* generic_bytes(Warp& w, u32 lane, u64 address, u32 size) {
     Addresses a{};
@@ -47,6 +49,9 @@ private:
     u64 at_;
 };
 
+// A width or a precision as vsnprintf gets it: what it would print beyond a line is not kept, and takes its time.
+std::string columns(i64 n) { return std::to_string(std::clamp(n, -kMostColumns, kMostColumns)); }
+
 // `spec` is one conversion with its length modifiers removed and any `*` filled in: "%-8.3".
 std::string convert(Arguments& arguments, const std::string& spec, bool wide, char kind) {
     switch (kind) {
@@ -82,8 +87,13 @@ std::string expand(Warp& w, u32 lane, const std::string& text, u64 list) {
         bool wide = false;
         for (++n; n < text.size() && std::strchr("-+ #0123456789.*hlLjzt", text[n]); ++n) {
             if (text[n] == '*')
-                spec += std::to_string(arguments.take<i32>());
-            else if (std::strchr("ljzt", text[n]))
+                spec += columns(arguments.take<i32>());
+            else if (std::strchr("123456789", text[n])) {
+                i64 value = text[n] - '0';
+                for (; n + 1 < text.size() && std::strchr("0123456789", text[n + 1]); ++n)
+                    value = std::min(value * 10 + (text[n + 1] - '0'), 10 * kMostColumns);
+                spec += columns(value);
+            } else if (std::strchr("ljzt", text[n]))
                 wide = true;
             else if (!std::strchr("hL", text[n]))
                 spec += text[n];

@@ -22,44 +22,61 @@ SyncTable& table_of(Warp& w, const u8* location) {
 
 u64 key_of(const u8* location) { return reinterpret_cast<std::uintptr_t>(location); }
 
-void receive(Warp& w, const Message& m, bool acquire) {
+void receive(Warp& w, const Message& m, bool acquire, bool own) {
     if (acquire) {
         w.clocks.acquire(m);
-    } else {
-        w.fences.collected.join(m);
-        w.fences.has_collected = true;
-    }
-}
-
-// What the location carries reaches this warp: at once for an acquire, at its next fence for a relaxed operation.
-void observe(Warp& w, const u8* location, bool acquire) {
-    const SyncTable::Slot* slot = table_of(w, location).find(key_of(location));
-    if (!slot) return;
-    if (slot->has_wide) receive(w, slot->wide, acquire);
-    if (slot->has_narrow && slot->cta == w.cta->linear) receive(w, slot->narrow, acquire);
-}
-
-// The message of a write: of its release, or of an earlier fence; null for neither.
-const Message* outgoing(Warp& w, const Inst& i, Message& storage) {
-    if (i.mods & kRelease) {
-        storage = w.clocks.release();
-        return &storage;
-    }
-    return w.fences.has_fenced ? &w.fences.fenced : nullptr;
-}
-
-void publish(Warp& w, const u8* location, const Message* message, bool cta_scope, bool extend) {
-    SyncTable& table = table_of(w, location);
-    if (!extend) table.forget(key_of(location));
-    if (!message) return;
-    SyncTable::Slot& slot = table.at(key_of(location));
-    if (!cta_scope) {
-        slot.wide.join(*message);
-        slot.has_wide = true;
         return;
     }
+    w.fences.collected.join(m);
+    if (own) w.fences.collected_cta.join(m);
+    w.fences.has_collected = true;
+}
+
+// What the location carries reaches this warp: at once for an acquire, at its next fence for a relaxed operation. Both
+// scopes must include the other's thread: one of .cta sees what its own CTA released.
+void observe(Warp& w, const u8* location, u32 mods) {
+    const SyncTable::Slot* slot = table_of(w, location).find(key_of(location));
+    if (!slot) return;
+    const bool acquire = mods & kAcquire, cta_scope = mods & kCtaScope;
+    const bool own = slot->releaser == w.cta->linear;
+    if (slot->has_wide && (own || !cta_scope)) receive(w, slot->wide, acquire, own);
+    if (slot->has_narrow && slot->cta == w.cta->linear) receive(w, slot->narrow, acquire, true);
+    if (!cta_scope) join_shared(w.clocks.fences.observed, slot->fences);
+}
+
+// What a write hands on: of its release, or of an earlier fence. null where there is none.
+struct Outgoing {
+    const Message* within;  // to its own CTA
+    const Message* beyond;  // to the others
+};
+
+Outgoing outgoing(Warp& w, const Inst& i, Message& storage) {
+    if (i.mods & kRelease) {
+        storage = w.clocks.release();
+        return {&storage, i.mods & kCtaScope ? nullptr : &storage};
+    }
+    const WarpFences& f = w.fences;
+    if (!f.has_fenced) return {};
+    const bool beyond = !(i.mods & kCtaScope) && f.fenced_beyond_cta.cluster != kNoCluster;
+    // A fence of more than the CTA serves both; one of the CTA since then adds to what the CTA gets.
+    return {beyond && !f.narrow_since ? &f.fenced_beyond_cta : &f.fenced, beyond ? &f.fenced_beyond_cta : nullptr};
+}
+
+void publish(Warp& w, const u8* location, const Outgoing& out, u32 mods, bool extend) {
+    SyncTable& table = table_of(w, location);
+    if (!extend) table.forget(key_of(location));
+    const std::shared_ptr<const Message>& fences = w.clocks.fences.before;
+    if (!out.within && (!fences || (mods & kCtaScope))) return;
+    SyncTable::Slot& slot = table.at(key_of(location));
+    if (!(mods & kCtaScope)) join_shared(slot.fences, fences);
+    if (out.beyond) {
+        slot.releaser = slot.has_wide && slot.releaser != w.cta->linear ? SyncTable::Slot::kSeveral : w.cta->linear;
+        slot.wide.join(*out.beyond);
+        slot.has_wide = true;
+    }
+    if (!out.within || out.within == out.beyond) return;
     if (!slot.has_narrow || slot.cta != w.cta->linear) slot.narrow = Message{};
-    slot.narrow.join(*message);
+    slot.narrow.join(*out.within);
     slot.cta = w.cta->linear;
     slot.has_narrow = true;
 }
@@ -73,6 +90,8 @@ void each_location(u8* const (&pointers)[kLanes], u32 mask, F f) {
         f(last);
     }
 }
+
+Strength strength_of(const Inst& i) { return i.mods & kCtaScope ? Strength::cta : Strength::wide; }
 
 // The same value again at the same place: the warp polls, and another should run.
 void note_poll(Warp& w, const u8* location, u32 bytes) {
@@ -93,9 +112,9 @@ Flow ld_sync(Warp& w, const Inst& i, u32 mask) {
     const u32 bytes = element_bytes(static_cast<Ty>(i.type)) * i.n_dst;
     Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
     u8* pointers[kLanes];
-    resolve_lanes(w, space_of(i), a, mask, bytes, false, pointers, true);
+    resolve_lanes(w, space_of(i), a, mask, bytes, false, pointers, strength_of(i));
     load_values(w, i, mask, pointers);
-    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods & kAcquire); });
+    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods); });
     note_poll(w, pointers[std::countr_zero(mask)], bytes);
     return Flow::next;
 }
@@ -104,11 +123,11 @@ Flow st_sync(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[0], i.width_dst, i.immediate);
     u8* pointers[kLanes];
     resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
-                  true);
+                  strength_of(i));
     store_values(w, i, mask, pointers);
     Message storage;
-    const Message* message = outgoing(w, i, storage);
-    each_location(pointers, mask, [&](const u8* at) { publish(w, at, message, i.mods & kCtaScope, false); });
+    const Outgoing out = outgoing(w, i, storage);
+    each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, i.mods, false); });
     return Flow::next;
 }
 
@@ -220,8 +239,8 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
     const u32 count = cas ? 1 : i.n_src - 1u;
     Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate), again = a;
     u8* pointers[kLanes];
-    resolve_lanes(w, space_of(i), a, mask, bytes * count, false, pointers, true);
-    resolve_lanes(w, space_of(i), again, mask, bytes * count, true, pointers, true);
+    resolve_lanes(w, space_of(i), a, mask, bytes * count, false, pointers, strength_of(i));
+    resolve_lanes(w, space_of(i), again, mask, bytes * count, true, pointers, strength_of(i));
     const bool flushes = &table_of(w, pointers[std::countr_zero(mask)]) == &machine_of(w).sync;
     note_poll(w, pointers[std::countr_zero(mask)], bytes);
     for (u32 l = 0; l < kLanes; ++l) {
@@ -231,11 +250,10 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
         else
             update_lane(w, i, l, pointers[l], bytes, count, flushes);
     }
-    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods & kAcquire); });
+    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods); });
     Message storage;
-    const Message* message = outgoing(w, i, storage);
-    if (message)
-        each_location(pointers, mask, [&](const u8* at) { publish(w, at, message, i.mods & kCtaScope, true); });
+    const Outgoing out = outgoing(w, i, storage);
+    each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, i.mods, true); });
     return Flow::next;
 }
 
@@ -246,18 +264,24 @@ Flow fence(Warp& w, const Inst& i, u32) {
     if ((i.mods & kAcquire) && w.fences.has_collected) {
         if (restricted) {
             w.clocks.acquire_shared(w.fences.collected);
+        } else if (i.mods & kCtaScope) {
+            w.clocks.acquire(w.fences.collected_cta);
+            w.fences.collected_cta.clear();
         } else {
             w.clocks.acquire(w.fences.collected);
             w.fences.collected.clear();
+            w.fences.collected_cta.clear();
             w.fences.has_collected = false;
         }
     }
+    if (i.mods & kSequential && !(i.mods & kCtaScope)) w.clocks.fence_sequential();
     if (i.mods & kRelease) {
         Message released = w.clocks.release();
         if (restricted) {
             released.restrict_to_shared();
             released.join(w.fences.fenced);
         }
+        w.fences.narrow_since = i.mods & kCtaScope;
         if (!(i.mods & kCtaScope)) w.fences.fenced_beyond_cta = released;
         w.fences.fenced = std::move(released);
         w.fences.has_fenced = true;

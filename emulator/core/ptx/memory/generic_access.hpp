@@ -16,10 +16,12 @@ u32 element_bytes(Ty ty);
 Space space_of(const Inst& i);
 Space window_of(u64 address);  // the state space that a generic address lies in
 Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset);
-// Points each active lane at its bytes, after bounds, alignment and conflict checks. `strong`: atomic, volatile or with
-// memory-ordering semantics. `store`: the instruction whose values are about to be written.
+// Strong: atomic, volatile or with memory-ordering semantics, at the scope of the CTA or a wider one.
+enum class Strength : u8 { weak, cta, wide };
+// Points each active lane at its bytes, after bounds, alignment and conflict checks. `store`: the instruction whose
+// values are about to be written.
 void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
-                   bool strong = false, const Inst* store = nullptr);
+                   Strength strength = Strength::weak, const Inst* store = nullptr, bool non_coherent = false);
 void load_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]);
 void store_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]);
 

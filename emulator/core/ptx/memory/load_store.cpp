@@ -280,9 +280,11 @@ void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kL
 }  // namespace
 
 void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
-                   bool strong, const Inst* store) {
+                   Strength strength, const Inst* store, bool non_coherent) {
     const char* what = write ? "store" : "load";
-    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write, strong};
+    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write, strength != Strength::weak};
+    who.narrow = strength == Strength::cta;
+    who.non_coherent = non_coherent;
     if (space == Space::generic) {
         const u32 first = static_cast<u32>(std::countr_zero(mask));
         space = window_of(a.at[first]);
@@ -291,7 +293,8 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
             if ((mask >> l & 1) && window_of(a.at[l]) == space) same |= 1u << l;
         if (same != mask) {
             Addresses others = a;
-            resolve_lanes(w, Space::generic, others, mask & ~same, size, write, pointers, strong, store);
+            resolve_lanes(w, Space::generic, others, mask & ~same, size, write, pointers, strength, store,
+                          non_coherent);
             mask = same;
         }
         if (space != Space::global)
@@ -325,12 +328,33 @@ Space space_of(const Inst& i) { return static_cast<Space>((i.mods & kSpaceMask) 
 
 namespace {
 
+// The lanes to whose registers this load brings what nothing has written lack a value: lenient profile.
+[[gnu::noinline]] void leave_undefined(Warp& w, const Inst& i, const Addresses& a, u32 mask) {
+    w.undefined.resize(w.program->units);
+    w.undefined_pc = w.pc();
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type));
+    for (u32 k = 0; k < i.n_dst; ++k) {
+        const i32 unit = w.ops(i)[k];
+        if (unit < 0) continue;
+        u32 lacking = 0;
+        for (u32 l = 0; l < kLanes; ++l) {
+            if (!(mask >> l & 1)) continue;
+            const u32 at = static_cast<u32>(a.at[l]) + k * bytes;
+            Cta& cta = *w.cta->cluster->ctas[at >> kSharedRankShift];
+            lacking |= static_cast<u32>(!cta.shared_shadow->written(at & kSharedOffsetMask, bytes)) << l;
+        }
+        w.undefined[static_cast<u32>(unit)] = lacking;
+    }
+}
+
 Flow ld(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
     u8* pointers[kLanes];
-    const bool strong = (i.mods & kValidated) && machine_of(w).profile == Profile::lenient;
-    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers, strong);
+    const bool validated = (i.mods & kValidated) && machine_of(w).profile == Profile::lenient;
+    resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * i.n_dst, false, pointers,
+                  validated ? Strength::wide : Strength::weak, nullptr, i.mods & kNonCoherent);
     load_values(w, i, mask, pointers);
+    if (w.unwritten) leave_undefined(w, i, a, mask);
     return Flow::next;
 }
 
@@ -340,8 +364,8 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     const Space space = space_of(i);
     if (space == Space::param && !(a.at[std::countr_zero(mask)] & kCallParams))
         throw Fault("param-store", "store to a kernel parameter");
-    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers, false,
-                  &i);
+    resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
+                  Strength::weak, &i);
     store_values(w, i, mask, pointers);
     return Flow::next;
 }

@@ -1,0 +1,57 @@
+"""Loads of shared memory that nothing has written: strictly a finding, leniently where something comes of the value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.clusterlab import run
+
+OUT = {"out": np.zeros(64, np.uint32)}
+# Lanes 16 to 31 load what nobody has written.
+LOAD = """mov.u32 %r1, tile; shl.b32 %r2, %tid, 2; add.u32 %r1, %r1, %r2;
+mul.wide.u32 %d1, %tid, 4; add.u64 %d1, %d1, %out;
+setp.lt.u32 %p1, %tid, 16; @%p1 st.shared.u32 [%r1], %tid; bar.warp.sync -1;
+ld.shared.u32 %r3, [%r1];
+"""
+HARMLESS = {
+    "unused": "",
+    "half of the lanes": "@%p1 st.global.u32 [%d1], %r3;",
+    "selected away": "selp.u32 %r3, %r3, 0, %p1; st.global.u32 [%d1], %r3;",
+    "overwritten": "add.u32 %r3, %r3, 1; mov.u32 %r3, 5; st.global.u32 [%d1], %r3;",
+    "shuffled among those that have one": "shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1; @%p1 st.global.u32 [%d1], %r4;",
+    "shuffled from the written half": "and.b32 %r5, %tid, 15; shfl.sync.idx.b32 %r4, %r3, %r5, 31, -1;"
+    "st.global.u32 [%d1], %r4;",
+    "compared": "setp.eq.u32 %p2, %r3, 7; selp.u32 %r4, 1, 0, %p2; @%p1 st.global.u32 [%d1], %r4;",
+    "the first of a vector": "ld.shared.v2.u32 {%r6, %r7}, [tile+56]; @%leader st.global.u32 [%out], %r6;",
+}
+HARMFUL = {
+    "stored": "st.global.u32 [%d1], %r3;",
+    "summed": "add.u32 %r4, %r3, %tid; st.global.u32 [%d1], %r4;",
+    "added by an atomic": "red.global.add.u32 [%out], %r3;",
+    "handed to the other half": "shfl.sync.bfly.b32 %r4, %r3, 16, 31, -1; @%p1 st.global.u32 [%d1], %r4;",
+    "handed down": "shfl.sync.down.b32 %r4, %r3, 8, 31, -1; add.u32 %r4, %r4, 1; @%p1 st.global.u32 [%d1], %r4;",
+    "an address": "and.b32 %r3, %r3, 4; mul.wide.u32 %d2, %r3, 1; add.u64 %d2, %d2, %out; ld.global.u32 %r4, [%d2];",
+    "a guard": "setp.eq.u32 %p2, %r3, 7; @%p2 st.global.u32 [%out], %tid;",
+    "a vote": "setp.eq.u32 %p2, %r3, 7; vote.sync.any.pred %p3, %p2, -1;",
+    "the second of a vector": "ld.shared.v2.u32 {%r6, %r7}, [tile+64]; @%leader st.global.u32 [%out], %r7;",
+}
+
+
+@pytest.mark.parametrize("use", HARMLESS.values(), ids=HARMLESS)
+def test_a_value_that_is_dropped(use: str) -> None:
+    run(LOAD + use, OUT, profile="lenient").clean()
+    assert "uninitialised-shared" in run(LOAD + use, OUT).rules
+
+
+@pytest.mark.parametrize("use", HARMFUL.values(), ids=HARMFUL)
+def test_a_value_that_something_comes_of(use: str) -> None:
+    found = run(LOAD + use, OUT, profile="lenient").report.findings
+    assert {f.rule for f in found} == {"uninitialised-shared"}
+    assert found[0].other is not None  # the load
+    assert "ld.shared" in found[0].other.ptx_text
+    assert "uninitialised-shared" in run(LOAD + use, OUT).rules
+
+
+def test_atomics_on_what_nothing_has_written() -> None:
+    assert run("red.shared.add.u32 [word], 1;", OUT, profile="lenient").rules == {"uninitialised-shared"}
