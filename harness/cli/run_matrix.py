@@ -15,6 +15,7 @@ from harness import archive
 from harness.cli.interrupts import attended
 from harness.cli.judge import AcceptJudge, JudgeRef, judged
 from harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, suites
+from harness.cli.output import print_json
 from harness.cli.progress import ProgressDisplay, progress_for
 from harness.errors import ExitCode
 from harness.evidence import github, junit
@@ -160,7 +161,7 @@ def _detach(request: Request, quiet: bool, verbose: bool) -> ExitCode:
 def _plan(request: Request, json: bool) -> ExitCode:
     prepared = prepare(request)
     if json:
-        sys.stdout.write(dry_run.as_json(prepared))
+        print_json("plan", 1, dry_run.fields(prepared))
     else:
         for line in dry_run.lines(prepared):
             typer.echo(line)

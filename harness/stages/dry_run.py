@@ -1,10 +1,10 @@
-"""Dry run: the plan in words and as JSON."""
+"""Dry run: the plan in words and as plain data."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 from harness.stages.outcome import Step
 from harness.stages.pipeline import Prepared
@@ -25,11 +25,10 @@ def lines(prepared: Prepared) -> Iterator[str]:
             yield f"  {step.configuration.id}  {_fate(step)}"
 
 
-def as_json(prepared: Prepared) -> str:
-    """The plan as one JSON object, with a newline at the end."""
+def fields(prepared: Prepared) -> dict[str, Any]:
+    """The plan as `fmha-plan` has it."""
     plan = prepared.plan
-    document = {
-        "format": "fmha-plan/1",
+    return {
         "suite": plan.suite,
         "filter": str(plan.filter),
         "seed": prepared.seed,
@@ -47,7 +46,6 @@ def as_json(prepared: Prepared) -> str:
             for step in plan.steps
         ],
     }
-    return json.dumps(document, indent=1) + "\n"
 
 
 def _fate(step: Step) -> str:

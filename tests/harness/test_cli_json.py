@@ -17,6 +17,7 @@ SHARED_FORMATS = {
     "baseline accept": "baseline",
     "baseline show": "baseline",
     "results ls": "results",
+    "hosts add": "doctor",  # a host that was added is examined
 }
 
 
