@@ -138,7 +138,7 @@ def test_seen_keys_are_those_of_the_mask_written_out(inputs: Inputs) -> None:
         kv_len = s_k if inputs.kv_lens is None else inputs.kv_lens[b]
         offset = kv_len - t if inputs.query_offsets is None else inputs.query_offsets[b]
         for i in range(t):
-            p = i + offset
+            p = i + int(offset)  # far offsets leave 32 bits
             seen = [
                 j
                 for j in range(s_k)
