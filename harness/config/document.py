@@ -44,12 +44,13 @@ class ResourcesSection(Section):
 
 
 class GatesSection(Section):
-    """`guard`, `bf16` and `extreme` are for configurations of that nature; docs/gates.md says where limits are from."""
+    """All but `default` and `resources` are for configurations of that nature; docs/gates.md says whence they are."""
 
     default: ThresholdsSection
     guard: OverridesSection = OverridesSection()
     bf16: OverridesSection = OverridesSection()
     extreme: OverridesSection = OverridesSection()
+    steps: OverridesSection = OverridesSection()
     resources: ResourcesSection | None = None
 
     def default_thresholds(self) -> Thresholds:

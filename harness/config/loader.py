@@ -62,6 +62,7 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
         guard=Guard(guard_dim, Configuration(guard_dim, fallback.t, fallback.s_k), gates.thresholds(gates.guard)),
         bf16=gates.thresholds(gates.bf16),
         extreme=gates.thresholds(gates.extreme),
+        steps=gates.thresholds(gates.steps),
         resources=gates.most_resources(),
         limits=Limits(
             build_seconds=file.limits.build_seconds,

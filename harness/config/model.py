@@ -78,7 +78,7 @@ class Limits:
 class Matrix:
     """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first.
 
-    `bf16` and `extreme` are the limits of configurations with that output or those data.
+    `bf16`, `extreme` and `steps` are the limits of configurations with that output or those data.
     """
 
     default_suite: str
@@ -89,6 +89,7 @@ class Matrix:
     guard: Guard
     bf16: Thresholds
     extreme: Thresholds
+    steps: Thresholds
     resources: Resources | None
     limits: Limits
     hosts: Mapping[str, HostSettings]
@@ -97,7 +98,7 @@ class Matrix:
     @functools.cached_property
     def judged_sha256(self) -> str:
         """sha256 of what decides a verdict: suites, gates, guard and limits; not hosts or comments."""
-        gates = (self.thresholds, self.guard, self.bf16, self.extreme, self.resources, self.limits)
+        gates = (self.thresholds, self.guard, self.bf16, self.extreme, self.steps, self.resources, self.limits)
         suites = tuple(sorted(items.items(), key=lambda item: item[0]) for items in (self.suites, self.random_suites))
         return hashlib.sha256(repr((self.default_suite, self.seed, suites, gates)).encode()).hexdigest()
 
@@ -138,4 +139,6 @@ class Matrix:
             limits = limits.laxer(self.bf16)
         if configuration.data == "extreme":
             limits = limits.laxer(self.extreme)
+        if configuration.data == "steps":
+            limits = limits.laxer(self.steps)
         return limits

@@ -3,6 +3,7 @@
     python -m tests.harness.gate_limits --seeds 200
     python -m tests.harness.gate_limits --seeds 200 --output bf16
     python -m tests.harness.gate_limits --seeds 50 --suite extreme
+    python -m tests.harness.gate_limits --seeds 25 --suite cover --filter data=steps
 
 Runs a suite through attention as the kernel computes it, in NumPy: S accumulated in float32, 16 elements of head_dim at
 a time and truncated each time, as tensor cores do; O in float32, 128 keys at a time; P rounded to bf16 before PV, and
@@ -111,8 +112,8 @@ def main() -> None:
 
 def nature(configuration: Configuration) -> str:
     """Which of the gates' sections a configuration falls under."""
-    if configuration.data == "extreme":
-        return "extreme"
+    if configuration.data in ("extreme", "steps"):
+        return configuration.data
     return "bf16" if configuration.output == "bf16" else "default"
 
 

@@ -194,6 +194,8 @@ def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
     assert matrix.thresholds_for(plain) == matrix.thresholds
     assert matrix.thresholds_for(bf16) == matrix.bf16
     assert matrix.thresholds_for(extreme) == matrix.extreme
+    assert matrix.thresholds_for(replace(plain, data="steps")) == matrix.steps
+    assert matrix.thresholds_for(replace(plain, data="onesign")) == matrix.thresholds
     both = matrix.thresholds_for(replace(bf16, data="extreme"))
     assert both.lse_error == matrix.extreme.lse_error
     assert both.max_error == max(matrix.bf16.max_error, matrix.extreme.max_error)

@@ -95,6 +95,28 @@ def test_a_forgotten_sink_does_not(matrix: Matrix) -> None:
     assert "relative_l2" in failed(matrix, SINK, lambda _: outputs)
 
 
+STEPS = Configuration(512, 33, 528, data="steps")
+
+
+def test_rounding_of_logits_that_step_passes(matrix: Matrix) -> None:
+    """S of 144 x sqrt(512) is truncated 32 times in float32, which leaves 1.7e-4 of LSE."""
+    assert failed(matrix, STEPS, lambda outputs: outputs) == set()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "names"),
+    [
+        (lambda out: replace(out, lse=out.lse + np.float32(1e-3)), {"lse_error"}),
+        (lambda out: replace(out, row_max=out.row_max * np.float32(1.0001)), {"row_max_error"}),
+        (lambda out: replace(out, row_sum=out.row_sum * np.float32(1.0003)), {"row_sum_error"}),
+    ],
+)
+def test_small_mistakes_among_logits_that_step_do_not(
+    matrix: Matrix, mistake: Callable[[Outputs], Outputs], names: set[str]
+) -> None:
+    assert failed(matrix, STEPS, mistake) == names
+
+
 def test_a_thousandth_of_one_row_s_sum_among_extreme_logits_does_not(matrix: Matrix) -> None:
     def larger(outputs: Outputs) -> Outputs:
         row_sum = outputs.row_sum.copy()

@@ -20,6 +20,7 @@ _FAMILIES = {
 }
 SOURCES = tuple(_FAMILIES)
 
+
 def cases(source: str | None = None) -> list[Case]:
     found = [case for name, family in _FAMILIES.items() if source in (None, name) for case in family.cases()]
     names = [case.name for case in found]

@@ -62,7 +62,7 @@ class Plan:
     def key(self, case: Case, source_hash: str) -> str:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
         matrix = self.matrix
-        gates = (matrix.thresholds, matrix.guard, matrix.bf16, matrix.extreme, matrix.seed)
+        gates = (matrix.thresholds, matrix.guard, matrix.bf16, matrix.extreme, matrix.steps, matrix.seed)
         facts = (case.mutant.digest, case.arch, source_hash, repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
