@@ -178,11 +178,11 @@ def _drawn(record: RunRecord, seeds: Sequence[int], root: Path, observer: Observ
     prepared = begin(prepare(request), observer)
     progress = Progress()
     try:
-        builds = carry_out(prepared, progress, observer)
+        carry_out(prepared, progress, observer)
         prepared.host.finish()
     except KeyboardInterrupt:
         raise InterruptionError("interrupted; nothing was accepted") from None
-    made = {(name, item.source_hash, item.nvcc, item.flags) for name, item in builds.items()}
+    made = {(name, item.source_hash, item.nvcc, item.flags) for name, item in progress.builds.items()}
     ran = {(item.name, item.source_hash, item.nvcc, tuple(item.flags)) for item in record.variants}
     gpu, now = record.host.gpu and record.host.gpu.name, prepared.host.facts().gpu
     same_matrix = prepared.matrix.sha256 == selection.matrix_sha256

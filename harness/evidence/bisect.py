@@ -24,7 +24,7 @@ from harness.evidence.comparison import Comparison, Kind, Regression, compare
 from harness.evidence.noise import scaled, values_of
 from harness.git import git, git_failure, git_text, resolve_commit
 from harness.stages.outcome import Observer
-from harness.stages.pipeline import Request, execute
+from harness.stages.pipeline import INTERRUPTED, Request, execute
 from harness.status import Status
 
 CHECKOUT_SECONDS = 300
@@ -154,10 +154,11 @@ class _Search:
     def _archived(self, sha: str) -> Tested | None:
         with Index(self._runs) as index:
             rows = index.runs(sha=sha)
-        if not rows:
-            return None
-        path = self._runs / rows[0].name
-        return _tested(sha, archive.read(path), path)
+        for row in rows:
+            record = archive.read(self._runs / row.name)
+            if not any(item.reasons == [INTERRUPTED] for item in record.configurations):
+                return _tested(sha, record, self._runs / row.name)
+        return None
 
     def _executed(self, sha: str) -> Tested:
         self._observer.stage("bisect", f"{sha[:12]} {git_text(self._root, 'show', '-s', '--format=%s', sha)}")

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from harness import archive
 from harness.config import SCHEDULES, Matrix, load, parse_filter
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from harness.stages.archive import Circumstances
 
 CHOICES = ("suite", "filters", "seed", "schedule", "schedules", "one_a_variant", "random_cases", "cases", "noise_seeds")
+
+INTERRUPTED: Final = "interrupted"  # the reason of what a run that was stopped had not come to
 
 HostOpener = Callable[[str, Matrix, Path], Host]
 Show = Callable[["RunRecord", Path | None], None]
@@ -84,6 +86,7 @@ class Progress:
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     durations: dict[str, float] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
+    builds: Builds = field(default_factory=dict)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -154,8 +157,9 @@ def _schedules(request: Request, settings: Matrix) -> tuple[str, ...]:
 def execute(request: Request, observer: Observer, show: Show, opener: HostOpener = open_host) -> ExitCode:
     """Run a request to its verdict, archive it and show it.
 
-    Raises UserError, InfrastructureError, or InterruptionError when stopped from outside; then nothing is archived.
-    A record that cannot be archived is shown before the error is raised.
+    Raises UserError, InfrastructureError, or InterruptionError when stopped from outside. What was finished by then is
+    archived, the rest of it as not-run; but a run on a host elsewhere goes on, and `attach` archives it. A record that
+    cannot be archived is shown before the error is raised.
     """
     progress = Progress()
     with progress.stage("preflight"):
@@ -205,16 +209,11 @@ def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progr
 
     progress = progress or Progress()
     try:
-        builds = carry_out(prepared, progress, observer)
+        carry_out(prepared, progress, observer)
         prepared.host.finish()
     except KeyboardInterrupt:
-        done, total = len(progress.outcomes), len(prepared.plan.steps)
-        run = prepared.host.run_id
-        step = f"the run goes on; fmha attach {run} --host {prepared.request.host}" if run else ""
-        raise InterruptionError(
-            f"interrupted: {done} of {total} configurations finished; nothing archived", next_step=step
-        ) from None
-    record = make_record(_circumstances(prepared, progress, builds), progress.outcomes)
+        raise _interrupted(prepared, progress) from None
+    record = make_record(_circumstances(prepared, progress), progress.outcomes)
     try:
         run = prepared.host.run_id
         path = archive.write(record, prepared.results, f"{run}-{prepared.request.host}" if run else None)
@@ -225,20 +224,38 @@ def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progr
     return ExitCode(record.verdict.exit_code)
 
 
-def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Builds:
-    """Build, guard and matrix on the host; outcomes are added to `progress`."""
+def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
+    """What is said of a run that was stopped; what it had finished, if it was here, is archived first."""
+    from harness.stages.archive import make_record
+
+    done, steps = progress.outcomes, prepared.plan.steps
+    words = f"interrupted: {len(done)} of {len(steps)} configurations finished"
+    if run := prepared.host.run_id:
+        step = f"the run goes on; fmha attach {run} --host {prepared.request.host}"
+        return InterruptionError(f"{words}; nothing archived", next_step=step)
+    if not done:
+        return InterruptionError(f"{words}; nothing archived")
+    finished = {outcome.id for outcome in done}
+    rest = [step for step in steps if step.configuration.id not in finished]
+    record = make_record(_circumstances(prepared, progress), [*done, *guard.withheld(rest, INTERRUPTED)])
+    path = archive.write(record, prepared.results)
+    return InterruptionError(f"{words}; archived", next_step=f"fmha results show {path.stem}")
+
+
+def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> None:
+    """Build, guard and matrix on the host; builds and outcomes are added to `progress`."""
     plan = prepared.plan
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
         try:
-            builds = build(plan, prepared.host, prepared.matrix.limits, observer)
+            progress.builds = build(plan, prepared.host, prepared.matrix.limits, observer)
         except CancelledError as error:
             _collect(guard.withheld([*plan.guard, *plan.rest], str(error.what)), prepared, progress, observer)
-            return {}
+            return
     context = matrix.Context(
         prepared.matrix,
         prepared.host,
-        builds,
+        progress.builds,
         prepared.seed,
         prepared.schedules,
         observer,
@@ -259,7 +276,6 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Bui
         with progress.stage("shrink"):
             observer.stage("shrink", progress.outcomes[place].id)
             progress.outcomes[place] = shrink.shrunk(progress.outcomes[place], context)
-    return builds
 
 
 def _is_drawn(outcome: Outcome, prepared: Prepared) -> bool:
@@ -283,7 +299,7 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
 
 
-def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Circumstances:
+def _circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
     from harness.stages.archive import Circumstances
 
     started, finished = prepared.host.span() or (progress.started, datetime.now(UTC))
@@ -296,7 +312,7 @@ def _circumstances(prepared: Prepared, progress: Progress, builds: Builds) -> Ci
         matrix_sha256=prepared.matrix.sha256,
         judge=identity(prepared.matrix.judged_sha256),
         apart=prepared.request.judge,
-        builds=builds,
+        builds=progress.builds,
         durations={**progress.durations, **prepared.host.durations()},
         started=started,
         finished=finished,

@@ -149,7 +149,7 @@ def test_every_fault_costs_its_own_configuration(fresh: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("whole_group", [False, True])
-def test_an_interrupted_run_leaves_nothing(fresh: Path, number: signal.Signals, whole_group: bool) -> None:
+def test_an_interrupted_run_leaves_what_it_has_done(fresh: Path, number: signal.Signals, whole_group: bool) -> None:
     process = start(fresh, "--suite", "slow")
     assert process.stderr is not None
     assert any("[1/3]" in line for line in process.stderr)  # the command, too, knows that the first one is finished
@@ -158,10 +158,14 @@ def test_an_interrupted_run_leaves_nothing(fresh: Path, number: signal.Signals, 
     (os.killpg if whole_group else os.kill)(process.pid, number)
     stdout, stderr = process.communicate()
     assert process.returncode == ExitCode.INCOMPLETE
-    assert stderr == "fmha: interrupted: 1 of 3 configurations finished; nothing archived\n"
+    (path,) = (fresh / "results").iterdir()
+    told = f"fmha: interrupted: 1 of 3 configurations finished; archived; fmha results show {path.stem}\n"
+    assert stderr == told
     assert stdout == ""
     assert alive(pids) == []
-    assert list((fresh / "results").iterdir()) == []
+    record = json.loads(path.read_text())
+    assert record["verdict"]["counts"] == {"pass": 1, "not-run": 2}
+    assert record["verdict"]["exit_code"] == ExitCode.INCOMPLETE
 
 
 def test_impatience_does_not_disturb_the_clearing_up(fresh: Path) -> None:

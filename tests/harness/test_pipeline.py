@@ -179,11 +179,35 @@ def test_an_event_nobody_asked_for_is_the_workers_fault(checkout: Path) -> None:
     assert stranger.closed == 1
 
 
-def test_an_interrupt_leaves_nothing_behind(checkout: Path) -> None:
+def test_an_interrupt_archives_what_is_done(checkout: Path) -> None:
     host = ScriptedHost({REST[0]: KeyboardInterrupt()})
-    with pytest.raises(InterruptionError, match=r"^interrupted: 2 of 4 configurations finished; nothing archived$"):
+    with pytest.raises(InterruptionError) as caught:
         Run(checkout, host)
     assert host.closed == len(host.jobs) == 2
+    (path,) = (checkout / "results").iterdir()
+    told = f"interrupted: 2 of 4 configurations finished; archived; fmha results show {path.stem}"
+    assert str(caught.value) == told
+    record = archive.read(path)
+    assert {item.id: item.status for item in record.configurations} == dict.fromkeys(GUARDS, "pass") | dict.fromkeys(
+        REST, "not-run"
+    )
+    assert {tuple(item.reasons) for item in record.configurations} == {(), ("interrupted",)}
+    assert (record.verdict.word, record.verdict.exit_code) == ("INCOMPLETE", ExitCode.INCOMPLETE)
+    assert record.variants
+
+
+def test_an_interrupt_does_not_hide_what_had_failed(checkout: Path) -> None:
+    host = ScriptedHost({REST[0]: error("crash", "killed by SIGSEGV"), REST[1]: KeyboardInterrupt()})
+    with pytest.raises(InterruptionError, match="3 of 4"):
+        Run(checkout, host)
+    (path,) = (checkout / "results").iterdir()
+    assert archive.read(path).verdict.counts == {Status.PASS: 2, Status.CRASH: 1, Status.NOT_RUN: 1}
+    assert archive.read(path).verdict.exit_code == ExitCode.GATE_FAILED
+
+
+def test_an_interrupt_before_the_first_outcome_leaves_nothing_behind(checkout: Path) -> None:
+    with pytest.raises(InterruptionError, match=r"^interrupted: 0 of 4 configurations finished; nothing archived$"):
+        Run(checkout, ScriptedHost({GUARDS[0]: KeyboardInterrupt()}))
     assert list((checkout / "results").iterdir()) == []
 
 
