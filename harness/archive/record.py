@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 3.
+"""The record of a run: what was run, on what, and what came of it. Version 4.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -22,7 +22,7 @@ from pydantic import (
 
 from harness.status import Status
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -134,6 +134,15 @@ class Selection(Record):
     seed: int
     schedule: str
     matrix_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Elsewhere(Record):
+    """A run that another checkout has asked for: what it was to run is then known from its host alone."""
+
+    host: str = Field(description="on whose word `selection` is, and which commit judged")
+    judge: str | None = Field(
+        pattern=r"^[0-9a-f]{40,64}$", description="ancestor whose gates held; null for those of the commit itself"
+    )
 
 
 class Parameters(Record):
@@ -272,12 +281,13 @@ class Coverage(Record):
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit
     host: HostFacts
     selection: Selection
+    elsewhere: Elsewhere | None = Field(None, description="null where this checkout has asked for the run")
     variants: list[VariantRecord]
     durations: dict[str, Seconds] = Field(description="seconds a stage")
     configurations: list[ConfigurationRecord] = Field(min_length=1)

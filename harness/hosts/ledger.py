@@ -15,17 +15,27 @@ from harness.hosts.base import Order
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a run is. What was asked is empty for runs of versions that kept the host alone."""
+    """Where a run is. What was asked is empty for runs of versions that kept the host alone.
+
+    `judge` is the commit that was asked to judge, empty for the run's own, None where a version did not keep it.
+    """
 
     host: str
     sha: str = ""
     request: Mapping[str, Any] | None = None
     matrix_sha256: str = ""
+    judge: str | None = None
 
 
-def note(root: Path, run: str, host: str, order: Order) -> None:
+def note(root: Path, run: str, host: str, order: Order, judge: str | None) -> None:
     """Keeps it if that is possible: a full disk here must not stop a run there."""
-    words = {"host": host, "sha": order.sha, "request": dict(order.request), "matrix_sha256": order.matrix_sha256}
+    words = {
+        "host": host,
+        "sha": order.sha,
+        "request": dict(order.request),
+        "matrix_sha256": order.matrix_sha256,
+        "judge": judge or "",
+    }
     with contextlib.suppress(OSError):
         folder = root / ".fmha" / "remote"
         folder.mkdir(parents=True, exist_ok=True)

@@ -111,7 +111,7 @@ class RemoteHost:
         source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings, tell)
         self._run = f"{datetime.now(UTC):{_RUN_TIME}}-{order.sha[:12]}-{secrets.token_hex(4)}"
         self._beside = order.beside
-        ledger.note(self._root, self._run, self._host.name, order)
+        ledger.note(self._root, self._run, self._host.name, order, self._judge)
         progress(f"{self._host.name}: run {self._run}")
         self._follow(progress, job_of(self._run, order, source, self._settings, self._host.name, self._judge))
         assert self._stream is not None

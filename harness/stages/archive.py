@@ -18,7 +18,7 @@ from harness.judge import Identity
 from harness.stages.apart import Judge
 from harness.stages.coverage import Coverage, collect
 from harness.stages.outcome import Outcome
-from harness.stages.plan import Plan
+from harness.stages.plan import Elsewhere, Plan
 from harness.stages.preflight import GitFacts
 from harness.status import Status, exit_code
 from harness.worker.lines import Lines
@@ -54,6 +54,7 @@ class Circumstances:
     durations: Mapping[str, float]
     started: datetime
     finished: datetime
+    elsewhere: Elsewhere | None = None
 
 
 def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRecord:
@@ -81,6 +82,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
             schedule=run.schedule,
             matrix_sha256=run.matrix_sha256,
         ),
+        elsewhere=model.Elsewhere(**asdict(run.elsewhere)) if run.elsewhere else None,
         variants=[_variant(run.builds[name]) for variant in run.plan.variants if (name := variant.name) in run.builds],
         durations={stage: round(seconds, 6) for stage, seconds in run.durations.items()},
         configurations=[_configuration(outcome, limits.index(outcome.limits)) for outcome in ordered],

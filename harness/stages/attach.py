@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from harness.hosts.remote import RemoteHost, stored_job
 from harness.stages.outcome import Observer
 from harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
 from harness.stages.places import Place, find_checkout
+from harness.stages.plan import Elsewhere
 from harness.stages.preflight import GitFacts
 
 RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}-[0-9a-f]{8}")
@@ -55,6 +57,8 @@ def attach(
     opened(host)
     facts = GitFacts(place.root, job.sha, job.order.branch, ())
     prepared = prepare_for(request, facts, matrix, host)
+    if mine is None or mine.request is None:
+        prepared = replace(prepared, elsewhere=Elsewhere(place.host.name, job.judge))
     archive.prepare(prepared.results)
     return conclude(prepared, observer, show)
 
@@ -68,6 +72,7 @@ def _compare(job: StoredJob, mine: ledger.Entry | None, run: str) -> None:
     for what, ours, other in (
         ("commit", mine.sha, job.sha),
         ("matrix.yaml", mine.matrix_sha256, job.order.matrix_sha256),
+        ("judge", mine.judge, job.judge or "" if mine.judge is not None else None),
         *((name, asked[name], theirs[name]) for name in asked),
     ):
         if ours != other:

@@ -19,7 +19,7 @@ from harness.stages import guard, matrix, shrink, sync
 from harness.stages.apart import Judge, kernel_side_differs
 from harness.stages.build import Builds, build
 from harness.stages.outcome import Observer, Outcome
-from harness.stages.plan import Plan, Selection, make_plan
+from harness.stages.plan import Elsewhere, Plan, Selection, make_plan
 from harness.stages.preflight import GitFacts, git_facts
 from harness.stages.sync import exact_commit
 from harness.worker.schedules import parse_schedule, schedules_of
@@ -72,6 +72,7 @@ class Prepared:
     seed: int
     schedules: tuple[str, ...]
     results: Path
+    elsewhere: Elsewhere | None = None
 
     @property
     def schedule(self) -> str:
@@ -316,4 +317,5 @@ def _circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
         durations={**progress.durations, **prepared.host.durations()},
         started=started,
         finished=finished,
+        elsewhere=prepared.elsewhere,
     )

@@ -45,7 +45,7 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
         _table(record, console)
     for line, status in _details(record):
         _line(console, line, STYLES[status] if status else "")
-    for line in judge_lines(record):
+    for line in (*judge_lines(record), *elsewhere_lines(record)):
         _line(console, line, "yellow")
     if table:
         for line in (*_pace(record), *coverage_totals(record), *_never_executed(record)):
@@ -58,6 +58,11 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
 
 def verdict_line(record: RunRecord) -> str:
     """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`."""
+    words = _verdict_words(record)
+    return f"{words}, of what {record.elsewhere.host} says was asked for" if record.elsewhere else words
+
+
+def _verdict_words(record: RunRecord) -> str:
     verdict, judge = record.verdict, record.judge
     if judge and judge.changed and not judge.accepted:
         words = "".join(f", {n} {status}" for status, n in verdict.counts.items() if status is not Status.PASS)
@@ -80,6 +85,15 @@ def judge_lines(record: RunRecord) -> Iterator[str]:
     counts = ", ".join(f"{count} {status}" for status, count in record.verdict.counts.items())
     yield f"  by the judge of {(judge.commit or '')[:12]}: {counts}"
     yield f"  accepted: {judge.accepted}" if judge.accepted else "  not accepted; --accept-judge WHY does"
+
+
+def elsewhere_lines(record: RunRecord) -> Iterator[str]:
+    """What is only the host's word in a run that another checkout has asked for; nothing of any other run."""
+    elsewhere = record.elsewhere
+    if elsewhere is None:
+        return
+    judge = f", and that commit {elsewhere.judge[:12]} was to judge" if elsewhere.judge else ""
+    yield f"asked for from another checkout: only {elsewhere.host} says what was selected{judge}"
 
 
 def cells(item: ConfigurationRecord) -> tuple[str, ...]:

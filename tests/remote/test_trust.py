@@ -50,6 +50,7 @@ Events = list[dict[str, Any]]
 def went_well(template: Path, server: Server, warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A client with one run that went well, and nothing of it archived here."""
     with fresh_client(template, server, tmp_path_factory.mktemp("trust")) as made:
+        git(made.root, "commit", "-q", "--allow-empty", "-m", "has an ancestor")
         assert made.run("run-matrix", "--host", "gpu", "-q").returncode == 0
         shutil.rmtree(made.root / "results")
         yield made
@@ -95,6 +96,15 @@ def doubled(events: Events) -> None:
     """A second result, worse than the first, after it."""
     last = next(event for event in reversed(events) if event["kind"] == "event" and event["event"]["event"] == "result")
     events.insert(events.index(last) + 1, copy.deepcopy(last))
+
+
+def only(name: str) -> Callable[[Events], None]:
+    """As if nothing but one configuration had been asked for."""
+
+    def change(events: Events) -> None:
+        events[:] = [event for event in events if event.get("event", {}).get("config", name) == name]
+
+    return change
 
 
 class Replay:
@@ -265,6 +275,47 @@ def test_the_gates_are_the_commits_own_wherever_the_run_was_started(client: Clie
     assert client.statuses() == dict.fromkeys(GOOD, "fail")
 
 
+def test_what_only_the_host_says_was_asked_for_is_called_so(client: Client):
+    """The request made smaller on the host: where it was made that is refused, elsewhere nobody can know."""
+    (run,) = client.runs()
+    job = json.loads((run / "job.json").read_text())
+    job["order"]["request"]["filters"] = ["t=1"]
+    (run / "job.json").write_text(json.dumps(job))
+    rewrite(run, only("hd64_t1_sk128"))
+    done = client.run("attach", run.name, "--host", "gpu")
+    assert done.returncode == 3
+    assert "another filters than was asked for" in done.stderr
+    (client.root / ".fmha" / "remote" / run.name).unlink()  # as in another checkout
+    done = client.run("attach", run.name, "--host", "gpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "PASS 1 of 1, of what gpu says was asked for"
+    assert "asked for from another checkout: only gpu says what was selected\n" in done.stdout
+    (record,) = client.records()
+    assert record["elsewhere"] == {"host": "gpu", "judge": None}
+
+
+def test_an_ancestor_that_only_the_host_names_as_judge_is_called_so(client: Client):
+    (run,) = client.runs()
+    job = json.loads((run / "job.json").read_text())
+    ancestor = git_text(client.root, "rev-parse", "HEAD~1")
+    (run / "job.json").write_text(json.dumps(job | {"judge": ancestor}))
+    done = client.run("attach", run.name, "--host", "gpu")
+    assert done.returncode == 3
+    assert "another judge than was asked for" in done.stderr
+    (client.root / ".fmha" / "remote" / run.name).unlink()
+    done = client.run("attach", run.name, "--host", "gpu")
+    assert f"says what was selected, and that commit {ancestor[:12]} was to judge" in done.stdout, done.stderr
+    (record,) = client.records()
+    assert record["elsewhere"] == {"host": "gpu", "judge": ancestor}
+
+
+def test_a_run_that_was_asked_for_here_has_nobodys_word(client: Client):
+    (run,) = client.runs()
+    done = client.run("attach", run.name)
+    assert done.stdout.splitlines()[-1] == "PASS 2 of 2"
+    assert [record["elsewhere"] for record in client.records()] == [None]
+
+
 def test_a_judge_that_was_not_asked_for_is_refused(stream: Stream, client: Client):
     """Another commit's matrix.yaml, with gates that anything passes."""
     text = (client.root / "matrix.yaml").read_text()
@@ -272,6 +323,9 @@ def test_a_judge_that_was_not_asked_for_is_refused(stream: Stream, client: Clien
     git(client.root, "commit", "-q", "-a", "-m", "looser")
     stream.job["judge"] = git_text(client.root, "rev-parse", "HEAD")
     git(client.root, "reset", "-q", "--hard", "HEAD~1")
+    with pytest.raises(InfrastructureError, match="another judge than was asked for"):
+        stream.followed(stream.said(stream.events))
+    (client.root / ".fmha" / "remote" / stream.job["run"]).unlink()  # as in another checkout
     with pytest.raises(InfrastructureError, match="does not come from it"):
         stream.followed(stream.said(stream.events))
 
