@@ -193,9 +193,10 @@ def _after_stop(directory: RunDirectory, seconds: float) -> tuple[str, str]:
 
 
 def _after_death(directory: RunDirectory, status: int) -> tuple[str, str]:
+    how = f"the supervisor ended with {describe_exit(os.waitstatus_to_exitcode(status))}"
     if directory.cancel.exists():  # it was not there yet to hear that, or did not obey
-        return "cancelled", "cancelled"
-    return "lost", f"the supervisor ended with {describe_exit(os.waitstatus_to_exitcode(status))}"
+        return "cancelled", f"cancelled; {how}"
+    return "lost", how
 
 
 def _supervisor(directory: RunDirectory) -> dict[str, Any]:
