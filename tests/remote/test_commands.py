@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,27 @@ def test_hosts_says_who_answers(client: Client):
     assert answers["gpu"]["means"] == f"{client.server.account}@127.0.0.1:{client.server.port}"
     assert "cannot reach" in answers["away"]["problem"]
     assert answers["emulator"]["kind"] == "emulator"
+
+
+def test_a_host_of_ones_own_is_added_tried_and_used(client: Client, tmp_path: Path):
+    """Into a file that is not there yet, and again into the one that is there then."""
+    mine = tmp_path / "config" / "hosts.yaml"
+    first = client.run("hosts", "add", "mine", "--alias", "gpu", "--json", FMHA_HOSTS=str(mine))
+    findings = {finding["name"]: finding["good"] for finding in json.loads(first.stdout)["findings"]}
+    assert findings["connection"], first.stdout + first.stderr
+    mine.write_text(f"# by hand\n{mine.read_text()}    python: {client.server.python}\n")
+    second = client.run("hosts", "add", "other", "--alias", "nobody-knows-it", FMHA_HOSTS=str(mine))
+    assert second.returncode != 0
+    assert f"{mine}: host other, alias nobody-knows-it" in second.stdout
+    assert mine.read_text().startswith("# by hand\nhosts:\n")
+    again = client.run("hosts", "add", "mine", FMHA_HOSTS=str(mine))
+    assert again.returncode == 2
+    assert "host 'mine' is there already" in again.stderr
+    answers = {
+        host["name"]: host for host in json.loads(client.run("hosts", "--json", FMHA_HOSTS=str(mine)).stdout)["hosts"]
+    }
+    assert answers["mine"]["problem"] == ""
+    assert answers["other"]["problem"] != ""
 
 
 def test_ps_logs_and_cancel(client: Client):
