@@ -28,13 +28,14 @@ def coverage_of(sources: Sequence[Instruction], executed: bytes) -> Coverage:
     for pc, instruction in enumerate(sources):
         done = pc < len(executed) and executed[pc] != 0
         ptx[instruction.line] = ptx.get(instruction.line, False) or done
-        for place in _chain(instruction.location):
+        for place in chain_of(instruction.location):
             key = (place.file, place.line)
             source[key] = source.get(key, False) or done
     return Coverage(ptx, source)
 
 
-def _chain(location: Location | None) -> Iterator[Location]:
+def chain_of(location: Location | None) -> Iterator[Location]:
+    """The location, the one where its function was inlined, and so on outwards."""
     while location is not None:
         if location.line:  # 0: of no line
             yield location

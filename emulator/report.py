@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from emulator.coverage import chain_of
 from emulator.ptx import Instruction
 from emulator.rules import RULES
 
@@ -18,6 +19,7 @@ class Place:
     ptx_line: int
     ptx_text: str
     source: str | None  # "file:line"
+    callers: tuple[str, ...] = ()  # where the function of `source` was inlined, where that one was, and so on outwards
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
@@ -112,7 +114,10 @@ def place_of(sources: Sequence[Instruction], pc: int) -> Place | None:
         return None
     instruction = sources[pc]
     location = instruction.location
-    return Place(instruction.line, instruction.text, f"{location.file}:{location.line}" if location else None)
+    if location is None:
+        return Place(instruction.line, instruction.text, None)
+    callers = tuple(f"{outer.file}:{outer.line}" for outer in chain_of(location.inlined_at))
+    return Place(instruction.line, instruction.text, f"{location.file}:{location.line}", callers)
 
 
 def findings_of(sources: Sequence[Instruction], raw: Sequence[dict[str, Any]]) -> tuple[Finding, ...]:

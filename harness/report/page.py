@@ -17,7 +17,7 @@ from harness.evidence.noise import FLOORS, values_of
 from harness.evidence.views import error_of
 from harness.report import charts, heat
 from harness.report.charts import Chart
-from harness.stages.report import coverage_totals, verdict_line
+from harness.stages.report import Cause, cause_of, coverage_totals, verdict_line
 from harness.status import Status
 
 MOST_POINTS = 60  # of a history
@@ -178,14 +178,13 @@ def _rooflines(items: Sequence[ConfigurationRecord]) -> Iterator[Chart]:
 
 def _hazards(record: RunRecord) -> list[Hazard]:
     """One a rule and place, errors first."""
-    found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
+    found: dict[Cause, tuple[Finding, list[str]]] = {}
     for item in record.configurations:
         for finding in item.findings:
-            place = str(finding.where.get("source", finding.where.get("ptx_line", "")))
-            found.setdefault((finding.rule, place), (finding, []))[1].append(item.id)
+            found.setdefault(cause_of(finding), (finding, []))[1].append(item.id)
     hazards = [
         Hazard(finding, place, tuple(dict.fromkeys(ids)), tuple(_excerpt(record, place)))
-        for (_, place), (finding, ids) in found.items()
+        for (*_, place), (finding, ids) in found.items()
     ]
     return sorted(hazards, key=lambda hazard: hazard.finding.severity)
 

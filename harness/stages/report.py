@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.stages.gate import HAZARDS
 from harness.status import Status
 from harness.text import one_line
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
-MOST_FINDINGS = 3
+MOST_CAUSES = 3
 MOST_LINES = 8
 MOST_CHANGED = 10
+
+Cause = tuple[str, str, str]  # severity, rule, place
 
 STYLES = {
     Status.PASS: "green",
@@ -142,11 +145,18 @@ def _fitting(widths: Sequence[int], room: int) -> list[int]:
 def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
     """What is not in the table: every configuration that did not pass; those with one reason are gathered."""
     idle: dict[tuple[Status, str], list[str]] = {}
+    alike: dict[object, list[str]] = {}
     for item in record.configurations:
+        alike.setdefault(_what_is_wrong(item), []).append(item.id)
+    for item in record.configurations:
+        same = alike[_what_is_wrong(item)]
+        if item.status is Status.HAZARD and item.id != same[0]:
+            continue
         if item.status in (Status.NOT_RUN, Status.BUILD_ERROR):
             idle.setdefault((item.status, "\n".join(item.reasons)), []).append(item.id)
         elif item.status is not Status.PASS:
-            yield f"{item.id}: {item.status}", item.status
+            more = f" and {len(same) - 1} more" if item.status is Status.HAZARD and len(same) > 1 else ""
+            yield f"{item.id}{more}: {item.status}", item.status
             for line in _why(item):
                 yield f"  {line}", None
     for (status, reason), names in idle.items():
@@ -159,11 +169,28 @@ def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
 def _why(item: ConfigurationRecord) -> Iterator[str]:
     for reason in item.reasons:
         yield from _short(reason)
-    ordered = sorted(item.findings, key=lambda finding: finding.severity)
-    for finding in ordered[:MOST_FINDINGS]:
-        yield from _short(_described(finding))
-    if len(ordered) > MOST_FINDINGS:
-        yield f"{len(ordered) - MOST_FINDINGS} more findings in the record"
+    causes: dict[Cause, list[Finding]] = {}
+    for finding in sorted(item.findings, key=lambda finding: finding.severity):
+        causes.setdefault(cause_of(finding), []).append(finding)
+    for found in list(causes.values())[:MOST_CAUSES]:
+        yield from _short(_described(found[0]))
+        if calls := found[0].where.get("calls"):
+            yield f"  {' < '.join(map(str, calls))}" if isinstance(calls, list) else f"  {calls}"
+        if len(found) > 1:
+            yield f"  {len(found)} findings of this cause"
+    if len(causes) > MOST_CAUSES:
+        yield f"{len(causes) - MOST_CAUSES} more causes in the record"
+
+
+def cause_of(finding: Finding) -> Cause:
+    """Findings of one rule at one line of the kernel have one cause; without a line, at one instruction."""
+    return finding.severity, finding.rule, str(finding.where.get("source", finding.where.get("ptx_line", "")))
+
+
+def _what_is_wrong(item: ConfigurationRecord) -> tuple[object, ...]:
+    """Equal for configurations that one report serves; how many findings each has does not count."""
+    numbers = tuple(reason for reason in item.reasons if not reason.startswith(f"{HAZARDS} is "))
+    return item.status, numbers, frozenset(map(cause_of, item.findings))
 
 
 def _described(finding: Finding) -> str:

@@ -69,9 +69,33 @@ def test_everything_that_did_not_pass_says_why(checkout: Path) -> None:
     assert "  error tmem-race: tcgen05.ld during the MMA that writes it (ptx_line 12)\n" in text
     assert "  error deadlock: nobody can go on\n  warp 0: waits\n" in text
     assert "  13 more lines in the record\n" in text
-    assert "  2 more findings in the record\n" in text
+    assert text.count("tmem-race") == 1
+    assert "(ptx_line 12)\n    4 findings of this cause\n" in text
     assert "not-run: hd128_t1_sk128, hd128_t32_sk128\n  guard: hd64_t1_sk128 failed (fail) and 1 more\n" in text
     assert text.endswith("FAIL 0 of 4 passed: 1 fail, 1 hazard, 2 not-run\n")
+
+
+def test_hazards_of_one_cause_are_told_once(checkout: Path) -> None:
+    calls = ["kernel/ptx/fence.cuh:3", "kernel/a.cu:9"]
+    near = [replace(RACE, where={"source": "kernel/a.cu:9", "calls": calls, "ptx_line": line}) for line in range(50)]
+    far = replace(RACE, where={"source": "kernel/a.cu:30"})
+    host = ScriptedHost(
+        {
+            "hd64_t1_sk128": lambda item: event(item, findings=near),
+            "hd64_t32_sk128": lambda item: event(item, findings=near[:7]),
+        }
+    )
+    text = printed(checkout, host)
+    assert text.count("tmem-race") == 1
+    assert "\nhd64_t1_sk128 and 1 more: hazard\n" in text
+    assert "    kernel/ptx/fence.cuh:3 < kernel/a.cu:9\n    50 findings of this cause\n" in text
+    host = ScriptedHost(
+        {
+            "hd64_t1_sk128": lambda item: event(item, findings=near),
+            "hd64_t32_sk128": lambda item: event(item, findings=[*near, far]),
+        }
+    )
+    assert printed(checkout, host).count("tmem-race") == 3
 
 
 def test_a_build_error_is_told_once(checkout: Path) -> None:

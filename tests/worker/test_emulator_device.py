@@ -106,3 +106,43 @@ def test_the_kernel_from_source_to_numbers(builds):
         assert event.measurement.cosine > 0.99999
         assert event.measurement.lse_error < 1e-4
         assert (event.measurement.unwritten, event.measurement.nonfinite_mismatches) == (0, 0)
+
+
+INLINED = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry kernel(.param .b32 unused) {
+.reg .pred %p<2>; .reg .b32 %r<4>; .shared .align 4 .b32 tile;
+mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r0, 32;
+.loc 1 5 0
+@%p0 st.shared.u32 [tile], 1;
+.loc 2 9 0, function_name $name, inlined_at 1 7 0
+.loc 3 4 0, function_name $name, inlined_at 2 9 0
+.loc 4 2 0, function_name $name, inlined_at 3 4 0
+@%p1 st.shared.u32 [tile], 2;
+ret;
+}
+.file 1 "kernel/a.cu"
+.file 2 "kernel/common/rows.cuh"
+.file 3 "kernel/common/ptx/shared.cuh"
+.file 4 "/usr/local/cuda/include/intrinsics.hpp"
+.section .debug_str { $name: .b8 102, 0 }
+"""
+
+
+def test_a_hazard_names_the_kernel_s_own_line_and_the_calls_that_were_inlined(tmp_path):
+    (tmp_path / "kernel.ptx").write_text(INLINED)
+    device = EmulatorDevice(0, "realistic")
+    report = device.launch(
+        device.load(tmp_path / "kernel.ptx"), "kernel", LaunchConfig((1, 1, 1), (64, 1, 1)), bytes(4)
+    )
+    (finding,) = report.findings
+    assert finding.where["source"] == "kernel/common/rows.cuh:9"
+    assert finding.where["calls"] == [
+        "/usr/local/cuda/include/intrinsics.hpp:2",
+        "kernel/common/ptx/shared.cuh:4",
+        "kernel/common/rows.cuh:9",
+        "kernel/a.cu:7",
+    ]
+    assert finding.where["other_source"] == "kernel/a.cu:5"
+    assert "other_calls" not in finding.where

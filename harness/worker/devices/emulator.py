@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -146,7 +147,11 @@ def _load(artifact: Path) -> emulator.Module:
 
 
 def _record(finding: emulator.Finding) -> FindingRecord:
-    """`where`: the instruction's place, that of the earlier access it conflicts with, CTA, warp, count and details."""
+    """`where`: the instruction's place, that of the earlier access it conflicts with, CTA, warp, count and details.
+
+    Of a place, `source` is the kernel's own line, and `calls` the lines from the instruction's outwards, where calls
+    were inlined.
+    """
     where = _place("", finding.place) | _place("other_", finding.other)
     where |= {"cta": finding.cta, "count": finding.count}
     if finding.warp is not None:
@@ -159,5 +164,20 @@ def _record(finding: emulator.Finding) -> FindingRecord:
 def _place(prefix: str, place: emulator.Place | None) -> dict[str, Any]:
     if place is None:
         return {}
-    fields = {"source": place.source, "ptx_line": place.ptx_line, "ptx": place.ptx_text}
+    calls = [place.source, *place.callers] if place.source else []
+    fields = {
+        "source": _own(calls),
+        "calls": calls if len(calls) > 1 else None,
+        "ptx_line": place.ptx_line,
+        "ptx": place.ptx_text,
+    }
     return {prefix + name: value for name, value in fields.items() if value is not None}
+
+
+def _own(calls: Sequence[str]) -> str | None:
+    """The innermost line of the kernel itself: not of the toolkit, nor of a folder `ptx`, which wraps instructions."""
+    for line in calls:
+        folders = PurePosixPath(line).parent
+        if not folders.is_absolute() and "ptx" not in folders.parts:
+            return line
+    return calls[-1] if calls else None
