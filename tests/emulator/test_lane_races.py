@@ -73,3 +73,48 @@ def test_rows_of_matrices_and_words_in_any_cta_of_a_cluster() -> None:
     assert found.rule == "lane-race"
     assert "of CTA 1, rank 1 of its cluster" in found.message
     run(body.replace("ORDER", "bar.warp.sync -1;"), arrays, grid=2, cluster=2).clean()
+
+
+def met(*masks: int) -> str:
+    """bar.warp.sync of these lanes, one after the other; the lanes that no mask names go on."""
+    lines = [
+        f"mov.b32 %r9, {mask:#x}; shr.u32 %r9, %r9, %lane; and.b32 %r9, %r9, 1; setp.ne.u32 %p5, %r9, 0;"
+        f"@%p5 bar.warp.sync {mask:#x};"
+        for mask in masks
+    ]
+    return " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("masks", "race"),
+    [
+        ([0xFFFFFFFF], False),
+        ([0x3], False),  # lanes 0 and 1 exchange
+        ([0xFFFF0003], False),
+        ([0x1, 0x2], True),
+        ([0xFFFFFFFE], True),  # all but lane 0
+        ([0x5, 0x6], False),  # lane 2 has met both, one after the other
+        ([0x6, 0x5], True),  # it met lane 1 before lane 0, which knows of lane 1 now, but not lane 1 of it
+        ([0x5, 0x50, 0x42, 0x3], False),
+    ],
+)
+def test_lanes_that_have_met(masks: list[int], race: bool) -> None:
+    """Lane 0 writes a word; some lanes meet; lane 1 reads it."""
+    body = f"""
+    setp.eq.u32 %p0, %lane, 0; setp.eq.u32 %p1, %lane, 1;
+    @%p0 st.shared.b32 [tile], 1; {met(*masks)} @%p1 ld.shared.b32 %r1, [tile];
+    """
+    report, _, _ = run_micro(body, "none", 32)
+    assert {f.rule for f in report.findings} == ({"lane-race"} if race else set())
+
+
+def test_a_wait_does_not_undo_what_was_ordered() -> None:
+    """An older release is no reason to forget a later bar.warp.sync."""
+    body = """
+    @%first mbarrier.arrive.shared::cta.b64 _, [bar];
+    setp.eq.u32 %p2, %lane, 1; @%first st.shared.b32 [tile], 1; bar.warp.sync -1;
+    { W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0; @!%p1 bra W; }
+    @%p2 ld.shared.b32 %r1, [tile];
+    """
+    report, _, _ = run_micro(body, "barrier", 32)
+    assert not report.findings, report.findings

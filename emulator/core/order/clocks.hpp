@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -238,6 +239,13 @@ struct WarpClocks {
     // Of the warp's own epochs: those up to its last release, and those whose accesses all lanes are known to be
     // behind.
     u32 lanes_released = 0, lanes_ordered = 0;
+    // Some lanes have met by a bar.warp.sync of theirs: each knows what the others had done up to this epoch. Those
+    // since `lanes_ordered`, the last few of them.
+    struct LanesMet {
+        u32 clock, lanes;
+    };
+    std::vector<LanesMet> lanes_met;
+    std::array<u32, 32> mma_issued_by{};  // by lane: the last of its tensor-core operations
 
     void begin(AgentId self_id, AgentId ld_id, AgentId st_id, AgentId tensor_id) {
         self = self_id;
@@ -252,7 +260,28 @@ struct WarpClocks {
     void tick() { generic.raise(self, epoch() + 1); }
     void order_lanes() {
         lanes_ordered = epoch();
+        lanes_met.clear();
         tick();
+    }
+    void order_lanes(u32 lanes) {
+        constexpr std::size_t kKept = 64;
+        if (lanes_met.size() == kKept) {
+            lanes_ordered = std::max(lanes_ordered, lanes_met.front().clock);
+            lanes_met.erase(lanes_met.begin());
+        }
+        lanes_met.push_back({epoch(), lanes});
+        tick();
+    }
+    // The lanes that are behind what this one did at this epoch: it met some, and they met others.
+    u32 lanes_behind(u32 lane, u32 clock) const {
+        u32 behind = 1u << lane;
+        for (const LanesMet& met : lanes_met)
+            if (met.clock >= clock && (met.lanes & behind)) behind |= met.lanes;
+        return behind;
+    }
+    u32 issue_mma(u32 lane) {
+        mma_issued_by[lane] = ++mma_issued;
+        return mma_issued;
     }
 
     Message release() {

@@ -20,8 +20,8 @@ struct Pair {
     u32 mine, theirs;
 };
 
-// The first two lanes whose bytes overlap; false when there are none.
-bool find_pair(const LaneAccess& now, const LaneAccess& before, Pair& found) {
+// The first two lanes whose bytes overlap and that nothing orders; false when there are none.
+bool find_pair(const WarpClocks& clocks, const LaneAccess& now, const LaneAccess& before, Pair& found) {
     for (u32 mine = 0; mine < kLanes; ++mine) {
         if (!(now.mask >> mine & 1)) continue;
         const u32 from = now.at[mine], to = from + now.size;
@@ -29,9 +29,12 @@ bool find_pair(const LaneAccess& now, const LaneAccess& before, Pair& found) {
         for (u32 l = 0; l < kLanes; ++l)
             overlapping |= static_cast<u32>((before.at[l] < to) & (from < before.at[l] + before.size)) << l;
         overlapping &= before.mask & ~(1u << mine);
-        if (!overlapping) continue;
-        found = {mine, static_cast<u32>(std::countr_zero(overlapping))};
-        return true;
+        for (; overlapping; overlapping &= overlapping - 1) {
+            const u32 theirs = static_cast<u32>(std::countr_zero(overlapping));
+            if (clocks.lanes_behind(theirs, before.clock) >> mine & 1) continue;
+            found = {mine, theirs};
+            return true;
+        }
     }
     return false;
 }
@@ -50,7 +53,7 @@ void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& b
     Machine& m = machine_of(w);
     const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
     Pair lanes;
-    if (m.findings->seen("lane-race", pc, other) || !find_pair(now, before, lanes)) return;
+    if (m.findings->seen("lane-race", pc, other) || !find_pair(w.clocks, now, before, lanes)) return;
     const u32 at = now.at[lanes.mine];
     const Cta& cta = *w.cta->cluster->ctas[at >> kSharedRankShift];
     m.report(&w, "lane-race",

@@ -188,7 +188,11 @@ void shuffle(Warp& w, const Meeting& m) {
 Flow shfl(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, shuffle); }
 
 void order_memory(Warp& w, const Meeting& m) {
-    if (machine_of(w).profile == Profile::strict) w.clocks.order_lanes();
+    if (machine_of(w).profile != Profile::strict) return;
+    if (m.lanes == w.live)
+        w.clocks.order_lanes();
+    else
+        w.clocks.order_lanes(m.lanes);
 }
 
 Flow bar_warp(Warp& w, const Inst& i, u32 mask) { return meet(w, i, mask, order_memory); }

@@ -5,13 +5,13 @@
 namespace ptxm {
 namespace {
 
-// What a commit's arrival tells: all this warp's tensor-core operations are complete. It implies
-// fence::before_thread_sync (PTX ISA 9.7.16.6.4).
-Message commit_message(Warp& w) {
+// What a commit's arrival tells: the tensor-core operations that its thread has issued are complete, and with them
+// those that the warp issued before. It implies fence::before_thread_sync (PTX ISA 9.7.16.6.4).
+Message commit_message(Warp& w, u32 lane) {
     Message message = w.clocks.release();
     message.tc = w.clocks.tc;
     for (VectorClock* clock : {&message.generic, &message.async, &message.tc})
-        clock->raise(w.clocks.tensor, w.clocks.mma_issued);
+        clock->raise(w.clocks.tensor, w.clocks.mma_issued_by[lane]);
     message.tc_unfenced.join(message.tc);
     return message;
 }
@@ -59,7 +59,7 @@ Flow commit(Warp& w, const Inst& i, u32 mask) {
         const std::vector<SharedRef> at = targets(w, i, l);
         for (const SharedRef& t : at)
             check_mbarrier_visible(w, mbarrier_at(w, t.cta->shared_address(t.offset), "tcgen05.commit"), true);
-        start_async(w, true, 0, [at, message = commit_message(w), &completed = w.commit_phases]() mutable {
+        start_async(w, true, 0, [at, message = commit_message(w, l), &completed = w.commit_phases]() mutable {
             for (const SharedRef& t : at) arrive(t, message, completed);
         });
     }

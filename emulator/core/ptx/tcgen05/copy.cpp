@@ -86,7 +86,7 @@ Flow cp(Warp& w, const Inst& i, u32 mask) {
     if (c.to.lane >= (c.name == CopyShape::s4x256b ? 32u : 1u))
         throw Fault("tmem-address", format("tcgen05.cp to lane %u; this shape starts at lane 0", c.to.lane));
     const auto ctas = ctas_of(w, i.mods & kTcPair, "tcgen05.cp");
-    const Accessor reads{w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false};
+    const Accessor reads{w.clocks.tensor, w.clocks.issue_mma(lane), static_cast<u32>(w.pc()), false};
     for (Cta* cta : ctas)
         if (cta) check_copy(w, *cta, c, reads);
     start_async(w, true, c.shape.rows / 4, [ctas, c] {
@@ -110,7 +110,7 @@ Flow shift(Warp& w, const Inst& i, u32 mask) {
     if (at.lane % 32 || at.lane >= kTmemLanes)
         throw Fault("tmem-address", format("tcgen05.shift at lane %u; its lane is a multiple of 32", at.lane));
     const auto ctas = ctas_of(w, i.mods & kTcPair, "tcgen05.shift");
-    Accessor who{w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false};
+    Accessor who{w.clocks.tensor, w.clocks.issue_mma(lane), static_cast<u32>(w.pc()), false};
     for (Cta* cta : ctas) {
         if (!cta) continue;
         require_allocated(w, *cta, at.column, kRowColumns, "tcgen05.shift");

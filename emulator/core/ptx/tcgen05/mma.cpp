@@ -175,7 +175,7 @@ Flow mma(Warp& w, const Inst& i, u32 mask) {
     const Mma op = decode(w, i, lane);
     if (op.shape.k_bit)  // as cuDNN's attention of head_dim 256 does
         machine_of(w).report_strict(&w, "instruction-descriptor", "bit 29, which is reserved, is set", w.pc());
-    Access x{w, {w.clocks.tensor, ++w.clocks.mma_issued, static_cast<u32>(w.pc()), false}, {}};
+    Access x{w, {w.clocks.tensor, w.clocks.issue_mma(lane), static_cast<u32>(w.pc()), false}, {}};
     x.writes = x.reads;
     x.writes.write = true;
     for (Cta* cta : op.ctas)
