@@ -1,6 +1,7 @@
 """Everything a run has started, wherever it has got to: found by a mark in the environment, not by group alone.
 
-A compiler's helper that made a session of its own, or whose parent died, still carries its environment.
+A compiler's helper that made a session of its own, or whose parent died, still carries its environment. One that has
+dropped that too (`env -i setsid`) still descends from the run's keeper, which adopts whoever has lost a parent.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from harness.worker.process import GRACE_SECONDS, KILL_SECONDS, POLL_SECONDS
 MARK = "FMHA_RUN"
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_keeper: int | None = None  # that of the run whose keeper or supervisor this process is
 
 
 def marked(run: str) -> tuple[int, ...]:
-    """The live processes of a run; zombies do not count."""
+    """The live processes of a run, but for its keeper and supervisor; zombies do not count."""
     wanted = f"{MARK}={run}".encode()
-    return tuple(pid for pid in _pids() if _alive(pid) and wanted in _environment(pid))
+    kin = _descendants(_keeper) - {os.getpid()} if _keeper is not None else set()
+    return tuple(pid for pid in _pids() if _alive(pid) and (pid in kin or wanted in _environment(pid)))
 
 
 def end(run: str, grace_seconds: float = GRACE_SECONDS) -> tuple[int, ...]:
@@ -50,6 +53,8 @@ def become_keeper() -> None:
 
     Without new privileges sudo and su have no effect, whatever a setup command or a kernel's build tries.
     """
+    global _keeper
+    _keeper = os.getpid()
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -60,11 +65,29 @@ def _pids() -> Iterator[int]:
 
 
 def _alive(pid: int) -> bool:
+    return (found := _state_and_parent(pid)) is not None and found[0] not in "ZX"
+
+
+def _state_and_parent(pid: int) -> tuple[str, int] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
+        return None
+    state, parent, *_ = text.rpartition(")")[2].split()
+    return state, int(parent)
+
+
+def _descendants(ancestor: int) -> set[int]:
+    parents: dict[int, int] = {}
+    gone = True
+    while gone:  # a parent that ended while we read has left its children to another one
+        found = {pid: pair[1] for pid in _pids() if (pair := _state_and_parent(pid)) is not None}
+        gone = bool(set(found.values()) - found.keys() - {0}) and found != parents
+        parents = found
+    kin = {ancestor}
+    while more := {pid for pid, parent in parents.items() if parent in kin} - kin:
+        kin |= more
+    return kin - {ancestor}
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.worker.nvcc import find_nvcc
@@ -67,7 +68,9 @@ def test_a_configuration_that_talks_for_ever_meets_its_total_limit(client: Clien
 
 
 def test_a_compiler_that_hangs_with_children_ends_with_them(client: Client):
-    stubborn = "(trap '' TERM; sleep 600) & (trap '' TERM; setsid sleep 600) & trap '' TERM; sleep 600"
+    bare = f"600.{os.getpid()}"  # known by that: it has neither group, nor session, nor environment of the run's
+    others = f"(trap '' TERM; setsid sleep 600) & (trap '' TERM; env -i setsid sleep {bare}) &"
+    stubborn = f"(trap '' TERM; sleep 600) & {others} trap '' TERM; sleep 600"
     slow = client.server.wrap("slow-nvcc", str(find_nvcc().path), "-ptx", stubborn)
     path = client.root / "kernel" / "include" / "fmha_params.h"
     path.write_text(path.read_text() + "// built by nobody yet\n")
@@ -82,6 +85,7 @@ def test_a_compiler_that_hangs_with_children_ends_with_them(client: Client):
     assert set(client.statuses().values()) == {"build-error"}
     assert "nvcc exceeded 2 s, killed" in done.stdout
     client.settle()
+    assert not [process.pid for process in psutil.process_iter(["cmdline"]) if bare in (process.info["cmdline"] or [])]
 
 
 def test_the_supervisor_is_killed(client: Client):
