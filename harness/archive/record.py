@@ -132,6 +132,7 @@ class Selection(Record):
     suite: str
     filter: str
     seed: int
+    drawn: int | None = Field(None, description="the second seed of the inputs; null where none was drawn")
     schedule: str
     matrix_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
@@ -233,6 +234,7 @@ class ConfigurationRecord(Record):
     reasons: list[str]
     failed_checks: list[FailedCheck]
     metrics: Metrics | None
+    drawn: Metrics | None = Field(None, description="on the inputs of the seed that the run drew")
     findings: list[Finding]
     stats: Plain
     seconds: Seconds

@@ -57,6 +57,10 @@ def command(
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.  [default: that of matrix.yaml]")
     ] = None,
+    drawn: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="Second seed to judge on, to repeat a run.  [default: drawn anew]"),
+    ] = None,
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -117,6 +121,7 @@ def command(
         one_a_variant=one_a_variant,
         random_cases=cases,
         cases=tuple(case or ()),
+        drawn=drawn,
     )
     if plan_only:
         context.obj.action = partial(_plan, request, json)

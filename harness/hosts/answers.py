@@ -213,6 +213,7 @@ class Asked(Answer):
     random_cases: Annotated[int, Field(ge=1, le=10_000)] | None = None
     cases: Annotated[list[Name], Field(max_length=100_000)] = []
     noise_seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=100_000)] = []
+    drawn: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
 class StoredOrder(Answer):

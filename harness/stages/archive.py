@@ -55,6 +55,7 @@ class Circumstances:
     started: datetime
     finished: datetime
     elsewhere: Elsewhere | None = None
+    drawn: int | None = None  # the second seed of the inputs
 
 
 def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRecord:
@@ -79,6 +80,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
             suite=run.plan.suite,
             filter=str(run.plan.filter),
             seed=run.seed,
+            drawn=run.drawn,
             schedule=run.schedule,
             matrix_sha256=run.matrix_sha256,
         ),
@@ -182,6 +184,7 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
         reasons=list(outcome.reasons),
         failed_checks=[model.FailedCheck(**asdict(check)) for check in outcome.failed_checks],
         metrics=model.Metrics(**asdict(outcome.measurement)) if outcome.measurement else None,
+        drawn=model.Metrics(**asdict(outcome.drawn)) if outcome.drawn else None,
         findings=[model.Finding(**asdict(finding)) for finding in outcome.findings],
         stats=dict(outcome.stats),
         seconds=outcome.seconds,

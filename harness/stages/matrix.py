@@ -14,6 +14,7 @@ from harness.stages.build import Builds
 from harness.stages.outcome import Limit, Observer, Outcome, Step
 from harness.status import Status
 from harness.worker.protocol import Event, Job
+from harness.worker.schedules import merge_findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Context:
     observer: Observer
     noise_seeds: tuple[int, ...] = ()
     coverage: bool = False
+    drawn: int | None = None  # the seed that this run drew, under which every configuration is judged as well
 
 
 def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
@@ -63,7 +65,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         configurations=tuple(step.configuration for step in waiting.values()),
         seed=context.seed,
         schedules=context.schedules,
-        noise_seeds=context.noise_seeds,
+        noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
     )
     events = context.host.run(job, context.matrix.limits)
     try:
@@ -96,12 +98,24 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
     build = context.builds[step.variant.name]
     thresholds = context.matrix.thresholds_for(step.configuration)
     judgement = gate.judge(event.measurement, event.findings, thresholds, context.matrix.resources, build)
+    status, checks = judgement.status, judgement.failed_checks
+    reasons = [str(check) for check in checks]
+    drawn = next((item for item in event.noise if item.seed == context.drawn), None)
+    if drawn is not None:
+        again = gate.judge(drawn.measurement, drawn.findings, thresholds, None, build)
+        common["findings"] = event.findings or merge_findings([(context.schedules[0], drawn.findings)])
+        status = again.status if status is Status.PASS else status
+        checks += again.failed_checks
+        reasons += [f"on the drawn inputs of seed {drawn.seed}: {check}" for check in again.failed_checks]
+    elif context.drawn is not None:
+        return Outcome(step, Status.INFRA_ERROR, ("the worker sent no measurement on the drawn inputs",), **common)
     return Outcome(
         step,
-        judgement.status,
-        tuple(str(check) for check in judgement.failed_checks),
-        judgement.failed_checks,
+        status,
+        tuple(reasons),
+        checks,
         event.measurement,
+        drawn=drawn.measurement if drawn else None,
         timing=event.timing,
         noise={
             drawn.seed: drawn.measurement

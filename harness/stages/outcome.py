@@ -64,6 +64,7 @@ class Outcome:
     timing: Timed | None = None
     noise: Mapping[int, Measurement] = field(default_factory=dict)  # under other seeds, where it passed
     limits: tuple[Limit, ...] = ()  # all gates that it was, or would have been, held to
+    drawn: Measurement | None = None  # on the inputs of the seed that the run drew
 
     @property
     def id(self) -> str:

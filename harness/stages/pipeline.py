@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -28,7 +29,20 @@ if TYPE_CHECKING:
     from harness.archive import RunRecord
     from harness.stages.archive import Circumstances
 
-CHOICES = ("suite", "filters", "seed", "schedule", "schedules", "one_a_variant", "random_cases", "cases", "noise_seeds")
+CHOICES = (
+    "suite",
+    "filters",
+    "seed",
+    "schedule",
+    "schedules",
+    "one_a_variant",
+    "random_cases",
+    "cases",
+    "noise_seeds",
+    "drawn",
+)
+
+MOST_SEED = 2**31  # that anybody would type; drawn ones are larger
 
 INTERRUPTED: Final = "interrupted"  # the reason of what a run that was stopped had not come to
 
@@ -53,6 +67,7 @@ class Request:
     cases: Sequence[str] = ()
     noise_seeds: Sequence[int] = ()  # under which every configuration is measured as well
     coverage: bool = False  # say which lines of the kernels were executed
+    drawn: int | None = None  # the second seed to judge on; drawn anew where none is given and no noise is measured
     snapshot: bool = False
     approve_protected: bool = False
     priority: str = "normal"
@@ -70,6 +85,7 @@ class Prepared:
     host: Host
     plan: Plan
     seed: int
+    drawn: int | None
     schedules: tuple[str, ...]
     results: Path
     elsewhere: Elsewhere | None = None
@@ -133,9 +149,19 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         host=host,
         plan=plan,
         seed=seed,
+        drawn=_drawn(request, seed),
         schedules=_schedules(request, settings),
         results=request.directory / request.results if request.results else git.home / "results",
     )
+
+
+def _drawn(request: Request, seed: int) -> int | None:
+    """A seed that nobody could know when the kernel was written. Noise is measured under seeds of its own already."""
+    if request.drawn is not None and request.drawn == seed:
+        raise UserError(f"--drawn: {seed} is the run's own seed", next_step="leave it out, or take another")
+    if request.drawn is not None or request.noise_seeds:
+        return request.drawn
+    return MOST_SEED + secrets.randbelow(MOST_SEED)  # apart from the small seeds that people choose
 
 
 def _schedules(request: Request, settings: Matrix) -> tuple[str, ...]:
@@ -185,6 +211,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
             **choices(request),
             "suite": prepared.plan.suite,
             "seed": prepared.seed,
+            "drawn": prepared.drawn,
             "schedule": prepared.schedule,
             "schedules": None,
         },
@@ -262,6 +289,7 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
         observer,
         tuple(prepared.request.noise_seeds),
         prepared.request.coverage,
+        prepared.drawn,
     )
     with progress.stage("guard"):
         observer.stage("guard", _count(plan.guard, "configuration"))
@@ -309,6 +337,7 @@ def _circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
         host=prepared.host.facts(),
         plan=prepared.plan,
         seed=prepared.seed,
+        drawn=prepared.drawn,
         schedule=prepared.schedule,
         matrix_sha256=prepared.matrix.sha256,
         judge=identity(prepared.matrix.judged_sha256),

@@ -50,6 +50,8 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
         _line(console, line, STYLES[status] if status else "")
     for line in (*judge_lines(record), *elsewhere_lines(record)):
         _line(console, line, "yellow")
+    if record.selection.drawn is not None and (table or record.verdict.word == "FAIL"):
+        _line(console, f"judged on seed {record.selection.drawn} as well, drawn for this run: {again(record)}")
     if table:
         for line in (*_pace(record), *coverage_totals(record), *_never_executed(record)):
             _line(console, line)
@@ -250,6 +252,18 @@ def _share(parts: Iterable[Covered]) -> str:
     counts = [(part.executed, part.lines) for part in parts]
     executed, lines = sum(count for count, _ in counts), sum(count for _, count in counts)
     return f"{executed:,} of {lines:,} ({100 * executed / lines:.1f}%)"
+
+
+def again(record: RunRecord) -> str:
+    """The command that repeats a run on the inputs that it drew."""
+    selection = record.selection
+    if selection.suite:
+        chosen = [f"--suite {selection.suite}", *([f"--filter '{selection.filter}'"] if selection.filter else [])]
+    else:
+        chosen = [f"--case {item.id}" for item in record.configurations if item.selected]
+    host = [] if record.host.name == "emulator" else [f"--host {record.host.name}"]
+    seeds = f"--seed {selection.seed} --drawn {selection.drawn}"
+    return " ".join(["fmha run-matrix", *host, *chosen, seeds, f"--schedule {selection.schedule}"])
 
 
 def _provenance(record: RunRecord) -> str:

@@ -37,6 +37,7 @@ def shrunk(outcome: Outcome, context: matrix.Context, seconds: float = SHRINK_SE
 def command(configuration: Configuration, context: matrix.Context) -> str:
     """How to run one configuration again as it was run here."""
     words = ["fmha run-matrix", f"--case {configuration.id}", f"--seed {context.seed}"]
+    words += [f"--drawn {context.drawn}"] if context.drawn is not None else []
     count = len(context.schedules)
     exploring = count > 1 and context.schedules == schedules_of(count)
     words.append(f"--schedules {count}" if exploring else f"--schedule {','.join(context.schedules)}")

@@ -13,6 +13,7 @@ from harness.stages.outcome import Outcome
 from harness.worker.protocol import (
     BuildResult,
     Configuration,
+    Drawn,
     Event,
     FindingRecord,
     Job,
@@ -122,10 +123,15 @@ class ScriptedHost:
                 if isinstance(scripted, BaseException):
                     raise scripted
                 if scripted:
-                    yield scripted(configuration)
+                    yield self._with_noise(scripted(configuration), job)
             yield Event("done")
         finally:
             self.closed += 1
+
+    def _with_noise(self, event: Event, job: Job) -> Event:
+        if event.measurement is None or event.noise:
+            return event
+        return replace(event, noise=tuple(Drawn(seed, GOOD, ()) for seed in job.noise_seeds))
 
     def _built(self, variant: Variant) -> BuildResult:
         error = "a.cu(3): error: no such thing" if variant.head_dim in self.unbuildable else None

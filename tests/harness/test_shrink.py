@@ -69,13 +69,13 @@ def last_words(checkout: Path, host: ScriptedHost, **request: object) -> tuple[E
     ],
 )
 def test_what_is_left_is_what_is_wrong(checkout: Path, broken: Callable[[Configuration], bool], smallest: str) -> None:
-    code, words, observer = last_words(checkout, BrokenHost(broken=broken))
+    code, words, observer = last_words(checkout, BrokenHost(broken=broken), drawn=99)
     assert code is ExitCode.GATE_FAILED
     (found,) = [text for text in words if text.startswith("the smallest found")]
     command = found.partition(": ")[2].split()
     assert command[:3] == ["fmha", "run-matrix", "--case"]
     assert command[3] in (f"hd64_{smallest}", f"hd128_{smallest}")
-    assert command[4:] == ["--seed", "7", "--schedule", "realistic"]
+    assert command[4:] == ["--seed", "7", "--drawn", "99", "--schedule", "realistic"]
     assert observer.stages == ["build", "guard", "matrix", "shrink"]
 
 
@@ -95,7 +95,7 @@ def test_cases_come_from_the_seed_of_the_run(checkout: Path) -> None:
 
 def test_a_command_repeats_the_schedules(checkout: Path) -> None:
     host = BrokenHost(broken=lambda item: item.topk > 0)
-    _, words, _ = last_words(checkout, host, schedules=20)
+    _, words, _ = last_words(checkout, host, schedules=20, drawn=99)
     (found,) = [text for text in words if text.startswith("the smallest found")]
-    assert found.endswith("--seed 7 --schedules 20")
+    assert found.endswith("--seed 7 --drawn 99 --schedules 20")
     assert {len(job.schedules) for job in host.jobs} == {20}

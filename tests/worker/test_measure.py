@@ -159,3 +159,22 @@ def test_poison_is_counted_in_bf16_too():
     bits[0, 0, 0, :3] = POISON_BF16
     measured = measure(NORMALISED, outputs_of(WITH_SINK, o=bits), WITH_SINK)
     assert (measured.unwritten, measured.nonfinite_mismatches) == (3, 3)
+
+
+def faint(scale: float):
+    """The configuration with a sink that leaves O of this size, and its reference."""
+    configuration = dataclasses.replace(CONFIGURATION, output="fp32", sink="finite")
+    return configuration, dataclasses.replace(REFERENCE, o=REFERENCE.o / np.abs(REFERENCE.o).max() * scale)
+
+
+def test_what_float32_flushes_is_right_as_zero():
+    configuration, wanted = faint(1e-38)
+    measured = measure(configuration, outputs_of(wanted, o=np.zeros_like(wanted.o, np.float32)), wanted)
+    assert (measured.cosine, measured.relative_l2, measured.max_error) == (pytest.approx(1), 0, 0)
+
+
+def test_what_float32_can_hold_is_no_zero():
+    configuration, wanted = faint(1e-36)
+    measured = measure(configuration, outputs_of(wanted, o=np.zeros_like(wanted.o, np.float32)), wanted)
+    assert measured.relative_l2 > 0.9
+    assert measured.max_error > 0.9
