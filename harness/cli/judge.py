@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from harness.config import load
 from harness.errors import ExitCode, UserError
 from harness.stages import apart
 from harness.stages.pipeline import Request
-from harness.stages.preflight import git_root
+from harness.stages.preflight import NO_COMMIT, git_facts, git_root
 
 JudgeRef = Annotated[
     str | None,
@@ -35,20 +34,21 @@ def judged(request: Request, ref: str | None, accepted: str | None, action: Call
     """Carries out `action` with the judge that was asked for, in this process or in one of that judge."""
     if accepted is not None and not accepted.strip():
         raise UserError("--accept-judge: a changed judge needs its reason")
-    root = git_root(request.directory)
-    chosen = ref or _default(request, root)
+    chosen = ref or _default(request)
     if chosen == apart.OWN:
         return action(request)
-    found = apart.find(root, chosen, accepted, sys.argv[1:])
+    found = apart.find(git_root(request.directory), chosen, accepted, sys.argv[1:])
     if isinstance(found, int):
         return ExitCode(found)
     return action(dataclasses.replace(request, judge=found))
 
 
-def _default(request: Request, root: Path) -> str:
+def _default(request: Request) -> str:
     """What is said when nothing was: on a host elsewhere a commit does not bring its own judge."""
-    settings = load(root).hosts.get(request.host)
-    if settings is None or settings.remote is None:
+    facts = git_facts(request.directory)
+    settings = load(facts.root).hosts.get(request.host)
+    if settings is None or settings.remote is None or facts.commit == NO_COMMIT:
         return apart.OWN
+    root = facts.root
     base = apart.default_ref(root)
     return base if base is not None and apart.judge_differs(root, base) else apart.OWN

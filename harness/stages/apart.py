@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config import MATRIX_FILE, load
-from harness.errors import FmhaError, InfrastructureError, UserError
+from harness.config import MATRIX_FILE, interpret, load
+from harness.errors import ConfigError, FmhaError, InfrastructureError, UserError
 from harness.git import git, resolve_commit
 from harness.judge import CORE, KERNEL_SIDE, MATRIX, installed_root, is_judge, sources
 
@@ -81,7 +81,20 @@ def judge_differs(root: Path, commit: str) -> bool:
     listing = git(root, "diff", "--name-only", "-z", commit, "--", *_ROOTS)
     added = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_ROOTS)
     names = [name for name in (listing.stdout + added.stdout).split("\0") if name]
-    return any(is_judge(name) or name in KERNEL_SIDE for name in names)
+    concerned = [name for name in names if is_judge(name) or name in KERNEL_SIDE]
+    return concerned != [MATRIX] or _judges_otherwise(root, commit) if concerned else False
+
+
+def _judges_otherwise(root: Path, commit: str) -> bool:
+    """Whether matrix.yaml says something else than the commit's, hosts apart."""
+    before = git(root, "show", f"{commit}:{MATRIX}")
+    if before.returncode != 0:
+        return True
+    try:
+        theirs = interpret(before.stdout, MATRIX, "")
+    except ConfigError:
+        return True
+    return theirs.judged_sha256 != load(root, own=False).judged_sha256
 
 
 def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -> Judge | int:

@@ -117,7 +117,9 @@ class Progress:
 def prepare(request: Request, opener: HostOpener = open_host) -> Prepared:
     """Preflight and plan. Raises UserError or InfrastructureError; touches nothing."""
     git = git_facts(request.directory)
-    settings = load(request.judge.tree if request.judge else git.root)
+    settings = load(git.root)
+    if request.judge is not None:  # which says nothing of hosts: they are those of who runs it
+        settings = replace(load(request.judge.tree, own=False), hosts=settings.hosts)
     host = opener(request.host, settings, git.root)
     if request.judge is not None and kernel_side_differs(request.judge):
         host.judge_apart(request.judge.commit, git.root)
