@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
+from harness import archive
+from harness.config import load
 from harness.errors import ExitCode
+from harness.worker.variants import variant_for
 from tests.evidence.seeded_history import edit
 from tests.harness.support import git
 
@@ -158,3 +161,17 @@ def test_a_judge_that_is_none_is_one_line(project: Path) -> None:
         ran = fmha(project, "run-matrix", "--judge", ref)
         assert ran.returncode == ExitCode.USAGE
         assert words in ran.stderr
+
+
+def test_the_projects_own_baseline_covers_the_default_suite(repository: Path) -> None:
+    """Every head_dim and every variant: a baseline of hd64 alone saw nothing of the others."""
+    base = archive.read(repository / "results" / "baselines" / "emulator.json")
+    settings = load(repository)
+    ids = {item.id for item in base.configurations}
+    wanted = settings.configurations(settings.default_suite, settings.seed)
+    assert {item.id for item in wanted} <= ids
+    variants = {variant if isinstance(variant := variant_for(item), str) else variant.name for item in wanted}
+    assert variants <= {variant.name for variant in base.variants}
+    assert {item.parameters.head_dim for item in base.configurations} == {64, 128, 256, 512}
+    assert base.acceptance is not None
+    assert base.judge is not None
