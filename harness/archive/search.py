@@ -36,9 +36,12 @@ def find(wanted: str, results: Path, root: Path) -> Found:
         return Found(path, read(path))
     with Index(results) as index:
         row = _named(wanted, index.runs()) or _of_commit(wanted, index, root)
-    if row is None:
+    if row is not None:
+        return Found(results / row.name, read(results / row.name))
+    damaged = _unread(wanted, results)
+    if damaged is None:
         raise UserError(f"no run is known as {wanted!r}", where=str(results), next_step=f"name {WAYS}")
-    return Found(results / row.name, read(results / row.name))
+    return Found(damaged, read(damaged))
 
 
 def _baseline(name: str, results: Path) -> Found:
@@ -59,6 +62,12 @@ def _named(wanted: str, rows: list[RunRow]) -> RunRow | None:
         names = ", ".join(row.name.split(".json")[0] for row in matching[:3])
         raise UserError(f"{wanted!r} is the start of {len(matching)} runs", next_step=f"add to it: {names}")
     return matching[0] if matching else None
+
+
+def _unread(wanted: str, results: Path) -> Path | None:
+    """The one file that goes by this name though the index has no run of it: reading it says what is wrong with it."""
+    files = [path for path in results.glob("*.json*") if path.name.startswith(wanted)] if len(wanted) >= 8 else []
+    return files[0] if len(files) == 1 else None
 
 
 def _of_commit(wanted: str, index: Index, root: Path) -> RunRow | None:

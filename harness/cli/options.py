@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from harness.config.filters import KEYS
+from harness.errors import UserError
 from harness.stages.preflight import home_of
 
 Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")]
@@ -39,8 +40,10 @@ Filters = Annotated[
 
 
 def suites(given: list[str] | None) -> str | None:
-    """The suites of --suite as one name with commas, without repetition; None when there are none."""
+    """The suites of --suite as one name with commas, without repetition; None when it was not given."""
     names = dict.fromkeys(name.strip() for text in given or () for name in text.split(","))
+    if "" in names:
+        raise UserError("--suite: a name is empty", next_step="leave --suite out for the default suites")
     return ",".join(names) or None
 
 

@@ -15,7 +15,7 @@ from harness import archive
 from harness.archive import Index, prune
 from harness.archive import index as index_module
 from harness.archive.index import INDEX_FILE
-from harness.errors import UserError
+from harness.errors import FmhaError, UserError
 from tests.evidence.records import IDS, STARTED, archived, measured, record
 from tests.harness.support import RACE, git
 
@@ -245,6 +245,13 @@ def test_what_is_not_found_is_said_in_one_line(checkout: Path, wanted: str, word
     with pytest.raises(UserError) as caught:
         archive.find(wanted, checkout / "results", checkout)
     assert words in str(caught.value)
+
+
+def test_a_damaged_run_that_is_named_says_what_is_wrong_with_it(checkout: Path) -> None:
+    (path,) = archived(checkout / "results", 1)
+    path.write_text("{")
+    with pytest.raises(FmhaError, match="is not JSON"):
+        archive.find(path.stem, checkout / "results", checkout)
 
 
 def test_a_record_of_an_unknown_shape_keeps_its_axes(tmp_path: Path) -> None:

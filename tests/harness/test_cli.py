@@ -109,6 +109,7 @@ def test_wrong_usage(checkout: Path, arguments: list[str]) -> None:
     ("arguments", "line"),
     [
         (["--suite", "big"], "no suite is named 'big'; matrix.yaml has small, wide; all is every one"),
+        (["--suite", ""], "--suite: a name is empty; leave --suite out for the default suites"),
         (["--host", "moon"], "no host is named 'moon'; matrix.yaml has emulator"),
         (["--schedule", "x"], "--schedule: 'x' is no schedule; use realistic, early, late, random, or random:N"),
         (
