@@ -124,6 +124,11 @@ class Client:
         """Nothing of any run is left on the host."""
         assert not eventually_empty(self.server.left_over), self.server.left_over()
 
+    def discard(self, folder: Path) -> None:
+        """Removes a folder that runs were told to use, once the last of them has written into it."""
+        self.settle()
+        shutil.rmtree(folder)
+
 
 def eventually_empty(look: Callable[[], list[str]]) -> list[str]:
     eventually(lambda: not look())

@@ -17,7 +17,7 @@ from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 from tests.remote.server import Hold, client_config, free_port, key
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 

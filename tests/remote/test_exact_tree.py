@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from harness.supervisor.rundir import HostError
 from tests.harness.support import git
 from tests.remote.conftest import Client
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
 ATTRIBUTES = "*.txt text eol=crlf ident\n*.h filter=evil\n*.py filter=evil\n"
 HOST = """[core]
 	autocrlf = true
@@ -118,7 +117,7 @@ def test_what_git_on_the_host_is_configured_to_do_changes_no_file(client: Client
         assert on_disk(tree, expected) == expected
     finally:
         configuration.unlink()
-        shutil.rmtree(folder)
+        client.discard(folder)
 
 
 @pytest.fixture

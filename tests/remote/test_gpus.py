@@ -13,7 +13,7 @@ from tests.integration.fault_devices import HANGS
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
 A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-1111"
 SMI = """#!/bin/sh
 case "$1" in

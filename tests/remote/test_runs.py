@@ -173,8 +173,8 @@ def weaken(client: Client) -> None:
 
 @pytest.mark.parametrize("others", [(), ("kernel/",)], ids=["nothing", "something else"])
 def test_a_commit_cannot_take_the_protection_off_itself(client: Client, others: tuple[str, ...]):
-    folder = str(client.server.home / f"fmha-{client.root.parent.name}")
-    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=folder))
+    folder = client.server.home / f"fmha-{client.root.parent.name}"
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=str(folder)))
     try:
         assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
         protect(client, *others)
@@ -191,13 +191,13 @@ def test_a_commit_cannot_take_the_protection_off_itself(client: Client, others: 
         git(client.root, "checkout", "-q", "HEAD~3")
         assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
     finally:
-        shutil.rmtree(folder)
+        client.discard(folder)
 
 
 def test_protecting_more_approves_nothing_by_the_way(client: Client):
     """A longer list would be one for which nothing was approved yet."""
-    folder = str(client.server.home / "fmha-more")
-    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=folder))
+    folder = client.server.home / "fmha-more"
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=str(folder)))
     try:
         assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
         (client.root / "tests" / "unit" / "test_protected.py").write_text("assert 1\n")
@@ -209,7 +209,7 @@ def test_protecting_more_approves_nothing_by_the_way(client: Client):
         git(client.root, "commit", "-q", "-m", "as it was")
         assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
     finally:
-        shutil.rmtree(folder)
+        client.discard(folder)
 
 
 def test_the_guard_stops_everything_on_the_host_too(client: Client):
