@@ -14,6 +14,8 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -434,16 +436,15 @@ def mutated(draw: st.DrawFn, job: dict[str, Any], events: Events, status: dict[s
             other = draw(st.integers(0, len(events) - 1))
             events[at], events[other] = events[other], events[at]
         elif kind == "number":
-            for event in draw(st.sampled_from([[*results(events)]])):
-                name = draw(st.sampled_from(sorted(event["measurement"]))) if event["measurement"] else ""
-                if name:
-                    event["measurement"][name] = draw(st.sampled_from([0.5, 2.0, -1.0, 1e-3, "nan", 7, None]))
+            for path in [path for path in places(events) if path[-1:] == ("measurement",)]:
+                numbers = reduce(getitem, path, events)
+                if isinstance(numbers, dict) and numbers:
+                    name = draw(st.sampled_from(sorted(numbers)))
+                    numbers[name] = draw(st.sampled_from([0.5, 2.0, -1.0, 1e-3, "nan", 7, None]))
         else:
             whole = {"job": job, "events": events, "status": status}
             path = draw(st.sampled_from([path for path in places(whole) if len(path) > 1]))
-            parent = whole
-            for part in path[:-1]:
-                parent = parent[part]
+            parent: Any = reduce(getitem, path[:-1], whole)
             if kind == "extra" and isinstance(parent, dict):
                 parent[draw(st.sampled_from(["x", "kind", "event", HOSTILE]))] = draw(st.sampled_from(POOL))
             else:
