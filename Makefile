@@ -69,7 +69,7 @@ report: install
 
 .PHONY: bench
 bench: install
-	@$(PY) -m emulator.bench $(ARGS)
+	@$(PY) -m fmha.emulator.bench $(ARGS)
 	@$(PY) -m tests.emulator.attention_speed $(ARGS)
 
 # The library of mistakes, docs/mutants.md. A mutant that dies costs a second or two of a core, one that lives all of it.
@@ -161,7 +161,7 @@ $(STAMPS)/core: $(STAMPS)/run CMakeLists.txt $(CORE_SOURCES)
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.
 .PHONY: nvcc
 nvcc: $(STAMPS)/run
-	@[[ -n "$${FMHA_NVCC:-}" ]] || $(PY) -c 'from harness.worker.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || { \
+	@[[ -n "$${FMHA_NVCC:-}" ]] || $(PY) -c 'from fmha.harness.worker.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || { \
 	  echo 'install: nvcc'; \
 	  $(PY) scripts/requirements.py nvcc >$(STAMPS)/nvcc.txt; \
 	  $(PIP) -c constraints.txt -r $(STAMPS)/nvcc.txt; \

@@ -9,17 +9,17 @@
 
 from pathlib import Path
 
-from emulator.levels import load_core
+from fmha.emulator.levels import load_core
 
 CORE_LEVEL = load_core(Path(__file__).resolve().parent)  # before anything imports the core
 
-from emulator.device import Buffer, Device, Entry, LaunchError, Module, Param, load_ptx  # noqa: E402
-from emulator.explore import Exploration, Explored, explore  # noqa: E402
-from emulator.fatbin import FatbinError  # noqa: E402
-from emulator.ptx import PtxError  # noqa: E402
-from emulator.report import Finding, Place, Report, Waiver  # noqa: E402
-from emulator.tensormap import encode_im2col, encode_tiled  # noqa: E402
-from emulator.tensormap_rules import TensorMapError  # noqa: E402
+from fmha.emulator.device import Buffer, Device, Entry, LaunchError, Module, Param, load_ptx  # noqa: E402
+from fmha.emulator.explore import Exploration, Explored, explore  # noqa: E402
+from fmha.emulator.fatbin import FatbinError  # noqa: E402
+from fmha.emulator.ptx import PtxError  # noqa: E402
+from fmha.emulator.report import Finding, Place, Report, Waiver  # noqa: E402
+from fmha.emulator.tensormap import encode_im2col, encode_tiled  # noqa: E402
+from fmha.emulator.tensormap_rules import TensorMapError  # noqa: E402
 
 __all__ = [
     "CORE_LEVEL",

@@ -1,4 +1,4 @@
-"""How fast the machine executes: `python -m emulator.bench`.
+"""How fast the machine executes: `python -m fmha.emulator.bench`.
 
 Eight warps run loops of one kind of instruction each; the figure is nanoseconds a warp instruction, in processor time,
 the best of some launches, with the conflict checks on and off. Tensor-core instructions are counted one by one. At the
@@ -13,7 +13,7 @@ import platform
 import sys
 from dataclasses import dataclass
 
-from emulator.device import Device, Module, load_ptx
+from fmha.emulator.device import Device, Module, load_ptx
 
 _ITERATIONS = 500
 _THREADS = 256
@@ -219,7 +219,7 @@ def _print_threads(repeat: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m emulator.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.emulator.bench", description=__doc__)
     parser.add_argument("--repeat", type=int, default=10, help="launches, of which the best counts")
     options = parser.parse_args()
     print(describe_host())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from emulator.ptx import Instruction
-from emulator.ptx.model import Location
+from fmha.emulator.ptx import Instruction
+from fmha.emulator.ptx.model import Location
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator import _core
-from emulator.coverage import Coverage, coverage_of
-from emulator.decode import Decoded, decode_entry, function_address, parameter_layout
-from emulator.fatbin import FatbinError, embedded_ptx, is_binary
-from emulator.ptx import Function, PtxError, Variable, parse
-from emulator.ptx import Module as ParsedModule
-from emulator.report import Report, Waiver, apply_waivers, findings_of
+from fmha.emulator import _core
+from fmha.emulator.coverage import Coverage, coverage_of
+from fmha.emulator.decode import Decoded, decode_entry, function_address, parameter_layout
+from fmha.emulator.fatbin import FatbinError, embedded_ptx, is_binary
+from fmha.emulator.ptx import Function, PtxError, Variable, parse
+from fmha.emulator.ptx import Module as ParsedModule
+from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
 
 if TYPE_CHECKING:
     from torch import Tensor

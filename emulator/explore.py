@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from emulator.device import Schedule
-from emulator.report import Finding, Report
+from fmha.emulator.device import Schedule
+from fmha.emulator.report import Finding, Report
 
 # Sets up a Device of this schedule and seed, launches, and returns the report.
 LaunchFn: TypeAlias = Callable[[Schedule, int], Report]

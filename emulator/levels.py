@@ -23,8 +23,9 @@ VARIABLE = "FMHA_CPU_LEVEL"  # for whoever compares them
 
 
 def load_core(package: Path) -> str:
-    """Makes `emulator._core` the best core in `package` that this CPU runs; the name of its level, BASELINE for the
-    one that is imported without any doing. FMHA_CPU_LEVEL names another. Raises ImportError for one that is not there.
+    """Makes `fmha.emulator._core` the best core in `package` that this CPU runs; the name of its level, BASELINE for
+    the one that is imported without any doing. FMHA_CPU_LEVEL names another. Raises ImportError for one that is not
+    there.
     """
     cores = {level: path for level in LEVELS if (path := _core_of(package, level))}
     wanted = os.environ.get(VARIABLE)
@@ -62,9 +63,9 @@ def cpu_flags() -> Collection[str]:
 
 
 def _import(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("emulator._core", path)
+    spec = importlib.util.spec_from_file_location("fmha.emulator._core", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["emulator._core"] = module
+    sys.modules["fmha.emulator._core"] = module
     spec.loader.exec_module(module)

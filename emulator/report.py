@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from emulator.coverage import chain_of
-from emulator.ptx import Instruction
-from emulator.rules import RULES
+from fmha.emulator.coverage import chain_of
+from fmha.emulator.ptx import Instruction
+from fmha.emulator.rules import RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do; "" for a rule that emulator.rules does not know."""
+        """What to do; "" for a rule that fmha.emulator.rules does not know."""
         return RULES[self.rule].remedy if self.rule in RULES else ""
 
     def __str__(self) -> str:

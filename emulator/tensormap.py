@@ -37,7 +37,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from emulator.tensormap_rules import (
+from fmha.emulator.tensormap_rules import (
     CORNER_BITS,
     DTYPES,
     INTERLEAVES,

@@ -1,4 +1,4 @@
-"""The arguments of harness.attention, checked: what a call is given, and the call they make."""
+"""The arguments of fmha.attention, checked: what a call is given, and the call they make."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.worker.launch import Call
+from fmha.harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
 MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
@@ -50,7 +50,7 @@ def check(
     normalise: bool,
     output_dtype: torch.dtype,
 ) -> Arguments:
-    """The arguments of harness.attention as one object.
+    """The arguments of fmha.attention as one object.
 
     TypeError for what is no tensor or has the wrong dtype, ValueError for anything else; the message names the
     argument, what it is and what it should be. Lengths are looked at on a CPU only: on a GPU that would wait for it.
@@ -97,7 +97,7 @@ def check(
 
 def _sparse(sparse: Sparse, sizes: dict[str, int], *, shared_kv: bool) -> dict[str, int]:
     if not isinstance(sparse, Sparse):
-        raise TypeError(f"sparse: expected harness.attention.Sparse, got {type(sparse).__name__}")
+        raise TypeError(f"sparse: expected fmha.Sparse, got {type(sparse).__name__}")
     rows = ("batch", "s_sparse", "head_dim")
     _tensor("sparse.k", sparse.k, torch.bfloat16, rows, sizes)
     sizes = sizes | {"s_sparse": sparse.k.shape[1]}

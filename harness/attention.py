@@ -13,17 +13,17 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from harness import project
-from harness.arguments import Arguments, Sparse, Window, check
-from harness.errors import InfrastructureError
-from harness.worker.build import build_variants
-from harness.worker.choice import splits_of
-from harness.worker.configuration import UNLIMITED, Configuration, PathChoice
-from harness.worker.devices.base import Device
-from harness.worker.devices.cuda import CudaDevice, architecture
-from harness.worker.launch import Call, choose_splits, launch_attention
-from harness.worker.protocol import FindingRecord, Variant
-from harness.worker.variants import variant_for
+from fmha.harness import project
+from fmha.harness.arguments import Arguments, Sparse, Window, check
+from fmha.harness.errors import InfrastructureError
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.choice import splits_of
+from fmha.harness.worker.configuration import UNLIMITED, Configuration, PathChoice
+from fmha.harness.worker.devices.base import Device
+from fmha.harness.worker.devices.cuda import CudaDevice, architecture
+from fmha.harness.worker.launch import Call, choose_splits, launch_attention
+from fmha.harness.worker.protocol import FindingRecord, Variant
+from fmha.harness.worker.variants import variant_for
 
 __all__ = ["AttentionResult", "Sparse", "attention", "merge"]
 
@@ -172,7 +172,7 @@ def _on_gpu(arguments: Arguments, variant: Variant, splits: int | None) -> Atten
 
 
 def _on_emulator(arguments: Arguments, variant: Variant, splits: int | None) -> AttentionResult:
-    from harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
+    from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
 
     device = EmulatorDevice(seed=0, schedule="realistic")
     addresses = {}

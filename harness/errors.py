@@ -1,4 +1,4 @@
-"""The errors a user is meant to read, and the exit codes of `fmha`. `harness.cli` maps one to the other."""
+"""The errors a user is meant to read, and the exit codes of `fmha`. `fmha.harness.cli` maps one to the other."""
 
 from __future__ import annotations
 

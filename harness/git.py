@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.errors import InfrastructureError
+from fmha.harness.errors import InfrastructureError
 
 GIT_SECONDS = 30
 

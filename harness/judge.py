@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,9 @@ BESIDE = (
     "harness/emulate/",
     "harness/report/",
 )
-_ROOTS = ("harness", "emulator")
+_PACKAGE = "fmha"
+_ROOTS = (_PACKAGE, "harness", "emulator")
+_LINKS = {"fmha/harness": "../harness", "fmha/emulator": "../emulator"}  # as they are in every checkout
 _SUFFIXES = frozenset({".py", ".pyi", ".cpp", ".hpp"})
 _DIGITS = 16  # of a file's sha256 in a record: enough to tell two contents apart; the whole judge has all 64
 
@@ -57,7 +60,7 @@ class Identity:
 
 def is_judge(path: str) -> bool:
     """Whether a file of a checkout, named from its root, is the judge's."""
-    if path == MATRIX:
+    if path == MATRIX or path in _LINKS:
         return True
     if path in KERNEL_SIDE or path.startswith(BESIDE):
         return False
@@ -85,11 +88,8 @@ def installed_root() -> Path:
 def sources(root: Path) -> dict[str, str]:
     """sha256 by path of the judge's sources below `root`, the core's as one; without matrix.yaml."""
     files, core = {}, hashlib.sha256()
-    for path in sorted(_candidates(root)):
-        name = path.relative_to(root).as_posix()
-        if not is_judge(name):
-            continue
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    for name, content in sorted(_contents(root)):
+        digest = hashlib.sha256(content).hexdigest()
         if name.startswith(f"{CORE}/"):
             core.update(f"{name}\0{digest}\n".encode())
         else:
@@ -100,8 +100,14 @@ def sources(root: Path) -> dict[str, str]:
 _sources = functools.cache(sources)
 
 
-def _candidates(root: Path) -> Iterable[Path]:
-    for name in _ROOTS:
-        for path in (root / name).rglob("*"):
-            if path.suffix in _SUFFIXES and path.is_file():
-                yield path
+def _contents(root: Path) -> Iterable[tuple[str, bytes]]:
+    """Name and content of every file of the judge; of a link of the package that leads elsewhere, where it leads."""
+    # Installed, the package is itself the folder that has the other two; a checkout has links to them in it.
+    files = {} if (root / _PACKAGE).is_dir() else {f"{_PACKAGE}/{path.name}": path for path in root.glob("*.py")}
+    files |= {path.relative_to(root).as_posix(): path for name in _ROOTS for path in (root / name).rglob("*")}
+    for name, path in files.items():
+        if name in _LINKS and path.is_symlink():
+            if os.readlink(path) != _LINKS[name]:
+                yield name, os.fsencode(os.readlink(path))
+        elif is_judge(name) and path.suffix in _SUFFIXES and path.is_file():
+            yield name, path.read_bytes()

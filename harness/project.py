@@ -11,7 +11,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from harness.errors import InfrastructureError
+from fmha.harness.errors import InfrastructureError
 
 _PACKAGE = Path(__file__).resolve().parent
 _BROUGHT = _PACKAGE / "project"  # a wheel has it; CMakeLists.txt puts it there

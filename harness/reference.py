@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.worker.bf16 import from_bf16
-from harness.worker.configuration import PathChoice
-from harness.worker.inputs import Inputs, Sparse
+from fmha.harness.worker.bf16 import from_bf16
+from fmha.harness.worker.configuration import PathChoice
+from fmha.harness.worker.inputs import Inputs, Sparse
 
 if TYPE_CHECKING:
     import torch
 
-    from harness import arguments
-    from harness.arguments import Window
-    from harness.attention import AttentionResult
+    from fmha.harness import arguments
+    from fmha.harness.arguments import Window
+    from fmha.harness.attention import AttentionResult
 
 Array = NDArray[np.float64]
 
@@ -137,15 +137,15 @@ def attention(
     p_path: PathChoice = "auto",
     device: str | None = None,
 ) -> AttentionResult:
-    """What harness.attention.attention computes, in float64 and with the same arguments, on the CPU.
+    """What fmha.attention computes, in float64 and with the same arguments, on the CPU.
 
     `output_dtype` is that of o, float64 by default. `splits`, `p_path` and `device` make no difference.
     """
     # torch takes seconds to import, and the worker, which uses `reference` alone, does without.
     import torch
 
-    from harness.arguments import check
-    from harness.attention import AttentionResult
+    from fmha.harness.arguments import check
+    from fmha.harness.attention import AttentionResult
 
     checked = check(
         q, k, v,

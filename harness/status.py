@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from harness.errors import ExitCode
+from fmha.harness.errors import ExitCode
 
 
 class Status(StrEnum):

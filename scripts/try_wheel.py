@@ -41,21 +41,21 @@ buffers: {y: {dtype: f32, shape: [1024], fill: poison}}
 args: [{buffer: y}]
 outputs: {y: {file: FILE}}
 """
-LEVEL = "import emulator; print(emulator.CORE_LEVEL)"
-HAS = "import emulator.levels as l; print(*l.available())"
+LEVEL = "from fmha import emulator; print(emulator.CORE_LEVEL)"
+HAS = "import fmha.emulator.levels as l; print(*l.available())"
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        print(ran(folder, "-m", "harness", "--version").strip())
+        print(ran(folder, "-m", "fmha", "--version").strip())
         (folder / "waves.ptx").write_text(PTX)
         outputs = {level: waves(folder, level) for level in ran(folder, "-c", HAS).split()}
         print(f"chosen here: {ran(folder, '-c', LEVEL).strip()}; tried: {', '.join(outputs)}")
         if len(set(outputs.values())) != 1:
             print("the cores leave different bytes", file=sys.stderr)
             return 1
-        find = "from harness.worker.nvcc import find_nvcc; find_nvcc()"
+        find = "from fmha.harness.worker.nvcc import find_nvcc; find_nvcc()"
         if subprocess.run([sys.executable, "-c", find], cwd=folder, capture_output=True, check=False).returncode:
             print("no nvcc here: the matrix was not run")
             return 0
@@ -68,16 +68,14 @@ def main() -> int:
 
 def waves(folder: Path, level: str) -> bytes:
     (folder / "waves.yaml").write_text(LAUNCH.replace("FILE", f"{level}.npy"))
-    said = ran(folder, "-m", "harness", "emulate", "waves.ptx", "--launch", "waves.yaml", FMHA_CPU_LEVEL=level)
+    said = ran(folder, "-m", "fmha", "emulate", "waves.ptx", "--launch", "waves.yaml", FMHA_CPU_LEVEL=level)
     print(f"{level}: {said.splitlines()[-1]}")
     return (folder / f"{level}.npy").read_bytes()
 
 
 def matrix(folder: Path, level: str) -> tuple[str, ...]:
     """The hashes of the outputs of the smallest configurations, one a head_dim."""
-    said = ran(
-        folder, "-m", "harness", "run-matrix", "--filter", "t=1,sk=128,mask=none", "--json", FMHA_CPU_LEVEL=level
-    )
+    said = ran(folder, "-m", "fmha", "run-matrix", "--filter", "t=1,sk=128,mask=none", "--json", FMHA_CPU_LEVEL=level)
     record = json.loads(said)
     assert record["commit"]["installed"], "the run knows that it judged no commit"
     print(f"{level}: {record['verdict']['word']} {record['verdict']['passed']} of {record['verdict']['total']}")

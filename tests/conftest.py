@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from harness.worker.build import build_variants
-from harness.worker.protocol import BuildResult
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.protocol import BuildResult
+from fmha.harness.worker.variants import VARIANTS
 
 # Wall-clock deadlines fail at random where two test workers share two cores.
 settings.register_profile("fmha", deadline=None)

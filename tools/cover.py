@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from harness.config.random_cases import work
-from harness.worker.choice import MOST_IN_CLUSTER
-from harness.worker.configuration import DEFAULTS, MIXED_SINK_HEADS, Configuration
-from harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
+from fmha.harness.config.random_cases import work
+from fmha.harness.worker.choice import MOST_IN_CLUSTER
+from fmha.harness.worker.configuration import DEFAULTS, MIXED_SINK_HEADS, Configuration
+from fmha.harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
 
 Row = Mapping[str, Any]
 Values = Mapping[str, Sequence[Any]]

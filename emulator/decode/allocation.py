@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import pairwise
 
-from emulator.decode.builder import Builder, Emitted, units_of
+from fmha.emulator.decode.builder import Builder, Emitted, units_of
 
 # Asynchronous instructions, which use their registers after the next instructions have started.
 _PINNED = frozenset({"wgmma"})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode import floating
-from emulator.decode.builder import Builder, width_of
-from emulator.decode.integers import carrying
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Immediate, Operand, PredicatePair, Sink
+from fmha.emulator._core import MODS
+from fmha.emulator.decode import floating
+from fmha.emulator.decode.builder import Builder, width_of
+from fmha.emulator.decode.integers import carrying
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Immediate, Operand, PredicatePair, Sink
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f32", "f64")

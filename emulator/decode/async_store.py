@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from emulator._core import MODS
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Vector
 
 _STORED = ("b32", "u32", "s32", "f32", "b64", "u64", "s64", "f64")
 _REDUCTIONS = {

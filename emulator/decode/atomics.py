@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode import async_store
-from emulator.decode.builder import SPACES, Builder, width_of
-from emulator.decode.modifiers import Modifiers
-from emulator.decode.ordering import SCOPES, drop_policy, take_hints
-from emulator.ptx import Operand, Sink, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode import async_store
+from fmha.emulator.decode.builder import SPACES, Builder, width_of
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.ordering import SCOPES, drop_policy, take_hints
+from fmha.emulator.ptx import Operand, Sink, Vector
 
 _OPERATIONS = {n: k for k, n in enumerate(("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas"))}
 ATOM_CODES = _OPERATIONS

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from emulator._core import MODS, OPS, SPECIALS, TYPES
-from emulator.ptx import (
+from fmha.emulator._core import MODS, OPS, SPECIALS, TYPES
+from fmha.emulator.ptx import (
     Address,
     Function,
     Immediate,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator._core import MODS
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Address, Immediate, Operand, TensorAddress, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Address, Immediate, Operand, TensorAddress, Vector
 
 _REDUCTIONS = {"add": 1, "min": 2, "max": 3, "inc": 4, "dec": 5, "and": 6, "or": 7, "xor": 8}
 _REDUCED_TYPES = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from emulator.ptx import (
+from fmha.emulator.ptx import (
     Address,
     CallOperands,
     Function,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode.builder import SPACES, Builder, width_of
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Immediate, Sink, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import SPACES, Builder, width_of
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Immediate, Sink, Vector
 
 
 def _space(m: Modifiers) -> str:

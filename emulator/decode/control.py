@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Address, Immediate, LabelRef, Sink
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Address, Immediate, LabelRef, Sink
 
 
 def branch(b: Builder, m: Modifiers) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode.builder import Builder, width_of
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Operand, Register, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder, width_of
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Operand, Register, Vector
 
 _INTEGERS = {f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)}
 _FLOATS = {"f16", "bf16", "f32", "f64"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from emulator._core import MODS
-from emulator.decode import async_store
-from emulator.decode.builder import SPACES, Builder, width_of
-from emulator.decode.modifiers import Modifiers
-from emulator.decode.ordering import drop_policy, take_hints, take_ordering, take_space
-from emulator.ptx import Immediate, Operand, PredicatePair, Register, Special, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode import async_store
+from fmha.emulator.decode.builder import SPACES, Builder, width_of
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.ordering import drop_policy, take_hints, take_ordering, take_space
+from fmha.emulator.ptx import Immediate, Operand, PredicatePair, Register, Special, Vector
 
 _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
 
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 FLOATS = ("f32", "f64", "f32x2")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode.builder import Builder
-from emulator.decode.floating import emit
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Operand
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.floating import emit
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Operand
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator._core import MATRIX_TYPES, MODS
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Immediate, Negated, Operand, Vector
+from fmha.emulator._core import MATRIX_TYPES, MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Immediate, Negated, Operand, Vector
 
 FP8 = ("e4m3", "e5m2")
 NARROW = (*FP8, "e3m2", "e2m3", "e2m1")

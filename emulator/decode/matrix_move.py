@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode import bulk
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Address, Immediate, Negated, Operand, Register, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode import bulk
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Address, Immediate, Negated, Operand, Register, Vector
 
 _SHAPES = {"m8n8": 0, "m8n16": 1, "m16n16": 2, "m16n8": 3}
 _FORMATS = {"b6x16_p32": 1, "b4x16_p64": 2}

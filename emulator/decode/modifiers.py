@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NoReturn, TypeVar
 
-from emulator._core import TYPES
-from emulator.ptx import Instruction, PtxError
+from fmha.emulator._core import TYPES
+from fmha.emulator.ptx import Instruction, PtxError
 
 T = TypeVar("T")
 

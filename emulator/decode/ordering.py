@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from emulator._core import MODS
-from emulator.decode.builder import SPACES, Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Operand
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import SPACES, Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Operand
 
 SCOPES = {"cta": MODS["cta_scope"], "cluster": 0, "gpu": 0, "sys": 0}
 _CACHE_OPERATORS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emulator import _core
-from emulator._core import MODS
-from emulator.decode import (
+from fmha.emulator import _core
+from fmha.emulator._core import MODS
+from fmha.emulator.decode import (
     arithmetic,
     atomics,
     bulk,
@@ -25,13 +25,13 @@ from emulator.decode import (
     tcgen05,
     wmma,
 )
-from emulator.decode.allocation import allocate
-from emulator.decode.atomics import ATOM_CODES
-from emulator.decode.builder import Builder, Emitted, Symbols, pack_record
-from emulator.decode.calls import inline_calls
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Function, Instruction, Module, PtxError, Variable
-from emulator.ptx.cfg import reconvergence
+from fmha.emulator.decode.allocation import allocate
+from fmha.emulator.decode.atomics import ATOM_CODES
+from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
+from fmha.emulator.decode.calls import inline_calls
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Function, Instruction, Module, PtxError, Variable
+from fmha.emulator.ptx.cfg import reconvergence
 
 _MOST_LOCAL, _MOST_PARAMS = 512 << 10, 32764  # bytes: CUDA C++ programming guide, technical specifications
 _IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$]*")

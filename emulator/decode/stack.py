@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Function, Immediate, Instruction
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Function, Immediate, Instruction
 
 STACK_BYTES = 8192  # a thread's, behind its variables; an access beyond it is out of bounds
 _ALIGN = 8

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode.atomics import ATOM_CODES
-from emulator.decode.builder import SPACES, Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import LabelRef, Operand, PredicatePair
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.atomics import ATOM_CODES
+from fmha.emulator.decode.builder import SPACES, Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import LabelRef, Operand, PredicatePair
 
 
 def _operands(b: Builder, *counts: int) -> tuple[Operand, ...]:

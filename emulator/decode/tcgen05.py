@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from emulator._core import MODS
-from emulator.decode.builder import Builder
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Address, Immediate, Negated, Operand, Register, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Address, Immediate, Negated, Operand, Register, Vector
 
 # Shape -> (code, registers a repeat), 9.7.16.8.3.
 _SHAPES = {"32x32b": (0, 1), "16x64b": (1, 1), "16x128b": (2, 2), "16x256b": (3, 4), "16x32bx2": (4, 1)}

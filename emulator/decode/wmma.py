@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from emulator._core import MODS
-from emulator.decode.builder import SPACES, Builder
-from emulator.decode.matrix import type_bits
-from emulator.decode.modifiers import Modifiers
-from emulator.ptx import Operand, Vector
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import SPACES, Builder
+from fmha.emulator.decode.matrix import type_bits
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Operand, Vector
 
 _WIDE = {"m16n16k16": (16, 16, 16), "m8n32k16": (8, 32, 16), "m32n8k16": (32, 8, 16)}
 # Type of A and B: shapes (M, N, K), types of C and D, bits of an element (PTX ISA 9.7.14.4, table of supported shapes).

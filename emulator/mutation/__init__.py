@@ -1,12 +1,13 @@
 """Mutation of PTX: does the machine see a kernel's synchronisation and operands being broken, one at a time?
 
-`python -m emulator.mutation KERNEL.ptx --launch SPEC` deletes, weakens or steps every synchronisation instruction and
-every barrier or descriptor operand, runs each mutant under several schedules, and reports which were noticed.
+`python -m fmha.emulator.mutation KERNEL.ptx --launch SPEC` deletes, weakens or steps every synchronisation
+instruction and every barrier or descriptor operand, runs each mutant under several schedules, and reports which were
+noticed.
 """
 
-from emulator.mutation.operators import Mutant, mutants_of
-from emulator.mutation.redundant import Redundant, load_redundant
-from emulator.mutation.run import Launch, MutationError, Outcome, Trial, run_mutants, schedule_plan
+from fmha.emulator.mutation.operators import Mutant, mutants_of
+from fmha.emulator.mutation.redundant import Redundant, load_redundant
+from fmha.emulator.mutation.run import Launch, MutationError, Outcome, Trial, run_mutants, schedule_plan
 
 __all__ = [
     "Launch",

@@ -1,4 +1,4 @@
-"""python -m emulator.mutation KERNEL.ptx --launch SPEC: the table, the score and the JSON record."""
+"""python -m fmha.emulator.mutation KERNEL.ptx --launch SPEC: the table, the score and the JSON record."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from emulator.device import load_ptx
-from emulator.mutation.operators import Mutant, mutants_of
-from emulator.mutation.proof import check_separation
-from emulator.mutation.redundant import Redundant, load_redundant
-from emulator.mutation.run import (
+from fmha.emulator.device import load_ptx
+from fmha.emulator.mutation.operators import Mutant, mutants_of
+from fmha.emulator.mutation.proof import check_separation
+from fmha.emulator.mutation.redundant import Redundant, load_redundant
+from fmha.emulator.mutation.run import (
     Launch,
     MutationError,
     Outcome,
@@ -92,9 +92,9 @@ def record(outcome: Outcome) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m emulator.mutation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.emulator.mutation", description=__doc__)
     parser.add_argument("kernel", type=Path, help="PTX of the kernel")
-    parser.add_argument("--launch", required=True, help="FILE.py[:NAME] or MODULE:NAME, an emulator.mutation.Launch")
+    parser.add_argument("--launch", required=True, help="FILE.py[:NAME] or MODULE:NAME, a Launch")
     parser.add_argument("--entry", help="the entry to mutate; the module's only one by default")
     parser.add_argument("--name", help="the kernel's name in the redundant list; the entry's by default")
     parser.add_argument("--redundant", type=Path, help="YAML list of mutants that are proven to change nothing")
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     result = summary(outcomes)
     print(json.dumps(result, indent=1))
     if options.json:
-        command = "python -m emulator.mutation " + shlex.join(arguments)
+        command = "python -m fmha.emulator.mutation " + shlex.join(arguments)
         body = {"kernel": name, "command": command, "plan": plan, **result, "outcomes": [record(o) for o in outcomes]}
         options.json.write_text(json.dumps(body, indent=1) + "\n")
     return 0 if result["survived"] == 0 else 1

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from emulator.mutation.statements import Source, Statement, moved, statement_of
-from emulator.ptx import Function, Instruction
+from fmha.emulator.mutation.statements import Source, Statement, moved, statement_of
+from fmha.emulator.ptx import Function, Instruction
 
 Change = tuple[str, str]  # (what was done, the text that replaces the statement)
 

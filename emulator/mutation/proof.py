@@ -22,10 +22,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from emulator.device import load_ptx
-from emulator.mutation.run import Launch, Outcome, Plan
-from emulator.mutation.statements import Source, statement_of
-from emulator.ptx import Function, Instruction
+from fmha.emulator.device import load_ptx
+from fmha.emulator.mutation.run import Launch, Outcome, Plan
+from fmha.emulator.mutation.statements import Source, statement_of
+from fmha.emulator.ptx import Function, Instruction
 
 ONE_WARP = "proven: between the barriers around it, one warp issues asynchronous work and nobody accesses memory"
 ONLY_FENCES = "proven: every thread executes fence.proxy.async between it and the next barrier, and nothing else"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from emulator.mutation.operators import Mutant
+from fmha.emulator.mutation.operators import Mutant
 
 ANY_LINE = r"\d+"
 

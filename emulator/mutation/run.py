@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from emulator.device import LaunchError, Module, Schedule, load_ptx
-from emulator.mutation.operators import Mutant, probe_of
-from emulator.mutation.redundant import Redundant
-from emulator.ptx import Function, PtxError
+from fmha.emulator.device import LaunchError, Module, Schedule, load_ptx
+from fmha.emulator.mutation.operators import Mutant, probe_of
+from fmha.emulator.mutation.redundant import Redundant
+from fmha.emulator.ptx import Function, PtxError
 
 
 @dataclass(frozen=True, slots=True)

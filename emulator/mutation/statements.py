@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from emulator.ptx import Instruction
+from fmha.emulator.ptx import Instruction
 
 _PARTS = re.compile(r"(?P<guard>@!?\S+\s+)?(?P<mnemonic>\S+)\s*(?P<operands>.*)", re.DOTALL)
 _OFFSET = re.compile(r"\+\s*(-?\d+)\s*\]$")

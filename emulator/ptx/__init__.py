@@ -1,7 +1,7 @@
 """PTX text -> `Module`: the grammar of the PTX ISA, symbols, and control flow. Knows no instruction's meaning."""
 
-from emulator.ptx.errors import PtxError
-from emulator.ptx.model import (
+from fmha.emulator.ptx.errors import PtxError
+from fmha.emulator.ptx.model import (
     Address,
     CallOperands,
     DirectiveArgument,
@@ -26,7 +26,7 @@ from emulator.ptx.model import (
     Variable,
     Vector,
 )
-from emulator.ptx.parser import parse
+from fmha.emulator.ptx.parser import parse
 
 __all__ = [
     "Address",

@@ -6,10 +6,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
 
-from emulator.ptx.debug import DebugInfo
-from emulator.ptx.declarations import SPACES, TYPE_BITS, parse_parameters, parse_register_declaration, parse_variables
-from emulator.ptx.lexer import END, Tokens, is_identifier, unquote
-from emulator.ptx.model import (
+from fmha.emulator.ptx.debug import DebugInfo
+from fmha.emulator.ptx.declarations import (
+    SPACES,
+    TYPE_BITS,
+    parse_parameters,
+    parse_register_declaration,
+    parse_variables,
+)
+from fmha.emulator.ptx.lexer import END, Tokens, is_identifier, unquote
+from fmha.emulator.ptx.model import (
     CallOperands,
     Guard,
     Instruction,
@@ -21,8 +27,8 @@ from emulator.ptx.model import (
     SymbolRef,
     Variable,
 )
-from emulator.ptx.operands import UndeclaredError, parse_call, parse_operands, parse_register, resolve, unresolved
-from emulator.ptx.scope import FunctionNames, Scope
+from fmha.emulator.ptx.operands import UndeclaredError, parse_call, parse_operands, parse_register, resolve, unresolved
+from fmha.emulator.ptx.scope import FunctionNames, Scope
 
 _DEEPEST = 200  # nested blocks
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emulator.ptx.expressions import parse_integer
-from emulator.ptx.lexer import END, Tokens, unquote
-from emulator.ptx.model import Location
+from fmha.emulator.ptx.expressions import parse_integer
+from fmha.emulator.ptx.lexer import END, Tokens, unquote
+from fmha.emulator.ptx.model import Location
 
 _DEEPEST = 64  # calls inlined into one another; beyond that the outermost are dropped
 

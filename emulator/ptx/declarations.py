@@ -6,9 +6,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.ptx.expressions import parse_constant, parse_integer
-from emulator.ptx.lexer import Tokens, is_identifier, unquote
-from emulator.ptx.model import Parameter, Relocation, Variable
+from fmha.emulator.ptx.expressions import parse_constant, parse_integer
+from fmha.emulator.ptx.lexer import Tokens, is_identifier, unquote
+from fmha.emulator.ptx.model import Parameter, Relocation, Variable
 
 SPACES = frozenset((".shared", ".global", ".const", ".local", ".param"))
 _LARGEST_INITIALIZED = 1 << 26

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emulator.ptx.expressions import parse_constant, parse_integer
-from emulator.ptx.lexer import Tokens, is_identifier
-from emulator.ptx.model import (
+from fmha.emulator.ptx.expressions import parse_constant, parse_integer
+from fmha.emulator.ptx.lexer import Tokens, is_identifier
+from fmha.emulator.ptx.model import (
     Address,
     CallOperands,
     Immediate,
@@ -20,7 +20,7 @@ from emulator.ptx.model import (
     TensorAddress,
     Vector,
 )
-from emulator.ptx.scope import Scope
+from fmha.emulator.ptx.scope import Scope
 
 SINK = Sink()
 _CONSTANT_STARTS = frozenset("0123456789-+~(!")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 
-from emulator.ptx.body import Body, parse_pragma
-from emulator.ptx.debug import DebugInfo, skip_file, skip_section
-from emulator.ptx.declarations import SPACES, TYPE_BITS, parse_parameters, parse_variables
-from emulator.ptx.expressions import parse_integer
-from emulator.ptx.lexer import END, Tokens, is_identifier, unquote
-from emulator.ptx.model import DirectiveArgument, Function, Module, Parameter, Variable
-from emulator.ptx.scope import FunctionNames
+from fmha.emulator.ptx.body import Body, parse_pragma
+from fmha.emulator.ptx.debug import DebugInfo, skip_file, skip_section
+from fmha.emulator.ptx.declarations import SPACES, TYPE_BITS, parse_parameters, parse_variables
+from fmha.emulator.ptx.expressions import parse_integer
+from fmha.emulator.ptx.lexer import END, Tokens, is_identifier, unquote
+from fmha.emulator.ptx.model import DirectiveArgument, Function, Module, Parameter, Variable
+from fmha.emulator.ptx.scope import FunctionNames
 
 _LINKAGE = frozenset((".extern", ".visible", ".weak", ".common"))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emulator.rules.barriers import BARRIERS
-from emulator.rules.clusters import CLUSTERS
-from emulator.rules.launch import LAUNCH
-from emulator.rules.matrix import MATRIX
-from emulator.rules.memory import MEMORY
-from emulator.rules.rule import Rule, Severity
-from emulator.rules.tensor import TENSOR
-from emulator.rules.warps import WARPS
+from fmha.emulator.rules.barriers import BARRIERS
+from fmha.emulator.rules.clusters import CLUSTERS
+from fmha.emulator.rules.launch import LAUNCH
+from fmha.emulator.rules.matrix import MATRIX
+from fmha.emulator.rules.memory import MEMORY
+from fmha.emulator.rules.rule import Rule, Severity
+from fmha.emulator.rules.tensor import TENSOR
+from fmha.emulator.rules.warps import WARPS
 
 __all__ = ["GROUPS", "RULES", "Rule", "Severity"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault
 
 BARRIERS: Mapping[str, Rule] = {
     "barrier-index": fault("9.7.13.1, bar, barrier", "A CTA has the barriers 0 to 15.", "Use one of them."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from emulator.rules.rule import Rule, fault
+from fmha.emulator.rules.rule import Rule, fault
 
 MEMORY: Mapping[str, Rule] = {
     "race": Rule(

@@ -6,13 +6,13 @@ Its modules are loaded when they are first used: a run starts before it has a re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from harness.archive.folder import prepare
+from fmha.harness.archive.folder import prepare
 
 if TYPE_CHECKING:
-    from harness.archive.files import dumps, read, replace, schema, write
-    from harness.archive.index import Index
-    from harness.archive.record import RunRecord
-    from harness.archive.search import BASELINES, Found, find
+    from fmha.harness.archive.files import dumps, read, replace, schema, write
+    from fmha.harness.archive.index import Index
+    from fmha.harness.archive.record import RunRecord
+    from fmha.harness.archive.search import BASELINES, Found, find
 
 __all__ = [
     "BASELINES",

@@ -1,7 +1,7 @@
-"""`python -m harness.archive` writes schema.json anew."""
+"""`python -m fmha.harness.archive` writes schema.json anew."""
 
 from pathlib import Path
 
-from harness.archive.files import schema
+from fmha.harness.archive.files import schema
 
 Path(__file__).with_name("schema.json").write_text(schema(), encoding="utf-8")

@@ -17,10 +17,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.archive.folder import writing
-from harness.archive.record import SCHEMA_VERSION, RunRecord
-from harness.archive.upgrade import upgraded
-from harness.errors import UserError
+from fmha.harness.archive.folder import writing
+from fmha.harness.archive.record import SCHEMA_VERSION, RunRecord
+from fmha.harness.archive.upgrade import upgraded
+from fmha.harness.errors import UserError
 
 # Lists with one line an element: small files, and diffs that say which.
 LINE_EACH = ("variants", "configurations", "limits")

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.errors import InfrastructureError
+from fmha.harness.errors import InfrastructureError
 
 
 def prepare(directory: Path) -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.archive.files import read
-from harness.archive.record import RunRecord
-from harness.errors import FmhaError
+from fmha.harness.archive.files import read
+from fmha.harness.archive.record import RunRecord
+from fmha.harness.errors import FmhaError
 
 INDEX_FILE = ".index.sqlite3"
 METRICS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from harness.archive.files import read, replace
-from harness.archive.index import Index, RunRow
-from harness.errors import InfrastructureError
+from fmha.harness.archive.files import read, replace
+from fmha.harness.archive.index import Index, RunRow
+from fmha.harness.errors import InfrastructureError
 
 
 def prunable(index: Index, *, keep: int, older_than: timedelta | None, now: datetime) -> list[RunRow]:

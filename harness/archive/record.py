@@ -20,7 +20,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from harness.status import Status
+from fmha.harness.status import Status
 
 SCHEMA_VERSION = 4
 

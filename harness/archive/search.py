@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.archive import signature
-from harness.archive.files import read
-from harness.archive.index import Index, RunRow
-from harness.archive.record import RunRecord
-from harness.errors import UserError
-from harness.git import resolve_commit
+from fmha.harness.archive import signature
+from fmha.harness.archive.files import read
+from fmha.harness.archive.index import Index, RunRow
+from fmha.harness.archive.record import RunRecord
+from fmha.harness.errors import UserError
+from fmha.harness.git import resolve_commit
 
 BASELINES = "baselines"
 WAYS = "a file, the name of a run or its start, a commit, @HOST, COMMIT@HOST, latest or baseline:NAME"

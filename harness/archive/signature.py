@@ -14,9 +14,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.archive.folder import writing
-from harness.errors import InfrastructureError, UserError
-from harness.git import git
+from fmha.harness.archive.folder import writing
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.git import git
 
 SIGNERS = "allowed_signers"
 NAMESPACE = "fmha-baseline"  # so that a signature made for something else is none

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.archive.record import SCHEMA_VERSION
+from fmha.harness.archive.record import SCHEMA_VERSION
 
 Document = dict[str, Any]
 

@@ -1,12 +1,12 @@
-"""Compiles every shape that is tried: `python -m harness.bench.build FOLDER`."""
+"""Compiles every shape that is tried: `python -m fmha.harness.bench.build FOLDER`."""
 
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.bench.gpu import build
-from harness.bench.shapes import Shape
-from harness.bench.variants import CANDIDATES
+from fmha.harness.bench.gpu import build
+from fmha.harness.bench.shapes import Shape
+from fmha.harness.bench.variants import CANDIDATES
 
 
 def build_candidates(folder: Path, shapes: Mapping[str, Shape] = CANDIDATES) -> dict[str, str]:

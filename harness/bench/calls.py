@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
-from harness.bench.gpu import Kernel, Launch, output_sizes, prepare
-from harness.bench.problem import Problem
+from fmha.harness.bench.gpu import Kernel, Launch, output_sizes, prepare
+from fmha.harness.bench.problem import Problem
 
 
 class Call:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.bench.problem import Problem
-from harness.bench.shapes import Shape
+from fmha.harness.bench.problem import Problem
+from fmha.harness.bench.shapes import Shape
 
 
 def decode(head_dim: int, s_k: int = 8192, batch: int = 16, **kw: Any) -> Problem:

@@ -1,4 +1,4 @@
-"""Compares the kernels with float64: `python -m harness.bench.check FOLDER [VARIANT...]`, one line a problem."""
+"""Compares the kernels with float64: `python -m fmha.harness.bench.check FOLDER [VARIANT...]`, one line a problem."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from harness.bench.cases import checks
-from harness.bench.check_numbers import verdict
-from harness.bench.gpu import initialise, load_forward, run_once
-from harness.bench.problem import draw, reference
-from harness.bench.variants import ALL, CANDIDATES
+from fmha.harness.bench.cases import checks
+from fmha.harness.bench.check_numbers import verdict
+from fmha.harness.bench.gpu import initialise, load_forward, run_once
+from fmha.harness.bench.problem import draw, reference
+from fmha.harness.bench.variants import ALL, CANDIDATES
 
 FEW = 9  # the branches, and one launch whose splits a cluster merges
 

@@ -9,7 +9,7 @@ import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from harness.bench.gpu import Kernel, ok
+from fmha.harness.bench.gpu import Kernel, ok
 
 STAMPS = (
     "entered", "barriers_ready", "grid_before_done", "query_issued", "loads_ready", "first_key_issued",

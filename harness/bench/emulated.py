@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.bench.check_numbers import verdict
-from harness.bench.problem import Problem, draw, pack, reference
-from harness.bench.shapes import Shape, combine_grid
-from harness.bench.trials import Trial
-from harness.bench.variants import ALL
-from harness.worker.devices.base import LaunchConfig
-from harness.worker.devices.emulator import EmulatorDevice
-from harness.worker.launch import tensor_map
-from harness.worker.nvcc import find_nvcc
-from harness.worker.params import COMBINE_THREADS
+from fmha.harness.bench.check_numbers import verdict
+from fmha.harness.bench.problem import Problem, draw, pack, reference
+from fmha.harness.bench.shapes import Shape, combine_grid
+from fmha.harness.bench.trials import Trial
+from fmha.harness.bench.variants import ALL
+from fmha.harness.worker.devices.base import LaunchConfig
+from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.launch import tensor_map
+from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.params import COMBINE_THREADS
 
-KERNELS = Path(__file__).parents[2] / "kernel"
+KERNELS = Path(__file__).resolve().parents[2] / "kernel"
 POISON = np.uint32(0x7FEDBEEF)
 
 
@@ -36,7 +36,7 @@ def small(trial: Trial) -> Problem:
 
 
 def attempt(trial: Trial) -> dict[str, Any]:
-    """What `harness.bench.tried` keeps of a trial, without times; RuntimeError for a wrong number or a hazard."""
+    """What `fmha.harness.bench.tried` keeps of a trial, without times; RuntimeError for a wrong number or a hazard."""
     p, shape = small(trial), ALL[trial.shape]
     inputs = draw(p)
     out, findings = _run(shape, p, inputs)

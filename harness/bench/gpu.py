@@ -17,12 +17,12 @@ import numpy as np
 from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import Shape, combine_grid
-from harness.worker.nvcc import find_nvcc
-from harness.worker.params import COMBINE_THREADS, MAPS
+from fmha.harness.bench.problem import Problem, map_shapes, pack
+from fmha.harness.bench.shapes import Shape, combine_grid
+from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.params import COMBINE_THREADS, MAPS
 
-KERNELS = Path(__file__).parents[2] / "kernel"
+KERNELS = Path(__file__).resolve().parents[2] / "kernel"
 
 
 def ok(result: tuple[Any, ...]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from harness.bench.split_kv import split_kv
+from fmha.harness.bench.split_kv import split_kv
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]  # q, k, v: [batch, heads, rows, head_dim]
 BACKENDS = {"flash_attention_2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import reference as definition
-from harness.worker import params
-from harness.worker.bf16 import round_to_bf16
-from harness.worker.choice import ARCH, is_plain, partial_f16
-from harness.worker.inputs import Inputs, Sparse
+from fmha.harness import reference as definition
+from fmha.harness.worker import params
+from fmha.harness.worker.bf16 import round_to_bf16
+from fmha.harness.worker.choice import ARCH, is_plain, partial_f16
+from fmha.harness.worker.inputs import Inputs, Sparse
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
-"""One launch for ncu: `python -m harness.bench.profile FOLDER SHAPE KIND SPLITS WIDTH HEIGHT [kv]`, without torch."""
+"""One launch for ncu, without torch.
+
+`python -m fmha.harness.bench.profile FOLDER SHAPE KIND SPLITS WIDTH HEIGHT [kv]`
+"""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from harness.bench.cases import decode, prefill
-from harness.bench.gpu import initialise, load_forward, run_once
-from harness.bench.problem import draw
-from harness.bench.variants import CANDIDATES
+from fmha.harness.bench.cases import decode, prefill
+from fmha.harness.bench.gpu import initialise, load_forward, run_once
+from fmha.harness.bench.problem import draw
+from fmha.harness.bench.variants import CANDIDATES
 
 if __name__ == "__main__":
     folder, name, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

@@ -1,6 +1,6 @@
 """The benchmark: ours and what a user would pick instead, in one run on one GPU.
 
-`python -m harness.bench.run FOLDER OUT.json [--no-flex]`; the kernels of harness.bench.build lie in FOLDER.
+`python -m fmha.harness.bench.run FOLDER OUT.json [--no-flex]`; the kernels of fmha.harness.bench.build lie in FOLDER.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 
-from harness.bench import peers
-from harness.bench.calls import Call, error, inputs
-from harness.bench.cases import decode, prefill
-from harness.bench.gpu import initialise, load_forward
-from harness.bench.plans import TRIED, Plan
-from harness.bench.problem import Problem
-from harness.bench.timing import cold_call, cold_graph, graph_replay
-from harness.bench.variants import CANDIDATES
+from fmha.harness.bench import peers
+from fmha.harness.bench.calls import Call, error, inputs
+from fmha.harness.bench.cases import decode, prefill
+from fmha.harness.bench.gpu import initialise, load_forward
+from fmha.harness.bench.plans import TRIED, Plan
+from fmha.harness.bench.problem import Problem
+from fmha.harness.bench.timing import cold_call, cold_graph, graph_replay
+from fmha.harness.bench.variants import CANDIDATES
 
 SETS_BYTES = 400 << 20  # of inputs that a graph walks through: several times the L2
 

@@ -1,4 +1,4 @@
-"""All that is shown of the Hopper kernels on silicon, in one go: `python -m harness.bench.session FOLDER`.
+"""All that is shown of the Hopper kernels on silicon, in one go: `python -m fmha.harness.bench.session FOLDER`.
 
 FOLDER, a new one, gets a log of each step and session.json with their exit codes and seconds, and
 records/         run records of `fmha run-matrix --host local`, one a suite: what `fmha compare` reads
@@ -29,15 +29,15 @@ from typing import Any
 
 import yaml
 
-from harness.bench.shape_cases import CASES
-from harness.bench.variants import CANDIDATES, OWN
-from harness.worker.process import run_group
+from fmha.harness.bench.shape_cases import CASES
+from fmha.harness.bench.variants import CANDIDATES, OWN
+from fmha.harness.worker.process import run_group
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 ARCH = "sm_90a"
 SANITIZER_PROCESSES = 8
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
-# Every kernel that the harness launches, by its name in harness.bench.variants.
+# Every kernel that the harness launches, by its name in fmha.harness.bench.variants.
 LAUNCHED = [name for name, shape in CANDIDATES.items() if replace(shape, plain=False) in OWN]
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
@@ -84,7 +84,7 @@ class Session:
 def project(root: Path, home: Path, device: str) -> None:
     """This checkout in `root`, as a repository of one commit whose host `local` is this machine's `device`."""
     ignored = shutil.ignore_patterns(".git", ".venv", ".fmha", "build", "results", "__pycache__")
-    shutil.copytree(ROOT, root, ignore=ignored)
+    shutil.copytree(ROOT, root, ignore=ignored, symlinks=True)
     settings: dict[str, Any] = yaml.safe_load((root / "matrix.yaml").read_text())
     settings["hosts"]["local"] = {
         "kind": "local", "device": device, "arch": ARCH, "folder": str(home), "python": sys.executable,
@@ -98,7 +98,7 @@ def project(root: Path, home: Path, device: str) -> None:
 
 def matrix(session: Session, device: str, suites: Sequence[str], limit: float) -> None:
     """Every suite through the command; records/ has a record of each that was judged."""
-    python = [sys.executable, "-m", "harness"]
+    python = [sys.executable, "-m", "fmha"]
     start = [*python, "run-matrix", "--host", "local", "--quiet", "--results", str(session.folder / "records")]
     with tempfile.TemporaryDirectory(prefix="fmha-session-") as name:
         root, home = Path(name) / "project", Path(name) / "home"
@@ -112,7 +112,7 @@ def matrix(session: Session, device: str, suites: Sequence[str], limit: float) -
 
 def sanitize(session: Session, cubins: Path) -> None:
     """Every tool over every kernel, several at a time: slow, and not on the GPU."""
-    check = [sys.executable, "-m", "harness.bench.check", str(cubins), "--few"]
+    check = [sys.executable, "-m", "fmha.harness.bench.check", str(cubins), "--few"]
 
     def one(job: tuple[str, str]) -> Step:
         tool, name = job
@@ -125,7 +125,7 @@ def sanitize(session: Session, cubins: Path) -> None:
 def profile(session: Session, cubins: Path) -> None:
     """Decode of each head_dim under ncu."""
     ncu = ["ncu", "--set", "full", "--clock-control", "none", "--kernel-name", "regex:fmha_fwd"]
-    ncu += ["--launch-skip", "2", "--launch-count", "1", sys.executable, "-m", "harness.bench.profile"]
+    ncu += ["--launch-skip", "2", "--launch-count", "1", sys.executable, "-m", "fmha.harness.bench.profile"]
     for head_dim, splits in DECODE_SPLITS.items():
         session.run(
             f"ncu-hd{head_dim}", [*ncu, str(cubins), f"hd{head_dim}_plain", "decode", str(splits), "1", "1"], 60
@@ -134,9 +134,9 @@ def profile(session: Session, cubins: Path) -> None:
 
 def on_gpu(session: Session, suites: Sequence[str], limit: float) -> None:
     cubins = session.folder / "cubins"
-    session.run("build", [sys.executable, "-m", "harness.bench.build", str(cubins)], 120)
+    session.run("build", [sys.executable, "-m", "fmha.harness.bench.build", str(cubins)], 120)
     matrix(session, "cuda", suites, limit)
-    bench = [sys.executable, "-m", "harness", "bench", "--output", str(session.folder / "bench.json")]
+    bench = [sys.executable, "-m", "fmha", "bench", "--output", str(session.folder / "bench.json")]
     session.run("bench", bench, 300)
     sanitize(session, cubins)
     profile(session, cubins)
@@ -145,7 +145,7 @@ def on_gpu(session: Session, suites: Sequence[str], limit: float) -> None:
 
 def main() -> int:
     """0 when every step ended with 0."""
-    parser = argparse.ArgumentParser(prog="python -m harness.bench.session", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.session", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda", choices=("cuda", "emulator"))
     parser.add_argument("--suites", nargs="*", default=list(SUITES), choices=list(SUITES))

@@ -1,12 +1,12 @@
-"""The shapes that the rule of harness.worker.choice takes at sizes of their own, forced at small ones."""
+"""The shapes that the rule of fmha.harness.worker.choice takes at sizes of their own, forced at small ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.bench.shapes import OTHERS
-from harness.worker.configuration import Configuration
+from fmha.harness.bench.shapes import OTHERS
+from fmha.harness.worker.configuration import Configuration
 
 
 def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:

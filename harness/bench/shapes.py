@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.bench.problem import Problem
-from harness.worker.params import COMBINE_ROWS, sm90_figures, sm90_shared_bytes
+from fmha.harness.bench.problem import Problem
+from fmha.harness.worker.params import COMBINE_ROWS, sm90_figures, sm90_shared_bytes
 
 
 def combine_grid(p: Problem) -> tuple[int, int, int]:
@@ -82,7 +82,7 @@ SHAPES = {
     256: _launched(256, overlap=True, registers=224),
     512: _launched(512, registers=224),
 }
-# By head_dim and FMHA_ROWS: what harness.worker.choice has beside them.
+# By head_dim and FMHA_ROWS: what fmha.harness.worker.choice has beside them.
 OTHERS = {
     (64, 64): _launched(64, 64, registers=168, ctas_per_sm=2),
     (64, 192): _launched(64, 192, overlap=True, registers=160),

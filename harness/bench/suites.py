@@ -1,8 +1,8 @@
-"""What the records of two sessions say side by side: `python -m harness.bench.suites FOLDER FOLDER > JSON`.
+"""What the records of two sessions say side by side: `python -m fmha.harness.bench.suites FOLDER FOLDER > JSON`.
 
-Each FOLDER is one of `python -m harness.bench.session`, the first from a GPU, the second from the emulator. Of every
-suite: configurations, how many passed, the lowest cosine and the largest LSE error of either; how many gave the same
-bits in both; and the largest difference between the relative L2 errors of one configuration.
+Each FOLDER is one of `python -m fmha.harness.bench.session`, the first from a GPU, the second from the emulator. Of
+every suite: configurations, how many passed, the lowest cosine and the largest LSE error of either; how many gave the
+same bits in both; and the largest difference between the relative L2 errors of one configuration.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.archive.files import read
-from harness.archive.record import RunRecord
-from harness.bench.session import SUITES
-from harness.status import Status
+from fmha.harness.archive.files import read
+from fmha.harness.archive.record import RunRecord
+from fmha.harness.bench.session import SUITES
+from fmha.harness.status import Status
 
 
 def records(folder: Path) -> dict[str, RunRecord]:

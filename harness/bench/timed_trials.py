@@ -1,4 +1,4 @@
-"""The part of `harness.bench.tried` that needs a GPU and torch."""
+"""The part of `fmha.harness.bench.tried` that needs a GPU and torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from harness.bench.calls import Call, error, inputs
-from harness.bench.clocks import read, summary
-from harness.bench.gpu import Kernel
-from harness.bench.problem import Problem
-from harness.bench.run import SETS_BYTES
-from harness.bench.timing import captured, cold_call, graph_replay
-from harness.bench.trials import Trial
+from fmha.harness.bench.calls import Call, error, inputs
+from fmha.harness.bench.clocks import read, summary
+from fmha.harness.bench.gpu import Kernel
+from fmha.harness.bench.problem import Problem
+from fmha.harness.bench.run import SETS_BYTES
+from fmha.harness.bench.timing import captured, cold_call, graph_replay
+from fmha.harness.bench.trials import Trial
 
 MOST_ERROR = 4e-3
 REPLAYS, LONG_REPLAYS = 12, 4

@@ -1,15 +1,15 @@
-"""What `harness.bench.tried` times: every build that is tried, beside the harness's own, at the sizes they are for."""
+"""What `fmha.harness.bench.tried` times: builds that are tried, beside the harness's own, at the sizes they are for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from harness.bench.cases import decode, prefill
-from harness.bench.plans import Plan
-from harness.bench.problem import Problem
-from harness.bench.shapes import SHAPES, Shape
-from harness.bench.variants import REBUILT
+from fmha.harness.bench.cases import decode, prefill
+from fmha.harness.bench.plans import Plan
+from fmha.harness.bench.problem import Problem
+from fmha.harness.bench.shapes import SHAPES, Shape
+from fmha.harness.bench.variants import REBUILT
 
 MULTIPROCESSORS = 132
 KINDS = ("decode", "decode_kv", "decode_b8", "short256", "short", "short1024", "prefill")

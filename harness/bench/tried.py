@@ -1,9 +1,9 @@
-"""Times every build that is tried, beside the harness's own, in one go: `python -m harness.bench.tried FOLDER`.
+"""Times every build that is tried, beside the harness's own, in one go: `python -m fmha.harness.bench.tried FOLDER`.
 
 FOLDER, a new one, gets
 
-tried.json   a row a trial of harness.bench.trials: median and spread, checked against float64 before it is timed; the
-             stamps of the builds with clocks; what ptxas said of each build
+tried.json   a row a trial of fmha.harness.bench.trials: median and spread, checked against float64 before it is timed;
+             the stamps of the builds with clocks; what ptxas said of each build
 check-*.log  problems of every mask, branch and output through each new build, before anything is timed
 
 With `--device emulator` each trial runs there at a small size instead, once: no times. Of trials of one launch shape at
@@ -24,10 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harness.bench.trials import Trial, clocked, every_trial
-from harness.bench.variants import ALL, REBUILT, RESHAPED
+from fmha.harness.bench.trials import Trial, clocked, every_trial
+from fmha.harness.bench.variants import ALL, REBUILT, RESHAPED
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 CHECK_SECONDS = 90
 TRIAL_SECONDS = 60  # without an answer: a kernel hangs, and what was measured before is kept
 Keep = Callable[[dict[str, Any]], None]
@@ -50,7 +50,7 @@ def row_of(trial: Trial, measured: dict[str, Any]) -> dict[str, Any]:
 
 
 def on_emulator(trials: Sequence[Trial], keep: Keep) -> None:
-    from harness.bench.emulated import attempt
+    from fmha.harness.bench.emulated import attempt
 
     seen = set()
     for trial in trials:
@@ -65,7 +65,7 @@ def check(folder: Path, cubins: Path) -> set[str]:
     """Every mask, branch and output through each new build, eight processes at a time. The builds that fail."""
 
     def one(name: str) -> bool:
-        command = [sys.executable, "-m", "harness.bench.check", str(cubins), "--few", name]
+        command = [sys.executable, "-m", "fmha.harness.bench.check", str(cubins), "--few", name]
         with (folder / f"check-{name}.log").open("w") as log:
             try:
                 code = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, timeout=CHECK_SECONDS).returncode
@@ -84,10 +84,10 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
     """Whether everything was right; what is wrong is not timed, and does not stop the rest."""
     import torch
 
-    from harness.bench import timed_trials
-    from harness.bench.build import build_candidates
-    from harness.bench.gpu import initialise, load_forward
-    from harness.bench.run import environment
+    from fmha.harness.bench import timed_trials
+    from fmha.harness.bench.build import build_candidates
+    from fmha.harness.bench.gpu import initialise, load_forward
+    from fmha.harness.bench.run import environment
 
     start = time.monotonic()
     cubins = folder / "cubins"
@@ -129,7 +129,7 @@ def table(rows: Sequence[dict[str, Any]]) -> None:
 
 def main() -> int:
     """0 when everything that was run was right."""
-    parser = argparse.ArgumentParser(prog="python -m harness.bench.tried", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.bench.tried", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda", choices=("cuda", "emulator"))
     parser.add_argument("--only", default="", help="trials whose kind and build have this word")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.bench.shapes import OTHERS, SHAPES, Shape
+from fmha.harness.bench.shapes import OTHERS, SHAPES, Shape
 
 #                     rows keys row column boxes slots head_dim
 #                               groups

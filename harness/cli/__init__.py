@@ -14,8 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from harness.errors import ExitCode, FmhaError, InterruptionError, UserError
-from harness.text import one_line
+from fmha.harness.errors import ExitCode, FmhaError, InterruptionError, UserError
+from fmha.harness.text import one_line
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -63,11 +63,11 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def _parse(arguments: Sequence[str], session: Session) -> int:
-    from harness.hosts import early  # here, so that an interrupt in the slow imports has its answer too
+    from fmha.harness.hosts import early  # here, so that an interrupt in the slow imports has its answer too
 
     early.begin(arguments, Path.cwd())
     gc.disable()
-    from harness.cli.app import application
+    from fmha.harness.cli.app import application
 
     try:
         application()(args=list(arguments), prog_name="fmha", obj=session)

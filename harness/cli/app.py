@@ -125,7 +125,7 @@ def application() -> typer.Typer:
 
 
 def _load(name: str) -> Any:
-    module = import_module(f"harness.cli.{name.replace('-', '_')}")
+    module = import_module(f"fmha.harness.cli.{name.replace('-', '_')}")
     outer = typer.Typer(add_completion=False, **_MANNERS)
     texts = {"help": module.HELP, "short_help": COMMANDS[name][0]}
     if not hasattr(module, "app"):
@@ -138,7 +138,7 @@ def _load(name: str) -> Any:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from harness.hosts.machine import distribution_version
+        from fmha.harness.hosts.machine import distribution_version
 
         typer.echo(f"fmha {distribution_version('fmha') or '(not installed)'}")
         raise typer.Exit

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.interrupts import attend
-from harness.cli.progress import progress_for
-from harness.cli.run_matrix import shower
-from harness.errors import ExitCode
-from harness.stages.attach import attach, place_of
+from fmha.harness.cli.interrupts import attend
+from fmha.harness.cli.progress import progress_for
+from fmha.harness.cli.run_matrix import shower
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.attach import attach, place_of
 
 HELP = """Follow a run on a host elsewhere, from its first event to its verdict, and archive it.
 

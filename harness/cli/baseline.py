@@ -12,14 +12,14 @@ from typing import Annotated
 
 import typer
 
-from harness import archive
-from harness.archive import BASELINES, RunRecord, signature
-from harness.cli.options import Json, Quiet, Results, Verbose, archive_folder
-from harness.cli.output import print_json, say
-from harness.cli.progress import progress_for
-from harness.errors import ExitCode, UserError
-from harness.evidence import baseline
-from harness.stages.preflight import git_root
+from fmha.harness import archive
+from fmha.harness.archive import BASELINES, RunRecord, signature
+from fmha.harness.cli.options import Json, Quiet, Results, Verbose, archive_folder
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.cli.progress import progress_for
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.evidence import baseline
+from fmha.harness.stages.preflight import git_root
 
 HELP = """The runs that fmha regress holds others against, one for each kind of host.
 

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import Json
-from harness.cli.output import print_json
-from harness.errors import ExitCode, InfrastructureError
-from harness.worker.devices.base import DeviceError
-from harness.worker.devices.cuda import architecture
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json
+from fmha.harness.errors import ExitCode, InfrastructureError
+from fmha.harness.worker.devices.base import DeviceError
+from fmha.harness.worker.devices.cuda import architecture
 
 HELP = """Time the Hopper kernels beside SDPA's backends, FlexAttention and a split-KV Triton kernel, in one
 run. Needs an H100 or H200, torch, triton and nvcc. Writes JSON: results, spread, clocks, and the roofline of the run.
@@ -53,8 +53,8 @@ def _run(output: Path, flex: bool, json: bool) -> ExitCode:
         )
     if not output.parent.is_dir():
         raise InfrastructureError("no such folder", where=str(output.parent), next_step="make it, or name another file")
-    from harness.bench.build import build_candidates  # imports cuda.bindings and torch, which few machines have
-    from harness.bench.run import benchmark
+    from fmha.harness.bench.build import build_candidates  # imports cuda.bindings and torch, which few machines have
+    from fmha.harness.bench.run import benchmark
 
     with tempfile.TemporaryDirectory() as folder:
         build_candidates(Path(folder))

@@ -11,15 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.cli.options import Host, Json, Quiet, Suites, Verbose, suites
-from harness.cli.output import print_json, say
-from harness.cli.progress import progress_for
-from harness.errors import ExitCode, UserError
-from harness.evidence import bisect as stage
-from harness.evidence.bisect import Bisection, Culprit
-from harness.evidence.comparison import Kind
-from harness.stages.pipeline import Request
-from harness.stages.preflight import git_root
+from fmha.harness.cli.options import Host, Json, Quiet, Suites, Verbose, suites
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.cli.progress import progress_for
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.evidence import bisect as stage
+from fmha.harness.evidence.bisect import Bisection, Culprit
+from fmha.harness.evidence.comparison import Kind
+from fmha.harness.stages.pipeline import Request
+from fmha.harness.stages.preflight import git_root
 
 HELP = """Find the commit between GOOD and BAD that made a regression.
 

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import Json
-from harness.cli.output import print_json, say
-from harness.errors import ExitCode
-from harness.stages.administration import cancel
-from harness.stages.attach import place_of
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.administration import cancel
+from fmha.harness.stages.attach import place_of
 
 HELP = """End a run on a host elsewhere, and every process of it. What it has measured stays; fmha attach archives it.
 """

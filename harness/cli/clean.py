@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import Json
-from harness.cli.output import print_json, say
-from harness.errors import ExitCode
-from harness.stages.administration import clean
-from harness.stages.places import find_checkout
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.administration import clean
+from fmha.harness.stages.places import find_checkout
 
 HELP = """Remove from a host elsewhere what is too old or too much: finished runs with their worktrees first, then
 environments and build caches. A live run is never touched.

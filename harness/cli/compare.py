@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness import archive
-from harness.archive import Found
-from harness.cli.options import Json, Results, archive_folder
-from harness.cli.output import print_json, print_table, say
-from harness.errors import ExitCode
-from harness.evidence.comparison import compare
-from harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
+from fmha.harness import archive
+from fmha.harness.archive import Found
+from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.output import print_json, print_table, say
+from fmha.harness.errors import ExitCode
+from fmha.harness.evidence.comparison import compare
+from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 
 HELP = """Compare two runs, configuration by configuration.
 

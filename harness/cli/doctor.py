@@ -12,12 +12,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from harness.cli.options import Json
-from harness.cli.output import print_json
-from harness.errors import ExitCode
-from harness.stages.administration import Finding, examine, examine_here
-from harness.stages.places import Place, find_checkout
-from harness.text import printable
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.administration import Finding, examine, examine_here
+from fmha.harness.stages.places import Place, find_checkout
+from fmha.harness.text import printable
 
 HELP = """Look at this machine, or at a host elsewhere: connection, git, nvcc and the architectures it knows, driver,
 GPUs, disk, clock and locks. What is red says what to do, and exits with 3.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.errors import ExitCode, UserError
+from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
-    from harness.emulate import Comparison, Emulation, Entry
+    from fmha.harness.emulate import Comparison, Emulation, Entry
 
 PLACES = 4  # findings of one rule that are printed
 HELP = """Run one launch of any PTX kernel on the emulator and report its hazards.
@@ -47,7 +47,7 @@ def command(
 
 
 def _run(ptx: Path, launch: Path | None, schedules: int | None, mma_sums: str | None, as_json: bool) -> ExitCode:
-    from harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
+    from fmha.harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
 
     if launch is None:
         for option, given in (("--schedules", schedules), ("--mma-sums", mma_sums)):

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.archive import Index
-from harness.archive.index import NumbersRow
-from harness.cli.options import Json, Results, archive_folder
-from harness.cli.output import print_json, print_table, say
-from harness.errors import ExitCode, UserError
-from harness.evidence.views import history_fields
+from fmha.harness.archive import Index
+from fmha.harness.archive.index import NumbersRow
+from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.output import print_json, print_table, say
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.evidence.views import history_fields
 
 HELP = """Show the numbers of one configuration in every archived run, the newest first.
 

@@ -10,15 +10,15 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.doctor import examined
-from harness.cli.options import Json
-from harness.cli.output import print_json, say
-from harness.cli.text import columns, duration
-from harness.config import own
-from harness.errors import ExitCode
-from harness.stages.administration import Reach, reach
-from harness.stages.places import find_checkout
-from harness.stages.preflight import git_root
+from fmha.harness.cli.doctor import examined
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.cli.text import columns, duration
+from fmha.harness.config import own
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.administration import Reach, reach
+from fmha.harness.stages.places import find_checkout
+from fmha.harness.stages.preflight import git_root
 
 HELP = """List the hosts of matrix.yaml, and your own, whether they answer, and who has their GPUs or waits for them.
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from harness.cli.progress import ProgressDisplay
-from harness.config import Matrix
-from harness.errors import FmhaError, InterruptionError
-from harness.hosts import Host, open_host
-from harness.hosts.remote import RemoteHost
-from harness.text import one_line
+from fmha.harness.cli.progress import ProgressDisplay
+from fmha.harness.config import Matrix
+from fmha.harness.errors import FmhaError, InterruptionError
+from fmha.harness.hosts import Host, open_host
+from fmha.harness.hosts.remote import RemoteHost
+from fmha.harness.text import one_line
 
 QUESTION = "\nfmha: [d]etach and let the run go on, [c]ancel it, or [s]tay? "
 

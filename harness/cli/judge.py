@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from harness.config import load
-from harness.errors import ExitCode, UserError
-from harness.stages import apart
-from harness.stages.pipeline import Request
-from harness.stages.preflight import NO_COMMIT, git_facts, git_root
+from fmha.harness.config import load
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.stages import apart
+from fmha.harness.stages.pipeline import Request
+from fmha.harness.stages.preflight import NO_COMMIT, git_facts, git_root
 
 JudgeRef = Annotated[
     str | None,

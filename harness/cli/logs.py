@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import Json
-from harness.cli.output import print_json
-from harness.errors import ExitCode
-from harness.stages.administration import logs
-from harness.stages.attach import place_of
-from harness.text import lines, one_line
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.administration import logs
+from fmha.harness.stages.attach import place_of
+from fmha.harness.text import lines, one_line
 
 HELP = """Print what a run on a host elsewhere wrote: its own log, then the standard error of each of its workers."""
 

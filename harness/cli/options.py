@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from harness.config.filters import KEYS
-from harness.errors import UserError
-from harness.stages.preflight import home_of
+from fmha.harness.config.filters import KEYS
+from fmha.harness.errors import UserError
+from fmha.harness.stages.preflight import home_of
 
 Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; docs/evidence.md has its fields.")]

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.archive.record import encode_numbers
-from harness.text import escaped_json, one_line, printable
+from fmha.harness.archive.record import encode_numbers
+from fmha.harness.text import escaped_json, one_line, printable
 
 
 def print_json(kind: str, version: int, fields: Mapping[str, Any], indent: int | None = 1) -> None:

@@ -9,10 +9,10 @@ from typing import Protocol, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from harness.stages.outcome import Observer, Outcome
-from harness.stages.report import STYLES
-from harness.status import Status
-from harness.text import one_line, printable
+from fmha.harness.stages.outcome import Observer, Outcome
+from fmha.harness.stages.report import STYLES
+from fmha.harness.status import Status
+from fmha.harness.text import one_line, printable
 
 
 class ProgressDisplay(Observer, Protocol):

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import Json
-from harness.cli.output import print_json
-from harness.cli.text import columns, duration
-from harness.errors import ExitCode, UserError
-from harness.hosts.answers import ListedRun
-from harness.stages.administration import Listed, listing
-from harness.stages.places import find_checkout
-from harness.text import one_line
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json
+from fmha.harness.cli.text import columns, duration
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.hosts.answers import ListedRun
+from fmha.harness.stages.administration import Listed, listing
+from fmha.harness.stages.places import find_checkout
+from fmha.harness.text import one_line
 
 HELP = """List the runs on the hosts elsewhere, newest first.
 

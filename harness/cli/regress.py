@@ -11,19 +11,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.archive import RunRecord
-from harness.cli.judge import AcceptJudge, JudgeRef, judged
-from harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose
-from harness.cli.output import print_json, say
-from harness.cli.progress import progress_for
-from harness.errors import ExitCode, UserError
-from harness.evidence import github, junit
-from harness.evidence import regress as stage
-from harness.evidence.comparison import Kind
-from harness.evidence.regress import Verdict
-from harness.evidence.views import regression_fields, speed_fields, speed_lines
-from harness.stages import report
-from harness.stages.pipeline import Request
+from fmha.harness.archive import RunRecord
+from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
+from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.cli.progress import progress_for
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.evidence import github, junit
+from fmha.harness.evidence import regress as stage
+from fmha.harness.evidence.comparison import Kind
+from fmha.harness.evidence.regress import Verdict
+from fmha.harness.evidence.views import regression_fields, speed_fields, speed_lines
+from fmha.harness.stages import report
+from fmha.harness.stages.pipeline import Request
 
 HELP = """Run what the baseline ran, the guard's head_dim first, and say what got worse.
 

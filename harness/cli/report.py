@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from harness import archive
-from harness.archive import Found, Index
-from harness.cli.options import Json, Results, archive_folder
-from harness.cli.output import print_json, say
-from harness.cli.results import stem
-from harness.errors import ExitCode, UserError
-from harness.evidence import baseline
-from harness.evidence.comparison import compare
-from harness.evidence.limits import limits_of
+from fmha.harness import archive
+from fmha.harness.archive import Found, Index
+from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.cli.results import stem
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.evidence import baseline
+from fmha.harness.evidence.comparison import compare
+from fmha.harness.evidence.limits import limits_of
 
 HELP = """Write a run as one HTML file that needs nothing else: no network, no script.
 
@@ -45,7 +45,7 @@ def command(
 
 
 def _run(run: str, output: Path | None, results: Path | None, json: bool) -> ExitCode:
-    from harness.report import Evidence, render  # here: jinja2 is not for every command's start
+    from fmha.harness.report import Evidence, render  # here: jinja2 is not for every command's start
 
     folder = archive_folder(results)
     found = archive.find(run, folder, Path.cwd())

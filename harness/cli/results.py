@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness import archive
-from harness.archive import Index, prune, signature
-from harness.archive.index import RUN_NAME, RunRow
-from harness.cli.options import Json, Results, archive_folder
-from harness.cli.output import print_json, print_table, say
-from harness.errors import ExitCode, UserError
-from harness.evidence.views import row_fields
-from harness.stages import report
+from fmha.harness import archive
+from fmha.harness.archive import Index, prune, signature
+from fmha.harness.archive.index import RUN_NAME, RunRow
+from fmha.harness.cli.options import Json, Results, archive_folder
+from fmha.harness.cli.output import print_json, print_table, say
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.evidence.views import row_fields
+from fmha.harness.stages import report
 
 HELP = """The archive of runs: list, show, check and thin it out.
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
-from harness import archive
-from harness.cli.interrupts import attended
-from harness.cli.judge import AcceptJudge, JudgeRef, judged
-from harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, suites
-from harness.cli.output import print_json
-from harness.cli.progress import ProgressDisplay, progress_for
-from harness.errors import ExitCode
-from harness.evidence import github, junit
-from harness.stages import dry_run, report
-from harness.stages.attach import submit
-from harness.stages.pipeline import Request, Show, execute, prepare
-from harness.text import escaped_json
+from fmha.harness import archive
+from fmha.harness.cli.interrupts import attended
+from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
+from fmha.harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, suites
+from fmha.harness.cli.output import print_json
+from fmha.harness.cli.progress import ProgressDisplay, progress_for
+from fmha.harness.errors import ExitCode
+from fmha.harness.evidence import github, junit
+from fmha.harness.stages import dry_run, report
+from fmha.harness.stages.attach import submit
+from fmha.harness.stages.pipeline import Request, Show, execute, prepare
+from fmha.harness.text import escaped_json
 
 if TYPE_CHECKING:
-    from harness.archive import RunRecord
+    from fmha.harness.archive import RunRecord
 
 HELP = """Build the kernels, run a suite of matrix.yaml, gate every configuration, archive the evidence.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.text import one_line, printable
+from fmha.harness.text import one_line, printable
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

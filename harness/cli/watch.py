@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from harness.archive import RunRecord
-from harness.cli.options import Filters, Verbose
-from harness.cli.output import print_json, say
-from harness.cli.progress import progress_for
-from harness.errors import ExitCode, FmhaError
-from harness.stages import report
-from harness.stages.pipeline import Request
-from harness.stages.preflight import git_root
+from fmha.harness.archive import RunRecord
+from fmha.harness.cli.options import Filters, Verbose
+from fmha.harness.cli.output import print_json, say
+from fmha.harness.cli.progress import progress_for
+from fmha.harness.errors import ExitCode, FmhaError
+from fmha.harness.stages import report
+from fmha.harness.stages.pipeline import Request
+from fmha.harness.stages.preflight import git_root
 
 HELP = """Run the guard after every save under kernel/ or to matrix.yaml, then the head_dims whose code changed.
 
@@ -47,7 +47,7 @@ def command(
 
 
 def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
-    from harness.evidence.watch import Watcher, watch  # here: watchfiles is not for every command's start
+    from fmha.harness.evidence.watch import Watcher, watch  # here: watchfiles is not for every command's start
 
     root = git_root(request.directory)
     console = Console()

@@ -1,10 +1,10 @@
 """matrix.yaml: the one place that decides what is run and what it must reach."""
 
-from harness.config.filters import Filter, parse_filter
-from harness.config.hosts import HostSettings, RemoteSettings
-from harness.config.loader import MATRIX_FILE, interpret, load
-from harness.config.model import ALL, Guard, Limits, Matrix, Resources, Thresholds
-from harness.config.section import SCHEDULES
+from fmha.harness.config.filters import Filter, parse_filter
+from fmha.harness.config.hosts import HostSettings, RemoteSettings
+from fmha.harness.config.loader import MATRIX_FILE, interpret, load
+from fmha.harness.config.model import ALL, Guard, Limits, Matrix, Resources, Thresholds
+from fmha.harness.config.section import SCHEDULES
 
 __all__ = [
     "ALL",

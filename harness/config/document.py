@@ -6,10 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from harness.config.hosts import HostSection
-from harness.config.model import ALL, Resources, Thresholds
-from harness.config.section import HostName, Seconds, Section, wrong
-from harness.config.suites import Count, Size, SuiteSection
+from fmha.harness.config.hosts import HostSection
+from fmha.harness.config.model import ALL, Resources, Thresholds
+from fmha.harness.config.section import HostName, Seconds, Section, wrong
+from fmha.harness.config.suites import Count, Size, SuiteSection
 
 Name = HostName
 Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args, get_type_hints
 
-from harness.errors import UserError
-from harness.worker.configuration import Configuration
+from fmha.harness.errors import UserError
+from fmha.harness.worker.configuration import Configuration
 
 # What a filter calls a field of Configuration.
 KEYS: Mapping[str, str] = {

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.config.section import Schedule, Seconds, Section, wrong
+from fmha.harness.config.section import Schedule, Seconds, Section, wrong
 
 
 def _printable(text: str) -> str:
@@ -39,7 +39,7 @@ def _index(value: object) -> object:
 CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 Text = Annotated[str, AfterValidator(_printable)]
 Line = Annotated[Text, AfterValidator(_filled)]
-# A name of harness.worker.devices.factory, or `module:attribute`.
+# A name of fmha.harness.worker.devices.factory, or `module:attribute`.
 Device = Annotated[str, AfterValidator(_device)]
 Sync = Literal["auto", "remote", "direct"]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -56,6 +56,7 @@ DEFAULT_FILES = (
 PROTECTED = (
     "matrix.yaml",
     "emulator/",
+    "fmha/",
     "harness/archive/",
     "harness/cli/",
     "harness/config/",
@@ -183,7 +184,7 @@ class HostSection(Section):
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
-    """Settings of a host with a supervisor. `gpu` is plain data, as harness.supervisor.gpus.Rules reads it."""
+    """Settings of a host with a supervisor. `gpu` is plain data, as fmha.harness.supervisor.gpus.Rules reads it."""
 
     alias: str
     device: str

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from harness.config.document import MatrixFile
-from harness.config.model import Guard, Limits, Matrix, RandomSuite
-from harness.config.own import own_hosts
-from harness.config.validation import validated
-from harness.errors import ConfigError, UserError
-from harness.worker.protocol import Configuration
+from fmha.harness.config.document import MatrixFile
+from fmha.harness.config.model import Guard, Limits, Matrix, RandomSuite
+from fmha.harness.config.own import own_hosts
+from fmha.harness.config.validation import validated
+from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.worker.protocol import Configuration
 
 MATRIX_FILE = "matrix.yaml"
 

@@ -7,9 +7,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
-from harness.config.hosts import HostSettings
-from harness.config.random_cases import Space, draw_cases
-from harness.worker.protocol import Configuration
+from fmha.harness.config.hosts import HostSettings
+from fmha.harness.config.random_cases import Space, draw_cases
+from fmha.harness.worker.protocol import Configuration
 
 ALL = "all"  # every suite, where suites are named
 

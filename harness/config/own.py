@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import Field
 
-from harness.config.hosts import HostSection, HostSettings
-from harness.config.section import HostName, Section
-from harness.config.validation import conforming, mapping
-from harness.errors import ConfigError, UserError
-from harness.own import VARIABLE, hosts_file
+from fmha.harness.config.hosts import HostSection, HostSettings
+from fmha.harness.config.section import HostName, Section
+from fmha.harness.config.validation import conforming, mapping
+from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.own import VARIABLE, hosts_file
 
 
 class OwnFile(Section):
@@ -49,7 +49,7 @@ def own_hosts(shared: Mapping[str, Mapping[str, Any]]) -> dict[str, HostSettings
 
 def add(name: str, alias: str) -> Path:
     """Adds a host that ssh reaches to the file, which is made when there is none; its path. Raises UserError."""
-    from harness.archive import replace  # here, for no other command needs to load it for its settings
+    from fmha.harness.archive import replace  # here, for no other command needs to load it for its settings
 
     path = hosts_file()
     if path is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, get_args
 
-from harness.worker.configuration import (
+from fmha.harness.worker.configuration import (
     MIXED_SINK_HEADS,
     UNLIMITED,
     Configuration,

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.config.random_cases import Space
-from harness.config.section import Section, wrong
-from harness.worker.configuration import (
+from fmha.harness.config.random_cases import Space
+from fmha.harness.config.section import Section, wrong
+from fmha.harness.worker.configuration import (
     DEFAULTS,
     UNLIMITED,
     Configuration,

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.config.yaml_lines import Document, FieldPath, parse
-from harness.errors import ConfigError
+from fmha.harness.config.yaml_lines import Document, FieldPath, parse
+from fmha.harness.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
 

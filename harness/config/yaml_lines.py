@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from harness.errors import ConfigError
+from fmha.harness.errors import ConfigError
 
 FieldPath = tuple[str | int, ...]
 

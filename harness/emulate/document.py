@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from harness.config.section import wrong
+from fmha.harness.config.section import wrong
 
 Extent = Annotated[int, Field(ge=1)]
 Dimensions = Annotated[list[Extent], Field(min_length=1, max_length=3)]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import emulator
-from emulator.device import MMA_SUMS, Schedule
-from harness.config.validation import validated
-from harness.emulate import arrays
-from harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
-from harness.errors import UserError
+from fmha import emulator
+from fmha.emulator.device import MMA_SUMS, Schedule
+from fmha.harness.config.validation import validated
+from fmha.harness.emulate import arrays
+from fmha.harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
+from fmha.harness.errors import UserError
 
 Entry = emulator.Entry
 _FORMATS = {"u8": "<B", "u16": "<H", "u32": "<I", "s32": "<i", "u64": "<Q", "s64": "<q", "f32": "<f", "f64": "<d"}

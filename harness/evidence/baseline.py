@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness import archive
-from harness.archive import BASELINES, Index, RunRecord, signature
-from harness.archive.record import Acceptance
-from harness.errors import InterruptionError, UserError
-from harness.evidence.noise import FLOORS, LEAST_SEEDS
-from harness.git import git
-from harness.stages.outcome import Observer, Outcome
-from harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
-from harness.status import RED, Status
+from fmha.harness import archive
+from fmha.harness.archive import BASELINES, Index, RunRecord, signature
+from fmha.harness.archive.record import Acceptance
+from fmha.harness.errors import InterruptionError, UserError
+from fmha.harness.evidence.noise import FLOORS, LEAST_SEEDS
+from fmha.harness.git import git
+from fmha.harness.stages.outcome import Observer, Outcome
+from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
+from fmha.harness.status import RED, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import archive
-from harness.archive import Index, RunRecord
-from harness.config import load
-from harness.errors import UserError
-from harness.evidence import baseline
-from harness.evidence.comparison import Comparison, Kind, Regression, compare
-from harness.evidence.noise import scaled, values_of
-from harness.git import git, git_failure, git_text, resolve_commit
-from harness.stages.outcome import Observer
-from harness.stages.pipeline import INTERRUPTED, Request, execute
-from harness.status import Status
+from fmha.harness import archive
+from fmha.harness.archive import Index, RunRecord
+from fmha.harness.config import load
+from fmha.harness.errors import UserError
+from fmha.harness.evidence import baseline
+from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
+from fmha.harness.evidence.noise import scaled, values_of
+from fmha.harness.git import git, git_failure, git_text, resolve_commit
+from fmha.harness.stages.outcome import Observer
+from fmha.harness.stages.pipeline import INTERRUPTED, Request, execute
+from fmha.harness.status import Status
 
 CHECKOUT_SECONDS = 300
 

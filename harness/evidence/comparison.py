@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord, VariantRecord
-from harness.evidence import speed
-from harness.evidence.judged import Difference, differences
-from harness.evidence.noise import LEAST_SEEDS, Band, band_of, plain_band, scaled, values_of
-from harness.status import RED, Status
+from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import ConfigurationRecord, VariantRecord
+from fmha.harness.evidence import speed
+from fmha.harness.evidence.judged import Difference, differences
+from fmha.harness.evidence.noise import LEAST_SEEDS, Band, band_of, plain_band, scaled, values_of
+from fmha.harness.status import RED, Status
 
 ALLOWANCE = 0.02  # of a counter, where the baseline states none
 NOT_THE_KERNELS = frozenset({"threads", "schedules"})  # the emulator's own

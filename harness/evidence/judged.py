@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord, Limit
-from harness.status import Status
+from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import ConfigurationRecord, Limit
+from fmha.harness.status import Status
 
 MOST_NAMED = 6
 Pairs = Iterable[tuple[ConfigurationRecord, ConfigurationRecord]]

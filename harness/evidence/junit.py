@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from harness import archive
-from harness.status import RED, Status
+from fmha.harness import archive
+from fmha.harness.status import RED, Status
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
-    from harness.archive import RunRecord
-    from harness.archive.record import ConfigurationRecord
-    from harness.evidence.comparison import Regression
+    from fmha.harness.archive import RunRecord
+    from fmha.harness.archive.record import ConfigurationRecord
+    from fmha.harness.evidence.comparison import Regression
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
 _ERRORS = frozenset({Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR, Status.INFRA_ERROR})

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord, Parameters
-from harness.config import load
-from harness.errors import FmhaError
-from harness.evidence.views import error_of
-from harness.stages.preflight import git_root
-from harness.worker.protocol import Configuration
+from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import ConfigurationRecord, Parameters
+from fmha.harness.config import load
+from fmha.harness.errors import FmhaError
+from fmha.harness.evidence.views import error_of
+from fmha.harness.stages.preflight import git_root
+from fmha.harness.worker.protocol import Configuration
 
 Limit = Callable[[ConfigurationRecord, str], float | None]
 

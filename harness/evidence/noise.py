@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.archive.record import Metrics
-from harness.evidence.distributions import student_quantile
+from fmha.harness.archive.record import Metrics
+from fmha.harness.evidence.distributions import student_quantile
 
 # Below these an error is float32's rounding, a few units in the last place of values up to 8.
 FLOORS: Mapping[str, float] = {

@@ -8,18 +8,18 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.archive import RunRecord, signature
-from harness.config import load, parse_filter
-from harness.errors import ExitCode
-from harness.evidence import baseline
-from harness.evidence.comparison import Comparison, Kind, Regression, compare
-from harness.evidence.judged import named as named_files
-from harness.evidence.limits import configuration_of
-from harness.git import resolve_commit
-from harness.stages.outcome import Observer
-from harness.stages.pipeline import Request, execute
-from harness.stages.preflight import git_root
-from harness.status import Status
+from fmha.harness.archive import RunRecord, signature
+from fmha.harness.config import load, parse_filter
+from fmha.harness.errors import ExitCode
+from fmha.harness.evidence import baseline
+from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
+from fmha.harness.evidence.judged import named as named_files
+from fmha.harness.evidence.limits import configuration_of
+from fmha.harness.git import resolve_commit
+from fmha.harness.stages.outcome import Observer
+from fmha.harness.stages.pipeline import Request, execute
+from fmha.harness.stages.preflight import git_root
+from fmha.harness.status import Status
 
 
 @dataclass(frozen=True, slots=True)

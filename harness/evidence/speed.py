@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.evidence.distributions import bootstrap_intervals, trimmed_mean
+from fmha.harness.evidence.distributions import bootstrap_intervals, trimmed_mean
 
 CONFIDENCE = 0.99
 ALARM_CONFIDENCE = 0.999  # of FASTER and SLOWER: a false alarm costs more than another run

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.archive import Found
-from harness.archive.index import NumbersRow, RunRow
-from harness.archive.record import ConfigurationRecord
-from harness.evidence.comparison import Comparison, same_inputs
-from harness.evidence.noise import FLOORS, values_of
-from harness.evidence.speed import Verdict
+from fmha.harness.archive import Found
+from fmha.harness.archive.index import NumbersRow, RunRow
+from fmha.harness.archive.record import ConfigurationRecord
+from fmha.harness.evidence.comparison import Comparison, same_inputs
+from fmha.harness.evidence.noise import FLOORS, values_of
+from fmha.harness.evidence.speed import Verdict
 
 
 @dataclass(frozen=True, slots=True)

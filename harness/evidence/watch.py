@@ -9,13 +9,13 @@ from pathlib import Path
 
 from watchfiles import watch as changes_of
 
-from harness.archive import RunRecord
-from harness.config import MATRIX_FILE
-from harness.errors import ExitCode, FmhaError, InterruptionError
-from harness.stages.build import Builds, build
-from harness.stages.outcome import Observer
-from harness.stages.pipeline import Request, execute, prepare
-from harness.worker.protocol import BuildResult
+from fmha.harness.archive import RunRecord
+from fmha.harness.config import MATRIX_FILE
+from fmha.harness.errors import ExitCode, FmhaError, InterruptionError
+from fmha.harness.stages.build import Builds, build
+from fmha.harness.stages.outcome import Observer
+from fmha.harness.stages.pipeline import Request, execute, prepare
+from fmha.harness.worker.protocol import BuildResult
 
 Show = Callable[[RunRecord, Path | None], None]
 Complain = Callable[[FmhaError], None]

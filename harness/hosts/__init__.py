@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import UserError
-from harness.hosts.base import Host, HostFacts, Machine, Order
+from fmha.harness.errors import UserError
+from fmha.harness.hosts.base import Host, HostFacts, Machine, Order
 
 if TYPE_CHECKING:
-    from harness.config import HostSettings, Matrix
+    from fmha.harness.config import HostSettings, Matrix
 
 __all__ = ["Host", "HostFacts", "Machine", "Order", "open_host", "settings_for"]
 
@@ -26,9 +26,9 @@ def open_host(name: str, matrix: Matrix, root: Path) -> Host:
     """The host of that name in matrix.yaml. Raises UserError when there is none."""
     settings = settings_for(name, matrix)
     if settings.remote is not None:
-        from harness.hosts.remote import RemoteHost
+        from fmha.harness.hosts.remote import RemoteHost
 
         return RemoteHost(settings, root)
-    from harness.hosts.emulator import EmulatorHost
+    from fmha.harness.hosts.emulator import EmulatorHost
 
     return EmulatorHost(settings, root)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from harness.config import Limits
-    from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+    from fmha.harness.config import Limits
+    from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
 
 
 @dataclass(frozen=True, slots=True)

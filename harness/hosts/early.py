@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from harness.errors import FmhaError
-from harness.hosts.ssh import SshCarrier
-from harness.own import hosts_file
+from fmha.harness.errors import FmhaError
+from fmha.harness.hosts.ssh import SshCarrier
+from fmha.harness.own import hosts_file
 
 COMMANDS = ("run-matrix", "attach", "logs", "cancel", "clean", "doctor", "ps")  # those that dial the host of --host
 MATRIX_FILE = "matrix.yaml"

@@ -9,15 +9,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.config import HostSettings, Limits
-from harness.errors import UserError
-from harness.hosts.base import HostFacts, Order
-from harness.hosts.machine import this_machine, versions
-from harness.judge import installed_root
-from harness.worker.apart import KernelSide, KernelSideError, OwnSide, Side
-from harness.worker.build import build_variants
-from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
-from harness.worker.supervise import run_worker
+from fmha.harness.config import HostSettings, Limits
+from fmha.harness.errors import UserError
+from fmha.harness.hosts.base import HostFacts, Order
+from fmha.harness.hosts.machine import this_machine, versions
+from fmha.harness.judge import installed_root
+from fmha.harness.worker.apart import KernelSide, KernelSideError, OwnSide, Side
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.worker.supervise import run_worker
 
 KEPT_RUNS = 20
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.hosts.base import Order
+from fmha.harness.hosts.base import Order
 
 
 @dataclass(frozen=True, slots=True)

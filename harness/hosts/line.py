@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.errors import InfrastructureError, UserError
-from harness.hosts.answers import MOST_LINE_BYTES, Refusal, checked, message_of
-from harness.hosts.carrier import Carrier, LineError
-from harness.hosts.shipment import GREETING, preamble
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.hosts.answers import MOST_LINE_BYTES, Refusal, checked, message_of
+from fmha.harness.hosts.carrier import Carrier, LineError
+from fmha.harness.hosts.shipment import GREETING, preamble
 
 ANSWER_SECONDS = 60.0
 SYNC_SECONDS = 1200.0

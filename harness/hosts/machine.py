@@ -8,7 +8,7 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from harness.hosts.base import Machine
+from fmha.harness.hosts.base import Machine
 
 _DISTRIBUTIONS = ("fmha", "numpy", "torch")
 

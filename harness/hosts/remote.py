@@ -15,18 +15,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harness.config import HostSettings, Limits, RemoteSettings
-from harness.errors import CancelledError, InfrastructureError
-from harness.hosts import answers, early, ledger, sync
-from harness.hosts.answers import checked
-from harness.hosts.base import Gpu, HostFacts, Machine, Order
-from harness.hosts.carrier import Carrier, LineError, LocalCarrier
-from harness.hosts.emulator import side_variant
-from harness.hosts.line import ANSWER_SECONDS, Line
-from harness.hosts.ssh import BusyError, SshCarrier
-from harness.hosts.stream import RunStream, asked, followed
-from harness.worker.apart import KernelSide, OwnSide, Side
-from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.config import HostSettings, Limits, RemoteSettings
+from fmha.harness.errors import CancelledError, InfrastructureError
+from fmha.harness.hosts import answers, early, ledger, sync
+from fmha.harness.hosts.answers import checked
+from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
+from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier
+from fmha.harness.hosts.emulator import side_variant
+from fmha.harness.hosts.line import ANSWER_SECONDS, Line
+from fmha.harness.hosts.ssh import BusyError, SshCarrier
+from fmha.harness.hosts.stream import RunStream, asked, followed
+from fmha.harness.worker.apart import KernelSide, OwnSide, Side
+from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
 
 CANCEL_SECONDS = 120.0
 BUSY_SECONDS = 60.0  # how long a server that is too busy to answer is tried

@@ -45,7 +45,7 @@ try:
 except OSError as error:
     refuse("the working folder %s cannot be used: %s" % (folder, error.strerror), "free space or correct folder")
 sys.path.insert(0, home)
-from harness.supervisor.agent import main
+from fmha.harness.supervisor.agent import main
 sys.exit(main(folder))
 """
 
@@ -61,8 +61,9 @@ def package_files() -> dict[str, str]:
     """The text of the supervisor's modules, by the names they have here and there."""
     harness = Path(__file__).resolve().parent.parent
     modules = [*sorted((harness / "supervisor").glob("*.py")), harness / "worker" / "process.py"]
-    files = {f"harness/{path.relative_to(harness).as_posix()}": path.read_text(encoding="utf-8") for path in modules}
-    return files | {"harness/__init__.py": "", "harness/worker/__init__.py": ""}
+    names = {path: f"fmha/harness/{path.relative_to(harness).as_posix()}" for path in modules}
+    empty = dict.fromkeys((f"fmha/{folder}__init__.py" for folder in ("", "harness/", "harness/worker/")), "")
+    return {name: path.read_text(encoding="utf-8") for path, name in names.items()} | empty
 
 
 @functools.cache

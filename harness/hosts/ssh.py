@@ -13,9 +13,9 @@ import shlex
 import subprocess
 from dataclasses import dataclass
 
-from harness.errors import FmhaError, InfrastructureError, UserError
-from harness.hosts.carrier import LineError, ProcessCarrier
-from harness.hosts.shipment import COMMAND
+from fmha.harness.errors import FmhaError, InfrastructureError, UserError
+from fmha.harness.hosts.carrier import LineError, ProcessCarrier
+from fmha.harness.hosts.shipment import COMMAND
 
 CONFIG_VARIABLE = "FMHA_SSH_CONFIG"
 CALL_SECONDS = 30.0

@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from harness.errors import FmhaError, InfrastructureError
-from harness.hosts.answers import (
+from fmha.harness.errors import FmhaError, InfrastructureError
+from fmha.harness.hosts.answers import (
     MOST_EVENT_BYTES,
     Events,
     Started,
@@ -20,8 +20,8 @@ from harness.hosts.answers import (
     checked,
     event_of,
 )
-from harness.hosts.carrier import LineError
-from harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line
+from fmha.harness.hosts.carrier import LineError
+from fmha.harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0

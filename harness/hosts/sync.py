@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config import RemoteSettings
-from harness.errors import InfrastructureError, UserError
-from harness.git import environment, git
-from harness.hosts import secrets
-from harness.hosts.carrier import LineError
+from fmha.harness.config import RemoteSettings
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.git import environment, git
+from fmha.harness.hosts import secrets
+from fmha.harness.hosts.carrier import LineError
 
 GIT_SECONDS = 60.0
 PUSH_SECONDS = 600.0

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.archive.record import ConfigurationRecord
-from harness.evidence.noise import FLOORS, values_of
-from harness.evidence.views import error_of
-from harness.status import Status
-from harness.worker.configuration import DEFAULTS
+from fmha.harness.archive.record import ConfigurationRecord
+from fmha.harness.evidence.noise import FLOORS, values_of
+from fmha.harness.evidence.views import error_of
+from fmha.harness.status import Status
+from fmha.harness.worker.configuration import DEFAULTS
 
 STEPS = 7  # of colour
 NAMES = {

@@ -9,16 +9,16 @@ from typing import Any
 
 import jinja2
 
-from harness.archive import Index, RunRecord
-from harness.archive.record import ConfigurationRecord, Finding
-from harness.evidence import speed
-from harness.evidence.comparison import Comparison, Regression
-from harness.evidence.noise import FLOORS, values_of
-from harness.evidence.views import error_of
-from harness.report import charts, heat
-from harness.report.charts import Chart
-from harness.stages.report import Cause, cause_of, coverage_totals, verdict_line
-from harness.status import Status
+from fmha.harness.archive import Index, RunRecord
+from fmha.harness.archive.record import ConfigurationRecord, Finding
+from fmha.harness.evidence import speed
+from fmha.harness.evidence.comparison import Comparison, Regression
+from fmha.harness.evidence.noise import FLOORS, values_of
+from fmha.harness.evidence.views import error_of
+from fmha.harness.report import charts, heat
+from fmha.harness.report.charts import Chart
+from fmha.harness.stages.report import Cause, cause_of, coverage_totals, verdict_line
+from fmha.harness.status import Status
 
 MOST_POINTS = 60  # of a history
 MOST_FINDINGS = 40
@@ -52,7 +52,7 @@ class Hazard:
 def render(evidence: Evidence) -> str:
     """The page. Everything from the record is escaped; nothing is loaded and nothing runs."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("harness.report"),
+        loader=jinja2.PackageLoader("fmha.harness.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

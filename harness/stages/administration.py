@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from harness.errors import FmhaError, InfrastructureError
-from harness.hosts import remote, ssh
-from harness.hosts.answers import Answer, Cancelled, Examination, ListedRun, Log, Occupant, Removed, checked
-from harness.hosts.machine import distribution_version
-from harness.stages.places import Place
-from harness.worker.nvcc import find_nvcc
+from fmha.harness.errors import FmhaError, InfrastructureError
+from fmha.harness.hosts import remote, ssh
+from fmha.harness.hosts.answers import Answer, Cancelled, Examination, ListedRun, Log, Occupant, Removed, checked
+from fmha.harness.hosts.machine import distribution_version
+from fmha.harness.stages.places import Place
+from fmha.harness.worker.nvcc import find_nvcc
 
 EXAMINATION_SECONDS = 300.0
 CLEANING_SECONDS = 1200.0

@@ -22,13 +22,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config import MATRIX_FILE, interpret, load
-from harness.errors import ConfigError, FmhaError, InfrastructureError, UserError
-from harness.git import git, resolve_commit
-from harness.judge import CORE, KERNEL_SIDE, MATRIX, installed_root, is_judge, sources
+from fmha.harness.config import MATRIX_FILE, interpret, load
+from fmha.harness.errors import ConfigError, FmhaError, InfrastructureError, UserError
+from fmha.harness.git import git, resolve_commit
+from fmha.harness.judge import CORE, KERNEL_SIDE, MATRIX, installed_root, is_judge, sources
 
 OWN = "own"  # `--judge own`: the commit's, or the one that is installed
+PACKAGE = "fmha"  # a folder with links to the two that are its content
 PARTS = (
+    PACKAGE,
     "harness",
     "emulator",
     MATRIX_FILE,
@@ -41,7 +43,7 @@ PARTS = (
 CHECKOUT_SECONDS = 300.0
 CORE_SECONDS = 1800.0
 OWN_SECONDS = 3600.0
-_ROOTS = ("harness", "emulator", MATRIX_FILE)
+_ROOTS = (PACKAGE, "harness", "emulator", MATRIX_FILE)
 _BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master")
 
 
@@ -110,7 +112,7 @@ def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -
     judge, mine = sources(tree), sources(installed_root())
     if judge != mine:
         python = _interpreter(root, tree, judge[CORE])
-        command = [str(python), "-P", "-m", "harness", *_with_judge(arguments, commit)]
+        command = [str(python), "-P", "-m", PACKAGE, *_with_judge(arguments, commit)]
         return subprocess.run(command, cwd=Path.cwd(), check=False).returncode
     judged = sources(root) if (root / "harness").is_dir() else mine  # a checkout of kernels alone has none
     changed = {name for name in judge.keys() | judged.keys() if judge.get(name) != judged.get(name)}
@@ -158,8 +160,9 @@ def _laid_out(root: Path, commit: str) -> Path:
             with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
                 archive.extractall(folder, filter="data")
             _moved(Path(folder), tree)
-    if not (tree / "harness" / "judge.py").is_file():
-        raise UserError(f"--judge: commit {commit[:12]} is of before the judge was apart", next_step="name a later one")
+    for name, when in (("harness/judge.py", "the judge was apart"), (f"{PACKAGE}/__main__.py", "fmha was one package")):
+        if not (tree / name).is_file():
+            raise UserError(f"--judge: commit {commit[:12]} is of before {when}", next_step="name a later one")
     return tree
 
 
@@ -173,7 +176,7 @@ def _moved(folder: Path, target: Path) -> None:
     """Gives what is complete its name, unless another process was first."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        shutil.copytree(folder, made := target.with_name(f"{target.name}.{os.getpid()}"))
+        shutil.copytree(folder, made := target.with_name(f"{target.name}.{os.getpid()}"), symlinks=True)
         made.rename(target)
     except OSError as error:
         shutil.rmtree(made, ignore_errors=True)
@@ -200,11 +203,11 @@ def _interpreter(root: Path, tree: Path, core: str) -> Path:
 
 def _core(root: Path, tree: Path, digest: str) -> Path:
     """The core compiled from the sources of that digest: the installed one if it is, else one that is compiled now."""
-    installed = importlib.util.find_spec("emulator._core")
+    installed = importlib.util.find_spec("fmha.emulator._core")
     if sources(installed_root())[CORE] == digest and installed is not None and installed.origin is not None:
         return Path(installed.origin)
     kept = _folder(root) / "cores" / digest[:16]
-    if not any(kept.glob("emulator/_core*.so")):
+    if not any(kept.glob(f"{PACKAGE}/emulator/_core*.so")):
         print("fmha: compiling the judge's emulator, once for these sources", file=sys.stderr, flush=True)
         command = [
             sys.executable,
@@ -221,7 +224,7 @@ def _core(root: Path, tree: Path, digest: str) -> Path:
         if done.returncode != 0:
             words = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
             raise InfrastructureError(f"the judge's emulator does not compile: {words[-1]}", where=str(tree))
-    return next(kept.glob("emulator/_core*.so"))
+    return next(kept.glob(f"{PACKAGE}/emulator/_core*.so"))
 
 
 def _own_answer(root: Path, judged: dict[str, str], arguments: Sequence[str]) -> str:
@@ -229,9 +232,10 @@ def _own_answer(root: Path, judged: dict[str, str], arguments: Sequence[str]) ->
     try:
         with tempfile.TemporaryDirectory(prefix=".own-", dir=_folder(root)) as folder:
             tree = Path(folder) / "tree"
-            for name in ("harness", "emulator"):
+            for name in (PACKAGE, "harness", "emulator"):
                 if (root / name).is_dir():
-                    shutil.copytree(root / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "core"))
+                    ignored = shutil.ignore_patterns("__pycache__", "core")
+                    shutil.copytree(root / name, tree / name, ignore=ignored, symlinks=True)
             if not (tree / "harness").is_dir():
                 tree = installed_root()
                 python = Path(sys.executable)
@@ -241,7 +245,7 @@ def _own_answer(root: Path, judged: dict[str, str], arguments: Sequence[str]) ->
                 str(python),
                 "-P",
                 "-m",
-                "harness",
+                PACKAGE,
                 *arguments,
                 "--json",
                 "--results",

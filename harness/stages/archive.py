@@ -11,18 +11,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from harness.archive import record as model
-from harness.errors import ExitCode
-from harness.hosts import HostFacts
-from harness.judge import Identity
-from harness.stages.apart import Judge
-from harness.stages.coverage import Coverage, collect
-from harness.stages.outcome import Outcome
-from harness.stages.plan import Elsewhere, Plan
-from harness.stages.preflight import GitFacts
-from harness.status import Status, exit_code
-from harness.worker.lines import Lines
-from harness.worker.protocol import BuildResult, Timed
+from fmha.harness.archive import record as model
+from fmha.harness.errors import ExitCode
+from fmha.harness.hosts import HostFacts
+from fmha.harness.judge import Identity
+from fmha.harness.stages.apart import Judge
+from fmha.harness.stages.coverage import Coverage, collect
+from fmha.harness.stages.outcome import Outcome
+from fmha.harness.stages.plan import Elsewhere, Plan
+from fmha.harness.stages.preflight import GitFacts
+from fmha.harness.status import Status, exit_code
+from fmha.harness.worker.lines import Lines
+from fmha.harness.worker.protocol import BuildResult, Timed
 
 MOST_DIRTY_FILES = 100
 LINES_AROUND = 3  # of a finding's source line, on each side

@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import archive
-from harness.config import MATRIX_FILE, Matrix, interpret
-from harness.errors import ExitCode, InfrastructureError, UserError
-from harness.git import git
-from harness.hosts import ledger, open_host
-from harness.hosts.answers import Asked, StoredJob
-from harness.hosts.remote import RemoteHost, stored_job
-from harness.stages.outcome import Observer
-from harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
-from harness.stages.places import Place, find_checkout
-from harness.stages.plan import Elsewhere
-from harness.stages.preflight import GitFacts
+from fmha.harness import archive
+from fmha.harness.config import MATRIX_FILE, Matrix, interpret
+from fmha.harness.errors import ExitCode, InfrastructureError, UserError
+from fmha.harness.git import git
+from fmha.harness.hosts import ledger, open_host
+from fmha.harness.hosts.answers import Asked, StoredJob
+from fmha.harness.hosts.remote import RemoteHost, stored_job
+from fmha.harness.stages.outcome import Observer
+from fmha.harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
+from fmha.harness.stages.places import Place, find_checkout
+from fmha.harness.stages.plan import Elsewhere
+from fmha.harness.stages.preflight import GitFacts
 
 RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}-[0-9a-f]{8}")
 

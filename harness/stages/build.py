@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.config import Limits
-from harness.errors import InfrastructureError
-from harness.hosts import Host
-from harness.stages.outcome import Observer
-from harness.stages.plan import Plan
-from harness.worker.protocol import BuildResult
+from fmha.harness.config import Limits
+from fmha.harness.errors import InfrastructureError
+from fmha.harness.hosts import Host
+from fmha.harness.stages.outcome import Observer
+from fmha.harness.stages.plan import Plan
+from fmha.harness.worker.protocol import BuildResult
 
 Builds = Mapping[str, BuildResult]
 

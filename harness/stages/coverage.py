@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from harness.stages.outcome import Outcome
-from harness.worker.lines import Lines
+from fmha.harness.stages.outcome import Outcome
+from fmha.harness.worker.lines import Lines
 
 STAT = "coverage"  # of an outcome's statistics, until it is collected
 

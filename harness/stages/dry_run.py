@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from harness.stages.outcome import Step
-from harness.stages.pipeline import Prepared
+from fmha.harness.stages.outcome import Step
+from fmha.harness.stages.pipeline import Prepared
 
 
 def lines(prepared: Prepared) -> Iterator[str]:

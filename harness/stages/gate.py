@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from harness.config import Resources, Thresholds
-from harness.stages.outcome import Bound, Check, Limit
-from harness.status import Status
-from harness.worker.protocol import BuildResult, FindingRecord, Measurement
+from fmha.harness.config import Resources, Thresholds
+from fmha.harness.stages.outcome import Bound, Check, Limit
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import BuildResult, FindingRecord, Measurement
 
 HAZARDS = "hazards"
 

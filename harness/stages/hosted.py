@@ -1,8 +1,8 @@
-"""The runner: `python -m harness.stages.hosted RUN_DIRECTORY`, started on a host by its supervisor, in a judge's tree.
+"""The runner on a host: `python -m fmha.harness.stages.hosted RUN_DIRECTORY`, started by its supervisor.
 
-It carries out the order of `work.json` with the stages, matrix.yaml and gates that it was started in, on the kernels of
-the run's worktree, and writes what happens as JSON lines to its standard output. Before the first configuration it asks
-for a GPU with `ready` and waits on its standard input for the answer.
+In a judge's tree it carries out the order of `work.json` with the stages, matrix.yaml and gates that it was started in,
+on the kernels of the run's worktree, and writes what happens as JSON lines to its standard output. Before the first
+configuration it asks for a GPU with `ready` and waits on its standard input for the answer.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import HostSettings, Limits, load
-from harness.errors import FmhaError
-from harness.hosts.emulator import EmulatorHost, side_variant
-from harness.stages.outcome import Outcome
-from harness.stages.pipeline import Progress, Request, carry_out, prepare_for
-from harness.stages.preflight import GitFacts
-from harness.worker.build import build_variants
-from harness.worker.codec import encode
-from harness.worker.offer import OfferError, offered
-from harness.worker.process import die_with_parent
-from harness.worker.protocol import Beside, BuildResult, Configuration, Event, Job, Variant
-from harness.worker.supervise import run_worker
+from fmha.harness.config import HostSettings, Limits, load
+from fmha.harness.errors import FmhaError
+from fmha.harness.hosts.emulator import EmulatorHost, side_variant
+from fmha.harness.stages.outcome import Outcome
+from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for
+from fmha.harness.stages.preflight import GitFacts
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.codec import encode
+from fmha.harness.worker.offer import OfferError, offered
+from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.protocol import Beside, BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.worker.supervise import run_worker
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -158,7 +158,7 @@ def _claim_stdout() -> Say:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m harness.stages.hosted", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.stages.hosted", description=__doc__)
     parser.add_argument("directory", type=Path, help="the run directory, which holds work.json")
     parser.add_argument("--parent", type=int, metavar="PID", required=True, help="end when this process ends")
     return parser

@@ -6,15 +6,15 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.config import Matrix
-from harness.errors import InfrastructureError
-from harness.hosts import Host
-from harness.stages import gate
-from harness.stages.build import Builds
-from harness.stages.outcome import Limit, Observer, Outcome, Step
-from harness.status import Status
-from harness.worker.protocol import Event, Job
-from harness.worker.schedules import merge_findings
+from fmha.harness.config import Matrix
+from fmha.harness.errors import InfrastructureError
+from fmha.harness.hosts import Host
+from fmha.harness.stages import gate
+from fmha.harness.stages.build import Builds
+from fmha.harness.stages.outcome import Limit, Observer, Outcome, Step
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import Event, Job
+from fmha.harness.worker.schedules import merge_findings
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from harness.status import Status
-from harness.worker.protocol import Configuration, FindingRecord, Measurement, Timed, Variant
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import Configuration, FindingRecord, Measurement, Timed, Variant
 
 
 @dataclass(frozen=True, slots=True)

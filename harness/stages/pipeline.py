@@ -11,23 +11,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness import archive
-from harness.config import SCHEDULES, Matrix, load, parse_filter
-from harness.errors import CancelledError, ExitCode, InfrastructureError, InterruptionError, UserError
-from harness.hosts import Host, Order, open_host
-from harness.judge import identity
-from harness.stages import guard, matrix, shrink, sync
-from harness.stages.apart import Judge, kernel_side_differs
-from harness.stages.build import Builds, build
-from harness.stages.outcome import Observer, Outcome
-from harness.stages.plan import Elsewhere, Plan, Selection, make_plan
-from harness.stages.preflight import GitFacts, git_facts
-from harness.stages.sync import exact_commit
-from harness.worker.schedules import parse_schedule, schedules_of
+from fmha.harness import archive
+from fmha.harness.config import SCHEDULES, Matrix, load, parse_filter
+from fmha.harness.errors import CancelledError, ExitCode, InfrastructureError, InterruptionError, UserError
+from fmha.harness.hosts import Host, Order, open_host
+from fmha.harness.judge import identity
+from fmha.harness.stages import guard, matrix, shrink, sync
+from fmha.harness.stages.apart import Judge, kernel_side_differs
+from fmha.harness.stages.build import Builds, build
+from fmha.harness.stages.outcome import Observer, Outcome
+from fmha.harness.stages.plan import Elsewhere, Plan, Selection, make_plan
+from fmha.harness.stages.preflight import GitFacts, git_facts
+from fmha.harness.stages.sync import exact_commit
+from fmha.harness.worker.schedules import parse_schedule, schedules_of
 
 if TYPE_CHECKING:
-    from harness.archive import RunRecord
-    from harness.stages.archive import Circumstances
+    from fmha.harness.archive import RunRecord
+    from fmha.harness.stages.archive import Circumstances
 
 CHOICES = (
     "suite",
@@ -235,7 +235,7 @@ def choices(request: Request) -> dict[str, object]:
 
 def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progress | None = None) -> ExitCode:
     """Carry what has begun to its verdict; errors are those of `execute`."""
-    from harness.stages.archive import make_record  # a host elsewhere is at work meanwhile
+    from fmha.harness.stages.archive import make_record  # a host elsewhere is at work meanwhile
 
     progress = progress or Progress()
     try:
@@ -256,7 +256,7 @@ def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progr
 
 def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
     """What is said of a run that was stopped; what it had finished, if it was here, is archived first."""
-    from harness.stages.archive import make_record
+    from fmha.harness.stages.archive import make_record
 
     done, steps = progress.outcomes, prepared.plan.steps
     words = f"interrupted: {len(done)} of {len(steps)} configurations finished"
@@ -331,7 +331,7 @@ def _count(things: Sequence[object], noun: str) -> str:
 
 
 def _circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
-    from harness.stages.archive import Circumstances
+    from fmha.harness.stages.archive import Circumstances
 
     started, finished = prepared.host.span() or (progress.started, datetime.now(UTC))
     return Circumstances(

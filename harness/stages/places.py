@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config import HostSettings, Matrix, load
-from harness.errors import UserError
-from harness.hosts import settings_for
-from harness.stages.preflight import git_root
+from fmha.harness.config import HostSettings, Matrix, load
+from fmha.harness.errors import UserError
+from fmha.harness.hosts import settings_for
+from fmha.harness.stages.preflight import git_root
 
 
 @dataclass(frozen=True, slots=True)

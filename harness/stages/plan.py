@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.config import ALL, Filter, Matrix
-from harness.errors import UserError
-from harness.hosts import Host
-from harness.stages.outcome import Step
-from harness.worker.configuration import Configuration, parse_id
-from harness.worker.protocol import Variant
+from fmha.harness.config import ALL, Filter, Matrix
+from fmha.harness.errors import UserError
+from fmha.harness.hosts import Host
+from fmha.harness.stages.outcome import Step
+from fmha.harness.worker.configuration import Configuration, parse_id
+from fmha.harness.worker.protocol import Variant
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import project
-from harness.errors import UserError
-from harness.git import git, git_failure
+from fmha.harness import project
+from fmha.harness.errors import UserError
+from fmha.harness.git import git, git_failure
 
 NO_COMMIT = "0" * 40  # git's own name for no object
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.stages.gate import HAZARDS
-from harness.status import Status
-from harness.text import one_line
+from fmha.harness.stages.gate import HAZARDS
+from fmha.harness.status import Status
+from fmha.harness.text import one_line
 
 if TYPE_CHECKING:
-    from harness.archive import RunRecord
-    from harness.archive.record import ConfigurationRecord, Covered, Finding
+    from fmha.harness.archive import RunRecord
+    from fmha.harness.archive.record import ConfigurationRecord, Covered, Finding
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")

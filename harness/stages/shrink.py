@@ -8,12 +8,12 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from harness.config.random_cases import smaller
-from harness.stages import matrix
-from harness.stages.outcome import Outcome, Step
-from harness.status import RED
-from harness.worker.protocol import Configuration
-from harness.worker.schedules import schedules_of
+from fmha.harness.config.random_cases import smaller
+from fmha.harness.stages import matrix
+from fmha.harness.stages.outcome import Outcome, Step
+from fmha.harness.status import RED
+from fmha.harness.worker.protocol import Configuration
+from fmha.harness.worker.schedules import schedules_of
 
 SHRINK_SECONDS: Final = 180.0
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.config import MATRIX_FILE
-from harness.hosts import sync
-from harness.stages.preflight import GitFacts
+from fmha.harness.config import MATRIX_FILE
+from fmha.harness.hosts import sync
+from fmha.harness.stages.preflight import GitFacts
 
 
 def exact_commit(git: GitFacts, tell: Callable[[str], None], *, snapshot: bool) -> GitFacts:

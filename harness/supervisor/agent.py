@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor import examination, gpus, housekeeping, keeper, protection
-from harness.supervisor.conversation import Conversation, GoneError
-from harness.supervisor.repository import Repository
-from harness.supervisor.rundir import HostError, RunDirectory
-from harness.supervisor.watch import Watch
+from fmha.harness.supervisor import examination, gpus, housekeeping, keeper, protection
+from fmha.harness.supervisor.conversation import Conversation, GoneError
+from fmha.harness.supervisor.repository import Repository
+from fmha.harness.supervisor.rundir import HostError, RunDirectory
+from fmha.harness.supervisor.watch import Watch
 
 LOOK_SECONDS = 0.5  # for what changes no file: the client leaves, the supervisor and its keeper are killed
 BEATS = 10  # that fit into the silence after which the client takes the connection for lost

@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.supervisor.repository import Repository
-from harness.supervisor.rundir import HostError
+from fmha.harness.supervisor.repository import Repository
+from fmha.harness.supervisor.rundir import HostError
 
 FOLDER = "bytecode"
 _HEADER = 16  # magic number, flags, then eight bytes that say which source

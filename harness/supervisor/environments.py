@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.supervisor.rundir import HostError
-from harness.worker.process import describe_exit, run_group
+from fmha.harness.supervisor.rundir import HostError
+from fmha.harness.worker.process import describe_exit, run_group
 
 STAMP = "complete"
 OVERLAY = "tree"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor import gpus, locks
-from harness.supervisor.rundir import HostError
-from harness.worker.process import run_group
+from fmha.harness.supervisor import gpus, locks
+from fmha.harness.supervisor.rundir import HostError
+from fmha.harness.worker.process import run_group
 
 COMMAND_SECONDS = 60.0
 LEAST_FREE_BYTES = 5 << 30

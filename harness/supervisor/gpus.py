@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor import locks
-from harness.supervisor.rundir import HostError, read_json, write_json
-from harness.worker.process import run_group
+from fmha.harness.supervisor import locks
+from fmha.harness.supervisor.rundir import HostError, read_json, write_json
+from fmha.harness.worker.process import run_group
 
 PSEUDO = "emulator"  # what a host without GPUs locks
 FOREIGN_SECONDS = 2.0  # between looks at a GPU that others are on
@@ -106,7 +106,7 @@ class Wait:
     """A place in the queue for one of `candidates`, or for the pseudo GPU when there are none.
 
     `tell` hears why and at which position the run waits, whenever that changes. Several runs get a GPU in the order of
-    harness.supervisor.locks; one that leaves a free GPU alone is passed.
+    fmha.harness.supervisor.locks; one that leaves a free GPU alone is passed.
     """
 
     def __init__(self, rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[str, int], None]) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor import bytecode, environments, keeper
-from harness.supervisor.repository import Repository
-from harness.supervisor.rundir import RunDirectory, read_json, runs
+from fmha.harness.supervisor import bytecode, environments, keeper
+from fmha.harness.supervisor.repository import Repository
+from fmha.harness.supervisor.rundir import RunDirectory, read_json, runs
 
 MOST_LOG_BYTES = 1 << 20
 

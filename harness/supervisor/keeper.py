@@ -15,11 +15,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor import processes
-from harness.supervisor.run import supervise
-from harness.supervisor.rundir import HostError, RunDirectory, read_json, write_json
-from harness.supervisor.watch import Watch
-from harness.worker.process import describe_exit
+from fmha.harness.supervisor import processes
+from fmha.harness.supervisor.run import supervise
+from fmha.harness.supervisor.rundir import HostError, RunDirectory, read_json, write_json
+from fmha.harness.supervisor.watch import Watch
+from fmha.harness.worker.process import describe_exit
 
 CANCEL_SECONDS = 30.0
 PATIENCE = 3  # silences of the client's that a stopped supervisor is waited for

@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.supervisor.rundir import RUN_ID, HostError
+from fmha.harness.supervisor.rundir import RUN_ID, HostError
 
 PRIORITIES = ("high", "normal", "low")
 LOOK_SECONDS = 10.0  # for what breaks no connection that we have: somebody in the middle of the queue leaves

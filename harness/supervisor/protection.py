@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.supervisor.repository import Repository
-from harness.supervisor.rundir import HostError, read_json, write_json
+from fmha.harness.supervisor.repository import Repository
+from fmha.harness.supervisor.rundir import HostError, read_json, write_json
 
 MOST_NAMED = 10
 

@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.supervisor import tree as trees
-from harness.supervisor.rundir import HostError
-from harness.worker.process import run_group
+from fmha.harness.supervisor import tree as trees
+from fmha.harness.supervisor.rundir import HostError
+from fmha.harness.worker.process import run_group
 
 GIT_SECONDS = 120.0
 FETCH_SECONDS = 600.0

@@ -1,7 +1,7 @@
 """One run on its host: checkout, environment, build, the wait for a GPU, the configurations, the final status.
 
-The runner (`python -m harness.stages.hosted`, the code of the judge: the commit's own, or another one's) builds and
-runs workers; the supervisor starts it, copies its lines into the event log, gives it a GPU, and ends everything it
+The runner (`python -m fmha.harness.stages.hosted`, the code of the judge: the commit's own, or another one's) builds
+and runs workers; the supervisor starts it, copies its lines into the event log, gives it a GPU, and ends everything it
 started however the run ends.
 """
 
@@ -20,11 +20,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.supervisor import bytecode, gpus, processes
-from harness.supervisor.environments import Recipe, environment
-from harness.supervisor.repository import Repository
-from harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
-from harness.worker.process import describe_exit, has_exited, spawn, terminate_group
+from fmha.harness.supervisor import bytecode, gpus, processes
+from fmha.harness.supervisor.environments import Recipe, environment
+from fmha.harness.supervisor.repository import Repository
+from fmha.harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
+from fmha.harness.worker.process import describe_exit, has_exited, spawn, terminate_group
 
 HEARTBEAT_SECONDS = 1.0
 TICK_SECONDS = 0.2
@@ -123,7 +123,9 @@ class _Run:
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         directory, job = self._directory, self._job
         write_json(directory.path / "work.json", job["work"] | {"tree": str(directory.tree)}, durable=False)
-        command = [python, "-m", "harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
+        if not (self._judge / "fmha" / "__init__.py").is_file():
+            raise HostError("the judge's commit is of before fmha was one package", "name a later one with --judge")
+        command = [python, "-m", "fmha.harness.stages.hosted", str(directory.path), "--parent", str(os.getpid())]
         settings = {"PYTHONPATH": str(self._judge), "PYTHONNOUSERSITE": "1", "PYTHONSAFEPATH": "1"}
         with directory.log.open("ab") as log:
             try:

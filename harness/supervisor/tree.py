@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.supervisor.rundir import HostError
+from fmha.harness.supervisor.rundir import HostError
 
 MOST_NAMED = 10
 PLAIN, EXECUTABLE, LINK = "100644", "100755", "120000"

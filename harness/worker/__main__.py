@@ -1,4 +1,4 @@
-"""The worker process: `python -m harness.worker JOB.json` runs a job's configurations and writes JSON events.
+"""The worker process: `python -m fmha.harness.worker JOB.json` runs a job's configurations and writes JSON events.
 
 Events go to the standard output that the process was started with, one a line. Everything else that is printed, by
 libraries too, goes to standard error.
@@ -19,18 +19,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.reference import Reference, reference
-from harness.worker.apart import KernelSideError, Side, side_of
-from harness.worker.codec import CodecError, event_to_line, read_job
-from harness.worker.devices.base import DeviceError, DeviceLostError
-from harness.worker.devices.factory import DeviceFactory, device_factory
-from harness.worker.inputs import Inputs, make_inputs
-from harness.worker.measure import measure
-from harness.worker.process import die_with_parent
-from harness.worker.protocol import BuildResult, Configuration, Drawn, Event, Job, Timed
-from harness.worker.run import Outputs, run_attention
-from harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
-from harness.worker.timing import UntimedError, time_beside
+from fmha.harness.reference import Reference, reference
+from fmha.harness.worker.apart import KernelSideError, Side, side_of
+from fmha.harness.worker.codec import CodecError, event_to_line, read_job
+from fmha.harness.worker.devices.base import DeviceError, DeviceLostError
+from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
+from fmha.harness.worker.inputs import Inputs, make_inputs
+from fmha.harness.worker.measure import measure
+from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.protocol import BuildResult, Configuration, Drawn, Event, Job, Timed
+from fmha.harness.worker.run import Outputs, run_attention
+from fmha.harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
+from fmha.harness.worker.timing import UntimedError, time_beside
 
 EXIT_BAD_JOB = 2
 EXIT_DEVICE_LOST = 3
@@ -195,7 +195,7 @@ def _write(stream: BinaryIO, event: Event) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m harness.worker", description="Runs a job's configurations.")
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.worker", description="Runs a job's configurations.")
     parser.add_argument("job", type=Path, metavar="JOB.json")
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process, the one that starts us, ends")
     return parser

@@ -17,12 +17,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.worker import recipe
-from harness.worker.codec import CodecError, decode, encode
-from harness.worker.devices.base import Device, DeviceError, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
-from harness.worker.launch import Call, launch_attention, sum_of
-from harness.worker.protocol import Configuration, Variant
-from harness.worker.variants import variant_for
+from fmha.harness.worker import recipe
+from fmha.harness.worker.codec import CodecError, decode, encode
+from fmha.harness.worker.devices.base import (
+    Device,
+    DeviceError,
+    LaunchConfig,
+    LaunchReport,
+    LoadedModule,
+    TensorMapSpec,
+)
+from fmha.harness.worker.launch import Call, launch_attention, sum_of
+from fmha.harness.worker.protocol import Configuration, Variant
+from fmha.harness.worker.variants import variant_for
 
 Launcher = Callable[[Device, LoadedModule, Variant, Call, Mapping[str, int]], LaunchReport]
 MOST_LAUNCHES = 64  # of one call: a commit that asks on and on is stopped
@@ -125,6 +132,8 @@ class KernelSide:
         return answer
 
     def _started(self) -> subprocess.Popen[str]:
+        if not (self._tree / "fmha" / "__init__.py").is_file():
+            raise KernelSideError("the commit is of before fmha was one package: it cannot be launched from here")
         # -S: an editable installation would put the judge's own modules before the commit's.
         paths = [
             str(self._tree),

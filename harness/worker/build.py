@@ -21,13 +21,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from harness.worker import cache
-from harness.worker.codec import encode
-from harness.worker.nvcc import Nvcc, NvccError, find_nvcc
-from harness.worker.process import Completed, describe_exit, run_group
-from harness.worker.protocol import BuildResult, Resources, Variant
-from harness.worker.ptxas import parse_resources
-from harness.worker.recipe import ASSEMBLE, flags
+from fmha.harness.worker import cache
+from fmha.harness.worker.codec import encode
+from fmha.harness.worker.nvcc import Nvcc, NvccError, find_nvcc
+from fmha.harness.worker.process import Completed, describe_exit, run_group
+from fmha.harness.worker.protocol import BuildResult, Resources, Variant
+from fmha.harness.worker.ptxas import parse_resources
+from fmha.harness.worker.recipe import ASSEMBLE, flags
 
 MOST_NAMED = 3  # of the variants that are still to be built
 RECIPE = 2  # part of the cache key: raise it when the steps below change

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.errors import InfrastructureError
+from fmha.harness.errors import InfrastructureError
 
 MANIFEST = "manifest.json"
 _TEMPORARY = "tmp-"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from harness.worker.params import sm90_figures
+from fmha.harness.worker.params import sm90_figures
 
 ARCH: Final = "sm_90a"  # of what follows; another architecture has one shape a head_dim, and no clusters
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from harness.worker.protocol import Event, Job
+from fmha.harness.worker.protocol import Event, Job
 
 T = TypeVar("T")
 JOB_SCHEMA = 2

@@ -50,7 +50,7 @@ class Configuration:
     output: Output = "unnormalised"
     splits: int = 1
     p_path: PathChoice = "auto"
-    rows: int = 0  # query rows of a CTA; 0: by the rule of harness.worker.choice
+    rows: int = 0  # query rows of a CTA; 0: by the rule of fmha.harness.worker.choice
     merge: MergeChoice = "auto"  # splits within a cluster of CTAs, or by the combine kernel
 
     @property

@@ -32,10 +32,10 @@ def main() -> None:
 
 def _variant(request: dict[str, Any], answers: Any) -> dict[str, Any]:
     """The variant for a configuration, or the reason why there is none."""
-    from harness.worker import recipe
-    from harness.worker.codec import encode
-    from harness.worker.protocol import Configuration
-    from harness.worker.variants import variant_for
+    from fmha.harness.worker import recipe
+    from fmha.harness.worker.codec import encode
+    from fmha.harness.worker.protocol import Configuration
+    from fmha.harness.worker.variants import variant_for
 
     known = {field.name for field in dataclasses.fields(Configuration)}
     given = request["configuration"]
@@ -48,8 +48,8 @@ def _variant(request: dict[str, Any], answers: Any) -> dict[str, Any]:
 
 
 def _launch(request: dict[str, Any], answers: Any) -> None:
-    from harness.worker.launch import Call, launch_attention
-    from harness.worker.variants import VARIANTS
+    from fmha.harness.worker.launch import Call, launch_attention
+    from fmha.harness.worker.variants import VARIANTS
 
     variant = next(item for item in VARIANTS if item.name == request["variant"])
     device: Any = _Device(request["device"], request["multiprocessors"], answers)
@@ -68,7 +68,7 @@ class _Device:
         return bytes.fromhex(self._asked("map", spec=dataclasses.asdict(spec)))
 
     def launch(self, module: object, entry: str, config: Any, params: bytes) -> Any:
-        from harness.worker.devices.base import LaunchReport
+        from fmha.harness.worker.devices.base import LaunchReport
 
         self._asked("launch", entry=entry, config=dataclasses.asdict(config), params=params.hex())
         return LaunchReport()

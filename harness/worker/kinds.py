@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.worker.configuration import Configuration
+from fmha.harness.worker.configuration import Configuration
 
 Array = NDArray[np.float64]
 

@@ -1,5 +1,5 @@
 """Launches the kernels of one attention call on a device: tensor maps, parameters, forward, combine. Written once for
-every device and for everyone who calls: the worker (harness.worker.run) and harness.attention."""
+every device and for everyone who calls: the worker (fmha.harness.worker.run) and fmha.attention."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.worker import params
-from harness.worker.choice import combine_overlaps, ctas_per_sm, overlaps_grid_before, partial_f16
-from harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
-from harness.worker.protocol import LaunchShape, Variant
+from fmha.harness.worker import params
+from fmha.harness.worker.choice import combine_overlaps, ctas_per_sm, overlaps_grid_before, partial_f16
+from fmha.harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
+from fmha.harness.worker.protocol import LaunchShape, Variant
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
 LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs more than the wait for more SMs

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import InfrastructureError
-from harness.worker.process import run_group
+from fmha.harness.errors import InfrastructureError
+from fmha.harness.worker.process import run_group
 
 MINIMUM = (12, 9)  # the first nvcc that knows sm_100a's tcgen05 well enough for the kernels here
 QUERY_SECONDS = 30.0

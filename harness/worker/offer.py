@@ -1,4 +1,4 @@
-"""What kernels a commit has and how they are launched, as JSON on standard output: `python -m harness.worker.offer`.
+"""What kernels a commit has and how they are launched, as JSON: `python -m fmha.harness.worker.offer`.
 
 Another commit asks, to time its own kernels beside these: tiles and threads are the kernels' own and may differ between
 the two, the parameter struct may not.
@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.worker.codec import decode, encode
-from harness.worker.params import LAYOUT
-from harness.worker.protocol import Variant
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.codec import decode, encode
+from fmha.harness.worker.params import LAYOUT
+from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.variants import VARIANTS
 
 ANSWER_SECONDS = 60.0
 

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from harness.worker.protocol import LaunchShape, PPath
+from fmha.harness.worker.protocol import LaunchShape, PPath
 
 SM100_THREADS: Final = 192
 COMBINE_THREADS: Final = 128

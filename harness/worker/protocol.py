@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.worker.configuration import Configuration as Configuration
-from harness.worker.configuration import Mask as Mask
+from fmha.harness.worker.configuration import Configuration as Configuration
+from fmha.harness.worker.configuration import Mask as Mask
 
 # How P reaches the second product: through tensor memory, through shared memory, or from registers.
 PPath = Literal["tmem", "smem", "registers"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.worker.protocol import Variant
+from fmha.harness.worker.protocol import Variant
 
 ASSEMBLE: Final = ("-lineinfo", "-Xptxas", "-v")
 _COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-Ikernel")

@@ -9,14 +9,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.worker.apart import Launcher
-from harness.worker.bf16 import from_bf16
-from harness.worker.configuration import Configuration
-from harness.worker.devices.base import Device, LaunchReport, LoadedModule
-from harness.worker.inputs import Inputs
-from harness.worker.launch import Call, launch_attention
-from harness.worker.protocol import Variant
-from harness.worker.variants import merges_in_cluster
+from fmha.harness.worker.apart import Launcher
+from fmha.harness.worker.bf16 import from_bf16
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
+from fmha.harness.worker.inputs import Inputs
+from fmha.harness.worker.launch import Call, launch_attention
+from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.variants import merges_in_cluster
 
 # Quiet NaNs with a payload: arithmetic on a GPU yields 0x7fffffff, so these bits mean that nobody wrote here.
 POISON: Final = 0x7FEDBEEF

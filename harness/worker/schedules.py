@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from harness.worker.protocol import FindingRecord
+from fmha.harness.worker.protocol import FindingRecord
 
 NAMES: Final = ("realistic", "early", "late", "random")
 DIFFERENT_OUTPUTS: Final = "schedule-dependent-output"

@@ -16,9 +16,9 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import IO
 
-from harness.errors import InfrastructureError
-from harness.worker.codec import CodecError, event_from_line, write_job
-from harness.worker.process import (
+from fmha.harness.errors import InfrastructureError
+from fmha.harness.worker.codec import CodecError, event_from_line, write_job
+from fmha.harness.worker.process import (
     GRACE_SECONDS,
     describe_exit,
     has_exited,
@@ -26,7 +26,7 @@ from harness.worker.process import (
     terminate_group,
     wait_for_exit,
 )
-from harness.worker.protocol import Configuration, Event, Job
+from fmha.harness.worker.protocol import Configuration, Event, Job
 
 TICK_SECONDS = 0.1  # how late a limit or a death may be noticed
 MAXIMUM_LINE = 16 << 20  # bytes; beyond it a line is garbage, not an event
@@ -103,7 +103,7 @@ class _Worker:
         job_path = stem.with_suffix(".json")
         write_job(job, job_path)
         self._log: IO[bytes] = stem.with_suffix(".events").open("wb")
-        command = [sys.executable, "-m", "harness.worker", str(job_path), "--parent", str(os.getpid())]
+        command = [sys.executable, "-m", "fmha.harness.worker", str(job_path), "--parent", str(os.getpid())]
         with self.stderr_path.open("wb") as stderr:
             # A configuration's matrices are small: BLAS's threads would spend twice the processor time on waiting.
             env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.reference import Reference
-from harness.worker.apart import Launcher
-from harness.worker.configuration import Configuration
-from harness.worker.devices.base import Device, LoadedModule, Stopwatch
-from harness.worker.inputs import Inputs
-from harness.worker.interleave import Side, interleave
-from harness.worker.launch import launch_attention
-from harness.worker.measure import measure
-from harness.worker.protocol import Beside, BuildResult, Timed
-from harness.worker.run import call_of, place, run_attention
+from fmha.harness.reference import Reference
+from fmha.harness.worker.apart import Launcher
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.devices.base import Device, LoadedModule, Stopwatch
+from fmha.harness.worker.inputs import Inputs
+from fmha.harness.worker.interleave import Side, interleave
+from fmha.harness.worker.launch import launch_attention
+from fmha.harness.worker.measure import measure
+from fmha.harness.worker.protocol import Beside, BuildResult, Timed
+from fmha.harness.worker.run import call_of, place, run_attention
 
 ROUNDS: Final = 40
 BATCH_SECONDS: Final = 1e-3  # of launches between two events, whose own resolution is about 0.5 us

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.worker import choice
-from harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
-from harness.worker.protocol import Configuration, PPath, Variant
+from fmha.harness.worker import choice
+from fmha.harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
+from fmha.harness.worker.protocol import Configuration, PPath, Variant
 
 
 def _sm100(head_dim: int, p_path: PPath) -> Variant:
@@ -48,7 +48,7 @@ def _sm90(head_dim: int, rows: int = 0, plain: bool = False) -> Variant:
 
 
 # Of several variants for a head_dim the first is taken, unless P's path or the rows of a CTA are asked for, or
-# harness.worker.choice has a rule. P through tensor memory is first: it leaves shared memory's bandwidth to K and V,
+# harness/worker/choice.py has a rule. P through tensor memory is first: it leaves shared memory's bandwidth to K and V,
 # which both products read from there. At head_dim 512 P passes through shared memory either way (docs/kernel.md).
 VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.archive import Index
+from fmha.harness.archive import Index
 from tests.harness.support import git
 
 
@@ -69,7 +69,7 @@ def test_the_steps_of_the_evidence_job(repository: Path, tmp_path: Path) -> None
     git(root, "commit", "-q", "-m", "start")
     (root / ".venv" / "bin").mkdir(parents=True)
     script = root / ".venv" / "bin" / "fmha"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m harness "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m fmha "$@"\n')
     script.chmod(0o755)
     document = workflow(repository, "evidence")
     (job,) = document["jobs"].values()

@@ -23,15 +23,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emulator.bench import describe_host
-from emulator.device import MMA_SUMS, Device, MmaSums
-from harness.worker.build import build_variants
-from harness.worker.configuration import Configuration
-from harness.worker.devices.emulator import EmulatorDevice
-from harness.worker.inputs import make_inputs
-from harness.worker.protocol import Variant
-from harness.worker.run import run_attention
-from harness.worker.variants import VARIANTS
+from fmha.emulator.bench import describe_host
+from fmha.emulator.device import MMA_SUMS, Device, MmaSums
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.variants import VARIANTS
 from tests.emulator.thirdparty.running import NAMES, execute
 
 ROOT = Path(__file__).parents[2]
@@ -108,7 +108,7 @@ def print_thirdparty(repeat: int, sums: MmaSums) -> None:
 def matrix_seconds(cores: Sequence[int]) -> float:
     """Wall time of the matrix's default suite on these cores, the kernels built."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "harness", "run-matrix", "--results", folder]
+        command = [sys.executable, "-m", "fmha", "run-matrix", "--results", folder]
         start = time.monotonic()
         ended = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores)

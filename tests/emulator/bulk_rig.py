@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator import encode_tiled
+from fmha.emulator import encode_tiled
 from tests.emulator.clusterlab import MapMaker, init_barriers, run, wait
 
 Array = NDArray[Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from emulator import Device, Report, load_ptx
+from fmha.emulator import Device, Report, load_ptx
 
 MapMaker = Callable[[Mapping[str, int]], bytes]  # from the addresses of the arrays
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import emulator
+from fmha import emulator
 
 _BLOCK = 96  # three warps
 _NAMES = "abcd"

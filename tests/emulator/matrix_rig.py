@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import emulator
-from emulator.device import Dim3, Profile, Schedule
-from emulator.report import Report
+from fmha import emulator
+from fmha.emulator.device import Dim3, Profile, Schedule
+from fmha.emulator.report import Report
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator import Buffer, Device, Module, Report, encode_tiled, load_ptx
+from fmha.emulator import Buffer, Device, Module, Report, encode_tiled, load_ptx
 
 _HEAD = """.version 8.8
 .target sm_100a

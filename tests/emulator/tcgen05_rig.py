@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-import emulator
-from emulator.report import Report
+from fmha import emulator
+from fmha.emulator.report import Report
 
 LANES, COLUMNS = 128, 512
 BASE = 1024  # where dynamic shared memory starts: offset 0 of an image

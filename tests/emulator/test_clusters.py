@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator import Device, PtxError, load_ptx
-from emulator.device import SCHEDULES, LaunchError
+from fmha.emulator import Device, PtxError, load_ptx
+from fmha.emulator.device import SCHEDULES, LaunchError
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
 
 # The neighbour to the right in a ring of %r2 CTAs: its rank in %r1.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator import PtxError
+from fmha.emulator import PtxError
 from tests.emulator.clusterlab import CLUSTER_SYNC, Run, init_barriers, run, wait
 
 ONE = {"out": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}

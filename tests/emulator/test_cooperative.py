@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import emulator
-from emulator.device import SCHEDULES, Schedule
-from harness.worker.nvcc import find_nvcc
+from fmha import emulator
+from fmha.emulator.device import SCHEDULES, Schedule
+from fmha.harness.worker.nvcc import find_nvcc
 from tests.emulator.clusterlab import run
 
 pytestmark = pytest.mark.nvcc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator import Device, load_ptx
+from fmha.emulator import Device, load_ptx
 
 # Line 10 is CTA 1's alone, line 13 nobody's. Lines 9 and 12 are of call.h, called in a.cu:7 and a.cu:8.
 SOURCE = """.version 8.8

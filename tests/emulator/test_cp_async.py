@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import emulator
-from emulator.device import SCHEDULES, Schedule
+from fmha import emulator
+from fmha.emulator.device import SCHEDULES, Schedule
 from tests.emulator import matrix_rig as rig
 from tests.emulator.micro import run_micro
 

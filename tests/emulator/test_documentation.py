@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import emulator
-from harness.cli import run
+from fmha import emulator
+from fmha.harness.cli import run
 
 ROOT = Path(__file__).parents[2]
 

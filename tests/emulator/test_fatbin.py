@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import Device, FatbinError, load_ptx
-from emulator.fatbin import embedded_ptx, is_binary
-from harness.worker.nvcc import find_nvcc
+from fmha.emulator import Device, FatbinError, load_ptx
+from fmha.emulator.fatbin import embedded_ptx, is_binary
+from fmha.harness.worker.nvcc import find_nvcc
 
 pytestmark = pytest.mark.nvcc
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator import Device, PtxError, load_ptx
-from emulator.device import SCHEDULES
+from fmha.emulator import Device, PtxError, load_ptx
+from fmha.emulator.device import SCHEDULES
 from tests.emulator.clusterlab import CLUSTER_SYNC, run, source
 
 RELEASE = "fence.release.sync_restrict::shared::cta.cluster;"

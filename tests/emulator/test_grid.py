@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator import Device, PtxError, load_ptx
+from fmha.emulator import Device, PtxError, load_ptx
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
 

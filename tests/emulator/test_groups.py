@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import emulator
-from harness.worker.nvcc import find_nvcc
+from fmha import emulator
+from fmha.harness.worker.nvcc import find_nvcc
 
 pytestmark = pytest.mark.nvcc
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from emulator import Report
-from emulator.device import SCHEDULES, Profile, Schedule
-from emulator.rules import RULES
-from emulator.rules.__main__ import page
+from fmha.emulator import Report
+from fmha.emulator.device import SCHEDULES, Profile, Schedule
+from fmha.emulator.rules import RULES
+from fmha.emulator.rules.__main__ import page
 from tests.emulator.micro import run_micro
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator import TensorMapError, encode_im2col, tensormap
-from emulator.tensormap_rules import Im2col
+from fmha.emulator import TensorMapError, encode_im2col, tensormap
+from fmha.emulator.tensormap_rules import Im2col
 from tests.emulator.bulk_rig import CLEAR, COPY_OUT, FENCE, FILL, STORED, Array, Shape, numbers, swizzle_bytes
 from tests.emulator.clusterlab import MapMaker, Run, init_barriers, run, wait
 

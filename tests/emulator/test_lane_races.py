@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.device import SCHEDULES
+from fmha.emulator.device import SCHEDULES
 from tests.emulator.clusterlab import run
 from tests.emulator.micro import run_micro
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import emulator
-from emulator import _core, levels
+from fmha import emulator
+from fmha.emulator import _core, levels
 
 ZEN5 = "fpu sse4_2 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave avx512f avx512bw avx512cd avx512dq avx512vl avx512vbmi"
 
@@ -40,17 +40,19 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package with this machine's core as every level's."""
     home = tmp_path_factory.mktemp("wheel")
     source = Path(emulator.__file__).parent
-    shutil.copytree(source, home / "emulator", ignore=shutil.ignore_patterns("core", "__pycache__", "*.so"))
+    (home / "fmha").mkdir()
+    (home / "fmha" / "__init__.py").touch()
+    shutil.copytree(source, home / "fmha" / "emulator", ignore=shutil.ignore_patterns("core", "__pycache__", "*.so"))
     core = Path(_core.__file__)
     for level in ("", *levels.LEVELS):
-        (home / "emulator" / level).mkdir(exist_ok=True)
-        shutil.copy(core, home / "emulator" / level / core.name)
+        (home / "fmha" / "emulator" / level).mkdir(exist_ok=True)
+        shutil.copy(core, home / "fmha" / "emulator" / level / core.name)
     return home
 
 
 def loaded(package: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     script = "import sys; sys.meta_path[:] = [m for m in sys.meta_path if 'ScikitBuild' not in type(m).__name__]; "
-    script += f"sys.path.insert(0, {str(package)!r}); import emulator; from emulator import _core; "
+    script += f"sys.path.insert(0, {str(package)!r}); from fmha import emulator; from fmha.emulator import _core; "
     script += "print(emulator.CORE_LEVEL, _core.__file__, emulator.Device().alloc(8, 'x').nbytes)"
     command = [sys.executable, "-c", script]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False, cwd="/")
@@ -61,7 +63,7 @@ def test_the_core_of_the_cpu_is_the_one_that_is_loaded(package: Path) -> None:
     ran = loaded(package)
     assert ran.returncode == 0, ran.stderr
     level, file, nbytes = ran.stdout.split()
-    folder = package / "emulator" / ("" if level == levels.BASELINE else level)
+    folder = package / "fmha" / "emulator" / ("" if level == levels.BASELINE else level)
     assert (level, Path(file).parent, nbytes) == (expected, folder, "8")
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import emulator
-from emulator.device import SCHEDULES, Schedule
-from emulator.report import Report
-from harness.worker.nvcc import find_nvcc
+from fmha import emulator
+from fmha.emulator.device import SCHEDULES, Schedule
+from fmha.emulator.report import Report
+from fmha.harness.worker.nvcc import find_nvcc
 from tests.emulator import matrix_fragments as fr
 
 KERNELS = Path(__file__).parent / "kernels"

@@ -9,8 +9,8 @@ import json
 
 import pytest
 
-import emulator
-from emulator.device import Module
+from fmha import emulator
+from fmha.emulator.device import Module
 from tests.probes.build import build_ptx
 from tests.probes.mufu import RECORD, digests
 from tests.probes.mufu_gpu import BLOCKS, ROWS

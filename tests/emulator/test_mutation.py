@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator import Device, Module, load_ptx
-from emulator.device import Schedule
-from emulator.mutation import (
+from fmha.emulator import Device, Module, load_ptx
+from fmha.emulator.device import Schedule
+from fmha.emulator.mutation import (
     Mutant,
     MutationError,
     Trial,
@@ -17,13 +17,13 @@ from emulator.mutation import (
     run_mutants,
     schedule_plan,
 )
-from emulator.mutation.__main__ import load_launch, main, sample, summary
-from emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separation
-from emulator.mutation.redundant import ANY_LINE
-from emulator.mutation.run import Outcome, check_original, check_reached
-from emulator.mutation.statements import Source, moved, split_operands, statement_of
-from emulator.ptx import Instruction
-from harness.worker.protocol import BuildResult
+from fmha.emulator.mutation.__main__ import load_launch, main, sample, summary
+from fmha.emulator.mutation.proof import ONE_WARP, ONLY_FENCES, RENAMED, check_separation
+from fmha.emulator.mutation.redundant import ANY_LINE
+from fmha.emulator.mutation.run import Outcome, check_original, check_reached
+from fmha.emulator.mutation.statements import Source, moved, split_operands, statement_of
+from fmha.emulator.ptx import Instruction
+from fmha.harness.worker.protocol import BuildResult
 from tests.emulator.micro import launch_micro, micro_ptx
 from tests.emulator.thirdparty.running import HERE as KERNELS
 from tests.emulator.thirdparty.running import NAMES

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import emulator
-from emulator.decode import decode_entry
+from fmha import emulator
+from fmha.emulator.decode import decode_entry
 from tests.emulator.opcode_samples import module
 
 HERE = Path(__file__).parent

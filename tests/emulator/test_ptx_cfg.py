@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.ptx import Function, parse
-from emulator.ptx.cfg import EXIT, blocks, post_dominators, reconvergence
+from fmha.emulator.ptx import Function, parse
+from fmha.emulator.ptx.cfg import EXIT, blocks, post_dominators, reconvergence
 
 
 def function(body: str) -> Function:

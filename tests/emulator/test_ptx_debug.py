@@ -2,7 +2,7 @@
 
 import pytest
 
-from emulator.ptx import Location, Module, PtxError, parse
+from fmha.emulator.ptx import Location, Module, PtxError, parse
 
 
 def module(text: str) -> Module:

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from emulator.ptx import PtxError, Relocation, Variable, parse
+from fmha.emulator.ptx import PtxError, Relocation, Variable, parse
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from emulator.ptx import (
+from fmha.emulator.ptx import (
     Address,
     CallOperands,
     Function,

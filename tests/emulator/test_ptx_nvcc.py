@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.ptx import (
+from fmha.emulator.ptx import (
     Address,
     CallOperands,
     Function,
@@ -18,8 +18,8 @@ from emulator.ptx import (
     Vector,
     parse,
 )
-from emulator.ptx.cfg import reconvergence
-from harness.worker.nvcc import find_nvcc
+from fmha.emulator.ptx.cfg import reconvergence
+from fmha.harness.worker.nvcc import find_nvcc
 
 pytestmark = pytest.mark.nvcc
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from emulator.ptx import (
+from fmha.emulator.ptx import (
     Address,
     CallOperands,
     Guard,

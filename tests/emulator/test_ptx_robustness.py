@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator import Device, LaunchError, load_ptx
-from emulator.ptx import Module, PtxError, parse
-from emulator.ptx.cfg import reconvergence
+from fmha.emulator import Device, LaunchError, load_ptx
+from fmha.emulator.ptx import Module, PtxError, parse
+from fmha.emulator.ptx.cfg import reconvergence
 
 # One of each construct.
 SAMPLE = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator import Device, LaunchError, PtxError, load_ptx
+from fmha.emulator import Device, LaunchError, PtxError, load_ptx
 
 HEAD = """.version 9.0
 .target sm_100a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.decode import program
+from fmha.emulator.decode import program
 from tests.emulator.micro import run_micro
 
 # Lane 0 goes ahead and writes a word while the others still need the predicate, which is dead where lane 0 is.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator import encode_tiled
+from fmha.emulator import encode_tiled
 from tests.emulator.clusterlab import Run, init_barriers, run, wait
 
 ONE = {"out": np.zeros(256, np.uint32), "space": np.zeros(128, np.uint8)}

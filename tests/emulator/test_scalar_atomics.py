@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import emulator
+from fmha import emulator
 
 _HEAD = """.version 9.0
 .target sm_100a

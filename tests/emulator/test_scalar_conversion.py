@@ -8,8 +8,8 @@ from math import ceil, floor, trunc
 import numpy as np
 import pytest
 
-import emulator
-from emulator.decode import decode_entry
+from fmha import emulator
+from fmha.emulator.decode import decode_entry
 from tests.emulator.lanes import check
 from tests.emulator.number_formats import FORMATS, Real, decode, encode, flush, samples
 from tests.emulator.opcode_samples import HEADER

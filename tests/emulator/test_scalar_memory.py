@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import emulator
+from fmha import emulator
 from tests.emulator.clusterlab import source
 
 _MODULE = """.version 9.0

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from emulator import Device, Report, Waiver, explore
-from emulator.device import SCHEDULES, Schedule
-from emulator.explore import schedules_of
+from fmha.emulator import Device, Report, Waiver, explore
+from fmha.emulator.device import SCHEDULES, Schedule
+from fmha.emulator.explore import schedules_of
 from tests.emulator.micro import run_micro
 
 BULK_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import emulator
+from fmha import emulator
 from tests.emulator import matrix_fragments as fr
 from tests.emulator import matrix_rig as rig
 from tests.emulator import wgmma_rig as wg

@@ -206,7 +206,7 @@ ALLOCATOR = """\
 
 
 def allocate(body: str, *, block: int = 32, pair: bool = False, words: int = 4, **device):
-    import emulator
+    from fmha import emulator
 
     machine = emulator.Device(**device)
     out = machine.alloc(4 * words, "out")

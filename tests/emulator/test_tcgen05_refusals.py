@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator import PtxError
+from fmha.emulator import PtxError
 from tests.emulator import tcgen05_rig as rig
 from tests.emulator.tcgen05_numbers import instruction, k_major, mn_major
 from tests.emulator.test_tcgen05_mma import B_AT, SIZE, mma_text, registers

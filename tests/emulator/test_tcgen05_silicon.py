@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import emulator
+from fmha import emulator
 from tests.emulator import silicon_sums as model
 from tests.emulator import tcgen05_rig as rig
 from tests.emulator.tcgen05_numbers import (

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from emulator import _core
+from fmha.emulator import _core
 from tests.emulator import tcgen05_rig as rig
 from tests.emulator.tcgen05_numbers import SMALL, d_cells, instruction, k_major, mn_major, pack, small_float
 from tests.emulator.test_tcgen05_mma import B_AT, SIZE, halves, mma_text

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.tensormap import MAGIC, STRUCT, decode, encode_tiled
-from emulator.tensormap_rules import (
+from fmha.emulator.tensormap import MAGIC, STRUCT, decode, encode_tiled
+from fmha.emulator.tensormap_rules import (
     DTYPES,
     INTERLEAVES,
     L2_PROMOTIONS,

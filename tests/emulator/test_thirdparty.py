@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-import emulator
+from fmha import emulator
 from tests.emulator.thirdparty.running import NAMES, case, execute, mismatch
 
 # Only the random schedule draws from the seed.

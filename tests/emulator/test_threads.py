@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from emulator import Device, Report
-from emulator.device import SCHEDULES, Schedule
+from fmha.emulator import Device, Report
+from fmha.emulator.device import SCHEDULES, Schedule
 from tests.emulator.clusterlab import CLUSTER_SYNC, Run, init_barriers, run, wait
 from tests.emulator.thirdparty.running import execute
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import emulator
-from emulator.device import SCHEDULES, Schedule
+from fmha import emulator
+from fmha.emulator.device import SCHEDULES, Schedule
 from tests.emulator import matrix_fragments as fr
 from tests.emulator import matrix_rig as rig
 from tests.emulator import wgmma_rig as wg

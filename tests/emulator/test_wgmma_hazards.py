@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.device import SCHEDULES, Profile, Schedule
+from fmha.emulator.device import SCHEDULES, Profile, Schedule
 from tests.emulator import matrix_rig as rig
 from tests.emulator import wgmma_rig as wg
 

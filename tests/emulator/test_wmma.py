@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import emulator
+from fmha import emulator
 from tests.emulator import matrix_rig as rig
 
 RNG = np.random.default_rng(11)

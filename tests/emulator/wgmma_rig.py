@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.device import Profile, Schedule
+from fmha.emulator.device import Profile, Schedule
 from tests.emulator import matrix_rig as rig
 
 SWIZZLES = {0: 16, 1: 128, 2: 64, 3: 32}  # descriptor code -> bytes of a row

@@ -16,8 +16,8 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from harness import archive
-from harness.archive import RunRecord
+from fmha.harness import archive
+from fmha.harness.archive import RunRecord
 
 COMMITS = 500
 CONFIGURATIONS = 16
@@ -71,7 +71,7 @@ def fill(folder: Path, run: RunRecord, count: int) -> None:
 def cost(arguments: list[str]) -> float:
     """CPU seconds of a command that must succeed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "harness", *arguments], check=True, stdout=subprocess.DEVNULL, env=os.environ)
+    subprocess.run([sys.executable, "-m", "fmha", *arguments], check=True, stdout=subprocess.DEVNULL, env=os.environ)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

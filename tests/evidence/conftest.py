@@ -17,7 +17,7 @@ def fmha(checkout: Path, repository: Path) -> Callable[..., subprocess.Completed
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "harness", *arguments],
+            [sys.executable, "-m", "fmha", *arguments],
             cwd=checkout,
             env=os.environ | {"PYTHONPATH": str(repository)} | environment,
             capture_output=True,

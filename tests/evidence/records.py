@@ -8,18 +8,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from harness import archive
-from harness.archive import RunRecord
-from harness.config import parse_filter
-from harness.hosts import HostFacts, Machine
-from harness.judge import Identity, identity
-from harness.stages.archive import Circumstances, make_record
-from harness.stages.outcome import Outcome, Step
-from harness.stages.plan import Plan
-from harness.stages.preflight import GitFacts
-from harness.status import Status
-from harness.worker.protocol import BuildResult, Configuration, Resources
-from harness.worker.variants import VARIANTS
+from fmha.harness import archive
+from fmha.harness.archive import RunRecord
+from fmha.harness.config import parse_filter
+from fmha.harness.hosts import HostFacts, Machine
+from fmha.harness.judge import Identity, identity
+from fmha.harness.stages.archive import Circumstances, make_record
+from fmha.harness.stages.outcome import Outcome, Step
+from fmha.harness.stages.plan import Plan
+from fmha.harness.stages.preflight import GitFacts
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import BuildResult, Configuration, Resources
+from fmha.harness.worker.variants import VARIANTS
 from tests.harness.support import GOOD
 
 VARIANT = next(variant for variant in VARIANTS if variant.head_dim == 64)

@@ -135,7 +135,7 @@ class History:
 
     def fmha(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "harness", *arguments],
+            [sys.executable, "-m", "fmha", *arguments],
             cwd=self.root,
             env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
             capture_output=True,

@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.archive import RunRecord
-from harness.evidence import github, junit
-from harness.evidence.comparison import Kind, Regression
-from harness.status import Status
-from harness.worker.protocol import FindingRecord
+from fmha.harness.archive import RunRecord
+from fmha.harness.evidence import github, junit
+from fmha.harness.evidence.comparison import Kind, Regression
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import FindingRecord
 from tests.evidence.records import IDS, record
 
 HOSTILE = "a\x00b ]]> <b>&\n::error::no | [x](y) `z`"

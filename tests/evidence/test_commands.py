@@ -13,10 +13,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from harness import archive, cli
-from harness.errors import ExitCode, UserError
-from harness.evidence import baseline
-from harness.evidence.noise import LEAST_SEEDS
+from fmha.harness import archive, cli
+from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.evidence import baseline
+from fmha.harness.evidence.noise import LEAST_SEEDS
 from tests.evidence.records import IDS, archived, measured, record
 from tests.harness.support import GOOD
 
@@ -29,7 +29,7 @@ def fmha(checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def run(*arguments: str) -> CompletedProcess[str]:
         monkeypatch.chdir(checkout)
-        monkeypatch.setattr("harness.cli.signal.signal", lambda *_: None)
+        monkeypatch.setattr("fmha.harness.cli.signal.signal", lambda *_: None)
         capsys.readouterr()
         code = cli.run(arguments)
         said = capsys.readouterr()
@@ -115,7 +115,7 @@ def test_an_archive_that_cannot_be_written_is_left_as_it_is(
     before = {path.name: path.read_bytes() for path in results.glob("2*")}
     mount = 'mount --bind results results && mount -o remount,bind,ro results && exec "$@"'
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
-    command = [sys.executable, "-m", "harness", "results", "prune", "--keep", "1", *compress]
+    command = [sys.executable, "-m", "fmha", "results", "prune", "--keep", "1", *compress]
     ran = subprocess.run(
         ["unshare", *user, "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *command],
         cwd=results.parent,
@@ -204,7 +204,7 @@ def test_checked_in_baselines_are_whole(repository: Path) -> None:
 def test_the_shell_completes_commands(repository: Path) -> None:
     asked = {"_FMHA_COMPLETE": "complete_bash", "COMP_WORDS": "fmha reg", "COMP_CWORD": "1"}
     ran = subprocess.run(
-        [sys.executable, "-m", "harness"],
+        [sys.executable, "-m", "fmha"],
         env=os.environ | {"PYTHONPATH": str(repository)} | asked,
         capture_output=True,
         text=True,
@@ -219,7 +219,7 @@ def test_colour_on_a_terminal_unless_unwanted(results: Path, checkout: Path, rep
     parent, child = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     environment |= {"PYTHONPATH": str(repository), "TERM": "xterm-256color"} | ({"NO_COLOR": "1"} if no_color else {})
-    command = [sys.executable, "-m", "harness", "compare", older, newest]
+    command = [sys.executable, "-m", "fmha", "compare", older, newest]
     process = subprocess.Popen(command, cwd=checkout, env=environment, stdout=child, stderr=child, close_fds=True)
     os.close(child)
     said = b""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from harness.archive import RunRecord
-from harness.archive.record import Acceptance
-from harness.evidence.comparison import ALLOWANCE, Comparison, Kind, compare
-from harness.evidence.noise import FLOORS, LEAST_SEEDS, band_of, scaled, values_of
-from harness.judge import identity_of
-from harness.stages.outcome import Limit
-from harness.status import Status
-from harness.worker.protocol import FindingRecord
+from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import Acceptance
+from fmha.harness.evidence.comparison import ALLOWANCE, Comparison, Kind, compare
+from fmha.harness.evidence.noise import FLOORS, LEAST_SEEDS, band_of, scaled, values_of
+from fmha.harness.judge import identity_of
+from fmha.harness.stages.outcome import Limit
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import FindingRecord
 from tests.evidence.records import IDS, VARIANT, measured, record
 from tests.harness.support import GOOD, RACE
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import archive
-from harness.archive import Index, prune
-from harness.archive import index as index_module
-from harness.archive.index import INDEX_FILE
-from harness.errors import FmhaError, UserError
+from fmha.harness import archive
+from fmha.harness.archive import Index, prune
+from fmha.harness.archive import index as index_module
+from fmha.harness.archive.index import INDEX_FILE
+from fmha.harness.errors import FmhaError, UserError
 from tests.evidence.records import IDS, STARTED, archived, measured, record
 from tests.harness.support import RACE, git
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ExitCode
+from fmha.harness.errors import ExitCode
 from tests.evidence.seeded_history import CLEAN, HISTORY, PLANTS, REPOSITORY, History
 from tests.harness.support import git
 from tests.integration.processes import eventually
@@ -75,7 +75,7 @@ def test_a_bisection_that_was_stopped_goes_on(history: History) -> None:
     git(history.root, "checkout", "-q", "main")
     arguments = ["bisect", history.shas[0], history.shas[13], "--for", "resources", "--json", "--quiet"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "harness", *arguments],
+        [sys.executable, "-m", "fmha", *arguments],
         cwd=history.root,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
@@ -123,7 +123,7 @@ def test_unbuildable_neighbours_leave_candidates(history: History, tmp_path: Pat
         git(clone, "commit", "-q", "-a", "-m", subject)
     shutil.copytree(history.root / ".fmha" / "cache", clone / ".fmha" / "cache")
     ran = subprocess.run(
-        [sys.executable, "-m", "harness", "bisect", "HEAD~2", "HEAD", "--json", "--quiet"],
+        [sys.executable, "-m", "fmha", "bisect", "HEAD~2", "HEAD", "--json", "--quiet"],
         cwd=clone,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import archive
-from harness.archive import BASELINES, signature
-from harness.errors import UserError
-from harness.evidence import baseline
+from fmha.harness import archive
+from fmha.harness.archive import BASELINES, signature
+from fmha.harness.errors import UserError
+from fmha.harness.evidence import baseline
 from tests.evidence.records import record
 from tests.harness.support import git
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from harness import archive
-from harness.config import load
-from harness.errors import ExitCode
-from harness.worker.variants import variant_for
+from fmha.harness import archive
+from fmha.harness.config import load
+from fmha.harness.errors import ExitCode
+from fmha.harness.worker.variants import variant_for
 from tests.evidence.seeded_history import edit
 from tests.harness.support import git
 
@@ -31,8 +31,9 @@ WORSE = edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1")  # LSE in base 2
 def project(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kernels, judge and a baseline, committed on main."""
     root = tmp_path_factory.mktemp("project")
-    for name in ("kernel", "harness", "emulator"):
-        shutil.copytree(repository / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("kernel", "fmha", "harness", "emulator"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(repository / name, root / name, symlinks=True, ignore=ignored)
     matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
     axes = {"head_dim": [64, 128], "t": [1], "s_k": [128]}
     matrix |= {"default_suite": "small", "suites": {"small": {"axes": axes}}}
@@ -50,7 +51,7 @@ def project(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def fmha(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "harness", *arguments]
+    command = [sys.executable, "-P", "-m", "fmha", *arguments]
     return subprocess.run(command, cwd=root, env=os.environ.copy(), capture_output=True, text=True, check=False)
 
 

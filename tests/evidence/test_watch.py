@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.errors import ExitCode
-from harness.evidence.watch import code_of
-from harness.worker.protocol import BuildResult
+from fmha.harness.errors import ExitCode
+from fmha.harness.evidence.watch import code_of
+from fmha.harness.worker.protocol import BuildResult
 from tests.evidence.records import VARIANT
 from tests.harness.support import git
 from tests.integration.processes import eventually
@@ -61,7 +61,7 @@ def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path, flags: li
     said = tmp_path / "said"
     with said.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "harness", "watch", *flags],
+            [sys.executable, "-m", "fmha", "watch", *flags],
             cwd=root,
             env=os.environ | {"PYTHONPATH": str(repository), "PYTHONUNBUFFERED": "1"},
             stdout=output,

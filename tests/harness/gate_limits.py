@@ -20,14 +20,14 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.config import load, parse_filter
-from harness.reference import denominator, keys_seen, reference
-from harness.worker.bf16 import from_bf16, round_to_bf16
-from harness.worker.configuration import Configuration, Output
-from harness.worker.devices.base import LaunchReport
-from harness.worker.inputs import Inputs, make_inputs
-from harness.worker.measure import measure
-from harness.worker.run import Outputs
+from fmha.harness.config import load, parse_filter
+from fmha.harness.reference import denominator, keys_seen, reference
+from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
+from fmha.harness.worker.configuration import Configuration, Output
+from fmha.harness.worker.devices.base import LaunchReport
+from fmha.harness.worker.inputs import Inputs, make_inputs
+from fmha.harness.worker.measure import measure
+from fmha.harness.worker.run import Outputs
 
 TILE = 128
 MMA_K = 16

@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.config import Limits
-from harness.hosts import HostFacts, Machine, Order
-from harness.stages.outcome import Outcome
-from harness.worker.protocol import (
+from fmha.harness.config import Limits
+from fmha.harness.hosts import HostFacts, Machine, Order
+from fmha.harness.stages.outcome import Outcome
+from fmha.harness.worker.protocol import (
     BuildResult,
     Configuration,
     Drawn,

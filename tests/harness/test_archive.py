@@ -16,19 +16,19 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness import archive
-from harness.archive import RunRecord
-from harness.archive.record import SCHEMA_VERSION
-from harness.config import parse_filter
-from harness.errors import InfrastructureError, UserError
-from harness.hosts import HostFacts, Machine
-from harness.judge import identity
-from harness.stages.archive import Circumstances, make_record
-from harness.stages.outcome import Check, Outcome, Step
-from harness.stages.plan import Plan
-from harness.stages.preflight import GitFacts
-from harness.status import Status
-from harness.worker.protocol import BuildResult, Configuration, FindingRecord, LaunchShape, Resources, Variant
+from fmha.harness import archive
+from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import SCHEMA_VERSION
+from fmha.harness.config import parse_filter
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.hosts import HostFacts, Machine
+from fmha.harness.judge import identity
+from fmha.harness.stages.archive import Circumstances, make_record
+from fmha.harness.stages.outcome import Check, Outcome, Step
+from fmha.harness.stages.plan import Plan
+from fmha.harness.stages.preflight import GitFacts
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import BuildResult, Configuration, FindingRecord, LaunchShape, Resources, Variant
 from tests.harness.support import GOOD, RACE
 
 SHAPE = LaunchShape(128, 128, 4, 192, 1024)
@@ -144,7 +144,7 @@ def test_a_hosts_name_stays_inside_the_file_name(tmp_path: Path, host: str) -> N
 
 def test_the_schema_is_current_and_holds(repository: Path, tmp_path: Path) -> None:
     checked_in = (repository / "harness" / "archive" / "schema.json").read_text()
-    assert checked_in == archive.schema(), "run python -m harness.archive"
+    assert checked_in == archive.schema(), "run python -m fmha.harness.archive"
     schema = json.loads(checked_in)
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
@@ -259,7 +259,7 @@ def test_a_full_disk_leaves_no_trace(small_disk: Path) -> None:
 def test_a_write_that_stops_half_way_leaves_no_trace(tmp_path: Path, repository: Path) -> None:
     """The same where nothing can be mounted: the process may not write files of more than 4 KiB."""
     program = (
-        "import signal, sys; from pathlib import Path; from harness import archive;"
+        "import signal, sys; from pathlib import Path; from fmha.harness import archive;"
         "from tests.harness.test_archive import record;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); archive.write(record(configurations=50), Path(sys.argv[1]))"
     )

@@ -1,4 +1,4 @@
-"""harness.attention: the arguments it refuses, the exact merge, and the kernels behind it on the emulator."""
+"""fmha.attention: the arguments it refuses, the exact merge, and the kernels behind it on the emulator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from harness import reference  # noqa: E402
-from harness.attention import AttentionResult, Sparse, attention, merge  # noqa: E402
+from fmha.harness import reference  # noqa: E402
+from fmha.harness.attention import AttentionResult, Sparse, attention, merge  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BATCH, T, HEADS, S_K, HEAD_DIM = 2, 5, 4, 96, 64
@@ -188,7 +188,7 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
     ),
     ({"splits": 0}, ValueError, "splits: expected 1 to 65535, got 0"),
     ({"device": "cuda"}, ValueError, "device: expected 'emulator', where the tensors run, got 'cuda'"),
-    ({"sparse": 3}, TypeError, "sparse: expected harness.attention.Sparse, got int"),
+    ({"sparse": 3}, TypeError, "sparse: expected fmha.Sparse, got int"),
     ({"sparse": replace(sparse_branch(), v=None)}, ValueError, "sparse.v: is absent while v is given"),
     (
         {"sparse": replace(sparse_branch(), indices=torch.zeros(BATCH, T, 8, dtype=torch.int64))},

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import exit_code_of
-from harness.errors import ConfigError, ExitCode, InfrastructureError, InterruptionError, UserError
+from fmha.harness.cli import exit_code_of
+from fmha.harness.errors import ConfigError, ExitCode, InfrastructureError, InterruptionError, UserError
 
 Ran = subprocess.CompletedProcess[str]
 
@@ -20,7 +20,7 @@ Ran = subprocess.CompletedProcess[str]
 def fmha(directory: Path, *arguments: str, **environment: str) -> Ran:
     here = str(Path(__file__).resolve().parents[2])
     return subprocess.run(
-        [sys.executable, "-m", "harness", *arguments],
+        [sys.executable, "-m", "fmha", *arguments],
         cwd=directory,
         env=os.environ | {"PYTHONPATH": here} | environment,
         capture_output=True,
@@ -80,7 +80,7 @@ def test_a_command_that_is_almost_one(checkout: Path) -> None:
 )
 def test_what_a_command_does_not_need_is_not_loaded(checkout: Path, arguments: list[str], light: bool) -> None:
     """Half of a second went into modules of other commands, and half of the rest into NumPy."""
-    script = "import sys; from harness.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    script = "import sys; from fmha.harness.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     here = str(Path(__file__).resolve().parents[2])
     ran = subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -88,7 +88,7 @@ def test_what_a_command_does_not_need_is_not_loaded(checkout: Path, arguments: l
     )  # fmt: skip
     loaded = set(ran.stderr.splitlines()[-1].split())
     heavy = {"numpy", "emulator", "jinja2", "rich.progress"} | ({"pydantic"} if "--help" in arguments else set())
-    assert "harness.cli.app" in loaded
+    assert "fmha.harness.cli.app" in loaded
     assert not heavy & loaded if light else "numpy" in loaded
 
 
@@ -209,7 +209,7 @@ def test_a_kernel_that_does_not_build_is_a_verdict(checkout: Path) -> None:
 )
 def test_output_that_is_full_or_closed(checkout: Path, redirection: str, line: str) -> None:
     # The writer starts late, so that a pipe's reader is gone by then.
-    program = f"{{ sleep 0.5; {sys.executable} -m harness run-matrix --dry-run; echo $? >&3; }} 3> code {redirection}"
+    program = f"{{ sleep 0.5; {sys.executable} -m fmha run-matrix --dry-run; echo $? >&3; }} 3> code {redirection}"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     ran = subprocess.run(
         ["sh", "-c", program], cwd=checkout, env=environment, capture_output=True, text=True, check=True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli
+from fmha.harness import cli
 
 Help = Callable[..., str]
 OWN_FORMATS = {"run-matrix", "attach", "results show", "emulate"}  # the record or the report itself
@@ -26,7 +26,7 @@ def helped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     """The help of a command."""
 
     def ask(*words: str) -> str:
-        monkeypatch.setattr("harness.cli.signal.signal", lambda *_: None)
+        monkeypatch.setattr("fmha.harness.cli.signal.signal", lambda *_: None)
         monkeypatch.setenv("COLUMNS", "120")
         capsys.readouterr()
         assert cli.run([*words, "--help"]) == 0

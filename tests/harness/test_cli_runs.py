@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ExitCode
+from fmha.harness.errors import ExitCode
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, HAZARD, KILLED, REFUSES
 from tests.integration.processes import alive, eventually, logged_pids
@@ -24,9 +24,9 @@ from tests.integration.processes import alive, eventually, logged_pids
 pytestmark = pytest.mark.nvcc
 
 PROGRAM = """
-from harness.hosts.emulator import EmulatorHost
+from fmha.harness.hosts.emulator import EmulatorHost
 EmulatorHost.device = "tests.integration.fault_devices:FaultyDevice"
-from harness.cli import main
+from fmha.harness.cli import main
 main()
 """
 
@@ -210,7 +210,7 @@ def test_nohup_is_respected(fresh: Path) -> None:
 def test_the_emulator_itself(fresh: Path) -> None:
     """Nothing stands in for anything here."""
     ran = subprocess.run(
-        [sys.executable, "-m", "harness", "run-matrix", "--json", "--quiet"],
+        [sys.executable, "-m", "fmha", "run-matrix", "--json", "--quiet"],
         cwd=fresh,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
         capture_output=True,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config import load
-from harness.config.loader import interpret
-from harness.config.yaml_lines import parse
-from harness.errors import ConfigError, UserError
-from harness.worker.configuration import Configuration
+from fmha.harness.config import load
+from fmha.harness.config.loader import interpret
+from fmha.harness.config.yaml_lines import parse
+from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.worker.configuration import Configuration
 
 EMPTY = "head_dim: 64, t: 5, s_k: 70, heads: 2, kv_lens: empty"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.config import interpret
-from harness.config.hosts import PROTECTED
-from harness.errors import ConfigError
+from fmha.harness.config import interpret
+from fmha.harness.config.hosts import PROTECTED
+from fmha.harness.errors import ConfigError
 from tests.harness.support import MATRIX
 
 

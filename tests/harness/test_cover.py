@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Matrix, load
-from harness.worker.choice import ARCH
-from harness.worker.configuration import Configuration, fault
-from harness.worker.variants import variant_for
+from fmha.harness.config import Matrix, load
+from fmha.harness.worker.choice import ARCH
+from fmha.harness.worker.configuration import Configuration, fault
+from fmha.harness.worker.variants import variant_for
 from tools import cover
 
 NAMES = tuple(cover.SUITES)

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.archive import RunRecord
-from harness.errors import UserError
-from harness.stages import report
-from harness.stages.pipeline import Request, execute
-from harness.worker.lines import Lines, read, spell
-from harness.worker.protocol import Configuration, Event
+from fmha.harness.archive import RunRecord
+from fmha.harness.errors import UserError
+from fmha.harness.stages import report
+from fmha.harness.stages.pipeline import Request, execute
+from fmha.harness.worker.lines import Lines, read, spell
+from fmha.harness.worker.protocol import Configuration, Event
 from tests.harness.support import Recorder, ScriptedHost, event
 
 
@@ -98,7 +98,7 @@ def test_a_run_of_a_kernel(repository: Path, tmp_path: Path) -> None:
     """One tile, no split: neither the rescale of O nor the combine kernel is executed; with more of both, both are."""
 
     def missing(*cases: str) -> dict[str, str]:
-        command = [sys.executable, "-m", "harness", "run-matrix", "--coverage", "--json", "--results", str(tmp_path)]
+        command = [sys.executable, "-m", "fmha", "run-matrix", "--coverage", "--json", "--results", str(tmp_path)]
         for case in cases:
             command += ["--case", case]
         ran = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)

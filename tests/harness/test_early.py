@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import FmhaError
-from harness.hosts import early
+from fmha.harness.errors import FmhaError
+from fmha.harness.hosts import early
 
 MATRIX = """\
 hosts:

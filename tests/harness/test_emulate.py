@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import tensormap
-from emulator.tensormap_rules import Im2col
-from harness.cli import run
+from fmha.emulator import tensormap
+from fmha.emulator.tensormap_rules import Im2col
+from fmha.harness.cli import run
 
 PTX = """.version 9.0
 .target sm_100a

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Matrix, load, parse_filter
-from harness.errors import UserError
+from fmha.harness.config import Matrix, load, parse_filter
+from fmha.harness.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from harness.config import Resources, Thresholds
-from harness.errors import ExitCode
-from harness.stages.gate import judge, limits
-from harness.status import Status, exit_code
-from harness.worker.protocol import BuildResult, FindingRecord, LaunchShape, Measurement, Variant
-from harness.worker.protocol import Resources as UsedResources
+from fmha.harness.config import Resources, Thresholds
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.gate import judge, limits
+from fmha.harness.status import Status, exit_code
+from fmha.harness.worker.protocol import BuildResult, FindingRecord, LaunchShape, Measurement, Variant
+from fmha.harness.worker.protocol import Resources as UsedResources
 
 LIMITS = Thresholds(
     cosine=0.99999, relative_l2=4e-3, max_error=5e-3, lse_error=1e-4, row_max_error=2e-4, row_sum_error=3e-4

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.config import Matrix, load
-from harness.reference import reference
-from harness.stages.gate import judge
-from harness.status import Status
-from harness.worker.bf16 import round_to_bf16
-from harness.worker.inputs import make_inputs
-from harness.worker.measure import measure
-from harness.worker.protocol import Configuration
-from harness.worker.run import Outputs
+from fmha.harness.config import Matrix, load
+from fmha.harness.reference import reference
+from fmha.harness.stages.gate import judge
+from fmha.harness.status import Status
+from fmha.harness.worker.bf16 import round_to_bf16
+from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.measure import measure
+from fmha.harness.worker.protocol import Configuration
+from fmha.harness.worker.run import Outputs
 from tests.harness.gate_limits import faultless
 
 MASKED = Configuration(64, 32, 384, mask="window", window=128)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
+from fmha.harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,9 @@ from harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
         ("kernel/sm100/fmha_fwd.cu", False),
         ("docs/gates.md", False),
         ("harness", False),
+        ("fmha/__init__.py", True),
+        ("fmha/harness", True),
+        ("fmha/py.typed", False),
     ],
 )
 def test_which_side_a_file_is_on(path: str, judge: bool) -> None:
@@ -42,12 +45,13 @@ def test_both_sides_name_files_that_are_there(repository: Path) -> None:
 def test_nothing_that_is_imported_by_a_run_is_left_out(repository: Path) -> None:
     """What the worker and the stages import is the judge's or the kernel's, never a bystander's."""
     script = (
-        "import sys; sys.path.insert(0, '.'); import harness.worker.__main__, harness.stages.hosted;"
-        "import harness.evidence.regress, harness.stages.archive, harness.worker.devices.emulator;"
-        "print(*(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] in ('harness', 'emulator')), sep='\\n')"
+        "import sys; sys.path.insert(0, '.'); import fmha.harness.worker.__main__, fmha.harness.stages.hosted;"
+        "import fmha.harness.evidence.regress, fmha.harness.stages.archive, fmha.harness.worker.devices.emulator;"
+        "print(*(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'fmha'), sep='\\n')"
     )
     said = subprocess.run([sys.executable, "-c", script], cwd=repository, capture_output=True, text=True, check=True)
-    names = [Path(line).relative_to(repository).as_posix() for line in said.stdout.split() if line.endswith(".py")]
+    files = [Path(line).resolve() for line in said.stdout.split() if line.endswith(".py")]
+    names = [path.relative_to(repository).as_posix() for path in files]
     assert len(names) > 60
     assert [name for name in names if not is_judge(name) and name not in KERNEL_SIDE] == []
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import load, own
-from harness.errors import ConfigError, UserError
-from harness.hosts import early
-from harness.own import hosts_file
+from fmha.harness.config import load, own
+from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.hosts import early
+from fmha.harness.own import hosts_file
 from tests.harness.support import git
 
 SHARED = """\

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import archive
-from harness.archive import RunRecord
-from harness.archive.record import ConfigurationRecord
-from harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
-from harness.stages import dry_run
-from harness.stages.pipeline import Request, execute, prepare
-from harness.status import Status
-from harness.worker.protocol import Configuration, Event
+from fmha.harness import archive
+from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import ConfigurationRecord
+from fmha.harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
+from fmha.harness.stages import dry_run
+from fmha.harness.stages.pipeline import Request, execute, prepare
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import Configuration, Event
 from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event, git
 
 GUARDS = ["hd64_t1_sk128", "hd64_t32_sk128"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Matrix, load, parse_filter
-from harness.errors import UserError
-from harness.stages.plan import Plan, Selection, make_plan
+from fmha.harness.config import Matrix, load, parse_filter
+from fmha.harness.errors import UserError
+from fmha.harness.stages.plan import Plan, Selection, make_plan
 from tests.harness.support import ScriptedHost
 
 

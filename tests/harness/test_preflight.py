@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InfrastructureError, UserError
-from harness.stages.preflight import git_facts
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.stages.preflight import git_facts
 from tests.harness.support import git
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.cli.progress import Lines, Live, Silent, progress_for
-from harness.stages import report
-from harness.stages.pipeline import Request, execute
-from harness.worker.protocol import Event, FindingRecord
+from fmha.harness.cli.progress import Lines, Live, Silent, progress_for
+from fmha.harness.stages import report
+from fmha.harness.stages.pipeline import Request, execute
+from fmha.harness.worker.protocol import Event, FindingRecord
 from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event
 
 DEADLOCK = FindingRecord("deadlock", "error", "nobody can go on\n" + "\n".join(f"warp {n}: waits" for n in range(20)))

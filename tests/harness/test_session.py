@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from harness.bench.session import Session, project
-from harness.config import load
+from fmha.harness.bench.session import Session, project
+from fmha.harness.config import load
 
 
 def test_the_project_is_one_commit_that_a_run_leaves_clean(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import Limits, load
-from harness.config.random_cases import draw_cases
-from harness.errors import ExitCode
-from harness.stages.pipeline import Request, execute
-from harness.worker.configuration import Configuration
-from harness.worker.protocol import Event, Job
+from fmha.harness.config import Limits, load
+from fmha.harness.config.random_cases import draw_cases
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.pipeline import Request, execute
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.protocol import Event, Job
 from tests.harness.support import GOOD, MATRIX, Recorder, ScriptedHost, event, git
 
 RANDOM = """\

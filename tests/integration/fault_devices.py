@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from harness.worker.devices.base import DeviceError, DeviceLostError, LaunchConfig, LaunchReport
-from harness.worker.params import LAYOUT
-from harness.worker.protocol import FindingRecord
-from harness.worker.supervise import MAXIMUM_LINE
+from fmha.harness.worker.devices.base import DeviceError, DeviceLostError, LaunchConfig, LaunchReport
+from fmha.harness.worker.params import LAYOUT
+from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.worker.supervise import MAXIMUM_LINE
 from tests.worker.numpy_device import NumpyDevice
 
 WORKS, HAZARD, KILLED, SEGFAULT, EXITS, RAISES, REFUSES, FULL = range(1, 9)

@@ -10,13 +10,13 @@ import sys
 import psutil
 import pytest
 
-from harness.worker import nvcc
-from harness.worker.build import build_variants
-from harness.worker.cache import CacheError
-from harness.worker.nvcc import NvccError
-from harness.worker.protocol import Configuration, Job
-from harness.worker.supervise import WorkerError, run_worker
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker import nvcc
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.cache import CacheError
+from fmha.harness.worker.nvcc import NvccError
+from fmha.harness.worker.protocol import Configuration, Job
+from fmha.harness.worker.supervise import WorkerError, run_worker
+from fmha.harness.worker.variants import VARIANTS
 from tests.integration.processes import alive, eventually, logged_pids
 
 VARIANT = VARIANTS[0]
@@ -39,8 +39,8 @@ exec sleep 600
 """
 DRIVER = """
 import pathlib, sys
-from harness.worker.build import build_variants
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.variants import VARIANTS
 cache = pathlib.Path(sys.argv[1])
 result, = build_variants(pathlib.Path.cwd(), VARIANTS[:1], cache, 600, 1, lambda line: None)
 print(result.error)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import ExitCode
-from harness.reference import reference
-from harness.worker.configuration import parse_id
-from harness.worker.inputs import make_inputs
+from fmha.harness.errors import ExitCode
+from fmha.harness.reference import reference
+from fmha.harness.worker.configuration import parse_id
+from fmha.harness.worker.inputs import make_inputs
 from tests.harness.support import git
 from tools.mutants.examine import copy_kernel
 
@@ -60,7 +60,7 @@ def cheat(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(cheat: Path, repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "harness", "run-matrix", "--case", CASE, "--quiet", *arguments],
+        [sys.executable, "-m", "fmha", "run-matrix", "--case", CASE, "--quiet", *arguments],
         cwd=cheat,
         env=os.environ | {"PYTHONPATH": str(repository)},
         capture_output=True,

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from harness.attention import attention  # noqa: E402
+from fmha.harness.attention import attention  # noqa: E402
 
 pytestmark = pytest.mark.torch
 PATHS = [(head_dim, path) for head_dim in (64, 128, 256, 512) for path in ("tmem", "smem")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.nvcc import find_nvcc
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "kernel"

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator import Device, Finding, Module, encode_tiled, load_ptx
-from harness.bench.problem import Problem, map_shapes, pack
-from harness.bench.shapes import SHAPES, Shape, combine_grid, shape_of
-from harness.worker.nvcc import find_nvcc
-from harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS
+from fmha.emulator import Device, Finding, Module, encode_tiled, load_ptx
+from fmha.harness.bench.problem import Problem, map_shapes, pack
+from fmha.harness.bench.shapes import SHAPES, Shape, combine_grid, shape_of
+from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)

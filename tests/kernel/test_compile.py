@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.worker.params import PARAMS_BYTES
-from harness.worker.protocol import BuildResult, Variant
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.params import PARAMS_BYTES
+from fmha.harness.worker.protocol import BuildResult, Variant
+from fmha.harness.worker.variants import VARIANTS
 
 pytestmark = pytest.mark.nvcc
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from emulator.explore import schedules_of
-from harness.reference import reference, sparse_rows
-from harness.worker.devices.emulator import EmulatorDevice
-from harness.worker.devices.factory import device_factory
-from harness.worker.inputs import Sparse
-from harness.worker.launch import launch_attention
-from harness.worker.protocol import BuildResult, Variant
-from harness.worker.run import Outputs
-from harness.worker.variants import PLAIN, VARIANTS
+from fmha.emulator.explore import schedules_of
+from fmha.harness.reference import reference, sparse_rows
+from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.devices.factory import device_factory
+from fmha.harness.worker.inputs import Sparse
+from fmha.harness.worker.launch import launch_attention
+from fmha.harness.worker.protocol import BuildResult, Variant
+from fmha.harness.worker.run import Outputs
+from fmha.harness.worker.variants import PLAIN, VARIANTS
 from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten
 
 pytestmark = pytest.mark.nvcc

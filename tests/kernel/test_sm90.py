@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.bench.cases import checks
-from harness.bench.check_numbers import verdict
-from harness.bench.problem import Problem, draw, reference
-from harness.bench.shapes import Shape, shape_of
-from harness.worker.params import SM90_KERNELS, sm90_shape
+from fmha.harness.bench.cases import checks
+from fmha.harness.bench.check_numbers import verdict
+from fmha.harness.bench.problem import Problem, draw, reference
+from fmha.harness.bench.shapes import Shape, shape_of
+from fmha.harness.worker.params import SM90_KERNELS, sm90_shape
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.bench.shape_cases import CASES
-from harness.config import load
-from harness.stages.gate import judge
-from harness.status import Status
-from harness.worker.__main__ import run_job
-from harness.worker.choice import ARCH
-from harness.worker.configuration import Configuration
-from harness.worker.devices.factory import device_factory
-from harness.worker.protocol import BuildResult, Event, Job
-from harness.worker.variants import VARIANTS, merges_in_cluster, variant_for
+from fmha.harness.bench.shape_cases import CASES
+from fmha.harness.config import load
+from fmha.harness.stages.gate import judge
+from fmha.harness.status import Status
+from fmha.harness.worker.__main__ import run_job
+from fmha.harness.worker.choice import ARCH
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.devices.factory import device_factory
+from fmha.harness.worker.protocol import BuildResult, Event, Job
+from fmha.harness.worker.variants import VARIANTS, merges_in_cluster, variant_for
 
 pytestmark = pytest.mark.nvcc
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.bench.cases import checks
-from harness.bench.check_numbers import verdict
-from harness.bench.problem import Problem, draw, reference
-from harness.bench.shapes import Shape
-from harness.bench.variants import PARTIAL, REBUILT, RESHAPED
+from fmha.harness.bench.cases import checks
+from fmha.harness.bench.check_numbers import verdict
+from fmha.harness.bench.problem import Problem, draw, reference
+from fmha.harness.bench.shapes import Shape
+from fmha.harness.bench.variants import PARTIAL, REBUILT, RESHAPED
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import run
 

@@ -14,7 +14,7 @@ from scripts.requirements import requirements
 
 # Extras that need not be installed, by what they are imported as.
 OPTIONAL = {"cuda": "cuda-bindings", "torch": "torch", "triton": "triton"}
-OWN = {"harness", "emulator", "scripts", "tests", "tools"}
+OWN = {"fmha", "scripts", "tests", "tools"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
 MAKERS = {
     "make_layouts.py",
@@ -48,6 +48,7 @@ def imported(directory: Path) -> dict[str, Path]:
     [
         ("harness", ["run", "cuda", "torch", "bench"]),
         ("emulator", ["run", "torch"]),
+        ("fmha", ["run"]),
         ("tools", ["run"]),
         ("tests", ["build", "run", "test", "torch"]),
     ],
@@ -67,12 +68,9 @@ def test_every_command_but_bench_works_without_torch_and_scipy(tmp_path):
     script = """
 import importlib, pkgutil, sys
 sys.modules.update(dict.fromkeys(("torch", "scipy", "triton", "cuda")))
-import harness, emulator
-names = []
-for package in (harness, emulator):
-    found = pkgutil.walk_packages(package.__path__, package.__name__ + ".", onerror=print)
-    names += [module.name for module in found]
-clients = ("harness.attention", "harness.arguments", "harness.bench")
+import fmha
+names = [module.name for module in pkgutil.walk_packages(fmha.__path__, "fmha.", onerror=print)]
+clients = ("fmha.harness.attention", "fmha.harness.arguments", "fmha.harness.bench")
 names = [n for n in names if not n.startswith(clients) and not n.endswith("__main__")]
 for name in names:
     importlib.import_module(name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.hosts.shipment import package_files
+from fmha.harness.hosts.shipment import package_files
 
 
 def test_only_the_standard_library_and_what_travels_is_imported():
@@ -27,5 +27,5 @@ def test_only_the_standard_library_and_what_travels_is_imported():
 
 @pytest.mark.parametrize("name", ["agent", "gpus", "housekeeping", "keeper", "run"])
 def test_every_module_travels(repository: Path, name: str):
-    shipped = package_files()[f"harness/supervisor/{name}.py"]
+    shipped = package_files()[f"fmha/harness/supervisor/{name}.py"]
     assert shipped == (repository / "harness" / "supervisor" / f"{name}.py").read_text()

@@ -17,7 +17,7 @@ from pathlib import Path
 import nanobind
 import pytest
 
-from harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.nvcc import find_nvcc
 
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -39,16 +39,17 @@ def names(wheel: Path) -> set[str]:
 
 
 def test_wheel_has_every_module_and_the_core(repository, names):
-    listed = ["git", "-C", repository, "ls-files", "harness/*.py", "emulator/*.py"]
+    listed = ["git", "-C", repository, "ls-files", "fmha/*.py", "harness/*.py", "emulator/*.py"]
     tracked = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
     assert tracked
-    assert set(tracked) <= names
-    assert any(name.startswith("emulator/_core.") and name.endswith(".so") for name in names)
+    assert {path if path.startswith("fmha/") else f"fmha/{path}" for path in tracked} <= names
+    assert any(name.startswith("fmha/emulator/_core.") and name.endswith(".so") for name in names)
 
 
 def test_wheel_has_nothing_else(names):
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"harness", "emulator", "fmha"}
-    code = {name for name in names if not name.startswith("harness/project/")}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"fmha"}
+    assert len({name.split("/")[0] for name in names}) == 2  # the package, and what is said of it
+    code = {name for name in names if not name.startswith("fmha/harness/project/")}
     assert not [name for name in code if name.endswith((".cpp", ".cu", ".h", ".hpp", ".pyc", ".pch", ".gch"))]
 
 
@@ -56,13 +57,14 @@ def test_wheel_has_the_kernels_and_the_matrix(repository, wheel):
     listed = ["git", "-C", repository, "ls-files", "kernel", "matrix.yaml"]
     tracked = set(subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split())
     with zipfile.ZipFile(wheel) as archive:
-        brought = {name.removeprefix("harness/project/"): name for name in archive.namelist() if "/project/" in name}
+        names = [name for name in archive.namelist() if "/project/" in name]
+        brought = {name.removeprefix("fmha/harness/project/"): name for name in names}
         assert set(brought) == tracked
         assert all(archive.read(name) == (repository / path).read_bytes() for path, name in brought.items())
 
 
 def test_wheel_says_what_it_is(wheel, names):
-    assert {"harness/py.typed", "emulator/py.typed"} <= names
+    assert "fmha/py.typed" in names
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         told = Parser().parsestr(archive.read(name).decode())

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-import emulator
-from emulator.device import Device, Module
+from fmha import emulator
+from fmha.emulator.device import Device, Module
 from tests.probes.build import HERE, build_ptx
 from tests.probes.mufu_gpu import BLOCK, BLOCKS, COUNT, ROWS, THREADS
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-import emulator
-from emulator.device import Device, LaunchError, Module, Waiver
+from fmha import emulator
+from fmha.emulator.device import Device, LaunchError, Module, Waiver
 from tests.probes.case import Arg, Case, In, Out, Tensor, outputs
 from tests.probes.catalogue import SOURCES, cases
 from tests.probes.store import Result, save

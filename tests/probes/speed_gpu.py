@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.worker.interleave import interleave, sm_clock
+from fmha.harness.worker.interleave import interleave, sm_clock
 from tests.probes.run_gpu import Driver
 
 ITERATIONS = 20_000

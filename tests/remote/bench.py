@@ -76,7 +76,7 @@ def _measure(root: Path, config: Path, server: Server) -> dict[str, float]:
 
 def _command(root: Path, config: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "harness", "run-matrix", "--host", "gpu", "-q"],
+        [sys.executable, "-m", "fmha", "run-matrix", "--host", "gpu", "-q"],
         cwd=root,
         env=os.environ | {"FMHA_SSH_CONFIG": str(config)},
         check=True,

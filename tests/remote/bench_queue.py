@@ -96,7 +96,7 @@ def _pretend(root: Path, server: Server, count: int) -> None:
 
 def _start(root: Path, config: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "harness", *arguments],
+        [sys.executable, "-m", "fmha", *arguments],
         cwd=root, env=os.environ | {"FMHA_SSH_CONFIG": str(config)}, stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     if done.returncode not in (0, 4):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.nvcc import find_nvcc
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, KILLED, ORPHANS
 from tests.integration.processes import DEADLINE_SECONDS, eventually
@@ -50,7 +50,7 @@ class Client:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*self.network, sys.executable, "-m", "harness", *arguments],
+            [*self.network, sys.executable, "-m", "fmha", *arguments],
             cwd=self.root,
             env=os.environ | {"FMHA_SSH_CONFIG": str(self.config), "PYTHONSAFEPATH": ""} | environment,
             stdin=subprocess.DEVNULL,
@@ -166,7 +166,7 @@ def setup_command(server: Server, folder: Path) -> str:
     """An environment that takes its packages, and the emulator's compiled core, from where these tests run."""
     script = folder / "environment.sh"
     packages = next(path for path in map(Path, sys.path) if (path / "numpy").is_dir())
-    core = next(packages.glob("emulator/_core*.so"))
+    core = next(packages.glob("fmha/emulator/_core*.so"))
     script.write_text(
         f"""set -eu
 {server.python} -m venv --without-pip "$FMHA_ENVIRONMENT"
@@ -196,9 +196,9 @@ def make_template(folder: Path, repository: Path, server: Server, without: tuple
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (repository / name).is_file() and not name.startswith(("results/", *without)):
+        if os.path.lexists(repository / name) and not name.startswith(("results/", *without)):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(repository / name, root / name)
+            shutil.copy(repository / name, root / name, follow_symlinks=False)
     (root / "tests" / "unit").mkdir(exist_ok=True)
     (root / "tests" / "unit" / "test_protected.py").write_text("assert True\n")
     write_matrix(root, server, setup_command(server, folder))

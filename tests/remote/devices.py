@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.worker.devices.base import LaunchConfig, LaunchReport
+from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
 from tests.integration.fault_devices import T_OFFSET, FaultyDevice
 from tests.worker.numpy_device import NumpyDevice
 

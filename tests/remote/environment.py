@@ -49,7 +49,7 @@ def _use_the_script(root: Path) -> None:
 
 def _command(root: Path, config: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "harness", "run-matrix", "--host", "real", "--suite", "proven"],
+        [sys.executable, "-m", "fmha", "run-matrix", "--host", "real", "--suite", "proven"],
         cwd=root,
         env=os.environ | {"FMHA_SSH_CONFIG": str(config)},
         check=True,

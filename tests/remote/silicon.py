@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from harness.worker.devices.base import LaunchConfig, LaunchReport
-from harness.worker.devices.cuda import CudaDevice, architecture
-from harness.worker.nvcc import find_nvcc
-from harness.worker.params import LAYOUT
+from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
+from fmha.harness.worker.devices.cuda import CudaDevice, architecture
+from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.params import LAYOUT
 
 HANGS, POISONS = 13, 14
 EXPECTED = {1: "pass", HANGS: "timeout", 4: "pass", POISONS: "crash", 32: "pass", 128: "pass"}
@@ -59,7 +59,7 @@ def main() -> int:
         root, home = Path(name) / "project", Path(name) / "work"
         _project(root, home)
         start = time.monotonic()
-        done = subprocess.run([sys.executable, "-m", "harness", "run-matrix", "--host", "local"], cwd=root, check=False)
+        done = subprocess.run([sys.executable, "-m", "fmha", "run-matrix", "--host", "local"], cwd=root, check=False)
         print(f"exit code {done.returncode} after {time.monotonic() - start:.1f} s")
         (path,) = (root / "results").glob("*.json")
         record = json.loads(path.read_text())
@@ -75,21 +75,22 @@ def main() -> int:
         statuses = {item["parameters"]["t"]: item["status"] for item in record["configurations"]}
         for item in record["configurations"]:
             print(item["id"], item["status"], f"{item['seconds']:.2f} s", *item["reasons"][:1])
-        again = subprocess.run([sys.executable, "-m", "harness", "attach", run.name], cwd=root, check=False)
+        again = subprocess.run([sys.executable, "-m", "fmha", "attach", run.name], cwd=root, check=False)
         print(f"attached again: exit code {again.returncode}, {len(list((root / 'results').glob('*.json')))} record")
         apps = subprocess.run(
             ["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         print(f"on the GPU afterwards: {apps.stdout.strip() or 'nobody'}")
-        subprocess.run([sys.executable, "-m", "harness", "doctor", "--host", "local"], cwd=root, check=False)
+        subprocess.run([sys.executable, "-m", "fmha", "doctor", "--host", "local"], cwd=root, check=False)
         return 0 if statuses == EXPECTED else 1
 
 
 def copy_checkout(root: Path) -> None:
     """This checkout's files without its history."""
     here = Path(__file__).resolve().parents[2]
-    shutil.copytree(here, root, ignore=shutil.ignore_patterns(".git", ".venv", "build", "results", ".fmha"))
+    ignored = shutil.ignore_patterns(".git", ".venv", "build", "results", ".fmha")
+    shutil.copytree(here, root, symlinks=True, ignore=ignored)
 
 
 def _project(root: Path, home: Path) -> None:

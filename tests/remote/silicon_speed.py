@@ -67,7 +67,7 @@ class Project:
         """What the command printed; its words go to standard error as they come."""
         start = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "harness", *arguments], cwd=self.root, stdout=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "fmha", *arguments], cwd=self.root, stdout=subprocess.PIPE, text=True, check=False
         )
         print(f"fmha {arguments[0]}: exit code {done.returncode}, {time.monotonic() - start:.1f} s", flush=True)
         return done.stdout

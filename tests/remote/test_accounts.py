@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.hosts.shipment import package_files
-from harness.supervisor import gpus, locks
+from fmha.harness.hosts.shipment import package_files
+from fmha.harness.supervisor import gpus, locks
 from tests.integration.processes import eventually
 from tests.remote.conftest import Client, fresh_client, in_state, started
 from tests.remote.server import ACCOUNT, OTHER, OTHER_UID, UID, Server, host_python
@@ -170,7 +170,7 @@ def test_a_killed_holder_frees_its_gpu_for_another_account(client: Client, colle
 
 ACTOR = """
 import os, socket, sys, time
-from harness.supervisor import locks
+from fmha.harness.supervisor import locks
 space, prefix = locks.Space("test"), locks.Space("test")._prefix
 RUN = "20260101T000000Z-000000000000-00000000"
 def raw(name, listen=True):

@@ -148,7 +148,7 @@ class Terminal:
     def __init__(self, client: Client, *arguments: str) -> None:
         self._main, end = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness", *arguments],
+            [sys.executable, "-m", "fmha", *arguments],
             cwd=client.root,
             env=os.environ | {"FMHA_SSH_CONFIG": str(client.config), "TERM": "dumb"},
             stdin=end,

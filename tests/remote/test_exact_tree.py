@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.supervisor.repository import Repository
-from harness.supervisor.rundir import HostError
+from fmha.harness.supervisor.repository import Repository
+from fmha.harness.supervisor.rundir import HostError
 from tests.harness.support import git
 from tests.remote.conftest import Client
 

@@ -47,7 +47,7 @@ def test_the_chosen_gpu_is_locked_and_the_only_one_seen(client: Client, apps: Pa
         client.wait_for(started("hd64_t1_sk128"))
         (host,) = [host for host in json.loads(client.run("hosts", "--json").stdout)["hosts"] if host["name"] == "gpu"]
         assert [(row["gpu"], row["run"], row["position"]) for row in host["gpus"]] == [(B, run, 0)]
-        workers = [line for line in client.server.left_over() if "harness.worker" in line]
+        workers = [line for line in client.server.left_over() if "fmha.harness.worker" in line]
         assert workers
         for line in workers:
             environment = Path(f"/proc/{line.split()[0]}/environ").read_bytes().split(b"\0")

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from harness.errors import ExitCode
+from fmha.harness.errors import ExitCode
 from tests.evidence.seeded_history import edit
 from tests.harness.support import git
 from tests.remote.conftest import Client
@@ -51,7 +51,7 @@ def test_a_commit_that_only_launches_otherwise_brings_its_launcher(client: Clien
     """The parameter struct's other half may change with the kernel, and it cannot reach the judge from there."""
     git(client.root, "checkout", "-q", "-b", "request")
     launch = client.root / "harness" / "worker" / "launch.py"
-    reach = "import harness.worker.measure as judge\njudge.measure = lambda *_: 1 / 0\n"
+    reach = "import fmha.harness.worker.measure as judge\njudge.measure = lambda *_: 1 / 0\n"
     launch.write_text(launch.read_text() + reach)
     git(client.root, "commit", "-q", "-a", "-m", "Reach for the judge")
     ran = client.run("run-matrix", *ONE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from harness.supervisor.repository import Repository
+from fmha.harness.supervisor.repository import Repository
 
 
 def test_cleaning_leaves_an_upload_that_has_no_ref_yet(tmp_path: Path):

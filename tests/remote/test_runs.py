@@ -231,7 +231,7 @@ def test_nothing_that_a_run_starts_can_gain_privileges(client: Client):
         client.detached()
         run = client.wait_for(started("hd64_t1_sk128"))
         processes = [int(line.split()[0]) for line in client.server.left_over()]
-        workers = [pid for pid in processes if "harness.worker" in Path(f"/proc/{pid}/cmdline").read_text()]
+        workers = [pid for pid in processes if "fmha.harness.worker" in Path(f"/proc/{pid}/cmdline").read_text()]
         assert workers
         for pid in workers:
             assert "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text()

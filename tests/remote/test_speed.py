@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness import archive
-from harness.archive.record import Acceptance
-from harness.evidence import baseline
+from fmha.harness import archive
+from fmha.harness.archive.record import Acceptance
+from fmha.harness.evidence import baseline
 from tests.harness.support import git
 from tests.remote.conftest import Client
 

@@ -72,7 +72,7 @@ def agent(tmp_path: Path) -> Iterator[Path]:
 def start(project: Path, config: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
     repository = str(Path(__file__).resolve().parents[2])
     return subprocess.Popen(
-        [sys.executable, "-m", "harness", *(words or ("ps", "--host", "gpu"))],
+        [sys.executable, "-m", "fmha", *(words or ("ps", "--host", "gpu"))],
         cwd=project,
         env=os.environ | {"FMHA_SSH_CONFIG": str(config), "PYTHONPATH": repository} | environment,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

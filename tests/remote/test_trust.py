@@ -25,16 +25,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.cli.progress import Lines
-from harness.errors import ExitCode, FmhaError, InfrastructureError, UserError
-from harness.git import git_text
-from harness.hosts import remote
-from harness.hosts.answers import Asked
-from harness.hosts.line import Line
-from harness.stages import report
-from harness.stages.attach import attach
-from harness.stages.pipeline import CHOICES
-from harness.stages.places import find_checkout
+from fmha.harness.cli.progress import Lines
+from fmha.harness.errors import ExitCode, FmhaError, InfrastructureError, UserError
+from fmha.harness.git import git_text
+from fmha.harness.hosts import remote
+from fmha.harness.hosts.answers import Asked
+from fmha.harness.hosts.line import Line
+from fmha.harness.stages import report
+from fmha.harness.stages.attach import attach
+from fmha.harness.stages.pipeline import CHOICES
+from fmha.harness.stages.places import find_checkout
 from tests.harness.support import git
 from tests.remote.conftest import GATES, Client, fresh_client
 from tests.remote.server import Server
@@ -138,7 +138,7 @@ class Stream:
         self._place = find_checkout(client.root).named("gpu")
         self._folder = folder
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr("harness.hosts.stream.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("fmha.harness.hosts.stream.time.sleep", lambda seconds: None)
 
     def said(self, events: Events) -> bytes:
         return spoken(self.job, events, self.status, honest=True)

@@ -14,14 +14,14 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from harness import archive
-from harness.archive import Index, RunRecord
-from harness.archive.record import Acceptance, ConfigurationRecord, Parameters, Timing
-from harness.evidence import baseline
-from harness.evidence.comparison import compare
-from harness.report import Evidence, charts, heat, render
-from harness.status import Status
-from harness.worker.protocol import FindingRecord
+from fmha.harness import archive
+from fmha.harness.archive import Index, RunRecord
+from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Parameters, Timing
+from fmha.harness.evidence import baseline
+from fmha.harness.evidence.comparison import compare
+from fmha.harness.report import Evidence, charts, heat, render
+from fmha.harness.status import Status
+from fmha.harness.worker.protocol import FindingRecord
 from tests.evidence.records import IDS, archived, measured, record
 from tests.report.browser import CONTRAST, Browser
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from harness.config import Matrix, load
-from harness.errors import ExitCode
-from harness.worker.configuration import parse_id
+from fmha.harness.config import Matrix, load
+from fmha.harness.errors import ExitCode
+from fmha.harness.worker.configuration import parse_id
 from tests.harness.support import git
 from tools.mutants import library, page
 from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, run, run_cases
@@ -248,7 +248,7 @@ def test_a_mutant_committed_to_a_clone(tmp_path: Path, name: str, status: str, c
         (clone / "kernel" / file).write_text(text)
     git(clone, "commit", "-q", "-a", "-m", name)
     ran = subprocess.run(
-        [sys.executable, "-m", "harness", "run-matrix", "--suite", "proven", "--json", "--quiet"],
+        [sys.executable, "-m", "fmha", "run-matrix", "--suite", "proven", "--json", "--quiet"],
         cwd=clone,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

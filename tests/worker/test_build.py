@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.worker.build import build_variants, hash_sources
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.build import build_variants, hash_sources
+from fmha.harness.worker.variants import VARIANTS
 
 VARIANT = VARIANTS[0]
 PACKAGED = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "nvcc"

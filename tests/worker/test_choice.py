@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness.reference import reference
-from harness.worker import choice
-from harness.worker.configuration import Configuration, fault
-from harness.worker.devices.base import LaunchConfig
-from harness.worker.inputs import make_inputs
-from harness.worker.measure import measure
-from harness.worker.protocol import Variant
-from harness.worker.run import run_attention
-from harness.worker.variants import merges_in_cluster, variant_for
+from fmha.harness.reference import reference
+from fmha.harness.worker import choice
+from fmha.harness.worker.configuration import Configuration, fault
+from fmha.harness.worker.devices.base import LaunchConfig
+from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.measure import measure
+from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.variants import merges_in_cluster, variant_for
 from tests.worker.numpy_device import NumpyDevice
 
 ARCH = choice.ARCH

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worker.codec import CodecError, decode, encode, event_from_line, event_to_line, read_job, write_job
-from harness.worker.protocol import BuildResult, Configuration, Event, FindingRecord, Job, Measurement, Resources, Timed
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.codec import CodecError, decode, encode, event_from_line, event_to_line, read_job, write_job
+from fmha.harness.worker.protocol import (
+    BuildResult,
+    Configuration,
+    Event,
+    FindingRecord,
+    Job,
+    Measurement,
+    Resources,
+    Timed,
+)
+from fmha.harness.worker.variants import VARIANTS
 
 BUILD = BuildResult(
     VARIANTS[0], "/c/k.ptx", "/c/k.cubin", Resources(186, 0, 0, 0, 0), "ab", "release 13.0", ("-O3",), 1.5, False

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.random_cases import Space, draw, smaller, work
-from harness.worker.configuration import Configuration, fault, parse_id
+from fmha.harness.config.random_cases import Space, draw, smaller, work
+from fmha.harness.worker.configuration import Configuration, fault, parse_id
 
 SPACE = Space(head_dims=(64, 128, 256, 512), rows=256, keys=1000, topk=300, batch=4, work=10**9)
 CASES = st.randoms(use_true_random=False).map(lambda random: draw(random, SPACE))

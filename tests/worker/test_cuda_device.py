@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from harness.worker.devices import cuda
-from harness.worker.devices.base import DeviceError, TensorMapSpec
+from fmha.harness.worker.devices import cuda
+from fmha.harness.worker.devices.base import DeviceError, TensorMapSpec
 
 
 @pytest.fixture(autouse=True)

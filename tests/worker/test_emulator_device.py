@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.worker.__main__ import run_job
-from harness.worker.codec import encode
-from harness.worker.devices.base import DeviceError, LaunchConfig
-from harness.worker.devices.emulator import EmulatorDevice
-from harness.worker.launch import tensor_map
-from harness.worker.protocol import Configuration, Job
+from fmha.harness.worker.__main__ import run_job
+from fmha.harness.worker.codec import encode
+from fmha.harness.worker.devices.base import DeviceError, LaunchConfig
+from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.launch import tensor_map
+from fmha.harness.worker.protocol import Configuration, Job
 
 PTX = """\
 .version 9.0

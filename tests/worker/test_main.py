@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from harness.worker.__main__ import run_job
-from harness.worker.devices.factory import DEVICES, device_factory
-from harness.worker.protocol import BuildResult, Configuration, Job, Resources
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.__main__ import run_job
+from fmha.harness.worker.devices.factory import DEVICES, device_factory
+from fmha.harness.worker.protocol import BuildResult, Configuration, Job, Resources
+from fmha.harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice
 
 
@@ -52,7 +52,7 @@ def test_a_bad_job_file_is_one_line_and_exit_code_2(repository, tmp_path, text):
     path = tmp_path / "job.json"
     if text is not None:
         path.write_text(text)
-    command = [sys.executable, "-m", "harness.worker", str(path)]
+    command = [sys.executable, "-m", "fmha.harness.worker", str(path)]
     result = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1
@@ -70,8 +70,8 @@ def test_a_device_by_module_and_attribute():
 
 
 def test_two_files_import_the_emulator(repository):
-    importing = re.compile(r"^\s*(import|from) emulator\b", re.MULTILINE)
+    importing = re.compile(r"^\s*from fmha(\.emulator\b|(\.emulator)? import .*\bemulator\b)", re.MULTILINE)
     files = [path for path in (repository / "harness").rglob("*.py") if importing.search(path.read_text())]
     names = sorted(path.relative_to(repository).as_posix() for path in files)
     assert names == ["harness/emulate/launch.py", "harness/worker/devices/emulator.py"]
-    assert DEVICES["emulator"].startswith("harness.worker.devices.emulator:")
+    assert DEVICES["emulator"].startswith("fmha.harness.worker.devices.emulator:")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness.worker import params
+from fmha.harness.worker import params
 
 ZERO_MAP = bytes(params.TENSOR_MAP_BYTES)
 

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from harness.worker.process import describe_exit, group_alive, group_members, run_group, spawn, terminate_group
+from fmha.harness.worker.process import describe_exit, group_alive, group_members, run_group, spawn, terminate_group
 
 # Prints the pid of a child that ignores SIGTERM, in the same group, then of one that has left the group.
 STUBBORN = """
@@ -76,7 +76,7 @@ def test_run_group_ends_everybody_when_it_is_cancelled(tmp_path):
 
 def test_die_with_parent(repository, tmp_path):
     # The parent is killed with SIGKILL, which it cannot pass on.
-    child = "import os, time; from harness.worker.process import die_with_parent; die_with_parent(os.getppid()); "
+    child = "import os, time; from fmha.harness.worker.process import die_with_parent; die_with_parent(os.getppid()); "
     child += "print(os.getpid(), flush=True); time.sleep(600)"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     process = subprocess.Popen([sys.executable, "-c", parent], cwd=repository, stdout=subprocess.PIPE, text=True)

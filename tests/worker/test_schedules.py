@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.worker.codec import write_job
-from harness.worker.devices.base import LaunchReport
-from harness.worker.protocol import BuildResult, Configuration, FindingRecord, Job, Resources
-from harness.worker.schedules import compare_outputs, merge_findings, parse_schedule, schedules_of
-from harness.worker.variants import VARIANTS
+from fmha.harness.worker.codec import write_job
+from fmha.harness.worker.devices.base import LaunchReport
+from fmha.harness.worker.protocol import BuildResult, Configuration, FindingRecord, Job, Resources
+from fmha.harness.worker.schedules import compare_outputs, merge_findings, parse_schedule, schedules_of
+from fmha.harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice
 
 
@@ -89,7 +89,7 @@ def test_a_worker_runs_them_all_and_says_which_one_shows_what(tmp_path: Path, re
     build = BuildResult(VARIANTS[0], str(ptx), "", Resources(1, 0, 0, 0, 0), "", "nvcc", (), 0.0, False)
     job = Job(f"{__name__}:MoodyDevice", (build,), (Configuration(64, 4, 128),), 0, schedules_of(9))
     write_job(job, tmp_path / "job.json")
-    command = [sys.executable, "-m", "harness.worker", str(tmp_path / "job.json")]
+    command = [sys.executable, "-m", "fmha.harness.worker", str(tmp_path / "job.json")]
     ran = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True, timeout=120)
     event = next(line for line in map(json.loads, ran.stdout.splitlines()) if line["event"] == "result")
     found = [(item["rule"], item["where"]["schedule"]) for item in event["findings"]]

@@ -1,7 +1,7 @@
 import pytest
 
-from harness.worker.protocol import Configuration
-from harness.worker.variants import variant_for
+from fmha.harness.worker.protocol import Configuration
+from fmha.harness.worker.variants import variant_for
 
 
 @pytest.mark.parametrize(("t", "s_k", "batch"), [(1, 1, 1), (128, 512, 1), (77, 129, 3)])

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config import Matrix, load
-from harness.errors import FmhaError
-from harness.worker.build import hash_sources
+from fmha.harness.config import Matrix, load
+from fmha.harness.errors import FmhaError
+from fmha.harness.worker.build import hash_sources
 from tools.mutants import library, page
 from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, run
 from tools.mutants.examine import Suite

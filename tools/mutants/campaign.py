@@ -18,10 +18,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.config import Matrix
-from harness.worker.build import hash_sources
-from harness.worker.process import die_with_parent
-from harness.worker.protocol import Variant
+from fmha.harness.config import Matrix
+from fmha.harness.worker.build import hash_sources
+from fmha.harness.worker.process import die_with_parent
+from fmha.harness.worker.protocol import Variant
 from tools.mutants.examine import Examination, Kill, Suite, by_variant, compile_ptx, copy_kernel
 from tools.mutants.library import Mutant
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from harness.config import Matrix
-from harness.stages.gate import HAZARDS, judge
-from harness.worker.__main__ import run_job
-from harness.worker.configuration import parse_id
-from harness.worker.devices.emulator import EmulatorDevice
-from harness.worker.nvcc import find_nvcc
-from harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
-from harness.worker.recipe import flags
-from harness.worker.variants import variant_for
+from fmha.harness.config import Matrix
+from fmha.harness.stages.gate import HAZARDS, judge
+from fmha.harness.worker.__main__ import run_job
+from fmha.harness.worker.configuration import parse_id
+from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.worker.recipe import flags
+from fmha.harness.worker.variants import variant_for
 
 Kind = Literal["build", "gate", "hazard", "timeout", "crash", "refused"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
-from harness.worker.protocol import FindingRecord
+from fmha.harness.worker.protocol import FindingRecord
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second, and clients of hosts elsewhere need none
     import numpy as np

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.worker.devices.base import (
+from fmha.harness.worker.devices.base import (
     SINGLE,
     DeviceError,
     DeviceLostError,
@@ -25,7 +25,7 @@ from harness.worker.devices.base import (
     LoadedModule,
     TensorMapSpec,
 )
-from harness.worker.interleave import sm_clock
+from fmha.harness.worker.interleave import sm_clock
 
 INSTALL = "pip install 'fmha[cuda]'"
 

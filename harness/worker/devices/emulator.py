@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-import emulator
-from harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
-from harness.worker.lines import Lines
-from harness.worker.protocol import FindingRecord
+from fmha import emulator
+from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
+from fmha.harness.worker.lines import Lines
+from fmha.harness.worker.protocol import FindingRecord
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
 _MAX_THREADS = 16

@@ -6,15 +6,15 @@ import importlib
 from collections.abc import Callable
 from typing import cast
 
-from harness.worker.devices.base import Device
+from fmha.harness.worker.devices.base import Device
 
 DeviceFactory = Callable[[int, str], Device]  # seed, schedule
 
 DEVICES = {
-    "cuda": "harness.worker.devices.cuda:CudaDevice",
-    "emulator": "harness.worker.devices.emulator:EmulatorDevice",
-    "emulator-watching": "harness.worker.devices.emulator:watching_emulator",
-    "emulator-silicon": "harness.worker.devices.emulator:silicon_emulator",
+    "cuda": "fmha.harness.worker.devices.cuda:CudaDevice",
+    "emulator": "fmha.harness.worker.devices.emulator:EmulatorDevice",
+    "emulator-watching": "fmha.harness.worker.devices.emulator:watching_emulator",
+    "emulator-silicon": "fmha.harness.worker.devices.emulator:silicon_emulator",
 }
 
 

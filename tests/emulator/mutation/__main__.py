@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.mutation.__main__ import main as mutate
-from harness.worker.build import build_variants
-from harness.worker.variants import VARIANTS
+from fmha.emulator.mutation.__main__ import main as mutate
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.variants import VARIANTS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

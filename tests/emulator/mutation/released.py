@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from emulator.mutation.__main__ import main as mutate
+from fmha.emulator.mutation.__main__ import main as mutate
 from tests.emulator.mutation.__main__ import HERE, ROOT, shortened, totals
 from tests.emulator.thirdparty.running import HERE as KERNELS
 from tests.emulator.thirdparty.running import NAMES

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import functools
 
-from emulator import Module
-from emulator.device import Schedule
-from emulator.mutation import Trial
-from harness.reference import Reference, reference
-from harness.worker.devices.emulator import EmulatorDevice
-from harness.worker.inputs import Inputs, make_inputs
-from harness.worker.measure import measure
-from harness.worker.protocol import Configuration, Variant
-from harness.worker.run import run_attention
-from harness.worker.variants import VARIANTS
+from fmha.emulator import Module
+from fmha.emulator.device import Schedule
+from fmha.emulator.mutation import Trial
+from fmha.harness.reference import Reference, reference
+from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.inputs import Inputs, make_inputs
+from fmha.harness.worker.measure import measure
+from fmha.harness.worker.protocol import Configuration, Variant
+from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.variants import VARIANTS
 
 BY_ENTRY = {variant.entry: variant for variant in VARIANTS}
 MAX_RELATIVE_L2 = 5e-3  # P and the inputs are bf16

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 
-import emulator
-from emulator.device import Schedule
-from emulator.mutation import Trial
-from emulator.mutation.run import Launch, schedule_plan
+from fmha import emulator
+from fmha.emulator.device import Schedule
+from fmha.emulator.mutation import Trial
+from fmha.emulator.mutation.run import Launch, schedule_plan
 from tests.emulator.thirdparty.running import case, execute, mismatch, module_of
 
 # A mutant that waits for what never comes ends soon: the kernels execute less than this.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import emulator
+from fmha import emulator
 from tests.emulator.thirdparty.cases import case_of
 from tests.emulator.thirdparty.formats import FORMATS, Array, decode
 from tests.emulator.thirdparty.oracle import Case, Expected

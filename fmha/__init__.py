@@ -1,0 +1,30 @@
+"""From a commit of a kernel to a verdict, and the kernels of this project.
+
+>>> import fmha
+>>> result = fmha.attention(q, k, v, causal=True)  # torch tensors: on a GPU, or on the emulator
+
+What is named here is the public interface; it is imported when it is first used, because `attention` needs torch and
+most of fmha does not. The command `fmha` is `python -m fmha`; the PTX machine by itself is `fmha.emulator`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fmha.harness.attention import AttentionResult, Sparse, attention, merge
+
+__all__ = ["AttentionResult", "Sparse", "attention", "merge"]
+
+_HOMES = dict.fromkeys(__all__, "fmha.harness.attention")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fmha' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

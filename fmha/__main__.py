@@ -1,0 +1,6 @@
+"""`python -m fmha` is `fmha`."""
+
+from fmha.harness.cli import main
+
+if __name__ == "__main__":
+    main()

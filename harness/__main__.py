@@ -1,6 +1,0 @@
-"""`python -m harness` is `fmha`."""
-
-from harness.cli import main
-
-if __name__ == "__main__":
-    main()
