@@ -279,7 +279,7 @@ void enqueue_async(Cluster& cluster, AsyncOp op);
 enum class Progress : u8 { done, polling, failed, yielded };
 Progress run_cluster(Cluster& cluster, u64 budget);
 
-// machine/launch.cpp
+// machine/cluster_start.cpp
 std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& first, u16 number);
 
 // machine/grid.cpp

@@ -6,7 +6,7 @@
 #include <exception>
 #include <thread>
 
-#include "machine/access_log.hpp"
+#include "memory/access_log.hpp"
 #include "machine/machine.hpp"
 
 namespace ptxm {

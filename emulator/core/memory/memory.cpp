@@ -1,6 +1,6 @@
 #include "memory/memory.hpp"
 
-#include "machine/access_log.hpp"
+#include "memory/access_log.hpp"
 
 #include <cstdarg>
 #include <cstdio>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "machine/finding.hpp"
+#include "findings/finding.hpp"
 #include "order/linear_history.hpp"
 
 namespace ptxm {

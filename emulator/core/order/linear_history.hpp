@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <span>
 
-#include "memory/block_chunks.hpp"
+#include "order/block_chunks.hpp"
 #include "order/history_blocks.hpp"
 #include "order/history_runs.hpp"
 #include "order/history_store.hpp"

@@ -4,7 +4,7 @@
 
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
-#include "ptx/scalar/convert.hpp"
+#include "ptx/scalar/convert_value.hpp"
 
 namespace ptxm {
 

@@ -4,7 +4,7 @@
 // What the ISA does not say is as it was observed on a B200 and published: of the four-element forms each pair of
 // sources shares 16 random bits, the first of the pair taking them in reverse order.
 #include "isa/handlers.hpp"
-#include "ptx/scalar/convert.hpp"
+#include "ptx/scalar/convert_value.hpp"
 
 namespace ptxm {
 namespace {

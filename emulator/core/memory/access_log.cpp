@@ -1,4 +1,4 @@
-#include "machine/access_log.hpp"
+#include "memory/access_log.hpp"
 
 #include <algorithm>
 
