@@ -1,7 +1,7 @@
 // The handler families; bind_handler (isa/bind.cpp) asks each in turn.
 #pragma once
 
-#include "machine/machine.hpp"
+#include "isa/program.hpp"
 
 namespace ptxm {
 
@@ -10,6 +10,7 @@ Handler bind_bits(const InstRecord& r);
 Handler bind_approximate(const InstRecord& r);
 Handler bind_float(const InstRecord& r);
 Handler bind_convert(const InstRecord& r);
+Handler bind_convert_packed(const InstRecord& r);
 Handler bind_stochastic(const InstRecord& r);
 Handler bind_directed(const InstRecord& r);
 Handler bind_half(const InstRecord& r);
@@ -38,18 +39,9 @@ Handler bind_tensor_copy(const InstRecord& r);
 Handler bind_tensor_sync(const InstRecord& r);
 Handler bind_tmem_alloc(const InstRecord& r);
 
-// Sends groups of the current fragment's lanes on to pcs of their own, to meet again at `reconverge`.
-struct LaneGroup {
-    i32 pc;
-    u32 mask;
-};
-Flow diverge(Warp& w, i32 reconverge, const LaneGroup* groups, u32 count);
 Handler bind_matrix_move(const InstRecord& r);
 Handler bind_warp_mma(const InstRecord& r);
 Handler bind_cp_async(const InstRecord& r);
 Handler bind_wgmma(const InstRecord& r);
-
-// Stores the result of a setp, combined with its third source when there is one.
-void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits);
 
 }  // namespace ptxm

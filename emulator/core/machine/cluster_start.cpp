@@ -1,4 +1,5 @@
-// A launch: what a cluster starts with, and the run of a grid to its end.
+#include "machine/cluster_start.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -211,63 +212,6 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
     return cluster;
 }
 
-Machine::Machine(const Machine& main, AccessLog* log)
-    : global(main.global, log),
-      schedule(main.schedule),
-      profile(main.profile),
-      mma_sums(main.mma_sums),
-      checks(main.checks),
-      watched(main.watched),
-      executed(main.executed.size()),
-      seed(main.seed),
-      max_instructions(main.max_instructions),
-      program(main.program),
-      launch(main.launch),
-      multiprocessors(main.multiprocessors) {}
-
-void Machine::begin() {
-    launch_findings.clear();
-    told_.clear();
-    stats = Stats{};
-    findings = nullptr;
-    running = nullptr;
-    number_ = 0;
-    random.seed(seed);
-    global.forget_shadows();
-    sync.clear();
-    map_fences.clear();
-}
-
-void Machine::run(const Program& p, const Launch& l) {
-    program = &p;
-    launch = &l;
-    executed.assign(watched ? p.insts.size() : 0, 0);
-    begin();
-    const auto start = std::chrono::steady_clock::now();
-    if (!run_side_by_side(*this)) {
-        GridCursor grid(l);
-        cursor = &grid;
-        run_grid(*this);
-        cursor = nullptr;
-    }
-    running = nullptr;
-    findings = nullptr;
-    collect_findings();
-    stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) {
-    for (;;) {
-        if (++number_ == 0) {
-            global.forget_shadows();
-            number_ = 1;
-        }
-        bool used = false;
-        for (const auto& c : resident) used = used || c->number == number_;
-        if (!used) return number_;
-    }
-}
-
 void Machine::retire(Cluster& cluster) {
     if (!cluster.findings.list().empty()) told_.emplace_back(cluster.ordinal, std::move(cluster.findings));
     cluster.findings = {};
@@ -276,55 +220,6 @@ void Machine::retire(Cluster& cluster) {
         keep_storage(*cta);
         for (Warp& w : cta->warps) keep_register_file(w);
     }
-}
-
-void Machine::absorb(Machine& other) {
-    std::move(other.told_.begin(), other.told_.end(), std::back_inserter(told_));
-    for (std::size_t pc = 0; pc < executed.size(); ++pc) executed[pc] |= other.executed[pc];
-    stats.warp_instructions += other.stats.warp_instructions;
-    stats.mma += other.stats.mma;
-    stats.bulk_loads += other.stats.bulk_loads;
-    stats.bulk_load_bytes += other.stats.bulk_load_bytes;
-    stats.bulk_stores += other.stats.bulk_stores;
-    stats.async_ops += other.stats.async_ops;
-    stats.barrier_waits += other.stats.barrier_waits;
-    stats.product_seconds += other.stats.product_seconds;
-}
-
-void Machine::report(const Warp* warp, std::string rule, std::string message, i32 pc, i32 other_pc, Severity severity) {
-    Finding f;
-    f.rule = std::move(rule);
-    f.severity = severity;
-    f.message = std::move(message);
-    f.pc = pc;
-    f.other_pc = other_pc;
-    if (warp) {
-        f.cta = warp->cta->linear;
-        f.warp = static_cast<i32>(warp->index);
-    }
-    tell(std::move(f));
-}
-
-void Machine::report(const Cta& cta, std::string rule, std::string message, i32 pc, i32 other_pc) {
-    Finding f;
-    f.rule = std::move(rule);
-    f.message = std::move(message);
-    f.pc = pc;
-    f.other_pc = other_pc;
-    f.cta = cta.linear;
-    tell(std::move(f));
-}
-
-void Machine::tell(Finding f) {
-    Findings& told = findings ? *findings : launch_findings;
-    if (!told.seen(f.rule, f.pc, f.other_pc)) told.add(std::move(f));
-}
-
-// In the order of the clusters, whichever ran first.
-void Machine::collect_findings() {
-    std::stable_sort(told_.begin(), told_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [ordinal, found] : told_) launch_findings.absorb(std::move(found));
-    told_.clear();
 }
 
 }  // namespace ptxm

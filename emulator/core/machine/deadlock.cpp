@@ -1,5 +1,7 @@
-// The report of a launch that cannot go on: for each warp, where it waits and the state of what it waits for.
-#include "machine/machine.hpp"
+#include "machine/deadlock.hpp"
+
+#include "machine/cluster.hpp"
+#include "machine/names.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,9 +1,9 @@
-// The grid: which clusters are resident, and which of them runs.
-//
-// A cluster runs until it is done or only polls: then it waits for what another cluster writes to global memory, and
-// the others get their turn. Clusters start in order, as many at a time as the multiprocessors hold, so that a kernel
-// which counts on co-residence finds it and one that counts on more than there is does not.
+#include "machine/grid.hpp"
+
+#include "machine/cluster_start.hpp"
+#include "machine/deadlock.hpp"
 #include "machine/machine.hpp"
+#include "machine/schedule.hpp"
 
 namespace ptxm {
 

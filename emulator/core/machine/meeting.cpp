@@ -2,21 +2,13 @@
 
 #include <algorithm>
 
-#include "isa/handlers.hpp"
+#include "machine/convergence.hpp"
 
 namespace ptxm {
 namespace {
 
-const Inst& inst_at(const Warp& w, i32 pc) { return w.program->insts[static_cast<u32>(pc)]; }
-
 bool same_instruction(const Inst& a, const Inst& b) {
     return a.op == b.op && a.mods == b.mods && a.type == b.type && a.width_src == b.width_src;
-}
-
-// The mask for which a fragment waits: the same in all its lanes.
-u32 members_of(Warp& w, const Fragment& f) {
-    const Inst& i = inst_at(w, f.pc);
-    return w.reg<u32>(w.ops(i)[members_operand(i)])[std::countr_zero(f.mask)];
 }
 
 bool waits_with(Warp& w, const Fragment& f, const Inst& i, u32 members) {
@@ -46,19 +38,6 @@ void check_named(u32 group, u32 members) {
 }
 
 }  // namespace
-
-i32 members_operand(const Inst& i) {
-    switch (static_cast<Op>(i.op)) {
-        case Op::bar_warp: return 0;
-        case Op::elect:
-        case Op::vote:
-        case Op::redux:
-        case Op::match_any: return 2;
-        case Op::match_all: return 3;
-        case Op::shfl: return 5;
-        default: return -1;
-    }
-}
 
 Flow meet_apart(Warp& w, const Inst& i, u32 mask, Together together) {
     const u32* named = w.reg<u32>(w.ops(i)[members_operand(i)]);
@@ -104,41 +83,6 @@ Flow meet_apart(Warp& w, const Inst& i, u32 mask, Together together) {
     if (first) w.fragment().wait = Wait::converge;
     for (u32 k = from; k < w.fragments.size(); ++k) w.fragments[k].wait = Wait::converge;
     return first ? Flow::stay : Flow::jump;
-}
-
-namespace {
-
-void report_passed_by(Warp& w, const Fragment& waiting, u32 passed) {
-    const Inst& i = inst_at(w, waiting.pc);
-    if (i.aligned) {
-        machine_of(w).running = &w;
-        w.current = static_cast<u32>(&waiting - w.fragments.data());
-        throw Fault(
-            "nonconvergent-aligned",
-            format("lanes 0x%08x wait at an .aligned instruction that lanes 0x%08x of their warp have passed by",
-                   waiting.mask, passed));
-    }
-    if (members_operand(i) < 0) return;
-    const u32 members = members_of(w, waiting);
-    if (!(members & passed)) return;
-    machine_of(w).report_strict(&w, "membermask-absent",
-                                format("lanes 0x%08x wait at a .sync instruction under the member mask 0x%08x; lanes "
-                                       "0x%08x, which it names, have gone on without executing it under this mask",
-                                       waiting.mask, members, members & passed),
-                                waiting.pc);
-}
-
-}  // namespace
-
-// A join is where every path from a branch comes by: lanes that have come to it have left out what the others wait at.
-// Lanes that only exit there are not waited for.
-void check_passed_by(Warp& w, const Fragment& parked) {
-    const Inst& at = inst_at(w, parked.pc);
-    if (static_cast<Op>(at.op) == Op::ret && at.guard < 0) return;
-    const u32 join = parked.joins.back(), passed = w.joins[join].arrived;
-    for (const Fragment& f : w.fragments)
-        if (f.wait == Wait::converge && std::find(f.joins.begin(), f.joins.end(), join) != f.joins.end())
-            report_passed_by(w, f, passed);
 }
 
 }  // namespace ptxm

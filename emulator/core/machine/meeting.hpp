@@ -11,9 +11,10 @@
 // is one shuffle of 32 lanes.
 #pragma once
 
+#include <bit>
 #include <span>
 
-#include "machine/machine.hpp"
+#include "machine/warp.hpp"
 
 namespace ptxm {
 
@@ -55,7 +56,26 @@ template <class T>
 using Together = void (*)(Warp&, const Meeting&);
 
 // The place of the member mask among the operands of a .sync instruction; -1 for other instructions.
-i32 members_operand(const Inst& i);
+inline i32 members_operand(const Inst& i) {
+    switch (static_cast<Op>(i.op)) {
+        case Op::bar_warp: return 0;
+        case Op::elect:
+        case Op::vote:
+        case Op::redux:
+        case Op::match_any: return 2;
+        case Op::match_all: return 3;
+        case Op::shfl: return 5;
+        default: return -1;
+    }
+}
+
+inline const Inst& inst_at(const Warp& w, i32 pc) { return w.program->insts[static_cast<u32>(pc)]; }
+
+// The mask for which a fragment waits: the same in all its lanes.
+inline u32 members_of(Warp& w, const Fragment& f) {
+    const Inst& i = inst_at(w, f.pc);
+    return w.reg<u32>(w.ops(i)[members_operand(i)])[std::countr_zero(f.mask)];
+}
 
 // Executes `together` once for each mask that lanes of `mask` name and that is complete. Lanes whose mask is not wait.
 Flow meet_apart(Warp& w, const Inst& i, u32 mask, Together together);
@@ -70,11 +90,5 @@ inline Flow meet(Warp& w, const Inst& i, u32 mask, Together together) {
     together(w, m);
     return Flow::next;
 }
-
-// Adds another fragment to the current one. Lanes that meet early no longer meet at joins they do not share.
-void absorb(Warp& w, u32 fragment);
-
-// Fragments of a warp whose lanes have passed a region of the code while others wait in it for them: reported.
-void check_passed_by(Warp& w, const Fragment& parked);
 
 }  // namespace ptxm

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "machine/grid.hpp"
 #include "machine/machine.hpp"
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"

@@ -1,4 +1,5 @@
-// What findings call a CTA, a place in its shared memory and an agent.
+#include "machine/names.hpp"
+
 #include "machine/machine.hpp"
 
 namespace ptxm {

@@ -1,14 +1,12 @@
-// Who runs next. Warps take turns in virtual time, one tick an instruction; asynchronous work completes by the
-// schedule:
-//   realistic  at a latency that resembles the machine's
-//   early      when it is issued
-//   late       only when no warp can go on
-//   random     any legal order and moment, and warps in any order, under the seed
+#include "machine/schedule.hpp"
+
 #include <algorithm>
 #include <limits>
 
-#include "isa/handlers.hpp"
+#include "machine/convergence.hpp"
 #include "machine/machine.hpp"
+#include "ptx/tcgen05/load_store.hpp"
+#include "ptx/wgmma/wgmma.hpp"
 
 namespace ptxm {
 namespace {
@@ -316,35 +314,6 @@ void check_exit(Cluster& cluster) {
 }
 
 }  // namespace
-
-void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> complete_fn) {
-    Cta& cta = *w.cta;
-    Cluster& cluster = *cta.cluster;
-    Machine& m = *cluster.machine;
-    AsyncOp op;
-    op.time = w.time + latency;
-    if (tensor) {
-        op.time = std::max(cta.tensor_free, w.time) + latency;
-        cta.tensor_free = op.time;
-    }
-    op.tensor = tensor;
-    op.cta = cta.rank;
-    op.pc = w.pc();
-    op.warp = w.index;
-    op.complete = std::move(complete_fn);
-    m.stats.async_ops += 1;
-    if (m.schedule == Schedule::early) cluster.now = std::max(cluster.now, w.time);
-    enqueue_async(cluster, std::move(op));
-}
-
-void enqueue_async(Cluster& cluster, AsyncOp op) {
-    op.sequence = cluster.sequence++;
-    if (cluster.machine->schedule == Schedule::early) {
-        op.complete();
-        return;
-    }
-    cluster.pending.push(std::move(op), cluster.machine->schedule != Schedule::random);
-}
 
 Progress run_cluster(Cluster& cluster, u64 budget) {
     Machine& m = *cluster.machine;

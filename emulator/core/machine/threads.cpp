@@ -1,13 +1,13 @@
-// Clusters side by side on the threads of the host, where their order cannot matter.
-//
-// Each thread has a machine of its own: all that it shares with the others are the bytes of global memory and the list
-// of clusters that have not started. If afterwards one cluster turns out to have touched bytes that another wrote, or
-// one could not go on by itself, nothing of this has happened: memory is as before and the grid runs on one thread.
+#include "machine/threads.hpp"
+
 #include <exception>
 #include <thread>
 
-#include "memory/access_log.hpp"
+#include "machine/cluster_start.hpp"
+#include "machine/grid.hpp"
 #include "machine/machine.hpp"
+#include "machine/schedule.hpp"
+#include "memory/access_log.hpp"
 
 namespace ptxm {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "machine/cluster.hpp"
+
 namespace ptxm {
 
 void Undo::save(const Allocation& a) {

@@ -1,9 +1,13 @@
 // The 16-byte chunks of shared memory that an operation reads, a bit each.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
+#include <span>
+#include <vector>
 
-#include "machine/machine.hpp"
+#include "order/block_chunks.hpp"
 
 namespace ptxm {
 
@@ -37,7 +41,7 @@ public:
     }
     // The same, block by block.
     void blocks(std::vector<BlockChunks>& out) const {
-        static_assert(kBytes * kWord == LinearShadow::kBlockBytes);
+        static_assert(kBytes * kWord == kBlockBytes);
         out.clear();
         for (u32 n = low_; n <= high_; ++n)
             if (words_[n]) add_block(out, n, words_[n]);

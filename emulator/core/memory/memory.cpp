@@ -2,24 +2,7 @@
 
 #include "memory/access_log.hpp"
 
-#include <cstdarg>
-#include <cstdio>
-
 namespace ptxm {
-
-std::string format_list(const char* fmt, va_list args) {
-    char buffer[1024];
-    std::vsnprintf(buffer, sizeof buffer, fmt, args);
-    return buffer;
-}
-
-std::string format(const char* fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    std::string text = format_list(fmt, args);
-    va_end(args);
-    return text;
-}
 
 u64 GlobalMemory::allocate(u64 size, std::string name) {
     const u64 base = (next_ + 255) / 256 * 256;

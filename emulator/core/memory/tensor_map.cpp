@@ -1,6 +1,10 @@
 // Tensor maps, and the boxes that tensor copies move through them (PTX ISA 5.5).
-#include "isa/handlers.hpp"
+#include "memory/tensor_map.hpp"
+
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
 #include "memory/box_rows.hpp"
+#include "order/conflicts.hpp"
 
 namespace ptxm {
 

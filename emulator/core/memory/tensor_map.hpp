@@ -1,9 +1,16 @@
 // The 128 bytes of a tensor map, as emulator/tensormap.py encodes them.
 #pragma once
 
-#include "machine/machine.hpp"
+#include <algorithm>
+#include <vector>
+
+#include "memory/memory.hpp"
+#include "order/access_history.hpp"
 
 namespace ptxm {
+
+struct Cta;
+struct Warp;
 
 // As emulator/tensormap_rules.py numbers them, which is as the driver does.
 enum Dtype : u8 {

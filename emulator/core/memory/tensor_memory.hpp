@@ -9,9 +9,12 @@
 
 namespace ptxm {
 
-namespace tc {
-struct Chain;
-}
+// Products that MMAs have completed and that have not been summed: whoever looks at their columns has that done.
+struct UnsettledSums {
+    virtual ~UnsettledSums() = default;
+    // Afterwards the tensor memories that these are of have nothing unsettled.
+    virtual void settle() = 0;
+};
 
 // The last MMA that touched each column, for the order of MMAs among themselves, in runs of columns: those of the lower
 // 16 of every 32 lanes, then, Tmem::kColumns further on, of the upper.
@@ -57,23 +60,20 @@ struct Tmem {
     MmaMarks mma_writes, mma_reads;
     // The words of a lane. Before columns are read or written, settle them.
     u32* row(u32 lane) { return reinterpret_cast<u32*>(lines.data()) + lane * kPitch; }
-    // Columns that MMAs have completed in whose products have not been summed: ptx/tcgen05/chain.cpp. Those of a pair's
-    // CTAs have one owner.
+    // Columns with such products: ptx/tcgen05/chain.cpp. Those of a pair's CTAs have one owner, whose sums they are.
     struct Unsettled {
         Tmem* owner = nullptr;
         u32 column = 0, columns = 0;
     };
     Unsettled unsettled;
-    std::shared_ptr<tc::Chain> chain;
+    std::shared_ptr<UnsettledSums> sums;
     void settle(u32 column, u32 columns) {
-        if (column < unsettled.column + unsettled.columns && unsettled.column < column + columns) multiply_unsettled();
+        if (column < unsettled.column + unsettled.columns && unsettled.column < column + columns)
+            unsettled.owner->sums->settle();
     }
     void prepare();  // for the first allocation
     void reset();
     bool allocated(u32 column, u32 count) const;
-
-private:
-    void multiply_unsettled();
 };
 
 }  // namespace ptxm

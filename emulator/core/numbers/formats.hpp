@@ -30,7 +30,8 @@ struct FloatFormat {
     constexpr u64 nan() const { return sign_bit() - 1; }
 };
 
-constexpr FloatFormat kF16{5, 10, 15, FloatFormat::ieee}, kBf16{8, 7, 127, FloatFormat::ieee},
+// One object each, wherever they are named: formats are told apart by their addresses.
+inline constexpr FloatFormat kF16{5, 10, 15, FloatFormat::ieee}, kBf16{8, 7, 127, FloatFormat::ieee},
     kTf32{8, 10, 127, FloatFormat::ieee}, kF32{8, 23, 127, FloatFormat::ieee}, kF64{11, 52, 1023, FloatFormat::ieee},
     kE4m3{4, 3, 7, FloatFormat::nan_only}, kE5m2{5, 2, 15, FloatFormat::ieee}, kE2m1{2, 1, 1, FloatFormat::none},
     kE2m3{2, 3, 1, FloatFormat::none}, kE3m2{3, 2, 3, FloatFormat::none};

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "machine/lanes.hpp"
+#include "numbers/single.hpp"
 
 namespace ptxm {
 

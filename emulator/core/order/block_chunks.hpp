@@ -1,4 +1,4 @@
-// Parts of a linear memory as chunks of 16 bytes in blocks of 1024.
+// Parts of a linear memory: as ranges, and as chunks of 16 bytes in blocks of 1024.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,12 @@
 #include "isa/program.hpp"
 
 namespace ptxm {
+
+// Memory that an operation accesses: from an offset in shared memory, or an address.
+struct Range {
+    u64 start;
+    u32 bytes;
+};
 
 constexpr u32 kChunkBytes = 16, kBlockBytes = 1024;
 

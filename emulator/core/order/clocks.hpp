@@ -257,6 +257,10 @@ struct WarpClocks {
     u32 epoch() const { return generic.get(self); }
     // Of what an agent did to shared memory.
     u32 known_shared(AgentId a) const { return std::max(generic.get(a), shared_only.get(a)); }
+    void add_shared_to(VectorClock& known) const {
+        known.join(generic);
+        known.join(shared_only);
+    }
     void tick() { generic.raise(self, epoch() + 1); }
     void order_lanes() {
         lanes_ordered = epoch();

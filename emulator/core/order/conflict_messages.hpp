@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdarg>
+#include <functional>
+#include <string>
 
-#include "machine/machine.hpp"
+#include "findings/finding.hpp"
+#include "order/clocks.hpp"
 
 namespace ptxm {
 
-inline const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }
+struct Cluster;
 
 struct Verdict {
     const char* rule;
@@ -29,9 +32,7 @@ public:
         va_end(args);
         return text;
     }
-    std::string agent(const Cluster& cluster, AgentId id) const {
-        return wanted_ ? describe_agent(cluster, id) : std::string();
-    }
+    std::string agent(const Cluster& cluster, AgentId id) const;
     bool wanted() const { return wanted_; }
     std::string place(const Place& where) const { return wanted_ ? where() : std::string(); }
 

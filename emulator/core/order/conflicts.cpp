@@ -1,5 +1,10 @@
 // Conflict checks: is this access ordered after the earlier ones it overlaps? docs/emulator.md states the rules.
+#include "order/conflicts.hpp"
+
+#include "machine/machine.hpp"
+#include "machine/names.hpp"
 #include "order/conflict_messages.hpp"
+#include "order/cta_exit.hpp"
 
 namespace ptxm {
 namespace {

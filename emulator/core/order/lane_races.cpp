@@ -1,9 +1,9 @@
-// Lanes of one warp that access the same shared memory. They run in any order between bar.warp.sync, a barrier, or a
-// release and an acquire (PTX ISA 8.9, 9.7.13.2). The shadow takes a warp for one agent; it notices that the warp comes
-// back to what it has accessed since, and only then the lanes are compared.
+#include "order/lane_races.hpp"
+
 #include <bit>
 
 #include "machine/machine.hpp"
+#include "machine/names.hpp"
 
 namespace ptxm {
 namespace {
@@ -75,7 +75,9 @@ void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor&
 
 }  // namespace
 
-void note_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
+void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
+    const Machine& m = machine_of(w);
+    if (!m.checks || m.profile != Profile::strict) return;
     LaneLog& log = w.lanes;
     if (log.met) {
         log.met = false;

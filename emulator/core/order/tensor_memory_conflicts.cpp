@@ -1,6 +1,9 @@
 // Conflict checks of tensor memory. docs/emulator.md states the rules.
+#include "order/tensor_memory_conflicts.hpp"
+
 #include <string_view>
 
+#include "machine/machine.hpp"
 #include "order/conflict_messages.hpp"
 
 namespace ptxm {

@@ -1,15 +1,12 @@
 // Clusters: shared memory of other CTAs (mapa, getctarank), the cluster barrier, and what a CTA owes the others before
 // it exits.
+#include "ptx/barriers/cluster_barrier.hpp"
+
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 namespace {
-
-void join_shared(VectorClock& known, const WarpClocks& clocks) {
-    known.join(clocks.generic);
-    known.join(clocks.shared_only);
-}
 
 // mapa{.shared::cluster}: the address of the same variable in the CTA of a rank (PTX ISA 9.7.9.23). Without a space the
 // operand and the result are generic. A rank that the cluster does not have gives an address that is no one's: lanes
@@ -117,7 +114,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         throw Fault(
             "cluster-barrier-arrival",
             format("lanes 0x%08x arrive at the cluster barrier again with no barrier.cluster.wait in between", twice));
-    join_shared(cluster.barrier.reached, w.clocks);
+    w.clocks.add_shared_to(cluster.barrier.reached);
     Message& arriving = ahead ? cluster.barrier.early : cluster.barrier.arriving;
     if (i.mods & kClusterRelaxed) arrive_relaxed(w, arriving);
     if (!(i.mods & kClusterRelaxed))
@@ -153,72 +150,15 @@ Flow wait(Warp& w, const Inst&, u32 mask) {
     return Flow::next;
 }
 
-VectorClock known_at_exit(const Cta& cta) {
-    VectorClock known = cta.exit_ordered;
-    for (const Warp& w : cta.warps) join_shared(known, w.clocks);
-    return known;
-}
-
-void report_unordered_exit(Cta& cta, const Use& access) {
-    Cluster& cluster = *cta.cluster;
-    Machine& m = *cluster.machine;
-    const bool copy = cluster.agents[access.agent].kind == AgentKind::bulk_load;
-    const std::string who = describe_agent(cluster, access.agent);
-    if (copy)
-        m.report_strict(&cta.warps[0], "exit-with-work-in-flight",
-                        format("the CTA exits before this copy into its shared memory (%s) is known to be complete: no "
-                               "thread of the CTA has waited for it",
-                               who.c_str()),
-                        static_cast<i32>(access.pc));
-    else
-        m.report_strict(&cta.warps[0], "cluster-exit-race",
-                        format("%s exits while %s may still access its shared memory: nothing orders the access before "
-                               "the exit",
-                               name_of(cta).c_str(), who.c_str()),
-                        static_cast<i32>(access.pc));
-}
-
-// A thread's bulk stores read the CTA's shared memory until it has waited for them.
-void check_stores(Cta& cta) {
-    for (Warp& w : cta.warps) {
-        for (const auto& [lane, bulk] : w.bulk) {
-            if (w.clocks.generic.get(bulk.reads) < bulk.used)
-                cta.cluster->machine->report_strict(
-                    &w, "exit-with-work-in-flight",
-                    format("lane %u exits with bulk stores that may still read shared memory: no "
-                           "cp.async.bulk.wait_group covers them",
-                           lane),
-                    bulk.last_pc);
-        }
-    }
-}
-
 }  // namespace
 
 void leave_cluster_barrier(Warp& w, u32 exited) {
     Cluster& cluster = *w.cta->cluster;
-    join_shared(cluster.barrier.reached, w.clocks);
+    w.clocks.add_shared_to(cluster.barrier.reached);
     cluster.barrier.arrived -= static_cast<u32>(std::popcount(w.cluster_arrived & exited));
     w.cluster_arrived &= ~exited;
     w.cluster_ahead &= ~exited;
     settle(cluster);
-}
-
-void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc) {
-    if (target.live_warps == 0) {
-        report_unordered_exit(target, {agent, clock, pc});
-        return;
-    }
-    note_use(target.outside, {agent, clock, pc});
-}
-
-void check_cta_exit(Cta& cta) {
-    if (!cta.cluster->machine->checks) return;
-    check_stores(cta);
-    if (cta.outside.empty()) return;
-    const VectorClock known = known_at_exit(cta);
-    for (const Use& o : cta.outside)
-        if (known.get(o.agent) < o.clock) report_unordered_exit(cta, o);
 }
 
 Handler bind_cluster(const InstRecord& r) {

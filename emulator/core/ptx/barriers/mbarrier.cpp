@@ -3,6 +3,11 @@
 
 #include <algorithm>
 
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
+#include "machine/names.hpp"
+#include "order/cta_exit.hpp"
+
 namespace ptxm {
 namespace {
 

@@ -1,9 +1,24 @@
 // What the mbarrier instructions and the asynchronous operations do to an mbarrier.
 #pragma once
 
-#include "isa/handlers.hpp"
+#include "machine/cluster.hpp"
 
 namespace ptxm {
+
+Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what);
+// An asynchronous operation that will perform complete-tx on this mbarrier; its agent and the clock of its accesses.
+struct TxSource {
+    Cta* cta;
+    u32 offset;
+    AgentId agent;
+    u32 phase;
+    u32 clock() const { return phase + 1; }
+};
+TxSource begin_tx(Warp& w, u32 address, const char* what);
+void end_tx(const TxSource& source, u32 bytes, i32 pc);
+void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, const Message* message);
+void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 issued_phase, i32 pc);
+void check_mbarrier_visible(Warp& w, Mbarrier& bar, bool proxy_async);
 
 struct MbarrierTarget {
     Cta* cta;

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
+#include "machine/names.hpp"
+#include "order/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 
 namespace ptxm {

@@ -1,8 +1,10 @@
 // The sixteen named barriers of a CTA: bar and barrier .sync, .arrive and .red (PTX ISA 9.7.13.1).
 //
 // A barrier counts warps: a warp has arrived when all its lanes that have not exited have, at whichever instruction.
+#include "ptx/barriers/named_barrier.hpp"
+
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/machine.hpp"
 
 namespace ptxm {
 namespace {
@@ -166,7 +168,6 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
-// Lanes have exited: nothing waits for them any longer.
 void leave_named_barriers(Warp& w, u32 exited) {
     Cta& cta = *w.cta;
     for (u32 id = 0; id < cta.barriers.size(); ++id) {

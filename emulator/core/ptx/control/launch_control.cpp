@@ -1,7 +1,12 @@
 // What a kernel asks of the machinery around it: registers for its warpgroups (setmaxnreg), work that has not started
 // (clusterlaunchcontrol).
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/addresses.hpp"
+#include "machine/async.hpp"
+#include "machine/grid.hpp"
+#include "machine/machine.hpp"
+#include "order/conflicts.hpp"
+#include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
 
 namespace ptxm {

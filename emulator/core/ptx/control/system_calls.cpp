@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "isa/handlers.hpp"
+#include "machine/machine.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {

@@ -1,6 +1,10 @@
 // st.async and red.async through an mbarrier (PTX ISA 9.7.9 and 9.7.13): stores to the shared memory of the cluster
 // that complete-tx their bytes. They are weak operations of the generic proxy.
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
+#include "machine/async.hpp"
+#include "order/conflicts.hpp"
+#include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
 #include "ptx/copies/reduction.hpp"
 #include "ptx/memory/generic_access.hpp"

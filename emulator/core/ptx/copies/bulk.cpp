@@ -3,6 +3,12 @@
 #include "ptx/copies/bulk.hpp"
 
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
+#include "machine/async.hpp"
+#include "machine/machine.hpp"
+#include "order/conflicts.hpp"
+#include "ptx/barriers/mbarrier.hpp"
+#include "ptx/copies/bulk_group.hpp"
 #include "ptx/copies/reduction.hpp"
 
 namespace ptxm {

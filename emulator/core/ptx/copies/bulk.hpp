@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "machine/machine.hpp"
+#include "machine/addresses.hpp"
+#include "machine/cluster.hpp"
 
 namespace ptxm {
 

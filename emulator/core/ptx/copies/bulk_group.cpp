@@ -1,8 +1,12 @@
 // Bulk async-groups: cp.async.bulk.commit_group and wait_group (PTX ISA 9.7.9.25.3), and the two stages of an operation
 // that completes through them: its sources have been read, its results are visible.
+#include "ptx/copies/bulk_group.hpp"
+
 #include <bit>
 
 #include "isa/handlers.hpp"
+#include "machine/async.hpp"
+#include "machine/machine.hpp"
 #include "ptx/copies/bulk.hpp"
 
 namespace ptxm {

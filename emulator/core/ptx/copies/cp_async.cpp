@@ -6,6 +6,12 @@
 #include <bit>
 
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
+#include "machine/async.hpp"
+#include "machine/machine.hpp"
+#include "machine/names.hpp"
+#include "order/conflicts.hpp"
+#include "ptx/barriers/mbarrier.hpp"
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"
 

@@ -1,7 +1,7 @@
 #include "ptx/copies/reduction.hpp"
 
-#include "machine/lanes.hpp"
 #include "numbers/formats.hpp"
+#include "numbers/single.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,8 +1,11 @@
 // cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory: clipped boxes and scattered rows,
 // completed through bulk groups.
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
 #include "memory/tensor_map.hpp"
 #include "ptx/copies/bulk.hpp"
+#include "ptx/copies/bulk_group.hpp"
 
 namespace ptxm {
 namespace {

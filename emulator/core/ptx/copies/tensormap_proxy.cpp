@@ -1,7 +1,10 @@
 // Tensor maps that a kernel makes or changes: tensormap.replace, tensormap.cp_fenceproxy, and the proxy fence without
 // which a copy may still use the old map (PTX ISA 9.7.9.28, 9.7.13.5).
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
 #include "memory/tensor_map.hpp"
+#include "order/conflicts.hpp"
 
 namespace ptxm {
 

@@ -3,8 +3,10 @@
 #include <limits>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
 #include "numbers/formats.hpp"
+#include "numbers/single.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {

@@ -12,9 +12,6 @@ struct Addresses {
     u64 at[kLanes];
 };
 
-u32 element_bytes(Ty ty);
-Space space_of(const Inst& i);
-Space window_of(u64 address);  // the state space that a generic address lies in
 Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset);
 // Strong: atomic, volatile or with memory-ordering semantics, at the scope of the CTA or a wider one.
 enum class Strength : u8 { weak, cta, wide };

@@ -1,59 +1,12 @@
 // ld, st: the generic proxy.
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
+#include "order/conflicts.hpp"
+#include "order/lane_races.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {
-
-SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
-    const u32 rank = address >> kSharedRankShift, offset = address & kSharedOffsetMask;
-    Cluster& cluster = *w.cta->cluster;
-    if (rank >= cluster.ctas.size())
-        throw Fault("shared-out-of-bounds", format("%s at shared address 0x%x names CTA rank %u of a cluster of %zu",
-                                                   what, address, rank, cluster.ctas.size()));
-    Cta& cta = *cluster.ctas[rank];
-    if (u64{offset} + size <= cta.reserved) return {&cta, offset};
-    if (offset < kSharedStart || u64{offset} + size > cta.shared.size())
-        throw Fault("shared-out-of-bounds", format("%s of %u bytes at shared address 0x%x; %s", what, size, address,
-                                                   shared_extent(cta).c_str()));
-    return {&cta, offset};
-}
-
-Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
-    GlobalView& memory = machine_of(w).global;
-    if (Allocation* a = memory.find(address, size)) return *a;
-    throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size,
-                                               (unsigned long long)address, memory.describe(address).c_str()));
-}
-
-u8* resolve_param(Warp& w, u64 offset, u64 size) {
-    const Launch& launch = *machine_of(w).launch;
-    if (offset + size > launch.params.size())
-        throw Fault("param-out-of-bounds",
-                    format("access of %llu bytes at parameter byte %llu of %zu", (unsigned long long)size,
-                           (unsigned long long)offset, launch.params.size()));
-    return const_cast<u8*>(launch.params.data() + offset);
-}
-
-u32 element_bytes(Ty ty) {
-    switch (ty) {
-        case Ty::b8:
-        case Ty::u8_:
-        case Ty::s8: return 1;
-        case Ty::b16:
-        case Ty::u16_:
-        case Ty::s16:
-        case Ty::f16:
-        case Ty::bf16: return 2;
-        case Ty::b64:
-        case Ty::u64_:
-        case Ty::s64:
-        case Ty::f64:
-        case Ty::f32x2: return 8;
-        case Ty::b128: return 16;
-        default: return 4;
-    }
-}
 
 Addresses lane_addresses(Warp& w, i32 unit, u32 width, i64 offset) {
     Addresses a;
@@ -323,8 +276,6 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         default: throw Fault("internal", "unresolved address space");
     }
 }
-
-Space space_of(const Inst& i) { return static_cast<Space>((i.mods & kSpaceMask) >> kSpaceShift); }
 
 namespace {
 

@@ -1,4 +1,5 @@
 // The values of loads and stores, between registers and the bytes that each lane has been pointed at.
+#include "machine/addresses.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {

@@ -1,18 +1,10 @@
 // Generic addresses and the windows of the state spaces (PTX ISA 5.1): cvta, isspacep.
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
 #include "machine/lanes.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {
-
-Space window_of(u64 address) {
-    switch (address & kWindowMask) {
-        case kSharedWindow: return Space::shared_cluster;
-        case kLocalWindow: return Space::local;
-        case kParamWindow: return Space::param;
-        default: return Space::global;
-    }
-}
 
 namespace {
 

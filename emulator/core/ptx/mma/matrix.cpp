@@ -1,6 +1,8 @@
 // Checks shared by the matrix instructions.
 #include "ptx/mma/matrix.hpp"
 
+#include "machine/addresses.hpp"
+
 namespace ptxm {
 void need_full_warp(u32 mask, const char* what) {
     if (mask != kFullMask)

@@ -1,5 +1,8 @@
 // ldmatrix, stmatrix, movmatrix (PTX ISA 9.7.14.5.15 to 9.7.14.5.17).
 #include "isa/handlers.hpp"
+#include "machine/machine.hpp"
+#include "order/conflicts.hpp"
+#include "order/lane_races.hpp"
 #include "ptx/mma/matrix.hpp"
 
 namespace ptxm {

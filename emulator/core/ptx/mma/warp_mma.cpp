@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
 #include "numbers/aligned_sum.hpp"
+#include "numbers/single.hpp"
 #include "ptx/mma/sparsity.hpp"
 
 namespace ptxm {

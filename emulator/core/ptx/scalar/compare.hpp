@@ -61,4 +61,7 @@ inline u32 combine(Warp& w, const Inst& i, u32 bits) {
 // set: true is all ones for an integer destination, 1.0 for a floating-point one. bits[k] has the lanes of element k.
 void write_set(Warp& w, const Inst& i, u32 mask, const u32* bits, u32 parts);
 
+// Stores the result of a setp, combined with its third source when there is one.
+void write_comparison(Warp& w, const Inst& i, u32 mask, u32 bits);
+
 }  // namespace ptxm

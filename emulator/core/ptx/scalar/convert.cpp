@@ -4,45 +4,10 @@
 
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
+#include "numbers/single.hpp"
 #include "ptx/scalar/convert_value.hpp"
 
 namespace ptxm {
-
-u64 read_lane(Warp& w, i32 unit, u32 width, u32 lane) {
-    switch (width) {
-        case 16: return w.reg<u16>(unit)[lane];
-        case 32: return w.reg<u32>(unit)[lane];
-        default: return w.reg<u64>(unit)[lane];
-    }
-}
-
-void write_lane(Warp& w, i32 unit, u32 width, u32 lane, u64 value) {
-    switch (width) {
-        case 16: w.reg<u16>(unit)[lane] = static_cast<u16>(value); break;
-        case 32: w.reg<u32>(unit)[lane] = static_cast<u32>(value); break;
-        default: w.reg<u64>(unit)[lane] = value; break;
-    }
-}
-
-const FloatFormat* format_of(Ty ty) {
-    switch (ty) {
-        case Ty::f16:
-        case Ty::f16x2: return &kF16;
-        case Ty::bf16:
-        case Ty::bf16x2: return &kBf16;
-        case Ty::tf32: return &kTf32;
-        case Ty::f32: return &kF32;
-        case Ty::f64: return &kF64;
-        case Ty::e4m3x2: return &kE4m3;
-        case Ty::e5m2x2: return &kE5m2;
-        case Ty::e2m1x2: return &kE2m1;
-        case Ty::e2m3x2: return &kE2m3;
-        case Ty::e3m2x2: return &kE3m2;
-        default: return nullptr;
-    }
-}
-
-Rounding rounding_of(u32 mods) { return mods & kRna ? Rounding::nearest_away : static_cast<Rounding>(mods & 3); }
 
 namespace {
 
@@ -98,23 +63,6 @@ Flow int_to_int(Warp& w, const Inst& i, u32 m) {
     return Flow::next;
 }
 
-double round_to_integral(double x, u32 mode) {
-    switch (mode & 3) {
-        case kRn: return std::nearbyint(x);
-        case kRz: return std::trunc(x);
-        case kRm: return std::floor(x);
-        default: return std::ceil(x);
-    }
-}
-
-// Every source format fits a double exactly.
-double to_double(const FloatFormat& f, u64 bits) {
-    if (&f == &kF64) return std::bit_cast<double>(bits);
-    if (&f == &kF32) return static_cast<double>(std::bit_cast<float>(static_cast<u32>(bits)));
-    if (&f == &kBf16) return static_cast<double>(bf16_to_float(static_cast<u16>(bits)));
-    return static_cast<double>(half_to_float(static_cast<u16>(bits)));
-}
-
 // A NaN gives zero, unless the source is f64 or the destination has 64 bits: then the most significant bit alone.
 u64 integer_of_nan(const FloatFormat& source, IntType d) {
     return &source == &kF64 || d.bits == 64 ? u64{1} << (d.bits - 1) : 0;
@@ -146,13 +94,6 @@ Flow float_to_int(Warp& w, const Inst& i, u32 m) {
     return Flow::next;
 }
 
-// .sat: to [0, 1], NaN to +0. Works on bits: the order of positive numbers is that of their fields.
-u64 saturate_bits(const FloatFormat& f, u64 bits) {
-    const u64 one = static_cast<u64>(f.bias) << f.mantissa_bits;
-    if ((bits & f.sign_bit()) || bits > f.exponent_mask()) return 0;
-    return std::min(bits, one);
-}
-
 Flow int_to_float(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
     const FloatFormat& d = *format_of(static_cast<Ty>(i.type));
@@ -169,27 +110,6 @@ Flow int_to_float(Warp& w, const Inst& i, u32 m) {
     }
     return Flow::next;
 }
-
-}  // namespace
-
-// One value from format `s` to format `d` under the modifiers of cvt. An f32 that .ftz flushes keeps its sign.
-u64 convert_value(const FloatFormat& s, const FloatFormat& d, u64 bits, u32 mods) {
-    if ((mods & kFtz) && &s == &kF32) bits = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(bits))));
-    // Like a product (ptx/scalar/floating.cpp), a value below 2^-126 is flushed before it is rounded.
-    if ((mods & kFtz) && &d == &kF32 && &s == &kF64 && std::fabs(std::bit_cast<double>(bits)) < 0x1p-126)
-        return bits >> 63 << 31;
-    if (mods & kRoundInt)
-        bits = encode(s, decode(kF64, std::bit_cast<u64>(round_to_integral(to_double(s, bits), mods))), Rounding::zero);
-    const Rounding rounding = mods & kRoundInt ? Rounding::nearest_even : rounding_of(mods);
-    Number n = decode(s, bits);
-    if ((mods & kRelu) && n.negative && !n.nan) n = Number{};
-    u64 result = encode(d, n, rounding, mods & kSatfinite);
-    if ((mods & kFtz) && &d == &kF32)
-        result = std::bit_cast<u32>(flush(std::bit_cast<float>(static_cast<u32>(result))));
-    return mods & kSat ? saturate_bits(d, result) : result;
-}
-
-namespace {
 
 Flow float_to_float(Warp& w, const Inst& i, u32 m) {
     const i32* o = w.ops(i);
@@ -226,8 +146,6 @@ Handler exact_handler(Ty d, Ty s) {
 
 Handler bind_convert(const InstRecord& r) {
     const Ty d = static_cast<Ty>(r.type), s = static_cast<Ty>(r.type2);
-    if (static_cast<Op>(r.op) == Op::cvt_pack || static_cast<Op>(r.op) == Op::cvt_int_pack)
-        return bind_convert_packed(r);
     if (static_cast<Op>(r.op) != Op::cvt) return nullptr;
     IntType ignored{};
     const bool d_int = integer_type(d, ignored), s_int = integer_type(s, ignored);

@@ -9,6 +9,7 @@
 
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
+#include "numbers/single.hpp"
 #include "ptx/scalar/convert_value.hpp"
 
 namespace ptxm {
@@ -166,6 +167,7 @@ Flow pack_integers(Warp& w, const Inst& i, u32 m) {
 
 Handler bind_convert_packed(const InstRecord& r) {
     if (static_cast<Op>(r.op) == Op::cvt_int_pack) return pack_integers;
+    if (static_cast<Op>(r.op) != Op::cvt_pack) return nullptr;
     const Ty d = static_cast<Ty>(r.type), s = static_cast<Ty>(r.type2);
     if (d == Ty::bf16x2 && s != Ty::f32 && s != Ty::ue8m0x2) return pair_to_bf16;
     if (s != Ty::f32) return pair_to_pair;

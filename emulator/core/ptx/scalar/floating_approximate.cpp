@@ -7,6 +7,7 @@
 #include "numbers/formats.hpp"
 #include "numbers/mufu.hpp"
 #include "numbers/rounding.hpp"
+#include "numbers/single.hpp"
 
 namespace ptxm {
 namespace {

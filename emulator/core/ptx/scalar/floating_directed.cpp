@@ -4,6 +4,7 @@
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
 #include "numbers/rounding.hpp"
+#include "numbers/single.hpp"
 
 namespace ptxm {
 namespace {

@@ -3,9 +3,11 @@
 #include <array>
 
 #include "isa/handlers.hpp"
+#include "machine/lanes.hpp"
 #include "numbers/formats.hpp"
 #include "numbers/min_max.hpp"
 #include "numbers/rounding.hpp"
+#include "numbers/single.hpp"
 #include "ptx/scalar/compare.hpp"
 
 namespace ptxm {

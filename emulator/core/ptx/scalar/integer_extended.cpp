@@ -6,6 +6,7 @@
 
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
+#include "numbers/single.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,19 +1,18 @@
 // Tensor memory allocation (PTX ISA 9.7.16.7). With cta_group::2, one warp of each CTA of a pair performs alloc and
 // dealloc together: the first waits for the second, which does the work for both.
+#include "ptx/tcgen05/allocation.hpp"
+
 #include <algorithm>
 #include <bit>
 
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
+#include "machine/machine.hpp"
+#include "order/conflicts.hpp"
+#include "order/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm {
-
-bool Tmem::allocated(u32 column, u32 count) const {
-    if (column >= kColumns || count > kColumns - column) return false;
-    for (u32 c = column / kGranule; c <= (column + count - 1) / kGranule; ++c)
-        if (!owner[c]) return false;
-    return true;
-}
 
 void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const char* what) {
     const Tmem& t = cta.tmem;
@@ -31,47 +30,6 @@ void require_allocated(Warp& w, const Cta& cta, u32 column, u32 count, const cha
                          format("%s of columns %u-%u, which have been deallocated: another CTA may have them by now",
                                 what, column, last),
                          w.pc(), freed_by);
-}
-
-void MmaMarks::mark(const Run& run) {
-    for (Run& earlier : runs_) {
-        if (earlier.from != run.from || earlier.end != run.end) continue;
-        earlier = run;  // mostly the same columns as the MMA before
-        return;
-    }
-    std::vector<Run> kept;
-    const auto keep = [&](Run earlier, u32 from, u32 end) {
-        earlier.from = from;
-        earlier.end = end;
-        if (from < end) kept.push_back(earlier);
-    };
-    for (const Run& earlier : runs_) keep(earlier, earlier.from, std::min(earlier.end, run.from));
-    kept.push_back(run);
-    for (const Run& earlier : runs_) keep(earlier, std::max(earlier.from, run.end), earlier.end);
-    runs_ = std::move(kept);
-}
-
-void Tmem::prepare() { lines.resize(kLanesTotal * kPitch / kLineWords); }
-
-// As a new CTA finds it.
-void Tmem::reset() {
-    if (last_columns) {  // otherwise nothing has been allocated, and nothing written
-        const u32 first = static_cast<u32>(std::countr_zero(used)), end = static_cast<u32>(std::bit_width(used));
-        for (u32 lane = 0; lane < kLanesTotal; ++lane)
-            std::memset(row(lane) + first * kGranule, 0, (end - first) * kGranule * sizeof(u32));
-        used = 0;
-        shadow.reset();
-        mma_writes.clear();
-        mma_reads.clear();
-    }
-    owner = {};
-    block = {};
-    freed = {};
-    relinquished = false;
-    gave_back = false;
-    cta_group = 0;
-    last_columns = 0;
-    pair_call = {};
 }
 
 namespace {

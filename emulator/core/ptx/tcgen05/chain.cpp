@@ -1,11 +1,13 @@
 // Chains of MMAs that add to the same D: their operands are read when each completes, their products are summed when D
 // is looked at, which reads and writes D once or, where the host has them, with its matrix instructions. Sums are the
 // same as of one MMA after the other.
+#include "machine/machine.hpp"
 #include "ptx/tcgen05/product/product.hpp"
 
-namespace ptxm {
-namespace tc {
-struct Chain {
+namespace ptxm::tc {
+namespace {
+
+struct Chain : UnsettledSums {
     Chain() {}  // leaves the arrays as they are
     Mma first;
     u32 depth = 0;  // of K
@@ -13,9 +15,8 @@ struct Chain {
     Packed bf16;  // the operands where `packed`
     alignas(64) float a[2][kTmemLanes * kAPitch];
     alignas(64) float bt[kChainK * kBPitch];
+    void settle() override;
 };
-
-namespace {
 
 // f(rows of a bank, CTA of a pair, the bank's first column of B)
 template <class F>
@@ -108,6 +109,12 @@ void multiply(Chain& chain) {
     });
 }
 
+void Chain::settle() {
+    for (Cta* cta : first.ctas)
+        if (cta) cta->tmem.unsettled = {};
+    multiply(*this);
+}
+
 // Whether an MMA goes on where the chain is: its D is what the chain's will be. Sums in f16 are rounded after each MMA.
 bool continues(const Chain& chain, const Mma& op) {
     const Mma& first = chain.first;
@@ -140,28 +147,19 @@ void execute_float(const Mma& op) {
             if (cta) f(cta->tmem);
     };
     if (op.mods.a_tmem) each_tmem([&](Tmem& t) { t.settle(op.a_column, kRowColumns); });
-    if (owner.unsettled.owner != &owner || !continues(*owner.chain, op)) {
+    if (!owner.sums) owner.sums = std::make_shared<Chain>();
+    Chain& chain = static_cast<Chain&>(*owner.sums);
+    if (owner.unsettled.owner != &owner || !continues(chain, op)) {
         each_tmem([](Tmem& t) { t.settle(0, Tmem::kColumns); });
-        if (!owner.chain) owner.chain = std::make_shared<Chain>();
-        owner.chain->first = op;
-        owner.chain->depth = 0;
-        owner.chain->packed = can_pack(op);
-        owner.chain->bf16.magnitudes_a.clear();
-        owner.chain->bf16.magnitudes_b.clear();
+        chain.first = op;
+        chain.depth = 0;
+        chain.packed = can_pack(op);
+        chain.bf16.magnitudes_a.clear();
+        chain.bf16.magnitudes_b.clear();
     }
-    Chain& chain = *owner.chain;
     read_operands(op, chain);
     chain.depth += op.shape.k;
     each_tmem([&](Tmem& t) { t.unsettled = {&owner, op.d_column, op.shape.n / op.path.banks}; });
 }
 
-}  // namespace tc
-
-void Tmem::multiply_unsettled() {
-    tc::Chain& chain = *unsettled.owner->chain;
-    for (Cta* cta : chain.first.ctas)
-        if (cta) cta->tmem.unsettled = {};
-    tc::multiply(chain);
-}
-
-}  // namespace ptxm
+}  // namespace ptxm::tc

@@ -1,5 +1,9 @@
 // tcgen05.commit and the tcgen05 fences (PTX ISA 9.7.16.11, 9.7.16.12).
 #include "isa/handlers.hpp"
+#include "machine/addresses.hpp"
+#include "machine/async.hpp"
+#include "machine/names.hpp"
+#include "ptx/barriers/mbarrier.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm {

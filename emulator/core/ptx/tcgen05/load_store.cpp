@@ -1,10 +1,15 @@
 // tcgen05.ld, tcgen05.st and their waits (PTX ISA 9.7.16.8).
+#include "ptx/tcgen05/load_store.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
+#include "machine/machine.hpp"
+#include "order/tensor_memory_conflicts.hpp"
+#include "ptx/tcgen05/allocation.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,8 +1,11 @@
 // Operands of the tensor core: bounds and conflicts of the bytes they read, and the bytes themselves.
 #include <bit>
 
+#include "machine/machine.hpp"
+#include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
 #include "numbers/vector_shuffle.hpp"
+#include "order/conflicts.hpp"
 #include "order/memo.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 

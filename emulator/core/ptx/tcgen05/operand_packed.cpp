@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #endif
 
+#include "machine/machine.hpp"
 #include "numbers/vector_shuffle.hpp"
 #include "ptx/tcgen05/product/fast/host_tiles.hpp"
 #include "ptx/tcgen05/product/product.hpp"

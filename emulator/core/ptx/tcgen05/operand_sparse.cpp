@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "machine/cluster.hpp"
 #include "ptx/mma/sparsity.hpp"
 #include "ptx/tcgen05/product/product.hpp"
 

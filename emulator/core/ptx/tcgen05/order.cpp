@@ -2,6 +2,7 @@
 // accumulator, shape and kind; an MMA behind a copy. An MMA behind another one, or a copy behind an MMA, that uses the
 // same tensor memory has to wait for it. The machine runs all in issue order, so what it reports here never shows in
 // the numbers.
+#include "machine/machine.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm::tc {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "isa/handlers.hpp"
+#include "machine/convergence.hpp"
 #include "machine/lanes.hpp"
 #include "machine/meeting.hpp"
 #include "numbers/min_max.hpp"

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "machine/cluster.hpp"
+#include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
+#include "order/conflicts.hpp"
 #include "order/memo.hpp"
 
 namespace ptxm {

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include "machine/machine.hpp"
 #include "numbers/vector_shuffle.hpp"
 #include "ptx/mma/matrix.hpp"
 

@@ -4,7 +4,11 @@
 // order and writes the accumulator registers when each completes. Conflicts in shared memory are checked at the
 // instruction, for each warp against what it has synchronised with: its own 16 rows of A, and all of B. Registers of
 // operations in flight, and registers touched since the last wgmma.fence, are followed a unit at a time.
+#include "ptx/wgmma/wgmma.hpp"
+
 #include "isa/handlers.hpp"
+#include "machine/async.hpp"
+#include "machine/machine.hpp"
 #include "ptx/wgmma/operands.hpp"
 
 namespace ptxm {

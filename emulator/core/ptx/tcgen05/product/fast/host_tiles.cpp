@@ -6,6 +6,7 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
 #define PTXM_ASK_FOR_TILES
 #endif
 

@@ -10,6 +10,7 @@
 // exponent is no less than those of the group's products, 35 bits below D.
 #include <cmath>
 
+#include "machine/cluster.hpp"
 #include "numbers/aligned_sum.hpp"
 #include "ptx/tcgen05/product/product.hpp"
 

@@ -6,10 +6,12 @@
 // aligned as it is.
 //
 // This file does any numbers, eight columns at a time.
+#include "ptx/tcgen05/product/silicon/silicon.hpp"
+
 #include <cmath>
 
+#include "machine/cluster.hpp"
 #include "numbers/aligned_sum.hpp"
-#include "ptx/tcgen05/product/silicon/silicon.hpp"
 
 namespace ptxm::tc {
 namespace {

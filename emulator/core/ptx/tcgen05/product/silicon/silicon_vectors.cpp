@@ -3,11 +3,12 @@
 // units of the window's end it is below 2^27, the conversion to 32 bits truncates it, and 16 of them do not overflow.
 // What does not fit is left undone, for the caller: infinities and NaN, exponents far from those at hand, sums of 2^31
 // units.
-#include "ptx/tcgen05/product/silicon/silicon.hpp"
 
 #ifdef __AVX512BW__
 #include <immintrin.h>
 #endif
+
+#include "ptx/tcgen05/product/silicon/silicon.hpp"
 
 namespace ptxm::tc::silicon {
 

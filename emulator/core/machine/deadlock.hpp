@@ -1,0 +1,14 @@
+// The report of a launch that cannot go on.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "machine/cluster.hpp"
+
+namespace ptxm {
+
+// For each warp of these clusters, where it waits and the state of what it waits for, under `rule`.
+void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule);
+
+}  // namespace ptxm

@@ -1,0 +1,18 @@
+// Who runs next. Warps take turns in virtual time, one tick an instruction; asynchronous work completes by the
+// schedule:
+//   realistic  at a latency that resembles the machine's
+//   early      when it is issued
+//   late       only when no warp can go on
+//   random     any legal order and moment, and warps in any order, under the seed
+#pragma once
+
+#include "machine/cluster.hpp"
+
+namespace ptxm {
+
+// done: its warps have exited. polling: they wait for something that only another cluster can do. failed: deadlock.
+// yielded: the budget is used up.
+enum class Progress : u8 { done, polling, failed, yielded };
+Progress run_cluster(Cluster& cluster, u64 budget);
+
+}  // namespace ptxm

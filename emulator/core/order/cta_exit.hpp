@@ -1,0 +1,15 @@
+// What a CTA owes the others before it exits: its shared memory goes with it.
+#pragma once
+
+#include "order/clocks.hpp"
+
+namespace ptxm {
+
+struct Cta;
+
+// Another CTA, or a copy, accesses the shared memory of `target`.
+void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc);
+// Its last warp exits.
+void check_cta_exit(Cta& cta);
+
+}  // namespace ptxm

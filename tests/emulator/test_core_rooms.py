@@ -1,0 +1,95 @@
+"""The rooms of emulator/core: which headers a room may include, and that no objects need one another in a circle."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# A room's headers include its own and those of the rooms behind its arrow. Sources may include any: what they need in
+# a circle shows in their objects.
+ARROWS = {
+    "isa": set(),
+    "findings": {"isa"},
+    "numbers": {"isa"},
+    "order": {"isa", "findings"},
+    "memory": {"isa", "findings", "order"},
+    "machine": {"isa", "findings", "order", "memory"},
+    "ptx": {"isa", "findings", "numbers", "order", "memory", "machine"},
+}
+
+
+@pytest.fixture(scope="module")
+def core(repository: Path) -> Path:
+    return repository / "emulator/core"
+
+
+def test_headers_include_only_rooms_below(core):
+    upward = []
+    for header in core.rglob("*.hpp"):
+        room = header.relative_to(core).parts[0]
+        for included in re.findall(r'#include "([^"]+)"', header.read_text()):
+            other = included.split("/")[0]
+            if other != room and other not in ARROWS[room]:
+                upward.append(f"{header.relative_to(core)} includes {included}")
+    assert not upward
+
+
+def test_every_room_has_its_arrows(core):
+    assert {p.name for p in core.iterdir() if p.is_dir()} == set(ARROWS)
+
+
+def symbols(objects: list[Path]) -> dict[str, tuple[set[str], set[str]]]:
+    """What each object defines and what it needs. Weak symbols, of templates and inline functions, are everybody's."""
+    listed = subprocess.run(["nm", "-A", "-P", *objects], check=True, capture_output=True, text=True).stdout
+    found: dict[str, tuple[set[str], set[str]]] = {str(o): (set(), set()) for o in objects}
+    for line in listed.splitlines():
+        place, _, rest = line.partition(": ")
+        name, kind = rest.split()[:2]
+        if kind in "TBDR":
+            found[place][0].add(name)
+        elif kind == "U":
+            found[place][1].add(name)
+    return found
+
+
+def circles(needs: dict[str, dict[str, str]]) -> Iterator[list[str]]:
+    """The circles that a walk meets: each object with the symbol that it needs of the next."""
+    done: set[str] = set()
+    path: list[str] = []
+
+    def walk(at: str) -> Iterator[list[str]]:
+        if at in path:
+            ring = path[path.index(at) :]
+            yield [f"{a} needs {needs[a][b]} of {b}" for a, b in zip(ring, [*ring[1:], at], strict=True)]
+            return
+        if at in done:
+            return
+        path.append(at)
+        for other in needs[at]:
+            yield from walk(other)
+        path.pop()
+        done.add(at)
+
+    for start in needs:
+        yield from walk(start)
+
+
+def test_no_objects_need_one_another_in_a_circle(repository, core):
+    built = sorted(repository.glob("build/*/CMakeFiles/_core.dir/emulator/core"), key=lambda p: p.stat().st_mtime)
+    if not built:
+        pytest.skip("the core was not built in this checkout")
+    objects = [o for s in sorted(core.rglob("*.cpp")) if (o := built[-1] / f"{s.relative_to(core)}.o").exists()]
+    assert len(objects) > 80
+    found = symbols(objects)
+    owner = {name: place for place, (defined, _) in found.items() for name in defined}
+    short = {place: str(Path(place).relative_to(built[-1])).removesuffix(".cpp.o") for place in found}
+    needs: dict[str, dict[str, str]] = {short[place]: {} for place in found}
+    for place, (_, needed) in found.items():
+        for name in needed:
+            if name in owner:
+                needs[short[place]][short[owner[name]]] = name
+    assert list(circles(needs)) == []
