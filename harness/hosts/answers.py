@@ -288,6 +288,12 @@ class Wanted(Answer):
     send: Annotated[list[Sha], Field(max_length=10_000)]
 
 
+class Upload(Answer):
+    """How many bytes of the pack the host has from before."""
+
+    start: Annotated[Count, Field(alias="from")]
+
+
 class Started(Answer):
     started: RunName
 

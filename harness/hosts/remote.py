@@ -218,7 +218,7 @@ class RemoteHost:
             self._settings.reconnect_seconds,
             progress,
             job,
-            lambda haves: sync.pack(self._root, commits_of_job(job or {}), haves),
+            sync.Pack(self._root, commits_of_job(job)) if job else None,
         )
         self._events = self._stream.events()
 

@@ -16,12 +16,14 @@ from fmha.harness.hosts.answers import (
     Started,
     Status,
     StoredJob,
+    Upload,
     Wanted,
     checked,
     event_of,
 )
 from fmha.harness.hosts.carrier import LineError
 from fmha.harness.hosts.line import ANSWER_SECONDS, SYNC_SECONDS, Line
+from fmha.harness.hosts.sync import Pack
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0
@@ -39,7 +41,7 @@ class RunStream:
         patience_seconds: float,
         note: Callable[[str], None],
         job: Mapping[str, Any] | None = None,
-        pack: Callable[[list[str]], Iterator[bytes]] | None = None,
+        pack: Pack | None = None,
     ) -> None:
         self._dial = dial
         self._run = run
@@ -51,6 +53,7 @@ class RunStream:
         self._offset = 0
         self._digest = hashlib.sha256()
         self._reached = False
+        self._advanced = 0.0  # when a piece of the commit was taken last
         self._torn = False  # a line was no event, as when a crash has cut it
         self.status: Status | None = None
 
@@ -92,11 +95,12 @@ class RunStream:
             self._reached = True
             message = self._line.answer(SYNC_SECONDS)
             if "send" in message:
-                assert self._pack is not None
-                self._line.send_pack(self._pack(checked(Wanted, message, self._run).send))
+                self._upload(self._line, checked(Wanted, message, self._run).send)
                 message = self._line.answer(SYNC_SECONDS)
             checked(Started, message, self._run)
             self._job = None
+            if self._pack is not None:
+                self._pack.close()
         else:
             try:
                 self._line = self._dial({"op": "follow", "run": self._run, "offset": self._offset, "job": False})
@@ -113,6 +117,24 @@ class RunStream:
         self._line.follow()
         return self._line
 
+    def _upload(self, line: Line, haves: list[str]) -> None:
+        """The commits, from the first byte on that the host does not have."""
+        pack = self._pack
+        assert pack is not None
+        pack.make(haves)
+        line.send({"pack": pack.digest, "bytes": pack.bytes})
+        start = checked(Upload, line.answer(SYNC_SECONDS), self._run).start
+        if start > pack.bytes:
+            raise InfrastructureError(f"the host has {start} of {pack.bytes} bytes of the commit", where=self._run)
+        if start:
+            self._note(f"{start} of {pack.bytes} bytes of the commit are there from before")
+        line.send_pack(self._counted(pack.pieces(start)))
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self._advanced = time.monotonic()
+            yield piece
+
     def _retrying(self, action: Callable[[], Any]) -> Any:
         """Does `action`; when the line breaks, again over another one, waiting longer each time.
 
@@ -126,6 +148,8 @@ class RunStream:
                 self.close()
                 if not self._reached:
                     raise
+                if self._advanced > since:
+                    wait, since = FIRST_WAIT_SECONDS, self._advanced
                 if time.monotonic() - since + wait > self._patience:
                     raise InfrastructureError(
                         f"{error}; the run goes on without us", next_step=f"later: fmha attach {self._run}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from fmha.harness.config import RemoteSettings
 from fmha.harness.errors import InfrastructureError, UserError
@@ -19,7 +21,7 @@ from fmha.harness.hosts.carrier import LineError
 GIT_SECONDS = 60.0
 PUSH_SECONDS = 600.0
 MOST_NAMED = 10
-_PIECE = 1 << 20
+_PIECE = 1 << 16
 _SNAPSHOT_AUTHOR = (("NAME", "fmha"), ("EMAIL", "fmha@localhost"))
 # Over HTTP a name alone may be a token; over SSH it is an account.
 _CREDENTIAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@|https?://[^/@]+@)", re.IGNORECASE)
@@ -187,31 +189,53 @@ def _pushed(root: Path, remote: str, commit: Commit) -> str | None:
     return f"refs/heads/{branch}" if branch else None
 
 
-def pack(root: Path, commits: Sequence[str], haves: Sequence[str]) -> Iterator[bytes]:
-    """The pieces of a pack that brings `commits` to a repository with `haves`."""
-    known = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype)", text="".join(f"{h}\n" for h in haves))
-    mutual = [line.split()[0] for line in known.splitlines() if line.endswith(" commit")]
-    wanted = "".join([*(f"{sha}\n" for sha in commits), *(f"^{have}\n" for have in mutual)])
-    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stderr:
-        stdin.write(wanted.encode())
-        stdin.seek(0)
-        process = subprocess.Popen(
-            ["git", "pack-objects", "--revs", "--thin", "--stdout", "--quiet", "--delta-base-offset"],
-            cwd=root,
-            env=environment(),
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-        )
-        assert process.stdout is not None
-        with process.stdout:
-            try:
-                while piece := process.stdout.read(_PIECE):
-                    yield piece
-            finally:
-                process.terminate()
-        if process.wait() not in (0, -15):
-            raise InfrastructureError("git pack-objects failed", where=str(root), next_step="git fsck may tell why")
+class Pack:
+    """A pack that brings commits to a repository that has others. It is made once, however often it has to be sent;
+    then `bytes` is its size and `digest` its sha256."""
+
+    def __init__(self, root: Path, commits: Sequence[str]) -> None:
+        self._root = root
+        self._commits = commits
+        self._file: IO[bytes] | None = None
+        self._built_on: frozenset[str] = frozenset()
+        self.bytes = 0
+        self.digest = ""
+
+    def make(self, haves: Sequence[str]) -> None:
+        """Anew only when it was built on a commit that is not among `haves` any more."""
+        if self._file is not None and self._built_on <= set(haves):
+            return
+        known = "".join(f"{have}\n" for have in haves)
+        listed = _git(self._root, "cat-file", "--batch-check=%(objectname) %(objecttype)", text=known)
+        self._built_on = frozenset(line.split()[0] for line in listed.splitlines() if line.endswith(" commit"))
+        wanted = "".join([*(f"{sha}\n" for sha in self._commits), *(f"^{have}\n" for have in sorted(self._built_on))])
+        self.close()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`, after the last connection
+        # One thread: the same objects are then the same bytes, and another process can go on where this one stopped.
+        command = ["git", "-c", "pack.threads=1", "pack-objects", "--revs", "--thin", "--stdout", "--quiet"]
+        done = subprocess.run(
+            [*command, "--delta-base-offset"], cwd=self._root, env=environment(), input=wanted.encode(),
+            stdout=self._file, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise InfrastructureError(
+                "git pack-objects failed", where=str(self._root), next_step="git fsck may tell why"
+            )
+        self.bytes = self._file.tell()
+        self._file.seek(0)
+        self.digest = hashlib.file_digest(self._file, "sha256").hexdigest()
+
+    def pieces(self, start: int) -> Iterator[bytes]:
+        """From byte `start` on."""
+        assert self._file is not None
+        self._file.seek(start)
+        while piece := self._file.read(_PIECE):
+            yield piece
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def _direct(root: Path) -> Source:

@@ -16,6 +16,7 @@ from fmha.harness.supervisor import examination, gpus, housekeeping, keeper, pro
 from fmha.harness.supervisor.conversation import Conversation, GoneError
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError, RunDirectory
+from fmha.harness.supervisor.upload import Upload
 from fmha.harness.supervisor.watch import Watch
 
 LOOK_SECONDS = 0.5  # for what changes no file: the client leaves, the supervisor and its keeper are killed
@@ -54,7 +55,7 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
     if not (directory.live() or directory.status()):
         repository = Repository(folder)
         repository.ensure()
-        _bring(repository, job, conversation)
+        _bring(folder, repository, job, conversation)
         protection.check(repository, folder, job["sha"], job["protected"], job["approve_protected"])
         conversation.quiet()  # no thread may be there when it forks
         _launch(directory, job)
@@ -63,7 +64,7 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
         _stream(directory, 0, request["silence"], conversation)
 
 
-def _bring(repository: Repository, job: dict[str, Any], conversation: Conversation) -> None:
+def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversation: Conversation) -> None:
     """The commits into the host's repository: fetched by the host, or sent by the client over this connection.
 
     Those that are timed beside the run's or judge it are ancestors of it as a rule, and come with it.
@@ -84,7 +85,11 @@ def _bring(repository: Repository, job: dict[str, Any], conversation: Conversati
             if not sync["direct"]:
                 raise
     conversation.send({"send": repository.haves()})
-    repository.receive(commits, conversation.frame)
+    offer = conversation.receive()
+    upload = Upload(folder, offer["pack"], offer["bytes"])
+    conversation.send({"from": upload.start})
+    with upload.taken(conversation.frame) as pack:
+        repository.receive(commits, pack)
 
 
 def _launch(directory: RunDirectory, job: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.supervisor import bytecode, environments, keeper
+from fmha.harness.supervisor import bytecode, environments, keeper, upload
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import RunDirectory, read_json, runs
 
@@ -116,6 +116,7 @@ def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: 
         stamp = path / environments.STAMP
         found.append((stamp.stat().st_mtime if stamp.exists() else 0.0, "environment", path))
     found += [(path.stat().st_mtime, "bytecode", path) for path in (folder / bytecode.FOLDER,) if path.is_dir()]
+    found += [(path.stat().st_mtime, "upload", path) for path in (folder / upload.FOLDER,) if path.is_dir()]
     found += [(path.stat().st_mtime, "build", path) for path in (folder / "cache").glob("*-*") if path.is_dir()]
     sized = [(used, kind, path, _size(path)) for used, kind, path in sorted(found)]
     total += sum(size for *_, size in sized)

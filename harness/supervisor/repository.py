@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from fmha.harness.supervisor import tree as trees
 from fmha.harness.supervisor.rundir import HostError
@@ -60,28 +61,18 @@ class Repository:
         count = f"--count={MOST_HAVES}"
         return self._git("for-each-ref", count, "--sort=-creatordate", "--format=%(objectname)", _SENT).split()
 
-    def receive(self, commits: Sequence[str], feed: Callable[[], bytes]) -> None:
-        """Takes a pack, `feed` returning its pieces and nothing at its end, and checks that it brings the commits."""
+    def receive(self, commits: Sequence[str], pack: BinaryIO) -> None:
+        """Takes a pack and checks that it brings the commits."""
         command = ["git", *_EXACT, "index-pack", "--stdin", "--fix-thin", "--strict"]
-        process = subprocess.Popen(
-            command, cwd=self.path, env=self._environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert process.stdin is not None
         try:
-            while piece := feed():
-                process.stdin.write(piece)
-        except BrokenPipeError:
-            while feed():
-                pass
-        finally:
-            try:
-                output, _ = process.communicate(timeout=GIT_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                output, _ = process.communicate()
-        if process.returncode != 0:
-            raise HostError(f"the pack was not taken: {_last_line(output)}")
+            done = subprocess.run(
+                command, cwd=self.path, env=self._environment(), stdin=pack, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=FETCH_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise HostError(f"git index-pack took longer than {FETCH_SECONDS:g} s on the host") from None
+        if done.returncode != 0:
+            raise HostError(f"the pack was not taken: {_last_line(done.stdout)}")
         for sha in commits:
             self.keep(sha)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +17,8 @@ import pytest
 
 from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
-from tests.remote.conftest import Client, in_state, started
-from tests.remote.server import Hold, client_config, free_port, key
+from tests.remote.conftest import Client, fresh_client, in_state, started
+from tests.remote.server import Hold, Server, client_config, free_port, key
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
@@ -78,6 +81,48 @@ def test_the_connection_is_cut(client: Client, stage: str):
     assert "trying again" in stderr
     assert client.statuses() == GOOD
     assert len(client.runs()) == 1
+
+
+BREAKING = """\
+import os, select, socket, sys
+to = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+left = 1_500_000  # bytes of a connection, then it breaks
+while left > 0:
+    ready, _, _ = select.select([0, to], [], [])
+    if 0 in ready:
+        data = os.read(0, 1 << 14)
+        left -= len(data)
+        if not data:
+            break
+        to.sendall(data)
+    if to in ready:
+        data = to.recv(1 << 16)
+        if not data:
+            break
+        os.write(1, data)
+"""
+
+
+def test_a_commit_that_no_connection_is_long_enough_for_arrives(
+    template: Path, server: Server, warm: None, tmp_path: Path
+):
+    """Each brings what the one before has not. Another client's upload of the same commit is gone on with as well."""
+    (tmp_path / "breaking.py").write_text(BREAKING)
+    proxy = {"ProxyCommand": f"{sys.executable} {tmp_path}/breaking.py {server.port}"}
+    with fresh_client(template, server, tmp_path, options=proxy) as client:
+        (client.root / "weights").write_bytes(random.Random(0).randbytes(4_000_000))
+        git(client.root, "add", "weights")
+        git(client.root, "commit", "-q", "-m", "large")
+        incoming = client.home / "fmha" / "incoming"
+        first = client.start("run-matrix", "--host", "gpu")
+        assert eventually(lambda: sum(path.stat().st_size for path in incoming.glob("*.pack")) > 500_000)
+        first.kill()
+        done = client.run("run-matrix", "--host", "gpu")
+        assert done.returncode == 0, done.stderr
+        assert client.statuses() == GOOD
+        (upload, *_) = re.findall(r"(\d+) of (\d+) bytes of the commit are there from before", done.stderr)
+        assert 500_000 < int(upload[0]) < int(upload[1])
+        assert not [*incoming.iterdir()]
 
 
 @pytest.mark.parametrize("stage", ["checkout", "setup", "nvcc"])
