@@ -12,6 +12,7 @@ Everything is in natural-log units. A row that sees no key has row_max = lse = -
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +32,24 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+MMA_K = 16  # elements of head_dim that one instruction adds, before it truncates
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """o and o_unnormalised [batch, t, heads, head_dim]; row_max, row_sum and lse [batch, t, heads]."""
+    """o and o_unnormalised [batch, t, heads, head_dim]; all else [batch, t, heads].
+
+    `slope_variance` is that of a row's slope, o.ref / ref.ref, where every p has an error of its own of variance 1.
+    `lse_resolution` is how far the truncation of sums of head_dim products in float32 may move LSE.
+    """
 
     o: Array
     o_unnormalised: Array
     row_max: Array
     row_sum: Array
     lse: Array
+    slope_variance: Array
+    lse_resolution: Array
 
 
 def reference(inputs: Inputs) -> Reference:
@@ -50,6 +59,8 @@ def reference(inputs: Inputs) -> Reference:
     o = np.zeros((batch, t, heads, head_dim))
     row_max = np.full((batch, t, heads), -np.inf)
     row_sum = np.zeros((batch, t, heads))
+    slope_variance = np.zeros((batch, t, heads))
+    lse_resolution = np.ones((batch, t, heads))
     for b in range(batch):
         dense = _dense_values(inputs, b)
         for i in range(t):
@@ -60,10 +71,41 @@ def reference(inputs: Inputs) -> Reference:
                 weights = np.exp(scores - row_max[b, i, :, np.newaxis])
                 row_sum[b, i] = weights.sum(axis=1)
                 o[b, i] = weights @ v
+                slope_variance[b, i] = _slope_variance(weights, o[b, i], v, repeats(inputs, b, i, len(k)))
+                logits = (weights * np.abs(scores)).sum(axis=1) / row_sum[b, i]
+                products = scale * np.linalg.norm(q[b, i], axis=1) * np.linalg.norm(k, axis=1).max()
+                lse_resolution[b, i] = _lse_resolution(head_dim, row_max[b, i], row_sum[b, i], logits, products)
     with np.errstate(divide="ignore"):
         lse = row_max + np.log(row_sum)
     normalised = o / denominator(row_max, row_sum, inputs.sink)[..., np.newaxis]
-    return Reference(normalised, o, row_max, row_sum, lse)
+    return Reference(normalised, o, row_max, row_sum, lse, slope_variance, lse_resolution)
+
+
+def _slope_variance(weights: Array, o: Array, v: Array, counts: Array) -> Array:
+    """[heads]; keys that are listed more than once have one p and one error, `counts` times."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = weights * (o @ v.T) / np.einsum("hd,hd->h", o, o)[:, np.newaxis]
+    variance: Array = np.nan_to_num((np.square(shares) * counts).sum(axis=1))
+    return variance
+
+
+def _lse_resolution(head_dim: int, row_max: Array, row_sum: Array, logits: Array, products: Array) -> Array:
+    """[heads]. Each of the instructions that add up a logit truncates what it has so far: of `logits`, their mean
+    magnitude as softmax weighs them, where the sum grows evenly, and of `products`, the length of q times that of the
+    longest key, where it wanders and comes to little. The rest is LSE's own rounding and that of exp and ln."""
+    steps = head_dim / MMA_K
+    wandering = products * math.sqrt(steps / head_dim)
+    resolution: Array = 2.0**-24 * (2.0 + np.abs(row_max + np.log(row_sum)) + steps * logits + wandering)
+    return resolution
+
+
+def repeats(inputs: Inputs, b: int, i: int, keys: int) -> Array:
+    """How often each of the keys that a query sees is among them, in the order of `keys_seen`."""
+    counts = np.ones(keys)
+    if inputs.sparse is not None:
+        rows = sparse_rows(inputs.sparse, b, i)
+        counts[keys - len(rows) :] = np.bincount(rows)[rows] if len(rows) else 1.0
+    return counts
 
 
 def _dense_values(inputs: Inputs, b: int) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The record of a run: what was run, on what, and what came of it. Version 4.
+"""The record of a run: what was run, on what, and what came of it. Version 5.
 
 JSON has no NaN or infinity. A number that is not finite is written as one of the strings "nan", "inf" and "-inf", and
 read back as the number; bare `NaN` and `Infinity` are refused.
@@ -22,7 +22,7 @@ from pydantic import (
 
 from fmha.harness.status import Status
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -160,6 +160,17 @@ class Parameters(Record):
     window: int
 
 
+class Bias(Record):
+    """What is small and has a direction: docs/gates.md."""
+
+    slope: Number = Field(description="by what share O is longer than the reference's, along it")
+    slope_deviation: Number = Field(description="of the slope, as rounding predicts it")
+    slope_bias: Number
+    lse_bias: Number
+    lse_mean: Number = Field(description="error of LSE in units of its resolution")
+    coarse: Number
+
+
 class Metrics(Record):
     """Defined in docs/gates.md."""
 
@@ -172,6 +183,7 @@ class Metrics(Record):
     nonfinite_mismatches: int
     unwritten: int
     output_hash: str
+    bias: Bias | None = Field(None, description="null before 5")
 
 
 class FailedCheck(Record):
@@ -201,6 +213,17 @@ class Judge(Record):
     )
     own: str | None = Field(None, description="what the commit's own judge said, in one line; null when it is the same")
     accepted: str | None = Field(None, description="why `changed` was accepted; null when it was not")
+
+
+class Pooled(Record):
+    """A figure over all configurations of a run that have something in common, those that failed left out."""
+
+    group: str = Field(description="a variant, or a parameter with its value")
+    name: Literal["pooled_slope", "pooled_lse"]
+    value: Number = Field(description="in the unit of the limit")
+    limit: Number
+    configurations: int
+    text: str = Field(description="the figure in words")
 
 
 class Finding(Record):
@@ -283,7 +306,7 @@ class Coverage(Record):
 class RunRecord(Record):
     """One run of a suite on one host."""
 
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     started: AwareDatetime
     finished: AwareDatetime
     commit: Commit
@@ -300,6 +323,7 @@ class RunRecord(Record):
     limits: list[dict[str, Limit]] = Field(default_factory=list, description="the sets of gates there were, by name")
     verdict: Verdict
     coverage: Coverage | None = Field(None, description="where it was asked for")
+    pooled: list[Pooled] = Field(default_factory=list, description="of every variant, and all that miss their limit")
     acceptance: Acceptance | None = Field(None, description="in baselines only")
     checksum: str | None = Field(
         None, description="sha256 of the document without this field; null when read from version 1"

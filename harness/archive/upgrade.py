@@ -32,5 +32,10 @@ def _from_3(document: Document) -> Document:
     return document | {"schema_version": 4}
 
 
-_STEPS: dict[Any, Callable[[Document], Document]] = {1: _from_1, 2: _from_2, 3: _from_3}
+def _from_4(document: Document) -> Document:
+    """Version 5 added what has a direction, of each configuration and pooled: of an older run neither is known."""
+    return document | {"schema_version": 5}
+
+
+_STEPS: dict[Any, Callable[[Document], Document]] = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
 assert set(_STEPS) == set(range(1, SCHEMA_VERSION))

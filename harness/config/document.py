@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from fmha.harness.config.hosts import HostSection
-from fmha.harness.config.model import ALL, Resources, Thresholds
+from fmha.harness.config.model import ALL, Biases, Resources, Thresholds
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
 
@@ -43,8 +43,17 @@ class ResourcesSection(Section):
     shared_bytes: Count
 
 
+class BiasesSection(Section):
+    slope_bias: Limit
+    lse_bias: Limit
+    coarse: Limit
+    pooled_slope: Limit
+    pooled_lse: Limit
+
+
 class GatesSection(Section):
-    """All but `default` and `resources` are for configurations of that nature; docs/gates.md says whence they are."""
+    """`guard` and those after it but the last two are for configurations of that nature; docs/gates.md says whence all
+    are."""
 
     default: ThresholdsSection
     guard: OverridesSection = OverridesSection()
@@ -52,6 +61,7 @@ class GatesSection(Section):
     extreme: OverridesSection = OverridesSection()
     steps: OverridesSection = OverridesSection()
     resources: ResourcesSection | None = None
+    bias: BiasesSection | None = None
 
     def default_thresholds(self) -> Thresholds:
         return Thresholds(**self.default.model_dump())
@@ -61,6 +71,9 @@ class GatesSection(Section):
 
     def most_resources(self) -> Resources | None:
         return Resources(**self.resources.model_dump()) if self.resources else None
+
+    def most_bias(self) -> Biases | None:
+        return Biases(**self.bias.model_dump()) if self.bias else None
 
 
 class FallbackSection(Section):

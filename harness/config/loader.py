@@ -64,6 +64,7 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
         extreme=gates.thresholds(gates.extreme),
         steps=gates.thresholds(gates.steps),
         resources=gates.most_resources(),
+        biases=gates.most_bias(),
         limits=Limits(
             build_seconds=file.limits.build_seconds,
             silence_seconds=file.limits.configuration_silence_seconds,

@@ -46,6 +46,17 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class Biases:
+    """The most of what has a direction: of a configuration, and pooled over those of a run."""
+
+    slope_bias: float
+    lse_bias: float
+    coarse: float
+    pooled_slope: float
+    pooled_lse: float
+
+
+@dataclass(frozen=True, slots=True)
 class RandomSuite:
     """Configurations drawn from a run's seed."""
 
@@ -91,6 +102,7 @@ class Matrix:
     extreme: Thresholds
     steps: Thresholds
     resources: Resources | None
+    biases: Biases | None
     limits: Limits
     hosts: Mapping[str, HostSettings]
     sha256: str
@@ -98,7 +110,8 @@ class Matrix:
     @functools.cached_property
     def judged_sha256(self) -> str:
         """sha256 of what decides a verdict: suites, gates, guard and limits; not hosts or comments."""
-        gates = (self.thresholds, self.guard, self.bf16, self.extreme, self.steps, self.resources, self.limits)
+        natures = (self.thresholds, self.guard, self.bf16, self.extreme, self.steps)
+        gates = (*natures, self.resources, self.biases, self.limits)
         suites = tuple(sorted(items.items(), key=lambda item: item[0]) for items in (self.suites, self.random_suites))
         return hashlib.sha256(repr((self.default_suite, self.seed, suites, gates)).encode()).hexdigest()
 

@@ -12,6 +12,7 @@ from fmha.harness.archive.record import ConfigurationRecord, VariantRecord
 from fmha.harness.evidence import speed
 from fmha.harness.evidence.judged import Difference, differences
 from fmha.harness.evidence.noise import LEAST_SEEDS, Band, band_of, plain_band, scaled, values_of
+from fmha.harness.stages.report import missed
 from fmha.harness.status import RED, Status
 
 ALLOWANCE = 0.02  # of a counter, where the baseline states none
@@ -84,6 +85,7 @@ def compare(base: RunRecord, new: RunRecord, expected: Collection[str] | None = 
         regressions += _hash(a, b, base, new)
     speeds = {b.id: judged for _, b in pairs if (judged := _speed(b, base))}
     regressions += _slower(speeds)
+    regressions += _pooled(base, new)
     regressions += _resources(base, new)
     order = list(Kind)
     gravest = tuple(sorted(regressions, key=lambda item: order.index(item.kind)))
@@ -98,6 +100,14 @@ def same_inputs(base: RunRecord, new: RunRecord) -> bool:
         return run.selection.seed, run.selection.schedule, run.host.mma_sums
 
     return chosen(base) == chosen(new)
+
+
+def _pooled(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
+    """Figures over many configurations that miss their limits and did not before."""
+    before = {(figure.group, figure.name) for figure in missed(base)}
+    for figure in missed(new):
+        if (figure.group, figure.name) not in before:
+            yield Regression(Kind.STATUS, figure.group, figure.name, None, figure.value, figure.text)
 
 
 def _told(found: Difference) -> tuple[str, str, float | str | None, float | str | None, str]:

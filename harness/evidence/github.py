@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from fmha.harness.stages.report import cells, verdict_line
+from fmha.harness.stages.report import cells, missed, verdict_line
 from fmha.harness.status import Status
 from fmha.harness.text import printable
 
@@ -36,6 +36,7 @@ def tell(record: RunRecord, regressions: Sequence[Regression], environment: Mapp
 def commands(record: RunRecord, regressions: Sequence[Regression]) -> Iterator[str]:
     """Annotations as workflow commands, `::error file=...::message`, the regressions first."""
     shown = [(f"regression: {item.kind}", f"{item.subject}: {item.text}", "") for item in regressions]
+    shown += [("bias", f"{figure.group}: {figure.text}", "") for figure in missed(record)]
     for item in record.configurations:
         if item.status not in (Status.PASS, Status.NOT_RUN):
             reason = item.reasons[0].splitlines()[0] if item.reasons and item.reasons[0] else ""
@@ -49,8 +50,9 @@ def summary(record: RunRecord, regressions: Sequence[Regression]) -> str:
     lines = [f"## {_markdown(verdict_line(record))}", ""]
     where = record.host.gpu.name if record.host.gpu else record.host.name
     lines += [f"Commit `{record.commit.sha[:12]}` on {_markdown(where)}, seed {record.selection.seed}", ""]
+    lines += [f"- {_markdown(f'{figure.group}: {figure.text}')}" for figure in missed(record)]
     if regressions:
-        lines += ["| kind | where | what |", "| --- | --- | --- |"]
+        lines += ["", "| kind | where | what |", "| --- | --- | --- |"]
         lines += [f"| {item.kind} | {_markdown(item.subject)} | {_markdown(item.text)} |" for item in regressions]
         lines.append("")
     lines += [f"| {' | '.join(_HEADS)} |", f"|{' --- |' * len(_HEADS)}"]

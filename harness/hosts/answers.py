@@ -77,6 +77,7 @@ RunName = Annotated[str, Field(pattern=r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}-[0-9a-
 # NaN and the infinities are honest results of a wrong kernel; no gate lets them pass.
 Cosine = Annotated[float, AfterValidator(_cosine)]
 Error = Annotated[float, AfterValidator(_error)]
+Signed = Annotated[float, AfterValidator(float)]
 Plain = Annotated[dict[str, Any], AfterValidator(_plain)]
 
 
@@ -133,6 +134,17 @@ class FactsEvent(Answer):
     versions: Annotated[dict[Name, Name | None], Field(max_length=100)]
 
 
+class _Bias(Answer):
+    """The ranges of a Bias, likewise."""
+
+    slope: Signed
+    slope_deviation: Error
+    slope_bias: Error
+    lse_bias: Error
+    lse_mean: Signed
+    coarse: Error
+
+
 class _Numbers(Answer):
     """The ranges of a Measurement, by the definitions in docs/gates.md."""
 
@@ -145,6 +157,7 @@ class _Numbers(Answer):
     nonfinite_mismatches: Count
     unwritten: Count
     output_hash: Digest
+    bias: _Bias
 
 
 class _Resources(Answer):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from fmha.harness.archive import record as model
+from fmha.harness.config import Biases
 from fmha.harness.errors import ExitCode
 from fmha.harness.hosts import HostFacts
 from fmha.harness.judge import Identity
@@ -19,6 +20,7 @@ from fmha.harness.stages.apart import Judge
 from fmha.harness.stages.coverage import Coverage, collect
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.plan import Elsewhere, Plan
+from fmha.harness.stages.pooled import pooled
 from fmha.harness.stages.preflight import GitFacts
 from fmha.harness.status import Status, exit_code
 from fmha.harness.worker.lines import Lines
@@ -56,6 +58,7 @@ class Circumstances:
     finished: datetime
     elsewhere: Elsewhere | None = None
     drawn: int | None = None  # the second seed of the inputs
+    biases: Biases | None = None  # what is held of all configurations together
 
 
 def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRecord:
@@ -64,6 +67,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
     order = {step.configuration.id: place for place, step in enumerate(run.plan.steps)}
     ordered = sorted(outcomes, key=lambda outcome: order[outcome.id])
     limits = list(dict.fromkeys(outcome.limits for outcome in ordered))
+    together = pooled(ordered, run.biases)
     return model.RunRecord(
         started=run.started.replace(microsecond=0),
         finished=run.finished.replace(microsecond=0),
@@ -91,8 +95,12 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         sources=excerpts(run.git.root, outcomes),
         judge=_judge(run.judge, run.apart),
         limits=[{item.name: model.Limit(bound=item.bound, limit=item.limit) for item in held} for held in limits],
-        verdict=_verdict(outcomes, refused=run.apart is not None and run.apart.refused),
+        verdict=_verdict(
+            outcomes,
+            failed=(run.apart is not None and run.apart.refused) or any(figure.missed for figure in together),
+        ),
         coverage=_coverage(covered),
+        pooled=[model.Pooled(**asdict(figure)) for figure in together],
     )
 
 
@@ -199,10 +207,11 @@ def _timing(timed: Timed) -> model.Timing:
     )
 
 
-def _verdict(outcomes: Sequence[Outcome], *, refused: bool) -> model.Verdict:
-    """Of a commit that changed its own judge nothing has been shown until somebody accepts the change."""
+def _verdict(outcomes: Sequence[Outcome], *, failed: bool) -> model.Verdict:
+    """`failed` for what no single configuration says: a gate of the whole run, or that the commit changed its own
+    judge, of which nothing has been shown until somebody accepts the change."""
     statuses = [outcome.status for outcome in outcomes]
-    code = ExitCode.GATE_FAILED if refused else exit_code(statuses)
+    code = ExitCode.GATE_FAILED if failed else exit_code(statuses)
     counts = Counter(statuses)
     return model.Verdict(
         word=_WORDS[code],

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from fmha.harness.config import Resources, Thresholds
+from fmha.harness.config import Biases, Resources, Thresholds
 from fmha.harness.stages.outcome import Bound, Check, Limit
 from fmha.harness.status import Status
 from fmha.harness.worker.protocol import BuildResult, FindingRecord, Measurement
 
 HAZARDS = "hazards"
+BIASES = ("slope_bias", "lse_bias", "coarse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,17 @@ class Judgement:
     failed_checks: tuple[Check, ...]
 
 
-def limits(thresholds: Thresholds, most: Resources | None, build: BuildResult | None) -> tuple[Limit, ...]:
+def limits(
+    thresholds: Thresholds, most: Resources | None, build: BuildResult | None, biases: Biases | None = None
+) -> tuple[Limit, ...]:
     """Every gate of a configuration with its limit, in the order in which they decide. Those of resources come last,
     the combine kernel's where `build` has one."""
     numbers = [Limit(name, "at most", 0.0) for name in ("unwritten", "nonfinite_mismatches", HAZARDS)]
     for field in fields(thresholds):
         bound: Bound = "at least" if field.name == "cosine" else "at most"
         numbers.append(Limit(field.name, bound, getattr(thresholds, field.name)))
+    if biases:
+        numbers += [Limit(name, "at most", getattr(biases, name)) for name in BIASES]
     prefixes = ("", *(("combine_",) if build and build.combine_resources else ()))
     used = asdict(most) if most else {}
     return (*numbers, *(Limit(prefix + name, "at most", used[name]) for prefix in prefixes for name in used))
@@ -38,12 +43,13 @@ def judge(
     thresholds: Thresholds,
     most: Resources | None = None,
     build: BuildResult | None = None,
+    biases: Biases | None = None,
 ) -> Judgement:
     """All missed gates, in order; the first one decides between `fail` and `hazard`. What is not finite misses."""
     values = _values(measurement, findings, build)
     failed = tuple(
         Check(gate.name, values.get(gate.name, math.nan), gate.limit, gate.bound)
-        for gate in limits(thresholds, most, build)
+        for gate in limits(thresholds, most, build, biases)
         if _misses(gate, values)
     )
     if not failed:
@@ -55,7 +61,8 @@ def _values(
     measurement: Measurement, findings: Sequence[FindingRecord], build: BuildResult | None
 ) -> Mapping[str, float]:
     """What was measured, by the name of its gate."""
-    numbers = {name: value for name, value in asdict(measurement).items() if not isinstance(value, str)}
+    figures = asdict(measurement) | asdict(measurement.bias)
+    numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
     errors = sum(finding.severity == "error" for finding in findings)
     return numbers | {HAZARDS: errors} | dict(_used(build) if build else ())
 

@@ -13,7 +13,7 @@ from fmha.harness.stages import gate
 from fmha.harness.stages.build import Builds
 from fmha.harness.stages.outcome import Limit, Observer, Outcome, Step
 from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Event, Job
+from fmha.harness.worker.protocol import Drawn, Event, Job
 from fmha.harness.worker.schedules import merge_findings
 
 
@@ -97,12 +97,14 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
     assert step.variant is not None
     build = context.builds[step.variant.name]
     thresholds = context.matrix.thresholds_for(step.configuration)
-    judgement = gate.judge(event.measurement, event.findings, thresholds, context.matrix.resources, build)
+    judgement = gate.judge(
+        event.measurement, event.findings, thresholds, context.matrix.resources, build, context.matrix.biases
+    )
     status, checks = judgement.status, judgement.failed_checks
     reasons = [str(check) for check in checks]
     drawn = next((item for item in event.noise if item.seed == context.drawn), None)
     if drawn is not None:
-        again = gate.judge(drawn.measurement, drawn.findings, thresholds, None, build)
+        again = gate.judge(drawn.measurement, drawn.findings, thresholds, None, build, context.matrix.biases)
         common["findings"] = event.findings or merge_findings([(context.schedules[0], drawn.findings)])
         status = again.status if status is Status.PASS else status
         checks += again.failed_checks
@@ -120,16 +122,23 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         noise={
             drawn.seed: drawn.measurement
             for drawn in event.noise
-            if gate.judge(drawn.measurement, drawn.findings, thresholds, context.matrix.resources, build).status
-            is Status.PASS
+            if _judged(drawn, step, context).status is Status.PASS
         },
         **common,
     )
 
 
+def _judged(drawn: Drawn, step: Step, context: Context) -> gate.Judgement:
+    assert step.variant is not None
+    matrix, build = context.matrix, context.builds[step.variant.name]
+    thresholds = matrix.thresholds_for(step.configuration)
+    return gate.judge(drawn.measurement, drawn.findings, thresholds, matrix.resources, build, matrix.biases)
+
+
 def _limits(step: Step, context: Context) -> tuple[Limit, ...]:
     build = context.builds.get(step.variant.name) if step.variant else None
-    return gate.limits(context.matrix.thresholds_for(step.configuration), context.matrix.resources, build)
+    matrix = context.matrix
+    return gate.limits(matrix.thresholds_for(step.configuration), matrix.resources, build, matrix.biases)
 
 
 def _status(event: Event) -> Status:

@@ -340,6 +340,7 @@ def _circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
         plan=prepared.plan,
         seed=prepared.seed,
         drawn=prepared.drawn,
+        biases=prepared.matrix.biases,
         schedule=prepared.schedule,
         matrix_sha256=prepared.matrix.sha256,
         judge=identity(prepared.matrix.judged_sha256),

@@ -17,7 +17,7 @@ from fmha.harness.text import one_line
 
 if TYPE_CHECKING:
     from fmha.harness.archive import RunRecord
-    from fmha.harness.archive.record import ConfigurationRecord, Covered, Finding
+    from fmha.harness.archive.record import ConfigurationRecord, Covered, Finding, Pooled
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
 DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
@@ -48,6 +48,8 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
         _table(record, console)
     for line, status in _details(record):
         _line(console, line, STYLES[status] if status else "")
+    for figure in missed(record):
+        _line(console, f"{figure.group}: {figure.text}", STYLES[Status.FAIL])
     for line in (*judge_lines(record), *elsewhere_lines(record)):
         _line(console, line, "yellow")
     if record.selection.drawn is not None and (table or record.verdict.word == "FAIL"):
@@ -75,8 +77,16 @@ def _verdict_words(record: RunRecord) -> str:
         return f"FAIL the commit changes its own judge, and nobody accepted that; {passed}"
     if verdict.word == "PASS":
         return f"PASS {verdict.passed} of {verdict.total}"
+    if (worse := missed(record)) and verdict.passed == verdict.total:
+        more = f" and {len(worse) - 1} more" if len(worse) > 1 else ""
+        return f"FAIL each of {verdict.total} passed, together they are biased: {worse[0].group}{more}"
     others = ", ".join(f"{count} {status}" for status, count in verdict.counts.items() if status is not Status.PASS)
     return f"{verdict.word} {verdict.passed} of {verdict.total} passed: {others}"
+
+
+def missed(record: RunRecord) -> list[Pooled]:
+    """The figures over many configurations that miss their limits, the worst first. `not`: what is no number does."""
+    return [figure for figure in record.pooled if not figure.value <= figure.limit]
 
 
 def judge_lines(record: RunRecord) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.reference import Reference
+from fmha.harness.worker.bias import bias
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.protocol import Measurement
 from fmha.harness.worker.run import POISON, POISON_BF16, Outputs
@@ -38,6 +39,7 @@ def measure(configuration: Configuration, outputs: Outputs, reference: Reference
             nonfinite_mismatches=_nonfinite_mismatches(configuration, outputs, reference),
             unwritten=sum(_poisoned(array) for array in _arrays(outputs)),
             output_hash=output_hash(outputs),
+            bias=bias(configuration, outputs, reference, o, o_reference),
         )
 
 

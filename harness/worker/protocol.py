@@ -106,6 +106,18 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
+class Bias:
+    """What is small and has a direction; see docs/gates.md."""
+
+    slope: float  # by what share O is longer than the reference's, along it
+    slope_deviation: float  # of the slope, as the rounding of P predicts it; 0 where there is no row
+    slope_bias: float  # the slope in deviations, of all rows or of the group of rows where it is largest
+    lse_bias: float  # mean error of LSE in units of its resolution, of the group of rows where it is largest
+    lse_mean: float  # the same of all rows, with its sign
+    coarse: float  # share of O's elements that fewer bits would hold
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """Numbers of one configuration against the float64 reference; no verdict. See docs/gates.md for each definition."""
 
@@ -118,6 +130,7 @@ class Measurement:
     nonfinite_mismatches: int  # elements whose inf/NaN class differs from the reference's
     unwritten: int  # output elements that still hold the poison
     output_hash: str  # sha256 of all outputs' bytes
+    bias: Bias
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,49 @@ def test_a_loop_that_executes_more_is_told(project: Path) -> None:
     assert any(item["what"] == "warp_instructions" and item["after"] > 1.2 * item["before"] for item in more)
 
 
+LENGTH = r"(?<=kFmhaNormalise\)\) \{\n        return )1\.0f"
+STORE = r"store_floats\((static_cast<float\*>\(params\.o\) \+ offset), values\);"
+CUT = r"""float cut[Elements];
+        for (int i = 0; i < Elements; ++i) {
+            const uint32_t bits = __float_as_uint(values[i]);
+            cut[i] = __uint_as_float(params.t == 3 ? (bits + 0x1000u) & 0xffffe000u : bits);
+        }
+        store_floats(\1, cut);"""
+
+
+def small_mistakes(root: Path) -> None:
+    """One for each number of queries, so that one build serves them all: O x 1.002, LSE + 1e-5, O through fp16."""
+    edit(r"max \+ ptx::log2\(sum\) \* kLn2", r"\g<0> + (params.t == 2 ? 1e-5f : 0.0f)")(root)
+    edit(LENGTH, "params.t == 4 ? 1.002f : params.t == 1 ? 1.0008f : 1.0f")(root)
+    edit(STORE, CUT)(root)
+
+
+def test_what_is_small_and_systematic_is_told(project: Path) -> None:
+    git(project, "checkout", "-q", "-B", "planted", "main")
+    small_mistakes(project)
+    ones = [f"hd64_t1_sk{keys}_h2" for keys in (128, 256, 384, 512)]
+    names = ["hd64_t4_sk128_h8", "hd64_t2_sk128_h2", "hd64_t3_sk128_h2", *ones]
+    cases = [word for name in names for word in ("--case", name)]
+    ran = fmha(project, "run-matrix", "--json", "--quiet", "--drawn", "1", *cases)
+    git(project, "checkout", "-q", "--", ".")
+    assert ran.returncode == ExitCode.GATE_FAILED, ran.stderr
+    record = json.loads(ran.stdout)
+    failed = {item["id"]: {check["name"] for check in item["failed_checks"]} for item in record["configurations"]}
+    assert [failed[name] for name in names] == [{"slope_bias"}, {"lse_bias"}, {"coarse"}, *([set()] * 4)]
+    biased = {figure["group"]: figure["text"] for figure in record["pooled"] if figure["value"] > figure["limit"]}
+    assert re.match(r"O is 1\.00(0[5-9]|10)\d+ times the reference's, ", biased["t=1"])
+
+
+def test_probabilities_cut_off_are_told(project: Path) -> None:
+    """Twice the honest error, and below every limit of size."""
+    git(project, "checkout", "-q", "-B", "planted", "main")
+    edit(r"cvt\.rn\.bf16x2\.f32", "cvt.rz.bf16x2.f32")(project)
+    ran = fmha(project, "run-matrix", "--json", "--quiet", "--case", "hd64_t32_sk256", "--drawn", "1")
+    git(project, "checkout", "-q", "--", ".")
+    (item,) = json.loads(ran.stdout)["configurations"]
+    assert {check["name"] for check in item["failed_checks"]} == {"slope_bias"}
+
+
 def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> None:
     def change(root: Path) -> None:
         WORSE(root)

@@ -11,6 +11,7 @@ from fmha.harness.config import Limits
 from fmha.harness.hosts import HostFacts, Machine, Order
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.worker.protocol import (
+    Bias,
     BuildResult,
     Configuration,
     Drawn,
@@ -33,6 +34,7 @@ GOOD = Measurement(
     nonfinite_mismatches=0,
     unwritten=0,
     output_hash="0" * 64,
+    bias=Bias(1e-5, 1e-4, 0.5, 0.25, -0.125, 0.0),
 )
 RACE = FindingRecord("tmem-race", "error", "tcgen05.ld during the MMA that writes it", {"ptx_line": 12})
 

@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fmha.harness.config import Resources, Thresholds
+from fmha.harness.config import Biases, Resources, Thresholds
 from fmha.harness.errors import ExitCode
 from fmha.harness.stages.gate import judge, limits
 from fmha.harness.status import Status, exit_code
-from fmha.harness.worker.protocol import BuildResult, FindingRecord, LaunchShape, Measurement, Variant
+from fmha.harness.worker.protocol import Bias, BuildResult, FindingRecord, LaunchShape, Measurement, Variant
 from fmha.harness.worker.protocol import Resources as UsedResources
 
 LIMITS = Thresholds(
@@ -26,7 +26,9 @@ AT_THE_LIMIT = Measurement(
     nonfinite_mismatches=0,
     unwritten=0,
     output_hash="",
+    bias=Bias(1e-4, 1e-4, slope_bias=5, lse_bias=2, lse_mean=0.5, coarse=0.5),
 )
+BIASES = Biases(slope_bias=5, lse_bias=2, coarse=0.5, pooled_slope=5, pooled_lse=1)
 ERROR = FindingRecord("rule", "error", "message")
 WARNING = FindingRecord("rule", "warning", "message")
 NUMBERS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
@@ -63,6 +65,15 @@ def test_each_gate_alone_and_their_order(
     judgement = judge(replace(AT_THE_LIMIT, **changes), findings, LIMITS)
     assert judgement.status is status
     assert [check.name for check in judgement.failed_checks] == failed
+
+
+@pytest.mark.parametrize("name", ["slope_bias", "lse_bias", "coarse"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 5.1])
+def test_what_has_a_direction_is_gated(name: str, value: float) -> None:
+    biased = replace(AT_THE_LIMIT, bias=replace(AT_THE_LIMIT.bias, **{name: value}))
+    assert judge(AT_THE_LIMIT, (), LIMITS, biases=BIASES).status is Status.PASS
+    assert [check.name for check in judge(biased, (), LIMITS, biases=BIASES).failed_checks] == [name]
+    assert judge(biased, (), LIMITS).status is Status.PASS  # a matrix.yaml that does not ask for it
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -18,6 +18,7 @@ from fmha.harness.worker.inputs import make_inputs
 from fmha.harness.worker.measure import measure
 from fmha.harness.worker.protocol import Configuration
 from fmha.harness.worker.run import Outputs
+from tests.harness import gate_limits
 from tests.harness.gate_limits import faultless
 
 MASKED = Configuration(64, 32, 384, mask="window", window=128)
@@ -124,3 +125,61 @@ def test_a_thousandth_of_one_row_s_sum_among_extreme_logits_does_not(matrix: Mat
         return replace(outputs, row_sum=row_sum)
 
     assert failed(matrix, Configuration(64, 20, 300, heads=4, data="extreme"), larger) == {"row_sum_error"}
+
+
+# What has a direction
+
+
+def biased(matrix: Matrix, configuration: Configuration, mistake: Callable[[Outputs], Outputs]) -> set[str]:
+    """The gates that are missed, those of what has a direction among them."""
+    inputs = make_inputs(0, configuration)
+    measurement = measure(configuration, mistake(faultless(configuration, inputs)), reference(inputs))
+    judgement = judge(measurement, (), matrix.thresholds_for(configuration), biases=matrix.biases)
+    return {check.name for check in judgement.failed_checks}
+
+
+def through_fp16(outputs: Outputs) -> Outputs:
+    return replace(outputs, o=outputs.o.astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("configuration", "mistake", "names"),
+    [
+        (Configuration(64, 32, 128), lambda out: replace(out, o=out.o * np.float32(1.002)), {"slope_bias"}),
+        (Configuration(512, 1, 512), lambda out: replace(out, o=out.o * np.float32(1.002)), {"slope_bias"}),
+        (Configuration(512, 32, 128), lambda out: replace(out, lse=out.lse + np.float32(1e-5)), {"lse_bias"}),
+        (Configuration(64, 1, 128), lambda out: replace(out, lse=out.lse + np.float32(1e-5)), {"lse_bias"}),
+        (Configuration(128, 4, 128), through_fp16, {"coarse"}),
+        (replace(SINK, output="fp32"), lambda out: replace(out, o=out.o * np.float32(0.998)), {"slope_bias"}),
+    ],
+    ids=["scale", "scale of one row", "lse", "lse of one row", "fp16", "sink"],
+)
+def test_what_is_small_and_systematic_does_not_pass(
+    matrix: Matrix, configuration: Configuration, mistake: Callable[[Outputs], Outputs], names: set[str]
+) -> None:
+    assert biased(matrix, configuration, lambda outputs: outputs) == set()
+    assert biased(matrix, configuration, mistake) == names
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256, 512])
+def test_probabilities_cut_off_in_place_of_rounded_do_not(
+    matrix: Matrix, head_dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is twice the honest one, and stays below every limit of size."""
+    monkeypatch.setattr(gate_limits, "round_to_bf16", lambda p: (p.view(np.uint32) >> 16).astype(np.uint16))
+    assert biased(matrix, Configuration(head_dim, 4, 256), lambda outputs: outputs) == {"slope_bias"}
+
+
+@pytest.mark.parametrize(("suite", "every"), [("seed", 4), ("cover", 12), ("extreme", 5), ("ragged", 5)])
+def test_rounding_alone_has_no_direction(matrix: Matrix, suite: str, every: int) -> None:
+    for configuration in matrix.suites[suite][::every]:
+        assert biased(matrix, configuration, lambda outputs: outputs) == set(), configuration.id
+
+
+def test_listed_rows_that_are_one_row_share_its_rounding(matrix: Matrix) -> None:
+    """Sixty-five entries over three rows: what they do together is three roundings, not sixty-five."""
+    item = Configuration(64, 8, 0, topk=65, s_sparse=3, heads=4)
+    inputs = make_inputs(0, item)
+    few = reference(inputs).slope_variance
+    assert few.min() > 5 * reference(make_inputs(0, replace(item, s_sparse=130))).slope_variance.max() / 65
+    assert biased(matrix, item, lambda outputs: outputs) == set()

@@ -43,7 +43,7 @@ def merged(a: Reference, b: Reference, sink: np.ndarray | None) -> Reference:
         lse = peak + np.log(row_sum)
         extra = 0.0 if sink is None else np.exp(sink.astype(np.float64) - shift)
     divisor = np.where(row_sum == 0, 1.0, row_sum + extra)
-    return Reference(o / divisor[..., None], o, peak, row_sum, lse)
+    return Reference(o / divisor[..., None], o, peak, row_sum, lse, np.zeros_like(lse), np.ones_like(lse))
 
 
 def without_sparse(inputs: Inputs) -> Inputs:

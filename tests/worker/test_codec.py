@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fmha.harness.worker.codec import CodecError, decode, encode, event_from_line, event_to_line, read_job, write_job
 from fmha.harness.worker.protocol import (
+    Bias,
     BuildResult,
     Configuration,
     Event,
@@ -31,7 +32,12 @@ anything = st.recursive(
     max_leaves=8,
 )
 figures = st.builds(
-    Measurement, *[st.floats() for _ in range(6)], st.integers(0, 9), st.integers(0, 9), st.text(max_size=4)
+    Measurement,
+    *[st.floats() for _ in range(6)],
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.text(max_size=4),
+    st.builds(Bias, *[st.floats() for _ in range(6)]),
 )
 findings = st.builds(
     FindingRecord,

@@ -66,6 +66,11 @@ class Plan:
         facts = (case.mutant.digest, case.arch, source_hash, repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
+    def silence(self, suite: Suite) -> str:
+        """Equal where what a suite did not notice is not noticed now. Limits on bias are not part of `key`: all that
+        they can do is to notice more, and a kill without them holds."""
+        return hashlib.sha256(f"{suite.digest} {self.matrix.biases!r}".encode()).hexdigest()[:16]
+
     def suites(self, arch: str) -> tuple[Suite, ...]:
         """The default run first."""
         return (self.default[arch], *self.others)
@@ -75,14 +80,13 @@ class Plan:
         silence of the same configurations."""
         default, *others = self.suites(case.arch)
         needed = [default] if outcome.suites.get(default.name) and not self.every else [default, *others]
-        return all(_holds(suite, outcome) for suite in needed)
+        return all(self._holds(suite, outcome) for suite in needed)
 
-
-def _holds(suite: Suite, outcome: Outcome) -> bool:
-    kill = outcome.suites.get(suite.name)
-    if kill is None:
-        return outcome.silent.get(suite.name) == suite.digest
-    return kill.configuration in {configuration.id for configuration in suite.configurations}
+    def _holds(self, suite: Suite, outcome: Outcome) -> bool:
+        kill = outcome.suites.get(suite.name)
+        if kill is None:
+            return outcome.silent.get(suite.name) == self.silence(suite)
+        return kill.configuration in {configuration.id for configuration in suite.configurations}
 
 
 @dataclass(slots=True)
@@ -175,6 +179,7 @@ class _Running:
         self.pipe, theirs = _FORK.Pipe(duplex=False)
         self._folder = Path(tempfile.mkdtemp(prefix="mutant-"))
         self._outcome = Outcome("survived")
+        self._plan = plan
         self._suite, self._configuration = plan.default[case.arch], ""
         self._error = ""
         self._process: BaseProcess = _FORK.Process(
@@ -196,7 +201,7 @@ class _Running:
         elif kind == "kill":
             self._outcome.suites[self._suite.name] = value
             if value is None:
-                self._outcome.silent[self._suite.name] = self._suite.digest
+                self._outcome.silent[self._suite.name] = self._plan.silence(self._suite)
         elif kind == "status":
             self._outcome.status = value
         else:

@@ -160,7 +160,7 @@ class Examination:
     def _judge(self, event: Event) -> None:
         assert event.measurement is not None
         thresholds = self._matrix.thresholds_for(parse_id(event.config))
-        judgement = judge(event.measurement, event.findings, thresholds)
+        judgement = judge(event.measurement, event.findings, thresholds, biases=self._matrix.biases)
         gates = [check.name for check in judgement.failed_checks if check.name != HAZARDS]
         rules = sorted({finding.rule for finding in event.findings if finding.severity == "error"})
         if ENDLESS.intersection(rules):
