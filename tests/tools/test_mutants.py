@@ -158,7 +158,7 @@ def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, tm
     assert sorted(told) == sorted(names)
     kills = {case.mutant.name: outcome.suites["default"] for case, outcome in outcomes}
     said = {name: (kill.kind, kill.by) if kill else None for name, kill in kills.items()}
-    assert said["lse-base-2"] == ("gate", ("lse_error",))
+    assert said["lse-base-2"] == ("gate", ("lse_error", "lse_bias"))
     assert said["proxy-fence"] == ("hazard", ("mbarrier-missing-fence",))
     assert said["parity-key-full"] is not None
     assert said["parity-key-full"][0] == "timeout"
