@@ -60,7 +60,8 @@ def reference(inputs: Inputs) -> Reference:
     row_max = np.full((batch, t, heads), -np.inf)
     row_sum = np.zeros((batch, t, heads))
     slope_variance = np.zeros((batch, t, heads))
-    lse_resolution = np.ones((batch, t, heads))
+    logits = np.zeros((batch, t, heads))
+    products = np.zeros((batch, t, heads))
     for b in range(batch):
         dense = _dense_values(inputs, b)
         for i in range(t):
@@ -72,13 +73,13 @@ def reference(inputs: Inputs) -> Reference:
                 row_sum[b, i] = weights.sum(axis=1)
                 o[b, i] = weights @ v
                 slope_variance[b, i] = _slope_variance(weights, o[b, i], v, repeats(inputs, b, i, len(k)))
-                logits = (weights * np.abs(scores)).sum(axis=1) / row_sum[b, i]
-                products = scale * np.linalg.norm(q[b, i], axis=1) * np.linalg.norm(k, axis=1).max()
-                lse_resolution[b, i] = _lse_resolution(head_dim, row_max[b, i], row_sum[b, i], logits, products)
+                logits[b, i] = (weights * np.abs(scores)).sum(axis=1) / row_sum[b, i]
+                products[b, i] = scale * np.linalg.norm(q[b, i], axis=1) * np.linalg.norm(k, axis=1).max()
     with np.errstate(divide="ignore"):
         lse = row_max + np.log(row_sum)
     normalised = o / denominator(row_max, row_sum, inputs.sink)[..., np.newaxis]
-    return Reference(normalised, o, row_max, row_sum, lse, slope_variance, lse_resolution)
+    resolution = _lse_resolution(head_dim, lse, logits, products)
+    return Reference(normalised, o, row_max, row_sum, lse, slope_variance, resolution)
 
 
 def _slope_variance(weights: Array, o: Array, v: Array, counts: Array) -> Array:
@@ -89,13 +90,13 @@ def _slope_variance(weights: Array, o: Array, v: Array, counts: Array) -> Array:
     return variance
 
 
-def _lse_resolution(head_dim: int, row_max: Array, row_sum: Array, logits: Array, products: Array) -> Array:
-    """[heads]. Each of the instructions that add up a logit truncates what it has so far: of `logits`, their mean
-    magnitude as softmax weighs them, where the sum grows evenly, and of `products`, the length of q times that of the
-    longest key, where it wanders and comes to little. The rest is LSE's own rounding and that of exp and ln."""
+def _lse_resolution(head_dim: int, lse: Array, logits: Array, products: Array) -> Array:
+    """Each of the instructions that add up a logit truncates what it has so far: of `logits`, their mean magnitude as
+    softmax weighs them, where the sum grows evenly, and of `products`, the length of q times that of the longest key,
+    where it wanders and comes to little. The rest is LSE's own rounding and that of exp and ln."""
     steps = head_dim / MMA_K
-    wandering = products * math.sqrt(steps / head_dim)
-    resolution: Array = 2.0**-24 * (2.0 + np.abs(row_max + np.log(row_sum)) + steps * logits + wandering)
+    size = np.where(np.isfinite(lse), np.abs(lse), 0.0)
+    resolution: Array = 2.0**-24 * (2.0 + size + steps * logits + math.sqrt(steps / head_dim) * products)
     return resolution
 
 

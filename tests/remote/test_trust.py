@@ -439,7 +439,8 @@ def mutated(draw: st.DrawFn, job: dict[str, Any], events: Events, status: dict[s
             for path in [path for path in places(events) if path[-1:] == ("measurement",)]:
                 numbers = reduce(getitem, path, events)
                 if isinstance(numbers, dict) and numbers:
-                    name = draw(st.sampled_from(sorted(numbers)))
+                    figures = [name for name, value in numbers.items() if not isinstance(value, str | dict)]
+                    name = draw(st.sampled_from(figures or sorted(numbers)))
                     numbers[name] = draw(st.sampled_from([0.5, 2.0, -1.0, 1e-3, "nan", 7, None]))
         else:
             whole = {"job": job, "events": events, "status": status}
