@@ -16,7 +16,8 @@ from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.text import columns, duration
 from fmha.harness.config import own
 from fmha.harness.errors import ExitCode
-from fmha.harness.stages.administration import Reach, reach
+from fmha.harness.hosts.ssh import public_key
+from fmha.harness.stages.administration import Reach, forced_command, reach
 from fmha.harness.stages.places import find_checkout
 from fmha.harness.stages.preflight import git_root
 
@@ -25,6 +26,19 @@ HELP = """List the hosts of matrix.yaml, and your own, whether they answer, and 
 Exits with 3 when a host does not answer.
 
 Your own are in ~/.config/fmha/hosts.yaml; docs/remote.md says how. `fmha hosts add b200` writes one there and tries it.
+"""
+
+KEY_HELP = """Print a line for ~/.ssh/authorized_keys on a host: its key can do nothing but run commits.
+
+The host gets an agent of its own for the key. It starts, follows, lists and ends runs with the settings that NAME has
+now, and refuses every other request: no shell, no files, no forwarding, no approval of protected files. It is for
+machines that hold a key without a person, CI first of all. Append the line on the host with your own login:
+
+\b
+  ssh-keygen -t ed25519 -N '' -f ci_key
+  fmha hosts key b200 ci_key.pub | ssh b200 'cat >> ~/.ssh/authorized_keys'
+
+Do so again when the settings change, or fmha itself.
 """
 
 app = typer.Typer(rich_markup_mode=None)
@@ -47,6 +61,22 @@ def add(
     json: Json = False,
 ) -> None:
     context.obj.action = partial(_add, name, alias or name, json)
+
+
+@app.command(name="key", help=KEY_HELP)
+def key(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A host of matrix.yaml, or one of your own.")],
+    public: Annotated[Path, typer.Argument(metavar="FILE", help="The public half of the key, as ssh-keygen wrote it.")],
+) -> None:
+    context.obj.action = partial(_key, name, public)
+
+
+def _key(name: str, public: Path) -> ExitCode:
+    line = public_key(public)
+    command = forced_command(find_checkout(Path.cwd()).named(name)).replace("\\", "\\\\").replace('"', '\\"')
+    print(f'restrict,command="{command}" {line}')
+    return ExitCode.PASS
 
 
 def _add(name: str, alias: str, json: bool) -> ExitCode:

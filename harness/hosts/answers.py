@@ -307,6 +307,12 @@ class Upload(Answer):
     start: Annotated[Count, Field(alias="from")]
 
 
+class ForcedCommand(Answer):
+    """What `command=` of a line in authorized_keys is to have."""
+
+    command: Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
 class Started(Answer):
     started: RunName
 

@@ -306,6 +306,21 @@ def commits_of_job(job: Mapping[str, Any]) -> list[str]:
     return commits_of(job["sha"], job["beside"], job["judge"])
 
 
+def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
+    """What a job says of how the host runs it, whatever it runs."""
+    return {
+        "protected": list(settings.protected),
+        "environment": {
+            "setup": settings.setup,
+            "files": list(settings.setup_files),
+            "seconds": settings.setup_seconds,
+        },
+        "python": settings.python,
+        "env": dict(settings.env),
+        "nvcc": settings.nvcc,
+    }
+
+
 def job_of(
     run: str, order: Order, source: sync.Source, settings: RemoteSettings, host: str, judge: str | None = None
 ) -> dict[str, Any]:
@@ -319,16 +334,8 @@ def job_of(
         "label": order.label,
         "silence": settings.silence_seconds,
         "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},
-        "protected": list(settings.protected),
         "approve_protected": order.approve_protected,
-        "environment": {
-            "setup": settings.setup,
-            "files": list(settings.setup_files),
-            "seconds": settings.setup_seconds,
-        },
-        "python": settings.python,
-        "env": dict(settings.env),
-        "nvcc": settings.nvcc,
+        **settings_of_job(settings),
         "gpu": {**settings.gpu, "priority": order.priority},
         "limits": {
             "build_seconds": order.limits.build_seconds,

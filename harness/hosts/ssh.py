@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.hosts.carrier import LineError, ProcessCarrier
@@ -68,6 +69,31 @@ def resolve(alias: str) -> Destination:
         raise UserError(f"ssh does not accept the alias {alias!r}: {said[-1]}", next_step="correct ~/.ssh/config")
     options = dict(line.partition(" ")[::2] for line in answer.stdout.splitlines())
     return Destination(alias, options.get("hostname", alias), int(options.get("port", "22")), options.get("user", ""))
+
+
+def public_key(path: Path) -> str:
+    """The one line of a public key's file. Raises UserError for what ssh-keygen does not take for one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read: {error}", where=str(path)) from error
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "PRIVATE KEY" in text:
+        raise UserError("is a private key, which stays where it is", where=str(path), next_step=f"give {path}.pub")
+    if len(lines) != 1 or not re.match(r"(?:ssh|ecdsa|sk)-\S+ \S", lines[0]) or not _is_key(path):
+        raise UserError("is no public key", where=str(path), next_step="ssh-keygen -t ed25519 makes a pair")
+    return lines[0]
+
+
+def _is_key(path: Path) -> bool:
+    try:
+        done = subprocess.run(
+            ["ssh-keygen", "-l", "-f", str(path)], stdin=subprocess.DEVNULL, capture_output=True, timeout=CALL_SECONDS,
+            check=False,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise _not_installed() from error
+    return done.returncode == 0
 
 
 class SshCarrier(ProcessCarrier):

@@ -12,7 +12,17 @@ from typing import Any, TypeVar
 
 from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.hosts import remote, ssh
-from fmha.harness.hosts.answers import Answer, Cancelled, Examination, ListedRun, Log, Occupant, Removed, checked
+from fmha.harness.hosts.answers import (
+    Answer,
+    Cancelled,
+    Examination,
+    ForcedCommand,
+    ListedRun,
+    Log,
+    Occupant,
+    Removed,
+    checked,
+)
 from fmha.harness.hosts.machine import distribution_version
 from fmha.harness.stages.places import Place
 from fmha.harness.worker.nvcc import find_nvcc
@@ -128,6 +138,22 @@ def examine(place: Place) -> list[Finding]:
         ),
         *(Finding(item.name, item.good, item.seen, item.fix) for item in answer.findings),
     ]
+
+
+def forced_command(place: Place) -> str:
+    """Installs an agent on the host that takes requests with the present settings alone; the command that starts it."""
+    settings = remote.settings_of(place.host)
+    job = remote.settings_of_job(settings)
+    policy = {
+        **{name: job[name] for name in ("environment", "python", "env", "nvcc", "protected")},
+        "gpu": dict(settings.gpu),
+        "device": settings.device,
+        "arch": settings.arch,
+        "archs": [settings.arch],
+        "fetch_url": settings.fetch_url,
+    }
+    answer = remote.ask(place.host, {"op": "key", "policy": policy})
+    return checked(ForcedCommand, answer, place.host.name).command
 
 
 def _reach(place: Place) -> Reach:

@@ -25,8 +25,8 @@ ABSENCE = 3  # such silences of the client's, and it has gone, even if TCP does 
 _CHUNK = 1 << 18
 
 
-def main(folder: str) -> int:
-    """Serves the one request of this connection."""
+def main(folder: str, check: Callable[[dict[str, Any]], None] = lambda request: None) -> int:
+    """Serves the one request of this connection, unless `check` raises HostError."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     conversation = Conversation()
     try:
@@ -34,6 +34,7 @@ def main(folder: str) -> int:
         try:
             home = Path(folder).expanduser().absolute()
             with conversation.beating(request["silence"] / BEATS):
+                check(request)
                 OPERATIONS[request["op"]](home, request, conversation)
         except HostError as error:
             conversation.send({"error": error.what, "next": error.next_step, "usage": error.usage})
@@ -56,7 +57,8 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
         repository = Repository(folder)
         repository.ensure()
         _bring(folder, repository, job, conversation)
-        protection.check(repository, folder, job["sha"], job["protected"], job["approve_protected"])
+        for commit in [job["sha"], *(_others(job) if job.get("forced") else ())]:
+            protection.check(repository, folder, commit, job["protected"], job["approve_protected"])
         conversation.quiet()  # no thread may be there when it forks
         _launch(directory, job)
     conversation.send({"started": directory.run})
@@ -70,7 +72,7 @@ def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversati
     Those that are timed beside the run's or judge it are ancestors of it as a rule, and come with it.
     """
     sha, sync = job["sha"], job["sync"]
-    others = [job[role] for role in ("beside", "judge") if job.get(role)]
+    others = _others(job)
     commits = list(dict.fromkeys([sha, *others]))
     if repository.has(sha) and all(repository.adopt(other) for other in others):
         return
@@ -90,6 +92,11 @@ def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversati
     conversation.send({"from": upload.start})
     with upload.taken(conversation.frame) as pack:
         repository.receive(commits, pack)
+
+
+def _others(job: dict[str, Any]) -> list[str]:
+    """The commits of a job beside the one that it is about."""
+    return [job[role] for role in ("beside", "judge") if job.get(role)]
 
 
 def _launch(directory: RunDirectory, job: dict[str, Any]) -> None:
@@ -175,6 +182,12 @@ def _examine(folder: Path, request: dict[str, Any], conversation: Conversation) 
     conversation.send({"time": time.time(), "findings": examination.examine(folder, request["settings"])})
 
 
+def _key(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    from fmha.harness.supervisor import forced  # it starts an agent itself
+
+    conversation.send({"command": forced.install(folder, request["policy"])})
+
+
 def _existing(folder: Path, request: dict[str, Any]) -> RunDirectory:
     directory = RunDirectory(folder, request["run"])
     if not directory.exists():
@@ -192,4 +205,5 @@ OPERATIONS: dict[str, Callable[[Path, dict[str, Any], Conversation], None]] = {
     "cancel": _cancel,
     "clean": _clean,
     "examine": _examine,
+    "key": _key,
 }

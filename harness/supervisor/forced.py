@@ -1,0 +1,131 @@
+"""A key that can do nothing but run commits: `command=` of its line in authorized_keys starts an agent of its own.
+
+That agent is a copy which the account's owner has installed. The sources that a client sends ahead of its request are
+read and dropped. A request then has to be one of a few, with the settings that the owner wrote down: what is set up,
+with which interpreter, compiler, device and variables, where the host fetches from, and what is protected. So whoever
+has the key chooses the commit, and of a commit only what is not protected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from fmha.harness.supervisor import agent
+from fmha.harness.supervisor.rundir import HostError, read_json, write_json
+
+FOLDER = "forced"
+GREETING = '{"fmha":1}\n'
+MOST_LINE_BYTES = 1 << 16
+MOST_PACKAGE_BYTES = 8 << 20
+_POLICY = "policy.json"
+_RUN = """import sys
+sys.path.insert(0, {home!r})
+from fmha.harness.supervisor.forced import serve
+sys.exit(serve({folder!r}))
+"""
+_OWNER = "the account's owner can set what it may, with fmha hosts key"
+
+
+def install(folder: Path, policy: Mapping[str, Any]) -> str:
+    """Copies this agent into the working folder, with what it may do, and returns the command that starts the copy."""
+    package = Path(__file__).resolve().parents[3]
+    name = hashlib.sha256(json.dumps([package.name, policy], sort_keys=True).encode()).hexdigest()[:16]
+    home = folder / FOLDER / name
+    if not home.is_dir():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=home.parent))
+        shutil.copytree(package, part / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+        write_json(part / _POLICY, dict(policy))
+        (part / "run.py").write_text(_RUN.format(home=str(home / package.name), folder=str(home)), encoding="utf-8")
+        try:
+            part.rename(home)
+        except OSError:
+            shutil.rmtree(part)
+            if not home.is_dir():
+                raise
+    return shlex.join([sys.executable, "-IS", str(home / "run.py")])
+
+
+def serve(home: str) -> int:
+    """The agent of a forced command; `home` is what `install` has made."""
+    os.umask(0o077)
+    offered = _dropped(sys.stdin.buffer)
+    if offered is None:
+        print("this key is for fmha alone: it has no shell, and copies no files", file=sys.stderr)
+        return 1
+    print(GREETING, end="", flush=True)
+    own = Path(__file__).resolve().parents[3].name
+    if offered != own:
+        what = "this key starts the agent of another version of fmha than yours"
+        print(json.dumps({"error": what, "next": _OWNER, "usage": False}), flush=True)
+        return 0
+    folder = Path(home).parents[1]
+    return agent.main(str(folder), _rule(read_json(Path(home) / _POLICY), folder))
+
+
+def _dropped(stream: IO[bytes]) -> str | None:
+    """Reads what a client sends before its request; the digest of what it would have run, None if it is no client."""
+    stream.readline(MOST_LINE_BYTES)
+    try:
+        spec = json.loads(stream.readline(MOST_LINE_BYTES))
+        size, digest = spec["size"], spec["digest"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if type(size) is not int or not 0 <= size <= MOST_PACKAGE_BYTES or len(stream.read(size)) != size:
+        return None
+    return str(digest)
+
+
+def _rule(policy: dict[str, Any], folder: Path) -> Callable[[dict[str, Any]], None]:
+    def check(request: dict[str, Any]) -> None:
+        """Raises HostError for what the key may not do."""
+        operation = request["op"]
+        if operation == "start":
+            _check_job(request["job"], policy, folder)
+        elif operation == "occupancy":
+            _same("gpus", request["gpu"], policy["gpu"])
+        elif operation == "examine":
+            for name, value in request["settings"].items():
+                _same(name, value, policy.get(name))
+        elif operation not in ("follow", "list", "logs", "cancel"):
+            raise HostError(f"this key may not {operation}", _OWNER, usage=True)
+
+    return check
+
+
+def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> None:
+    """As `check`. The commit comes from the client where it may. What runs beside it, as its judge or timed, has to
+    be approved as well: a judge of the client's own would be a way around all of this."""
+    job["forced"] = True
+    if job["approve_protected"]:
+        raise HostError("this key may not approve changes of protected files", _APPROVE, usage=True)
+    if not any((folder / "approved").glob("*.json")):
+        raise HostError("nothing has been approved here yet, and this key may not approve", _APPROVE, usage=True)
+    for name in ("environment", "python", "env", "nvcc", "protected"):
+        _same(name, job[name], policy[name])
+    for name in ("device", "arch"):
+        _same(name, job["work"][name], policy[name])
+    _same("gpus", {name: value for name, value in job["gpu"].items() if name != "priority"}, policy["gpu"])
+    if job["sync"]["direct"]:
+        job["sync"]["url"] = ""
+    else:
+        _same("fetch_url", job["sync"]["url"], policy["fetch_url"] or None)
+
+
+_APPROVE = "look at the change, and run it once with the account's own login and --approve-protected"
+
+
+def _same(name: str, asked: Any, allowed: Any) -> None:
+    if asked != allowed:
+        raise HostError(
+            f"this key may not choose {name}: what the host's section of matrix.yaml has is another", _OWNER, usage=True
+        )

@@ -1,0 +1,189 @@
+"""A key that can do nothing but run commits: what it does, and what it does not do for whoever has stolen it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmha.harness.hosts.shipment import preamble
+from tests.harness.support import git
+from tests.remote.conftest import Client
+from tests.remote.server import client_config, free_port, key
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
+
+
+@dataclass
+class Limited:
+    client: Client
+    config: Path  # of ssh, with the limited key
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.client.run(*arguments, FMHA_SSH_CONFIG=str(self.config))
+
+    def ssh(self, *words: str, said: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", *words]
+        return subprocess.run(command, input=said, capture_output=True, timeout=60, check=False)
+
+    def asks(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The agent's answer to a request that no client of ours would make."""
+        said = preamble("/nonexistent") + json.dumps({**request, "silence": 20.0}).encode() + b"\n"
+        lines = self.ssh("gpu", "python3 whatever", said=said).stdout.splitlines()
+        answers = [json.loads(line) for line in lines[1:]]
+        return next(answer for answer in answers if "beat" not in answer)
+
+
+@pytest.fixture
+def limited(client: Client, tmp_path: Path) -> Iterator[Limited]:
+    server = client.server
+    key(tmp_path / "ci_key")
+    done = client.run("hosts", "key", "gpu", str(tmp_path / "ci_key.pub"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('restrict,command="')
+    assert done.stdout.count("\n") == 1
+    keys = server.folder / "authorized_keys"
+    before = keys.read_text()
+    keys.write_text(before + done.stdout)
+    extra = {"IdentityFile": str(tmp_path / "ci_key"), "IdentityAgent": "none"}
+    try:
+        yield Limited(client, client_config(server, tmp_path / "limited", extra=extra))
+    finally:
+        keys.write_text(before)
+
+
+def test_it_runs_commits(limited: Limited):
+    git(limited.client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
+    done = limited.run("run-matrix", "--host", "gpu", "--detach", "-q")
+    assert done.returncode == 4, done.stderr
+    run = done.stdout.strip()
+    assert limited.run("attach", run).returncode == 0
+    assert run in limited.run("ps").stdout
+    assert limited.run("logs", run, "--host", "gpu").returncode == 0
+    assert limited.run("doctor", "--host", "gpu").returncode == 0
+    assert limited.run("cancel", run).returncode == 0
+
+
+def test_it_is_no_shell_and_carries_no_file_and_no_connection(limited: Limited, tmp_path: Path):
+    (tmp_path / "file").write_text("of ours")
+    port = free_port()
+    for command in (("gpu", "id"), ("gpu",), ("gpu", "cat /etc/passwd"), ("gpu", "internal-sftp")):
+        done = limited.ssh(*command)
+        assert done.returncode == 1, command
+        assert b"this key is for fmha alone" in done.stderr
+        assert done.stdout == b""
+    assert limited.ssh("-s", "gpu", "sftp").returncode == 255
+    assert limited.ssh("-N", "-W", f"127.0.0.1:{limited.client.server.port}", "gpu").returncode == 255
+    forward = limited.ssh("-o", "ExitOnForwardFailure=yes", "-N", "-R", f"{port}:127.0.0.1:22", "gpu")
+    assert forward.returncode == 255
+    copied = ["scp", "-q", "-F", str(limited.config), str(tmp_path / "file"), "gpu:stolen"]
+    assert subprocess.run(copied, capture_output=True, timeout=60, check=False).returncode != 0
+    assert not (limited.client.home / "stolen").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("environment", {"setup": "touch /tmp/owned", "files": []}),
+        ("python", "/usr/bin/env"),
+        ("env", {"LD_PRELOAD": "/tmp/x.so"}),
+        ("nvcc", "/bin/sh"),
+        ("protected", []),
+        ("device", "os:system"),
+        ("gpus", {"nvidia_smi": "/bin/sh"}),
+    ],
+)
+def test_it_chooses_no_setting(setting: str, value: object, limited: Limited):
+    limited.client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update({setting: value}))
+    done = limited.run("run-matrix", "--host", "gpu", "-q", "--judge", "own")
+    assert done.returncode == 2
+    assert f"this key may not choose {setting}" in done.stderr
+    if setting == "gpus":
+        assert "this key may not choose gpus" in limited.run("hosts").stdout
+
+
+def test_it_fetches_from_nowhere_else(limited: Limited):
+    def change(matrix: dict[str, Any]) -> None:
+        matrix["hosts"]["gpu"].update(sync="remote", fetch_url="ext::sh -c touch% /tmp/owned")
+
+    limited.client.change_matrix(change)
+    git(limited.client.root, "init", "-q", "--bare", str(limited.client.root.parent / "origin.git"))
+    git(limited.client.root, "remote", "add", "origin", str(limited.client.root.parent / "origin.git"))
+    done = limited.run("run-matrix", "--host", "gpu", "-q", "--judge", "own")
+    assert done.returncode == 2
+    assert "this key may not choose fetch_url" in done.stderr
+
+
+def test_it_approves_nothing(limited: Limited):
+    client = limited.client
+    assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+    (client.root / "tests" / "unit" / "test_protected.py").write_text(f"assert 1  # {client.root}\n")
+    with (client.root / "harness" / "status.py").open("a") as file:
+        file.write("# another judge\n")
+    git(client.root, "commit", "-q", "-a", "-m", "weaken a test")
+    done = limited.run("run-matrix", "--host", "gpu", "-q")
+    assert done.returncode == 2
+    assert "'tests/unit/test_protected.py'" in done.stderr
+    done = limited.run("run-matrix", "--host", "gpu", "-q", "--approve-protected")
+    assert done.returncode == 2
+    assert "this key may not approve" in done.stderr
+    git(client.root, "checkout", "-q", "HEAD~")
+    git(client.root, "commit", "-q", "--allow-empty", "-m", "only the judge is changed")
+    done = limited.run("run-matrix", "--host", "gpu", "-q", "--judge", "main")
+    assert done.returncode == 2
+    assert "'tests/unit/test_protected.py'" in done.stderr
+    with emptied(client.home / "fmha" / "approved"):
+        done = limited.run("run-matrix", "--host", "gpu", "-q")
+        assert done.returncode == 2
+        assert "nothing has been approved here yet" in done.stderr
+
+
+@contextlib.contextmanager
+def emptied(folder: Path) -> Iterator[None]:
+    away = folder.rename(folder.with_name("away"))
+    try:
+        yield
+    finally:
+        for path in folder.glob("*"):
+            path.unlink()
+        if folder.exists():
+            folder.rmdir()
+        away.rename(folder)
+
+
+@pytest.mark.parametrize("operation", ["clean", "key", "nonsense"])
+def test_other_requests_are_refused(operation: str, limited: Limited):
+    request = {"op": operation, "policy": {}, "age_seconds": 0, "size_bytes": 0, "dry": False}
+    assert limited.asks(request)["error"] == f"this key may not {operation}"
+
+
+def test_another_version_of_fmha_is_told_so(limited: Limited):
+    first, spec, rest = preamble("/nonexistent").split(b"\n", 2)
+    other = json.loads(spec) | {"digest": "0" * 32}
+    said = b"\n".join([first, json.dumps(other).encode(), rest]) + b'{"op":"list","silence":20}\n'
+    answer = json.loads(limited.ssh("gpu", "x", said=said).stdout.splitlines()[1])
+    assert "another version of fmha" in answer["error"]
+    assert "fmha hosts key" in answer["next"]
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 40, "many", 10_000])
+def test_what_is_no_client_starts_nothing(size: object, limited: Limited):
+    spec = json.dumps({"size": size, "digest": "0" * 32, "folder": "/", "greeting": "x"}).encode()
+    done = limited.ssh("gpu", "x", said=b"1\n" + spec + b"\nabc")
+    assert done.returncode == 1
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "-----BEGIN OPENSSH PRIVATE KEY-----\n", 'command="x" ssh-rsa AAAA'])
+def test_only_a_public_key_gets_a_line(text: str, client: Client, tmp_path: Path):
+    (tmp_path / "key").write_text(text)
+    done = client.run("hosts", "key", "gpu", str(tmp_path / "key"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "key" in done.stderr
