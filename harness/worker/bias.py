@@ -27,7 +27,7 @@ LEAST_DEVIATION: Final = 2.0**-16  # of a row's slope: where no P is rounded, fl
 SMALLEST: Final = 1e-30  # a row of O that is shorter has lost its last bits to float32's smallest normal number
 MANTISSA: Final = 10  # bits of fp16's and of TF32's
 FEWEST: Final = 64  # elements of O: of less, half may be a product of few bits by chance
-COARSE: Final = np.uint32((1 << (23 - MANTISSA)) - 1)
+NEAR: Final = 64  # units in the last place: by which float32's own sums may miss a number of few bits
 
 
 def bias(configuration: Configuration, outputs: Outputs, reference: Reference, o: Array, wanted: Array) -> Bias:
@@ -87,10 +87,12 @@ def _coarse(configuration: Configuration, outputs: Outputs, reference: Reference
     if configuration.output == "bf16":
         return 0.0
     exact = reference.o_unnormalised if configuration.output == "unnormalised" else reference.o
-    fine = ~_is_coarse(exact.astype(np.float32))
-    return int(np.count_nonzero(_is_coarse(outputs.o)[fine])) / max(int(np.count_nonzero(fine)), FEWEST)
+    fine = _beyond(exact.astype(np.float32)) >= NEAR
+    return int(np.count_nonzero(_beyond(outputs.o)[fine] == 0)) / max(int(np.count_nonzero(fine)), FEWEST)
 
 
-def _is_coarse(values: NDArray[Any]) -> NDArray[np.bool_]:
-    result: NDArray[np.bool_] = (values.view(np.uint32) & COARSE) == 0
+def _beyond(values: NDArray[Any]) -> NDArray[np.int64]:
+    """How far float32 values are from one of 1 + MANTISSA significant bits, in units of the last place."""
+    rest = values.view(np.uint32).astype(np.int64) & ((1 << (23 - MANTISSA)) - 1)
+    result: NDArray[np.int64] = np.minimum(rest, (1 << (23 - MANTISSA)) - rest)
     return result
