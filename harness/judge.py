@@ -24,15 +24,37 @@ KERNEL_SIDE = (
     "harness/worker/recipe.py",
     "harness/worker/variants.py",
 )
-# What is told of a verdict, and commands of their own: nothing that is decided depends on them.
+# What is told of a verdict afterwards, and commands of their own. The line is drawn by what a process that judges
+# imports: a module that is there may change any other, whatever it is for, and one that is not cannot decide anything.
 BESIDE = (
     "emulator/bench.py",
     "emulator/mutation/",
+    "emulator/rules/__main__.py",
+    "harness/archive/__main__.py",
+    "harness/archive/prune.py",
     "harness/arguments.py",
     "harness/attention.py",
     "harness/bench/",
+    "harness/cli/bench.py",
+    "harness/cli/bisect.py",
+    "harness/cli/cancel.py",
+    "harness/cli/clean.py",
+    "harness/cli/compare.py",
+    "harness/cli/doctor.py",
+    "harness/cli/emulate.py",
+    "harness/cli/history.py",
+    "harness/cli/hosts.py",
+    "harness/cli/logs.py",
+    "harness/cli/ps.py",
+    "harness/cli/report.py",
+    "harness/cli/results.py",
+    "harness/cli/text.py",
+    "harness/cli/watch.py",
     "harness/emulate/",
+    "harness/evidence/bisect.py",
+    "harness/evidence/watch.py",
     "harness/report/",
+    "harness/stages/administration.py",
 )
 _PACKAGE = "fmha"
 _ROOTS = (_PACKAGE, "harness", "emulator")

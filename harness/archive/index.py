@@ -22,7 +22,7 @@ from fmha.harness.errors import FmhaError
 INDEX_FILE = ".index.sqlite3"
 METRICS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
 RUN_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}-[A-Za-z0-9._-]+?\.json(\.gz)?")
-_VERSION = 1  # of the tables; an index of another one is made anew
+_VERSION = 2  # of the tables; an index of another one is made anew
 _BATCH = 200  # files a transaction: an interrupted first use keeps what it has read
 _TABLES = f"""
 CREATE TABLE runs (
@@ -196,7 +196,7 @@ def _summary(record: RunRecord) -> tuple[object, ...]:
     commit, host, selection, verdict = record.commit, record.host, record.selection, record.verdict
     where = (commit.sha, commit.dirty, host.name, host.kind)
     what = (selection.suite, selection.filter, selection.seed, selection.schedule)
-    return (record.started.timestamp(), *where, *what, verdict.word, verdict.passed, verdict.total)
+    return (record.started.timestamp(), *where, *what, record.headword, verdict.passed, verdict.total)
 
 
 def _run(row: Sequence[object]) -> RunRow:

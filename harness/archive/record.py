@@ -273,6 +273,15 @@ class Verdict(Record):
     counts: dict[Status, int]
 
 
+class Held(Record):
+    """What regress said of the run."""
+
+    baseline: str = Field(pattern=r"^[0-9a-f]{40,64}$", description="commit of the baseline it was held against")
+    regressions: dict[str, int] = Field(description="how many there are of each kind that was not allowed")
+    exit_code: int = Field(ge=0, le=4)
+    words: str
+
+
 class Acceptance(Record):
     """What makes a run a baseline: who took it for one and why, and how its numbers vary with the seed."""
 
@@ -322,9 +331,15 @@ class RunRecord(Record):
     judge: Judge | None = Field(None, description="null when read from version 1 or 2")
     limits: list[dict[str, Limit]] = Field(default_factory=list, description="the sets of gates there were, by name")
     verdict: Verdict
+    regress: Held | None = Field(None, description="null where the run was held against no baseline")
     coverage: Coverage | None = Field(None, description="where it was asked for")
     pooled: list[Pooled] = Field(default_factory=list, description="of every variant, and all that miss their limit")
     acceptance: Acceptance | None = Field(None, description="in baselines only")
     checksum: str | None = Field(
         None, description="sha256 of the document without this field; null when read from version 1"
     )
+
+    @property
+    def headword(self) -> str:
+        """The verdict in a word, that of regress where the run is worse than the baseline it was held against."""
+        return "REGRESSED" if self.regress and self.regress.regressions else self.verdict.word

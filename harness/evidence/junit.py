@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from fmha.harness import archive
+from fmha.harness.stages.report import Cause, cause_of, missed
 from fmha.harness.status import RED, Status
 
 if TYPE_CHECKING:  # comparison brings numpy, which no run needs
     from fmha.harness.archive import RunRecord
-    from fmha.harness.archive.record import ConfigurationRecord
+    from fmha.harness.archive.record import ConfigurationRecord, Finding, Pooled
     from fmha.harness.evidence.comparison import Regression
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
@@ -32,6 +33,7 @@ def document(record: RunRecord, regressions: Sequence[Regression] = ()) -> Eleme
     root = ElementTree.Element("testsuites", name="fmha")
     suite = ElementTree.SubElement(root, "testsuite")
     cases = [_case(suite, item, record) for item in record.configurations]
+    cases += [_pooled(suite, figure) for figure in missed(record)]
     cases += [_regression(suite, item) for item in regressions]
     counts = {kind: sum(case.find(kind) is not None for case in cases) for kind in ("failure", "error", "skipped")}
     seconds = sum(item.seconds for item in record.configurations)
@@ -55,7 +57,7 @@ def _case(suite: ElementTree.Element, item: ConfigurationRecord, record: RunReco
     case = ElementTree.SubElement(
         suite, "testcase", name=_text(item.id), classname=_text(group), time=f"{item.seconds:.3f}"
     )
-    details = "\n".join([*item.reasons, *(f"{f.severity} {f.rule}: {f.message}" for f in item.findings)])
+    details = "\n".join([*item.reasons, *_causes(item)])
     if item.status in RED or item.status is Status.INFRA_ERROR:
         kind = "error" if item.status in _ERRORS else "failure"
         first = item.reasons[0].splitlines()[0] if item.reasons and item.reasons[0] else str(item.status)
@@ -65,6 +67,26 @@ def _case(suite: ElementTree.Element, item: ConfigurationRecord, record: RunReco
     if item.metrics:
         numbers = " ".join(f"{name}={value}" for name, value in item.metrics.model_dump().items())
         ElementTree.SubElement(case, "system-out").text = _text(numbers)
+    return case
+
+
+def _causes(item: ConfigurationRecord) -> Iterator[str]:
+    """A line a cause: one missing fence has hundreds of findings."""
+    causes: dict[Cause, list[Finding]] = {}
+    for finding in item.findings:
+        causes.setdefault(cause_of(finding), []).append(finding)
+    for found in causes.values():
+        first = found[0]
+        place = f" ({first.where['source']})" if "source" in first.where else ""
+        more = f"; {len(found)} findings of this cause" if len(found) > 1 else ""
+        yield f"{first.severity} {first.rule}: {first.message}{place}{more}"
+
+
+def _pooled(suite: ElementTree.Element, figure: Pooled) -> ElementTree.Element:
+    case = ElementTree.SubElement(
+        suite, "testcase", name=_text(figure.group), classname=f"fmha.run.{figure.name}", time="0"
+    )
+    ElementTree.SubElement(case, "failure", type="bias", message=_text(figure.text)).text = _text(figure.text)
     return case
 
 

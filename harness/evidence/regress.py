@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmha.harness.archive import RunRecord, signature
+from fmha.harness.archive.record import Held
 from fmha.harness.config import load, parse_filter
-from fmha.harness.errors import ExitCode
+from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
 from fmha.harness.evidence.judged import named as named_files
@@ -51,6 +52,11 @@ class Verdict:
         gaps = [item.id for item in self.new.configurations if item.status is Status.NOT_RUN and item.id not in idle]
         return ExitCode.PASS if code is ExitCode.INCOMPLETE and not gaps else code
 
+    def as_record(self) -> Held:
+        """What the archive keeps of it."""
+        counts = Counter(str(item.kind) for item in self.counted)
+        return Held(baseline=self.base.commit.sha, regressions=dict(counts), exit_code=self.exit_code, words=str(self))
+
     def __str__(self) -> str:
         against = f"against commit {self.base.commit.sha[:12]}"
         if self.counted:
@@ -82,19 +88,38 @@ def regress(
     base = _before(request, named, root, results)
     if base:
         request = _completed(request, base, root)
-    found: list[tuple[RunRecord, Path | None]] = []
+    found: list[Verdict | UserError] = []
+
+    def held(record: RunRecord) -> RunRecord:
+        """The record says what came of the comparison, so that whoever sees the run later is told."""
+        try:
+            verdict = _held(record, base, named, request, results, frozenset(allowed))
+        except UserError as error:  # raised once the run is archived
+            found.append(error)
+            return record
+        record = record.model_copy(update={"regress": verdict.as_record()})
+        found.append(dataclasses.replace(verdict, new=record))
+        return record
 
     def keep(record: RunRecord, path: Path | None) -> None:
-        found.append((record, path))
+        if isinstance(verdict := found[0], Verdict):
+            found[0] = dataclasses.replace(verdict, path=path)
         show(record, path)
 
-    execute(request, observer, keep)
-    new, path = found[0]
+    execute(request, observer, keep, amended=held)
+    if isinstance(verdict := found[0], UserError):
+        raise verdict
+    return verdict
+
+
+def _held(
+    new: RunRecord, base: RunRecord | None, named: str | None, request: Request, results: Path, allowed: frozenset[Kind]
+) -> Verdict:
     if base is None or (not named and baseline.name_of(base) != baseline.name_of(new)):
         base = baseline.load(baseline.name_of(new), results)
     comparison = _with_judge(compare(base, new, _expected(base, request)), new)
     signed = signature.check(baseline.path_of(named or baseline.name_of(new), results))
-    return Verdict(base, new, path, comparison, frozenset(allowed), (signed.note, *_untimed(new, request)))
+    return Verdict(base, new, None, comparison, allowed, (signed.note, *_untimed(new, request)))
 
 
 def _with_judge(comparison: Comparison, new: RunRecord) -> Comparison:

@@ -17,7 +17,7 @@ from fmha.harness.evidence.noise import FLOORS, values_of
 from fmha.harness.evidence.views import error_of
 from fmha.harness.report import charts, heat
 from fmha.harness.report.charts import Chart
-from fmha.harness.stages.report import Cause, cause_of, coverage_totals, verdict_line
+from fmha.harness.stages.report import Cause, cause_of, coverage_totals, missed, verdict_line
 from fmha.harness.status import Status
 
 MOST_POINTS = 60  # of a history
@@ -67,7 +67,9 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
     return {
         "record": record,
         "file": evidence.file,
-        "verdict": verdict_line(record),
+        "verdict": _headline(evidence),
+        "word": record.headword if _worse(evidence.comparison) == {} else "REGRESSED",
+        "biased": [f"{figure.group}: {figure.text}" for figure in missed(record)],
         "counts": [(status, record.verdict.counts.get(status, 0)) for status in Status],
         "baseline": evidence.baseline,
         "comparison": evidence.comparison,
@@ -87,6 +89,15 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
         "coverage": list(coverage_totals(record)),
         "provenance": list(_provenance(evidence)),
     }
+
+
+def _headline(evidence: Evidence) -> str:
+    """The verdict; of a run that regress has not seen, what the baseline that is there now says of it comes first."""
+    words, worse = verdict_line(evidence.record), _worse(evidence.comparison)
+    if evidence.record.regress or not worse or evidence.baseline is None:
+        return words
+    counts = ", ".join(f"{len(items)} {kind}" for kind, items in worse.items())
+    return f"REGRESSED against commit {evidence.baseline.commit.sha[:12]}: {counts}; the run by itself: {words}"
 
 
 def _wrong(items: Sequence[ConfigurationRecord]) -> list[tuple[Status, tuple[str, ...], list[str]]]:

@@ -48,6 +48,7 @@ INTERRUPTED: Final = "interrupted"  # the reason of what a run that was stopped 
 
 HostOpener = Callable[[str, Matrix, Path], Host]
 Show = Callable[["RunRecord", Path | None], None]
+Amended = Callable[["RunRecord"], "RunRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +184,10 @@ def _schedules(request: Request, settings: Matrix) -> tuple[str, ...]:
     return schedules
 
 
-def execute(request: Request, observer: Observer, show: Show, opener: HostOpener = open_host) -> ExitCode:
-    """Run a request to its verdict, archive it and show it.
+def execute(
+    request: Request, observer: Observer, show: Show, opener: HostOpener = open_host, amended: Amended | None = None
+) -> ExitCode:
+    """Run a request to its verdict, archive it and show it. What `amended` makes of the record is what is archived.
 
     Raises UserError, InfrastructureError, or InterruptionError when stopped from outside. What was finished by then is
     archived, the rest of it as not-run; but a run on a host elsewhere goes on, and `attach` archives it. A record that
@@ -194,7 +197,7 @@ def execute(request: Request, observer: Observer, show: Show, opener: HostOpener
     with progress.stage("preflight"):
         prepared = prepare(request, opener)
         archive.prepare(prepared.results)
-    return conclude(begin(prepared, observer), observer, show, progress)
+    return conclude(begin(prepared, observer), observer, show, progress, amended)
 
 
 def begin(prepared: Prepared, observer: Observer) -> Prepared:
@@ -233,7 +236,13 @@ def choices(request: Request) -> dict[str, object]:
     return {name: getattr(request, name) for name in CHOICES}
 
 
-def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progress | None = None) -> ExitCode:
+def conclude(
+    prepared: Prepared,
+    observer: Observer,
+    show: Show,
+    progress: Progress | None = None,
+    amended: Amended | None = None,
+) -> ExitCode:
     """Carry what has begun to its verdict; errors are those of `execute`."""
     from fmha.harness.stages.archive import make_record  # a host elsewhere is at work meanwhile
 
@@ -244,6 +253,7 @@ def conclude(prepared: Prepared, observer: Observer, show: Show, progress: Progr
     except KeyboardInterrupt:
         raise _interrupted(prepared, progress) from None
     record = make_record(_circumstances(prepared, progress), progress.outcomes)
+    record = amended(record) if amended else record
     try:
         run = prepared.host.run_id
         path = archive.write(record, prepared.results, f"{run}-{prepared.request.host}" if run else None)

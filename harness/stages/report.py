@@ -60,12 +60,14 @@ def show(record: RunRecord, path: Path | None, console: Console, *, table: bool 
         _line(console, _provenance(record))
         if path:
             _line(console, f"archived {os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path}")
-    _line(console, verdict_line(record), f"bold {'green' if record.verdict.word == 'PASS' else 'red'}")
+    _line(console, verdict_line(record), f"bold {'green' if record.headword == 'PASS' else 'red'}")
 
 
 def verdict_line(record: RunRecord) -> str:
-    """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`."""
+    """For example `PASS 16 of 16` or `FAIL 14 of 16 passed: 1 fail, 1 hazard`; what regress said of it comes first."""
     words = _verdict_words(record)
+    if record.regress and record.regress.regressions:
+        words = f"{record.regress.words}; the run by itself: {words}"
     return f"{words}, of what {record.elsewhere.host} says was asked for" if record.elsewhere else words
 
 

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import Held, Pooled
 from fmha.harness.evidence import github, junit
 from fmha.harness.evidence.comparison import Kind, Regression
 from fmha.harness.status import Status
@@ -51,6 +52,18 @@ def test_every_status_is_said_in_junit(tmp_path: Path, status: Status, element: 
     assert root.attrib["tests"] == "2"
 
 
+def test_a_cause_is_told_once_in_junit() -> None:
+    findings = [FindingRecord("race", "error", f"of thread {n}", {"source": "kernel/a.cu:75"}) for n in range(300)]
+    findings += [FindingRecord("race", "error", "elsewhere", {"source": "kernel/a.cu:80"})]
+    run = record(outcomes={IDS[0]: {"status": Status.HAZARD, "reasons": ("301 hazards",), "findings": findings}})
+    failure = next(junit.document(run).iter("failure"))
+    assert (failure.text or "").splitlines() == [
+        "301 hazards",
+        "error race: of thread 0 (kernel/a.cu:75); 300 findings of this cause",
+        "error race: elsewhere (kernel/a.cu:80)",
+    ]
+
+
 def test_regressions_are_failures_of_their_own() -> None:
     *_, case = junit.document(record(), [WORSE]).iter("testcase")
     assert (case.attrib["classname"], case.attrib["name"]) == ("fmha.regress.numbers", f"{IDS[0]} cosine")
@@ -60,6 +73,7 @@ def test_regressions_are_failures_of_their_own() -> None:
 def told(run: RunRecord, folder: Path, *regressions: Regression) -> tuple[str, list[str]]:
     """The summary and the lines of a job."""
     stream, summary = io.StringIO(), folder / "summary.md"
+    folder.mkdir(exist_ok=True)
     github.tell(run, regressions, {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}, stream)
     return summary.read_text(), stream.getvalue().splitlines()
 
@@ -79,6 +93,28 @@ def test_a_text_cannot_become_a_command_or_markup(tmp_path: Path) -> None:
     for raw in ("<b>", "::error", "[x](y)", "`z`"):
         assert raw not in summary.replace(f"`{'0' * 12}`", "")
     assert "| hd64\\_t1\\_sk128 | hazard |" in summary
+
+
+def test_the_headline_is_what_regress_said(tmp_path: Path) -> None:
+    words = "REGRESSED against commit 0123456789ab: 18 hash"
+    held = Held(baseline="0" * 40, regressions={"hash": 18}, exit_code=1, words=words)
+    summary, _ = told(record().model_copy(update={"regress": held}), tmp_path, WORSE)
+    assert summary.startswith(f"## {words}; the run by itself: PASS 2 of 2\n")
+    fine = held.model_copy(update={"regressions": {}, "exit_code": 0})
+    summary, _ = told(record().model_copy(update={"regress": fine}), tmp_path / "again")
+    assert summary.startswith("## PASS 2 of 2\n")
+
+
+def test_what_only_all_configurations_show_is_told(tmp_path: Path) -> None:
+    text = "O is 1.000400 times the reference's, 17 deviations of what rounding does, over 33 configurations"
+    biased = Pooled(group="t=1", name="pooled_slope", value=17.0, limit=5.0, configurations=33, text=text)
+    run = record().model_copy(update={"pooled": [biased]})
+    summary, lines = told(run, tmp_path)
+    assert lines == [f"::error title=bias::t=1: {text}"]
+    assert "- t=1: O is 1.000400 times the reference's, 17 deviations" in summary
+    *_, case = junit.document(run).iter("testcase")
+    assert (case.attrib["classname"], case.attrib["name"]) == ("fmha.run.pooled_slope", "t=1")
+    assert [child.tag for child in case] == ["failure"]
 
 
 def test_annotations_are_as_many_as_are_shown(tmp_path: Path) -> None:

@@ -128,6 +128,12 @@ def test_a_loop_that_executes_more_is_told(project: Path) -> None:
     more = [item for item in found["regressions"] if item["kind"] == "counters"]
     assert {item["subject"] for item in more} == {"hd64_t1_sk128", "hd128_t1_sk128"}
     assert any(item["what"] == "warp_instructions" and item["after"] > 1.2 * item["before"] for item in more)
+    # Whoever sees the run later is told, too.
+    kept = archive.read(Path(found["run"]))
+    assert (kept.verdict.word, kept.headword) == ("PASS", "REGRESSED")
+    assert kept.regress is not None
+    assert kept.regress.regressions.keys() == {item["kind"] for item in found["regressions"]}
+    assert " REGRESSED " in fmha(project, "results", "ls").stdout.splitlines()[1]
 
 
 LENGTH = r"(?<=kFmhaNormalise\)\) \{\n        return )1\.0f"

@@ -24,6 +24,8 @@ from fmha.harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
         ("harness/worker/launch.py", False),
         ("harness/worker/params.py", False),
         ("harness/report/page.py", False),
+        ("harness/cli/results.py", False),
+        ("harness/cli/regress.py", True),
         ("kernel/sm100/fmha_fwd.cu", False),
         ("docs/gates.md", False),
         ("harness", False),
@@ -43,10 +45,14 @@ def test_both_sides_name_files_that_are_there(repository: Path) -> None:
 
 
 def test_nothing_that_is_imported_by_a_run_is_left_out(repository: Path) -> None:
-    """What the worker and the stages import is the judge's or the kernel's, never a bystander's."""
+    """What commands that judge, the worker and hosts elsewhere import is the judge's or the kernel's, never a
+    bystander's."""
     script = (
         "import sys; sys.path.insert(0, '.'); import fmha.harness.worker.__main__, fmha.harness.stages.hosted;"
         "import fmha.harness.evidence.regress, fmha.harness.stages.archive, fmha.harness.worker.devices.emulator;"
+        "import fmha.harness.cli.app, fmha.harness.cli.run_matrix, fmha.harness.cli.regress, fmha.harness.cli.attach;"
+        "import fmha.harness.cli.baseline, fmha.harness.hosts.remote, fmha.harness.supervisor.agent;"
+        "import fmha.harness.supervisor.keeper, fmha.harness.supervisor.run, fmha.harness.worker.devices.cuda;"
         "print(*(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'fmha'), sep='\\n')"
     )
     said = subprocess.run([sys.executable, "-c", script], cwd=repository, capture_output=True, text=True, check=True)
