@@ -17,7 +17,7 @@ from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results,
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.evidence import github, junit
+from fmha.harness.evidence import comment, github, junit
 from fmha.harness.evidence import regress as stage
 from fmha.harness.evidence.comparison import Kind
 from fmha.harness.evidence.regress import Verdict
@@ -64,6 +64,10 @@ def command(
     results: Results = None,
     json: Json = False,
     junit_file: Junit = None,
+    comment_file: Annotated[
+        Path | None,
+        typer.Option("--comment", metavar="FILE", help="Write what got worse as Markdown, for a pull request."),
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -72,7 +76,7 @@ def command(
         request,
         judge,
         accept_judge,
-        lambda chosen: _run(chosen, named, tuple(allow or ()), json, junit_file, quiet, verbose),
+        lambda chosen: _run(chosen, named, tuple(allow or ()), json, junit_file, comment_file, quiet, verbose),
     )
 
 
@@ -82,6 +86,7 @@ def _run(
     allow: Sequence[str],
     json: bool,
     junit_file: Path | None,
+    comment_file: Path | None,
     quiet: bool,
     verbose: bool,
 ) -> ExitCode:
@@ -108,6 +113,8 @@ def _run(
     github.tell(verdict.new, verdict.counted, os.environ, sys.stderr)
     if junit_file:
         junit.write(junit_file, verdict.new, verdict.counted)
+    if comment_file:
+        comment.write(comment_file, verdict)
     return verdict.exit_code
 
 

@@ -30,7 +30,7 @@ def tell(record: RunRecord, regressions: Sequence[Regression], environment: Mapp
     if path := environment.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("ab") as file:
             room = MOST_SUMMARY - file.tell()
-            file.write(_cut(summary(record, regressions).encode("utf-8", "replace"), room))
+            file.write(cut(summary(record, regressions).encode("utf-8", "replace"), room))
 
 
 def commands(record: RunRecord, regressions: Sequence[Regression]) -> Iterator[str]:
@@ -47,17 +47,17 @@ def commands(record: RunRecord, regressions: Sequence[Regression]) -> Iterator[s
 
 def summary(record: RunRecord, regressions: Sequence[Regression]) -> str:
     """Markdown: the verdict, what got worse, the table."""
-    lines = [f"## {_markdown(verdict_line(record))}", ""]
+    lines = [f"## {markdown(verdict_line(record))}", ""]
     where = record.host.gpu.name if record.host.gpu else record.host.name
-    lines += [f"Commit `{record.commit.sha[:12]}` on {_markdown(where)}, seed {record.selection.seed}", ""]
-    lines += [f"- {_markdown(f'{figure.group}: {figure.text}')}" for figure in missed(record)]
+    lines += [f"Commit `{record.commit.sha[:12]}` on {markdown(where)}, seed {record.selection.seed}", ""]
+    lines += [f"- {markdown(f'{figure.group}: {figure.text}')}" for figure in missed(record)]
     if regressions:
         lines += ["", "| kind | where | what |", "| --- | --- | --- |"]
-        lines += [f"| {item.kind} | {_markdown(item.subject)} | {_markdown(item.text)} |" for item in regressions]
+        lines += [f"| {item.kind} | {markdown(item.subject)} | {markdown(item.text)} |" for item in regressions]
         lines.append("")
     lines += [f"| {' | '.join(_HEADS)} |", f"|{' --- |' * len(_HEADS)}"]
     ordered = sorted(record.configurations, key=lambda item: item.status is Status.PASS)
-    lines += [f"| {' | '.join(_markdown(cell) for cell in cells(item)[: len(_HEADS)])} |" for item in ordered]
+    lines += [f"| {' | '.join(markdown(cell) for cell in cells(item)[: len(_HEADS)])} |" for item in ordered]
     return "\n".join(lines) + "\n"
 
 
@@ -70,7 +70,7 @@ def _place(item: ConfigurationRecord) -> str:
     return ""
 
 
-def _cut(text: bytes, room: int) -> bytes:
+def cut(text: bytes, room: int) -> bytes:
     """At most `room` bytes, ending with a whole line and a word about the rest."""
     if len(text) <= room:
         return text
@@ -88,7 +88,7 @@ def _property(text: str) -> str:
     return _message(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _markdown(text: str) -> str:
+def markdown(text: str) -> str:
     """Text from a run as text: no table, no HTML, no link comes of it."""
     for char in "\\`*_{}[]<>()#+!|@~&$":
         text = text.replace(char, f"\\{char}" if char not in "<&@" else f"&#{ord(char)};")
