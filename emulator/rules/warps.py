@@ -25,6 +25,14 @@ WARPS: Mapping[str, Rule] = {
         "instruction out of the branch.",
         lenient=False,
     ),
+    "lane-alone": Rule(
+        "8.8, Release and Acquire Patterns; 8.9.5, Causality order",
+        "A part of a warp fences, arrives or waits, and memory that other lanes of the warp have written or go on to "
+        "read is taken to be ordered by it: a lane's fence, release and acquire are its own.",
+        "__syncwarp() before the lane that arrives or releases, and after the lane that waits; a proxy fence in every "
+        "lane that has written, before that.",
+        lenient=False,
+    ),
     "shfl-inactive-lane": Rule(
         "9.7.9.6, shfl.sync",
         "A lane reads from a lane that does not take part: the value is undefined.",

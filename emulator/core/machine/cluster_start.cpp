@@ -172,6 +172,7 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     const AgentId self = agent(AgentKind::warp), ld = agent(AgentKind::tmem_ld), st = agent(AgentKind::tmem_st);
     w.clocks.begin(self, ld, st, agent(AgentKind::tensor));
     w.clocks.cluster = cluster.number;
+    w.clocks.by_lane = cluster.machine->checks && cluster.machine->profile == Profile::strict;
     w.time = index;
     fill_constants(w, program, launch);
 }

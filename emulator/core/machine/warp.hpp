@@ -120,6 +120,8 @@ struct Warp {
         return reinterpret_cast<T*>(registers + static_cast<std::size_t>(unit) * kUnitBytes);
     }
     u32& pred(i32 unit) { return *reg<u32>(unit); }
+    // Those for which an instruction of these lanes acts: lanes that have exited have nothing left to say.
+    u32 acting(u32 mask) const { return mask | ~live; }
     Fragment& fragment() { return fragments[current]; }
     i32 pc() { return fragments[current].pc; }
     const i32* ops(const Inst& inst) const { return inst.first_operand; }

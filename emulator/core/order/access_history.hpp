@@ -52,6 +52,7 @@ struct Accessor {
     bool repeats = false;  // writes the value that is there: no conflict with whoever wrote it
     bool narrow = false;   // strong at .cta scope
     bool non_coherent = false;
+    u32 lanes = 0;  // of a warp's load or store; 0 where no lane stands out
 
     bool same_agent(const Access& a) const { return a.agent == agent && a.cluster == cluster; }
     Access access() const {

@@ -50,6 +50,8 @@ inline bool is_bulk_store(AgentKind kind) {
 // Non-bulk cp.async works through the generic proxy (PTX ISA 9.7.9.25.2: only the bulk forms are in the async proxy).
 inline bool is_generic(AgentKind kind) { return kind == AgentKind::warp || kind == AgentKind::cp_async; }
 
+constexpr u32 kAllLanes = ~0u;
+
 class VectorClock {
 public:
     u32 get(AgentId a) const { return a < clocks_.size() ? clocks_[a] : 0; }
@@ -57,7 +59,23 @@ public:
         if (a >= clocks_.size()) grow(a + 1u);
         clocks_[a] = std::max(clocks_[a], clock);
     }
+    // Where only some lanes of a warp have released or fenced, what is known of it is theirs: of what the agent did at
+    // clocks in (from, to], that of these lanes.
+    struct Part {
+        AgentId agent;
+        u32 from, to, lanes;
+    };
+    bool has_parts() const { return !parts_.empty(); }
+    // Whether what these lanes of an agent did at this clock is known. No lanes: any.
+    bool knows(AgentId a, u32 clock, u32 lanes) const { return !(lanes & ~known_lanes(a, clock)); }
+    // Of what `a` did at clocks in (from, to], only that of these lanes is known after all.
+    void restrict_to(const Part& to) {
+        rebuild(to.agent, {to.from, to.to}, [&](u32 clock) {
+            return known_lanes(to.agent, clock) & (clock > to.from && clock <= to.to ? to.lanes : kAllLanes);
+        });
+    }
     void join(const VectorClock& other) {
+        if (!parts_.empty() || !other.parts_.empty()) join_parts(other);
         if (other.clocks_.size() > clocks_.size()) grow(other.clocks_.size());
         const u32* o = other.clocks_.data();
         u32* c = clocks_.data();
@@ -65,13 +83,56 @@ public:
     }
     // Whether joining `other` would change nothing.
     bool covers(const VectorClock& other) const {
+        if (!parts_.empty()) return false;
         for (std::size_t i = 0; i < other.clocks_.size(); ++i)
             if (other.clocks_[i] > (i < clocks_.size() ? clocks_[i] : 0)) return false;
         return true;
     }
-    void clear() { std::fill(clocks_.begin(), clocks_.end(), 0); }
+    void clear() {
+        std::fill(clocks_.begin(), clocks_.end(), 0);
+        parts_.clear();
+    }
 
 private:
+    u32 known_lanes(AgentId a, u32 clock) const {
+        if (clock > get(a)) return 0;
+        for (const Part& p : parts_)
+            if (p.agent == a && clock > p.from && clock <= p.to) return p.lanes;
+        return kAllLanes;
+    }
+    // Parts of `a` anew: what is known is the same between two of `ends` and the parts' own.
+    template <class LanesAt>
+    void rebuild(AgentId a, std::vector<u32> ends, LanesAt lanes_at) {
+        for (const Part& p : parts_)
+            if (p.agent == a) ends.insert(ends.end(), {p.from, p.to});
+        std::sort(ends.begin(), ends.end());
+        std::vector<Part> made;
+        for (std::size_t k = 1; k < ends.size(); ++k) {
+            if (ends[k] == ends[k - 1]) continue;
+            const u32 lanes = lanes_at(ends[k]);
+            if (lanes == kAllLanes) continue;
+            if (!made.empty() && made.back().to == ends[k - 1] && made.back().lanes == lanes)
+                made.back().to = ends[k];
+            else
+                made.push_back({a, ends[k - 1], ends[k], lanes});
+        }
+        std::erase_if(parts_, [a](const Part& p) { return p.agent == a; });
+        parts_.insert(parts_.end(), made.begin(), made.end());
+    }
+    // Before the clocks are joined: what either knows is known.
+    void join_parts(const VectorClock& other) {
+        std::vector<AgentId> agents;
+        const std::vector<Part>* const both[] = {&parts_, &other.parts_};
+        for (const std::vector<Part>* parts : both)
+            for (const Part& p : *parts)
+                if (std::find(agents.begin(), agents.end(), p.agent) == agents.end()) agents.push_back(p.agent);
+        for (const AgentId a : agents) {
+            std::vector<u32> ends{0, get(a), other.get(a)};
+            for (const Part& p : other.parts_)
+                if (p.agent == a) ends.insert(ends.end(), {p.from, p.to});
+            rebuild(a, std::move(ends), [&](u32 clock) { return known_lanes(a, clock) | other.known_lanes(a, clock); });
+        }
+    }
     // Agents come one by one: with room for some more.
     void grow(std::size_t size) {
         constexpr std::size_t kRoom = 32;
@@ -80,6 +141,7 @@ private:
     }
 
     std::vector<u32> clocks_;
+    std::vector<Part> parts_;  // mostly none
 };
 
 // Agents are numbered within their cluster. What is known of other clusters, which only global memory can tell, is kept
@@ -245,6 +307,18 @@ struct WarpClocks {
         u32 clock, lanes;
     };
     std::vector<LanesMet> lanes_met;
+    // Strict profile: what a part of the warp fences, releases and acquires is its own, until bar.warp.sync.
+    bool by_lane = false;
+    struct Accessed {
+        u32 clock, lanes;
+    };
+    std::vector<Accessed> accessed;  // which lanes loaded and stored at an epoch, of the last epochs
+    struct LaneView {
+        u32 lanes;
+        VectorClock known;
+    };
+    std::vector<LaneView> lane_views;     // what only some lanes have acquired; `generic` has it too
+    VectorClock common;                   // where there are such: of `generic`, what all lanes know
     std::array<u32, 32> mma_issued_by{};  // by lane: the last of its tensor-core operations
 
     void begin(AgentId self_id, AgentId ld_id, AgentId st_id, AgentId tensor_id) {
@@ -265,9 +339,11 @@ struct WarpClocks {
     void order_lanes() {
         lanes_ordered = epoch();
         lanes_met.clear();
+        lane_views.clear();
         tick();
     }
     void order_lanes(u32 lanes) {
+        share_views(lanes);
         constexpr std::size_t kKept = 64;
         if (lanes_met.size() == kKept) {
             lanes_ordered = std::max(lanes_ordered, lanes_met.front().clock);
@@ -283,18 +359,83 @@ struct WarpClocks {
             if (met.clock >= clock && (met.lanes & behind)) behind |= met.lanes;
         return behind;
     }
+    // Before a load or store. An epoch has the accesses of the same lanes.
+    void note_access(u32 lanes) {
+        if (!by_lane) return;
+        if (!accessed.empty() && accessed.back().clock == epoch()) {
+            if (accessed.back().lanes == lanes) return;
+            tick();
+        }
+        constexpr std::size_t kKept = 4096;
+        if (accessed.size() == kKept) accessed.erase(accessed.begin(), accessed.begin() + kKept / 2);
+        accessed.push_back({epoch(), lanes});
+    }
+    // Those that accessed at an epoch; 0 where that is not known any longer.
+    u32 lanes_at(u32 clock) const {
+        const auto at = std::lower_bound(accessed.begin(), accessed.end(), clock,
+                                         [](const Accessed& a, u32 c) { return a.clock < c; });
+        return at != accessed.end() && at->clock == clock ? at->lanes : 0;
+    }
+    // Of the warp's own accesses, leaves in `known` those that come before what these lanes do now.
+    void restrict_to(VectorClock& known, u32 lanes) const {
+        if (!by_lane || lanes == kAllLanes) return;
+        u32 to = known.get(self);
+        const auto leave = [&](u32 from) {
+            const auto foreign = [&](const Accessed& a) {
+                return a.clock > from && a.clock <= to && (a.lanes & ~lanes);
+            };
+            if (std::any_of(accessed.begin(), accessed.end(), foreign)) known.restrict_to({self, from, to, lanes});
+            to = std::min(to, from);
+        };
+        for (auto met = lanes_met.rbegin(); met != lanes_met.rend(); ++met) {
+            leave(met->clock);
+            if (met->lanes & lanes) lanes |= met->lanes;
+        }
+        leave(lanes_ordered);
+    }
+    void restrict_to(Message& m, u32 lanes) const {
+        for (VectorClock* known : {&m.generic, &m.async, &m.async_global, &m.shared_only}) restrict_to(*known, lanes);
+    }
+    // These lanes meet: each knows what any of them did.
+    void share_views(u32 lanes) {
+        VectorClock all;
+        for (const LaneView& v : lane_views)
+            if (v.lanes & lanes) all.join(v.known);
+        if (!lane_views.empty()) lane_views.push_back({lanes, std::move(all)});
+    }
+    // Before `generic` joins it.
+    void learn(const VectorClock& known, u32 lanes) {
+        if (!by_lane || (lanes == kAllLanes && lane_views.empty())) return;
+        if (lanes == kAllLanes) {
+            common.join(known);
+            return;
+        }
+        if (lane_views.empty()) common = generic;
+        for (LaneView& v : lane_views)
+            if (v.lanes == lanes) return v.known.join(known);
+        lane_views.push_back({lanes, known});
+    }
+    // Whether what `generic` has of an agent has come to these lanes.
+    bool lanes_know(AgentId a, u32 clock, u32 lanes) const {
+        if (lane_views.empty() || common.get(a) >= clock) return true;
+        u32 told = 0;
+        for (const LaneView& v : lane_views)
+            if (v.known.get(a) >= clock) told |= v.lanes;
+        return told == 0 || !(lanes & ~told);
+    }
     u32 issue_mma(u32 lane) {
         mma_issued_by[lane] = ++mma_issued;
         return mma_issued;
     }
 
-    Message release() {
+    // By these lanes.
+    Message release(u32 lanes = kAllLanes) {
         Message m;
-        release(m);
+        release(m, lanes);
         return m;
     }
     // Into a message that keeps its memory.
-    void release(Message& m) {
+    void release(Message& m, u32 lanes = kAllLanes) {
         m.generic = generic;
         m.async = async;
         m.tc = published;
@@ -305,13 +446,14 @@ struct WarpClocks {
         m.foreign = foreign;
         m.shared_only = shared_only;
         m.fences = fences;
+        restrict_to(m, lanes);
         lanes_released = epoch();
         tick();
     }
     // The same, added to a message of this cluster.
-    void release_to(Message& m) {
-        if (m.cluster != cluster && m.cluster != kNoCluster) {
-            m.join(release());
+    void release_to(Message& m, u32 lanes = kAllLanes) {
+        if ((by_lane && lanes != kAllLanes) || (m.cluster != cluster && m.cluster != kNoCluster)) {
+            m.join(release(lanes));
             return;
         }
         m.cluster = cluster;
@@ -340,7 +482,7 @@ struct WarpClocks {
         acquired.join(m.tc);
         acquired_unfenced.join(m.tc_unfenced);
     }
-    void acquire(const Message& m) {
+    void acquire(const Message& m, u32 lanes = kAllLanes) {
         lanes_ordered = std::max(lanes_ordered, lanes_released);
         fences.join(m.fences);
         for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
@@ -348,6 +490,7 @@ struct WarpClocks {
             if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
             return;
         }
+        learn(m.generic, lanes);
         generic.join(m.generic);
         async.join(m.async);
         async_global.join(m.async_global);
@@ -373,16 +516,18 @@ struct WarpClocks {
         generic.join(known);
         async_global.join(known_async);
     }
-    void fence_proxy_async(bool shared, bool global) {
+    void fence_proxy_async(bool shared, bool global, u32 lanes) {
+        VectorClock known = generic;
+        restrict_to(known, lanes);
         if (shared) {
-            async.join(generic);
+            async.join(known);
             async.join(shared_only);
         }
         if (!global) {
             tick();
             return;
         }
-        async_global.join(generic);
+        async_global.join(known);
         foreign.fence_proxy_async();
         tick();
     }

@@ -52,8 +52,30 @@ bool same_cta(const Warp& w, const Access& earlier, const Accessor& who) {
            info(*w.cta->cluster, earlier.agent).cta == info(*w.cta->cluster, who.agent).cta;
 }
 
+// Whether it matters which lanes fenced, released and acquired, and whose accesses the earlier one is: 0 for those of
+// its whole instruction.
+struct ByLane {
+    bool matters = true;
+    u32 earlier = 0;
+};
+
+const Warp& warp_of(const Warp& w, const AgentInfo& agent) {
+    return w.cta->cluster->ctas[agent.cta]->warps[agent.warp];
+}
+
+// What `view` knows of an earlier access, it may know of some lanes of that warp, or in some of this one, only.
+bool lanes_ordered(Warp& w, const VectorClock& view, const Access& earlier, const Accessor& who, u32 lanes) {
+    if (view.has_parts()) {
+        const AgentInfo& agent = info(*w.cta->cluster, earlier.agent);
+        if (!lanes && agent.kind == AgentKind::warp) lanes = warp_of(w, agent).clocks.lanes_at(earlier.clock);
+        if (!view.knows(earlier.agent, earlier.clock, lanes)) return false;
+    }
+    return w.clocks.lanes_know(earlier.agent, earlier.clock, who.lanes);
+}
+
 // The clock that orders an earlier linear-memory access before what warp `w` does now.
-bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy) {
+bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, const Accessor& who, Proxy proxy,
+                    const ByLane& lanes = {}) {
     if (earlier.strong && who.strong && (!(earlier.narrow || who.narrow) || same_cta(w, earlier, who))) return true;
     const AgentKind kind = kind_of(w, earlier, who);
     // Released kernels let bulk copies overwrite what was written through the generic proxy with no proxy fence, and
@@ -69,7 +91,8 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     }
     const VectorClock& fenced = proxy == Proxy::async_global ? w.clocks.async_global : w.clocks.async;
     const VectorClock& view = needs_proxy_fence ? fenced : w.clocks.generic;
-    if (view.get(earlier.agent) >= earlier.clock) return true;
+    if (view.get(earlier.agent) >= earlier.clock)
+        return !lanes.matters || !w.clocks.by_lane || lanes_ordered(w, view, earlier, who, lanes.earlier);
     if (is_shared(who) && !needs_proxy_fence && w.clocks.shared_only.get(earlier.agent) >= earlier.clock) return true;
     return overwritten_after_barrier(w, earlier, who, proxy, kind);
 }
@@ -99,6 +122,11 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
             "mma-missing-fence-after",
             say("%s %s %s after a wait that orders it after %s, with no tcgen05.fence::after_thread_sync in between",
                 me.c_str(), mine, place.c_str(), them.c_str())};
+    if (linear_ordered(w, e, c.earlier_was_write, who, proxy, {false}))
+        return {"lane-alone",
+                say("%s %s %s, which %s %s: what orders the two is a fence, an arrival or a wait by other lanes of "
+                    "their warp, with no bar.warp.sync between those lanes",
+                    me.c_str(), mine, place.c_str(), them.c_str(), c.earlier_was_write ? "wrote" : "read")};
     if (proxy != Proxy::generic && c.earlier_was_write && is_generic(kind) && known_clock(w, e, who) >= e.clock)
         return {"missing-proxy-fence",
                 say("%s %s %s, written by %s through the generic proxy, with no fence.proxy.async of that memory in "
@@ -140,6 +168,27 @@ bool may_be_dropped(Warp& w, const Conflict& c, const Accessor& who) {
     const Op op = static_cast<Op>(m.program->insts[who.pc].op);
     w.unwritten = w.unwritten || op == Op::ld;
     return op == Op::ldmatrix || op == Op::ld;
+}
+
+// The lanes whose earlier access reached into these bytes of shared memory; 0 where that is forgotten.
+u32 lanes_within(const Warp& w, const Access& earlier, u64 start, u64 end) {
+    const AgentInfo& agent = info(*w.cta->cluster, earlier.agent);
+    if (agent.kind != AgentKind::warp) return 0;
+    u32 lanes = 0;
+    for (const LaneAccess& a : warp_of(w, agent).lanes.accesses) {
+        if (a.clock != earlier.clock) continue;
+        for (u32 l = 0; l < kLanes; ++l)
+            lanes |= static_cast<u32>(a.at[l] < end && start < u64{a.at[l]} + a.size) << l & a.mask;
+    }
+    return lanes;
+}
+
+// An instruction's accesses were taken for those of all its lanes. Where only lanes are at fault, those that count are
+// the ones that came to the bytes at hand.
+bool lanes_acquit(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, u64 start, u64 end) {
+    if (!w.clocks.by_lane || !c.earlier || c.stale) return false;
+    const u32 lanes = lanes_within(w, *c.earlier, start, end);
+    return linear_ordered(w, *c.earlier, c.earlier_was_write, who, proxy, {lanes != 0, lanes});
 }
 
 void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where) {
@@ -198,8 +247,11 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     const Range* at = nullptr;
     Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict& c) {
         if (c.uninitialised && at->start + r.offset < kSharedStart) return;  // the system's, which may have written it
+        const u64 start = at->start + r.offset, place = target.shared_address(static_cast<u32>(start));
+        if (!(fenced && c.earlier && !fenced_for_mma(w, *c.earlier, who)) &&
+            lanes_acquit(w, c, who, proxy, place, place + at->bytes))
+            return;
         report_linear(w, c, who, proxy, [&] {
-            const u64 start = at->start + r.offset;
             return format("shared memory in [0x%llx, 0x%llx) of %s", (unsigned long long)start,
                           (unsigned long long)(start + at->bytes), name_of(target).c_str());
         });
@@ -231,6 +283,7 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
         shadow.pasts(), who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
+            if (lanes_acquit(w, c, who, proxy, 0, 0)) return;
             report_linear(w, c, who, proxy, [&] {
                 return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
             });

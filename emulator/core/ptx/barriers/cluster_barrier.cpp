@@ -118,7 +118,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     Message& arriving = ahead ? cluster.barrier.early : cluster.barrier.arriving;
     if (i.mods & kClusterRelaxed) arrive_relaxed(w, arriving);
     if (!(i.mods & kClusterRelaxed))
-        arriving.join(w.clocks.release());
+        arriving.join(w.clocks.release(w.acting(mask)));
     else if (lenient)
         w.cta->relaxed_arriving.join(w.clocks.release());
     else
@@ -142,7 +142,7 @@ Flow wait(Warp& w, const Inst&, u32 mask) {
     }
     w.cluster_passed &= ~mask | w.cluster_owed;
     w.cluster_owed &= ~mask;
-    w.clocks.acquire(cluster.barrier.completed);
+    w.clocks.acquire(cluster.barrier.completed, w.acting(mask));
     w.clocks.acquire(w.cta->relaxed_completed);
     if (!cluster.barrier.agent) cluster.barrier.agent = cluster.new_agent({AgentKind::cluster_barrier, 0, 0, 0});
     w.clocks.generic.raise(*cluster.barrier.agent, cluster.barrier.phase);

@@ -21,7 +21,7 @@ void wake_waiters(Cta& cta, u32 offset) {
                 if (f.wait != Wait::mbarrier || f.wait_mbar != address) continue;
                 f.wait = Wait::none;
                 f.wait_over = true;
-                observe_phase(w, cta.mbarriers.at(offset), f.wait_relaxed);
+                observe_phase(w, cta.mbarriers.at(offset), f.wait_relaxed, f.mask);
                 w.time = std::max(w.time, cta.cluster->now);
             }
         }
@@ -58,7 +58,7 @@ u32 known_phases(const Warp& w, const Mbarrier& bar) {
     return std::max(w.clocks.known_shared(bar.phases), knows(bar.arrivals[2]) ? bar.phase - 1 : 0);
 }
 
-void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed) {
+void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed, u32 lanes) {
     if (relaxed) {
         w.clocks.generic.raise(bar.phases, bar.phase);
         w.fences.collected.join(bar.completed);
@@ -66,7 +66,7 @@ void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed) {
         w.fences.has_collected = true;
         w.clocks.acquire_tc(bar.completed);
     } else {
-        w.clocks.acquire(bar.completed);
+        w.clocks.acquire(bar.completed, w.acting(lanes));
     }
 }
 

@@ -30,8 +30,9 @@ struct MbarrierTarget {
 // now.
 MbarrierTarget mbarrier_of(Warp& w, u64 address, const char* what, u32 clock = 0);
 
-// A completed phase was seen. A relaxed wait learns that; what came before it, at its next acquiring fence.
-void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed);
+// A completed phase was seen by these lanes. A relaxed wait learns that; what came before it, at its next acquiring
+// fence.
+void observe_phase(Warp& w, const Mbarrier& bar, bool relaxed, u32 lanes);
 
 // How many phases the warp knows to be complete: it has seen one, or has synchronised with everyone who arrived in one.
 u32 known_phases(const Warp& w, const Mbarrier& bar);

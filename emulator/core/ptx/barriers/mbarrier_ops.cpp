@@ -105,6 +105,7 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
             throw Fault("mbarrier-count", format("mbarrier.init with count %u; valid is 1..2^20-1", count));
         reinitialise(w, *ref.cta, ref.offset);
         std::erase(ref.cta->invalidated, ref.offset);
+        w.clocks.note_access(mask);
         touch_object(w, ref);
         Mbarrier bar;
         bar.expected = bar.pending = count;
@@ -136,6 +137,7 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
         }
         t.cta->mbarriers.erase(t.offset);
         t.cta->live_mbarriers.remove(t.offset);
+        w.clocks.note_access(mask);
         touch_object(w, {t.cta, t.offset});
     }
     return Flow::next;
@@ -177,7 +179,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     const u32 clock = w.clocks.epoch();
     Message& message = machine_of(w).released;
     if (!relaxed)
-        w.clocks.release(message);
+        w.clocks.release(message, w.acting(mask));
     else if (w.fences.has_fenced)
         message = w.fences.fenced;  // of a relaxed arrival: what an earlier fence releases
     else
@@ -324,8 +326,9 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
         const bool complete = i.mods & kMbarParity ? (t.bar->phase & 1) != (w.reg<u32>(o[2])[l] & 1)
                                                    : t.bar->phase != token_phase(w.reg<u64>(o[2])[l]);
         if (complete) {
-            // The first lane learns for the warp.
-            if (observed != t.bar) observe_phase(w, *t.bar, i.mods & kMbarRelaxed);
+            // The first lane learns for those who ask the same.
+            const u32 asking = alike >> l & 1 ? alike : 1u << l;
+            if (observed != t.bar || w.clocks.by_lane) observe_phase(w, *t.bar, i.mods & kMbarRelaxed, asking);
             observed = t.bar;
             done |= 1u << l;
         } else {

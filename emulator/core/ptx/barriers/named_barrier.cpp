@@ -50,7 +50,7 @@ void complete(Cta& cta, u32 id, const Warp& at, i32 pc) {
             f.wait = Wait::none;
             f.passed_barrier = true;
             f.barrier_result = result_of(b);
-            w.clocks.acquire(b.arriving);
+            w.clocks.acquire(b.arriving, w.acting(f.mask));
             w.time = std::max(w.time, cta.cluster->now);
         }
     }
@@ -147,13 +147,13 @@ Flow bar(Warp& w, const Inst& i, u32 mask) {
     NamedBarrier& b = w.cta->barriers[id];
     const Reduction reduction = static_cast<Reduction>(i.mods >> kReduceShift & 0xF);
     check_agreement(w, b, id, expected, reduction);
-    w.clocks.release_to(b.arriving);
+    w.clocks.release_to(b.arriving, w.acting(mask));
     if (reduction != Reduction::none) reduce(w, i, b, s[i.n_src - 1], mask);
     const bool arrive_only = i.mods & kBarArriveOnly;
     if (mark(w, b, id, mask, !arrive_only)) b.arrived += kLanes;
     const u32 needed = b.expected ? b.expected : live_threads(*w.cta);
     if (b.arrived >= needed) {
-        if (!arrive_only) w.clocks.acquire(b.arriving);
+        if (!arrive_only) w.clocks.acquire(b.arriving, w.acting(mask));
         w.cta->cluster->now = std::max(w.cta->cluster->now, w.time);
         const u32 result = result_of(b);
         complete(*w.cta, id, w, w.pc());

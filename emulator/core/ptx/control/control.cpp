@@ -170,8 +170,8 @@ Handler bind_barrier(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::bar_warp: return bar_warp;
         case Op::fence_proxy_async:
-            return [](Warp& w, const Inst& i, u32) {
-                w.clocks.fence_proxy_async(i.mods & kFenceShared, i.mods & kFenceGlobal);
+            return [](Warp& w, const Inst& i, u32 mask) {
+                w.clocks.fence_proxy_async(i.mods & kFenceShared, i.mods & kFenceGlobal, w.acting(mask));
                 return Flow::next;
             };
         case Op::fence: return nop;

@@ -24,9 +24,9 @@ SyncTable& table_of(Warp& w, const u8* location) {
 
 u64 key_of(const u8* location) { return reinterpret_cast<std::uintptr_t>(location); }
 
-void receive(Warp& w, const Message& m, bool acquire, bool own) {
+void receive(Warp& w, const Message& m, bool acquire, bool own, u32 mask) {
     if (acquire) {
-        w.clocks.acquire(m);
+        w.clocks.acquire(m, w.acting(mask));
         return;
     }
     w.fences.collected.join(m);
@@ -36,13 +36,13 @@ void receive(Warp& w, const Message& m, bool acquire, bool own) {
 
 // What the location carries reaches this warp: at once for an acquire, at its next fence for a relaxed operation. Both
 // scopes must include the other's thread: one of .cta sees what its own CTA released.
-void observe(Warp& w, const u8* location, u32 mods) {
+void observe(Warp& w, const u8* location, u32 mods, u32 mask) {
     const SyncTable::Slot* slot = table_of(w, location).find(key_of(location));
     if (!slot) return;
     const bool acquire = mods & kAcquire, cta_scope = mods & kCtaScope;
     const bool own = slot->releaser == w.cta->linear;
-    if (slot->has_wide && (own || !cta_scope)) receive(w, slot->wide, acquire, own);
-    if (slot->has_narrow && slot->cta == w.cta->linear) receive(w, slot->narrow, acquire, true);
+    if (slot->has_wide && (own || !cta_scope)) receive(w, slot->wide, acquire, own, mask);
+    if (slot->has_narrow && slot->cta == w.cta->linear) receive(w, slot->narrow, acquire, true, mask);
     if (!cta_scope) join_shared(w.clocks.fences.observed, slot->fences);
 }
 
@@ -52,9 +52,9 @@ struct Outgoing {
     const Message* beyond;  // to the others
 };
 
-Outgoing outgoing(Warp& w, const Inst& i, Message& storage) {
+Outgoing outgoing(Warp& w, const Inst& i, u32 mask, Message& storage) {
     if (i.mods & kRelease) {
-        storage = w.clocks.release();
+        storage = w.clocks.release(w.acting(mask));
         return {&storage, i.mods & kCtaScope ? nullptr : &storage};
     }
     const WarpFences& f = w.fences;
@@ -116,7 +116,7 @@ Flow ld_sync(Warp& w, const Inst& i, u32 mask) {
     u8* pointers[kLanes];
     resolve_lanes(w, space_of(i), a, mask, bytes, false, pointers, strength_of(i));
     load_values(w, i, mask, pointers);
-    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods); });
+    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods, mask); });
     note_poll(w, pointers[std::countr_zero(mask)], bytes);
     return Flow::next;
 }
@@ -128,7 +128,7 @@ Flow st_sync(Warp& w, const Inst& i, u32 mask) {
                   strength_of(i));
     store_values(w, i, mask, pointers);
     Message storage;
-    const Outgoing out = outgoing(w, i, storage);
+    const Outgoing out = outgoing(w, i, mask, storage);
     each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, i.mods, false); });
     return Flow::next;
 }
@@ -252,25 +252,26 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
         else
             update_lane(w, i, l, pointers[l], bytes, count, flushes);
     }
-    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods); });
+    each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods, mask); });
     Message storage;
-    const Outgoing out = outgoing(w, i, storage);
+    const Outgoing out = outgoing(w, i, mask, storage);
     each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, i.mods, true); });
     return Flow::next;
 }
 
 // fence.acq_rel, fence.sc, membar: completes the acquire of relaxed reads before it, and lends its release to relaxed
 // writes after it. Restricted to shared memory, it leaves the rest to an unrestricted one.
-Flow fence(Warp& w, const Inst& i, u32) {
+Flow fence(Warp& w, const Inst& i, u32 mask) {
+    const u32 lanes = w.acting(mask);
     const bool restricted = i.mods & kFenceShared;
     if ((i.mods & kAcquire) && w.fences.has_collected) {
         if (restricted) {
             w.clocks.acquire_shared(w.fences.collected);
         } else if (i.mods & kCtaScope) {
-            w.clocks.acquire(w.fences.collected_cta);
+            w.clocks.acquire(w.fences.collected_cta, lanes);
             w.fences.collected_cta.clear();
         } else {
-            w.clocks.acquire(w.fences.collected);
+            w.clocks.acquire(w.fences.collected, lanes);
             w.fences.collected.clear();
             w.fences.collected_cta.clear();
             w.fences.has_collected = false;
@@ -278,7 +279,9 @@ Flow fence(Warp& w, const Inst& i, u32) {
     }
     if (i.mods & kSequential && !(i.mods & kCtaScope)) w.clocks.fence_sequential();
     if (i.mods & kRelease) {
-        Message released = w.clocks.release();
+        Message released = w.clocks.release(lanes);
+        // Another part of the warp may have fenced for itself just before.
+        if (w.clocks.by_lane && lanes != kAllLanes && w.fences.has_fenced) released.join(w.fences.fenced);
         if (restricted) {
             released.restrict_to_shared();
             released.join(w.fences.fenced);

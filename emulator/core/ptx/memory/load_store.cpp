@@ -235,9 +235,11 @@ void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kL
 void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool write, u8* (&pointers)[kLanes],
                    Strength strength, const Inst* store, bool non_coherent) {
     const char* what = write ? "store" : "load";
+    if (space != Space::param && space != Space::local) w.clocks.note_access(mask);
     Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write, strength != Strength::weak};
     who.narrow = strength == Strength::cta;
     who.non_coherent = non_coherent;
+    who.lanes = mask;
     if (space == Space::generic) {
         const u32 first = static_cast<u32>(std::countr_zero(mask));
         space = window_of(a.at[first]);

@@ -23,6 +23,7 @@ Flow fill(Warp& w, const Inst& i, u32 mask) {
                                (unsigned long long)size, address));
         const SharedRef to = resolve_shared(w, address, static_cast<u32>(size), "st.bulk");
         if (to.cta != w.cta) throw Fault("address-space", "st.bulk to the shared memory of another CTA");
+        w.clocks.note_access(mask);
         touch_shared(*to.cta, w, to.offset, static_cast<u32>(size),
                      Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}, false);
         std::memset(to.cta->shared.data() + to.offset, 0, size);

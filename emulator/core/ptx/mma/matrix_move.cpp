@@ -33,6 +33,7 @@ void touch_rows(Warp& w, const u32* offsets, u32 rows, bool write, bool repeats)
     Pieces pieces;
     for (u32 l = 0; l < kLanes; ++l)
         if (rows >> l & 1) pieces.add(offsets[l], kRowBytes);
+    w.clocks.note_access(kAllLanes);
     Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), write};
     who.repeats = repeats;
     touch_shared(*w.cta, w, pieces.runs(), who, false);

@@ -59,6 +59,7 @@ void take(Warp& w, u32 first, u32 columns, u32 result) {
     t.shadow.forget(first * Tmem::kGranule, columns);
     t.last_columns = columns;
     const SharedRef to = resolve_shared(w, result, 4, "tcgen05.alloc");
+    w.clocks.note_access(kAllLanes);
     touch_shared(*to.cta, w, to.offset, 4, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true},
                  false);
     const u32 value = first * Tmem::kGranule;

@@ -1,0 +1,114 @@
+"""What a part of a warp fences, releases and acquires is its own. Every mistake has a clean twin."""
+
+from __future__ import annotations
+
+import pytest
+from micro import run_micro
+
+# Warp 0 writes a tile's first words, a word a lane, one thread stores them with a bulk copy.
+WRITE = """
+  .reg .b32 %mine;
+  mov.b32 %mine, tile;
+  shl.b32 %r1, %lane, 2;
+  add.u32 %mine, %mine, %r1;
+  setp.eq.u32 %p1, %lane, 0;
+  setp.lt.u32 %p2, %lane, 16;
+  @!%warp0 bra DONE;
+  st.shared.b32 [%mine], %lane;
+"""
+COPY = """
+  @!%p1 bra DONE;
+  cp.async.bulk.global.shared::cta.bulk_group [%out], [tile], 128;
+  cp.async.bulk.commit_group;
+  cp.async.bulk.wait_group 0;
+DONE:
+"""
+# Warp 1 waits for the mbarrier and reads a word that lane 9 of warp 0 wrote.
+READ = """
+  bra DONE;
+OTHER:
+  setp.eq.u32 %p3, %warp, 1;
+  @!%p3 bra DONE;
+W: mbarrier.try_wait.parity.shared::cta.b64 %p4, [bar], 0;
+  @!%p4 bra W;
+  ld.shared.b32 %r2, [tile+36];
+DONE:
+"""
+FENCE = "fence.proxy.async.shared::cta;"
+ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [bar];"
+
+
+def rules(body: str, **options) -> set[str]:
+    report, _, _ = run_micro(body, "barrier", **options)
+    return {f.rule for f in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("fence", "found"),
+    [
+        (f"@%p1 {FENCE} bar.warp.sync -1;", {"lane-alone"}),
+        (f"@%p2 {FENCE} bar.warp.sync -1;", {"lane-alone"}),
+        (f"{FENCE} bar.warp.sync -1;", set()),
+        (f"@%p2 {FENCE} @!%p2 {FENCE} bar.warp.sync -1;", set()),
+        (f"@%p2 bra A; {FENCE} bra B; A: {FENCE} B: bar.warp.sync -1;", set()),
+        (f"bar.warp.sync -1; @%p1 {FENCE}", set()),
+        (f"selp.b32 %r3, 0xffff, 0xffff0000, %p2; bar.warp.sync %r3; @%p1 {FENCE} bar.warp.sync -1;", {"lane-alone"}),
+    ],
+)
+def test_a_proxy_fence_is_that_of_the_lanes_that_execute_it(fence, found):
+    assert rules(WRITE + fence + COPY) == found
+    assert rules(WRITE + fence + COPY, profile="lenient") == set()
+
+
+@pytest.mark.parametrize(
+    ("arrive", "found"),
+    [
+        (f"@%p1 {ARRIVE}", {"lane-alone"}),
+        (f"bar.warp.sync -1; @%p1 {ARRIVE}", set()),
+        (f"selp.b32 %r3, 0xffff, 0xffff0000, %p2; bar.warp.sync %r3; @%p1 {ARRIVE}", set()),
+        (f"@%p1 st.shared.b32 [tile+256], 1; @%p1 {ARRIVE}", {"lane-alone"}),
+    ],
+)
+def test_an_arrival_releases_what_its_lane_did(arrive, found):
+    body = WRITE.replace("DONE", "OTHER") + arrive + READ
+    assert rules(body) == found
+    assert rules(body, profile="lenient") == set()
+
+
+def test_what_the_arriving_lane_wrote_itself_is_released():
+    body = WRITE.replace("DONE", "OTHER") + f"@%p1 st.shared.b32 [tile+256], 1; @%p1 {ARRIVE}" + READ
+    assert rules(body.replace("[tile+36]", "[tile+256]")) == set()
+
+
+# Warp 0 arrives for its words; of warp 1 only lane 0 waits.
+@pytest.mark.parametrize(
+    ("wait", "found"),
+    [
+        ("@!%p1 bra READ;", {"lane-alone"}),
+        ("@!%p1 bra MEET;", set()),
+        ("", set()),
+        ("@%p2 bra FIRST;", set()),
+    ],
+)
+def test_a_wait_is_that_of_the_lanes_that_execute_it(wait, found):
+    body = f"""{WRITE.replace("DONE", "OTHER")}
+  bar.warp.sync -1;
+  @%p1 {ARRIVE}
+  bra DONE;
+OTHER:
+  setp.eq.u32 %p3, %warp, 1;
+  @!%p3 bra DONE;
+  {wait}
+W: mbarrier.try_wait.parity.shared::cta.b64 %p4, [bar], 0;
+  @!%p4 bra W;
+  bra MEET;
+FIRST: mbarrier.try_wait.parity.shared::cta.b64 %p4, [bar], 0;
+  @!%p4 bra FIRST;
+MEET: bar.warp.sync -1;
+READ: ld.shared.b32 %r2, [%mine];
+DONE:
+"""
+    if "READ" in wait:
+        body = body.replace("MEET: bar.warp.sync -1;", "MEET:")
+    assert rules(body) == found
+    assert rules(body, profile="lenient") == set()
