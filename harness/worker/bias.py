@@ -24,7 +24,7 @@ ROWS: Final = 32  # of a group: a warp's
 # rounding is uniform over 2^-7, and 1 / m^2 is 3 / (8 ln 2) on average.
 ROUNDING: Final = 2.0**-7 / math.sqrt(12.0) * math.sqrt(3.0 / (8.0 * math.log(2.0)))
 LEAST_DEVIATION: Final = 2.0**-16  # of a row's slope: where no P is rounded, float32's sums are
-SMALLEST: Final = 1e-30  # a row of O that is shorter has lost its last bits to float32's smallest normal number
+SMALLEST: Final = 1e-30  # of an element or a row: below, float32's smallest normal number takes bits that are needed
 MANTISSA: Final = 10  # bits of fp16's and of TF32's
 FEWEST: Final = 64  # elements of O: of less, half may be a product of few bits by chance
 NEAR: Final = 64  # units in the last place: by which float32's own sums may miss a number of few bits
@@ -87,7 +87,7 @@ def _coarse(configuration: Configuration, outputs: Outputs, reference: Reference
     if configuration.output == "bf16":
         return 0.0
     exact = reference.o_unnormalised if configuration.output == "unnormalised" else reference.o
-    fine = _beyond(exact.astype(np.float32)) >= NEAR
+    fine = (_beyond(exact.astype(np.float32)) >= NEAR) & (np.abs(exact) > SMALLEST)
     return int(np.count_nonzero(_beyond(outputs.o)[fine] == 0)) / max(int(np.count_nonzero(fine)), FEWEST)
 
 
