@@ -32,6 +32,10 @@ KEYS: Mapping[str, str] = {
 _KINDS = get_type_hints(Configuration)
 
 
+class NothingSelectedError(UserError):
+    """A suite has nothing that a filter accepts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Accepts a configuration whose every named axis has one of its values; an empty filter accepts all."""
@@ -53,7 +57,7 @@ class Filter:
                 f"{key} is one of {', '.join(map(str, sorted(_values(candidates, key), key=_order)))}"
                 for key in self.accepted
             )
-            raise UserError(f"no configuration matches --filter {self} in {where}; there {present}")
+            raise NothingSelectedError(f"no configuration matches --filter {self} in {where}; there {present}")
         return chosen
 
 

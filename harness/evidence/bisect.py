@@ -18,6 +18,7 @@ from pathlib import Path
 from fmha.harness import archive
 from fmha.harness.archive import Index, RunRecord
 from fmha.harness.config import load
+from fmha.harness.config.filters import NothingSelectedError
 from fmha.harness.errors import UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
@@ -164,16 +165,20 @@ class _Search:
         self._observer.stage("bisect", f"{sha[:12]} {git_text(self._root, 'show', '-s', '--format=%s', sha)}")
         if git_text(self._tree, "rev-parse", "HEAD") != sha:
             git_text(self._tree, "checkout", "--quiet", "--detach", sha, seconds=CHECKOUT_SECONDS)
-        asked = self._asked.request
-        request = Request(
-            self._tree, asked.host, asked.suite, asked.filters, asked.seed, asked.schedule, self._runs.resolve()
-        )
-        found: list[tuple[RunRecord, Path | None]] = []
         try:
-            execute(request, self._observer, lambda record, path: found.append((record, path)))
+            found = self._run(self._asked.request.filters)
+        except NothingSelectedError:  # all that was asked for is gone: what there is besides says so
+            found = self._run(())
         except UserError as error:  # the commit's own matrix.yaml is wrong, or has nothing of what is asked
             return Tested(sha, None, None, error.what.splitlines()[0])
-        return _tested(sha, *found[0])
+        return _tested(sha, *found)
+
+    def _run(self, filters: Sequence[str]) -> tuple[RunRecord, Path | None]:
+        asked, results = self._asked.request, self._runs.resolve()
+        request = Request(self._tree, asked.host, asked.suite, filters, asked.seed, asked.schedule, results)
+        found: list[tuple[RunRecord, Path | None]] = []
+        execute(request, self._observer, lambda record, path: found.append((record, path)))
+        return found[0]
 
     def _culprit(self, found: Sequence[str], first: Tested, target: Sequence[Regression]) -> Culprit:
         sha = found[-1]

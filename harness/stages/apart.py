@@ -42,6 +42,7 @@ PARTS = (
 )
 CHECKOUT_SECONDS = 300.0
 CORE_SECONDS = 1800.0
+NEXT = "make install && .venv/bin/fmha run-matrix --judge own, in this checkout, says why"  # where it cannot run
 OWN_SECONDS = 3600.0
 _ROOTS = (PACKAGE, "harness", "emulator", MATRIX_FILE)
 _BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master")
@@ -254,7 +255,7 @@ def _own_answer(root: Path, judged: dict[str, str], arguments: Sequence[str]) ->
             done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=OWN_SECONDS, check=False)
             return _words(done)
     except (OSError, FmhaError, subprocess.SubprocessError) as error:
-        return f"no answer: {error}"
+        return f"no answer: {error}; {NEXT}"
 
 
 def _words(done: subprocess.CompletedProcess[str]) -> str:
@@ -264,7 +265,7 @@ def _words(done: subprocess.CompletedProcess[str]) -> str:
         return f"{verdict}, exit code {done.returncode}"
     except (ValueError, KeyError, AttributeError, TypeError):
         lines = done.stderr.strip().splitlines() or ["nothing"]
-        return f"exit code {done.returncode}, {lines[-1]}"
+        return f"no answer, exit code {done.returncode}: {lines[-1]}; {NEXT}"
 
 
 def _without_judge(arguments: Sequence[str]) -> list[str]:

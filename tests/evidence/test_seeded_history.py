@@ -70,6 +70,19 @@ def test_bisect_names_the_commit(history: History, place: int) -> None:
     assert list((history.root / ".git" / "worktrees").glob("*")) == [], "the worktree is still there"
 
 
+def test_all_that_was_asked_for_may_vanish(history: History) -> None:
+    """No later commit has anything that the filter accepts."""
+    place = next(place for place in PLANTS if HISTORY[place].kind == "vanished")
+    ends = history.shas[place - 1], history.shas[place + 1]
+    ran = history.fmha("bisect", *ends, "--for", "vanished", "--json", "--quiet", "--", "t=128")
+    assert ran.returncode == ExitCode.PASS, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["commit"] == history.shas[place]
+    gone = {item["subject"] for item in found["regressions"]}
+    assert gone
+    assert all(name.startswith("hd64_t128_") for name in gone)
+
+
 def test_a_bisection_that_was_stopped_goes_on(history: History) -> None:
     shutil.rmtree(history.root / ".fmha" / "bisect", ignore_errors=True)
     git(history.root, "checkout", "-q", "main")

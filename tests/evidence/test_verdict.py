@@ -195,6 +195,16 @@ def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> Non
     assert "lse_error is" in failed["hd64_t1_sk128"]
 
 
+def test_a_judge_of_the_commit_that_cannot_run_is_told_with_what_to_do(project: Path) -> None:
+    def broken(root: Path) -> None:
+        (root / "harness" / "worker" / "measure.py").write_text("!")
+
+    found = regress(project, broken, "--judge", "main")
+    assert found["code"] == ExitCode.GATE_FAILED
+    own = judged(found)["changed"].partition("its own judge says: ")[2]
+    assert re.match(r"no answer, exit code \d: .*; make install && .*--judge own, in this checkout, says why$", own)
+
+
 def test_a_gate_at_work_hinders_nobody_here(project: Path) -> None:
     """Locally the judge is the one at hand: run-matrix goes by the gates as they were just written."""
     git(project, "checkout", "-q", "-B", "planted", "main")
