@@ -24,6 +24,8 @@ DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
 MOST_CAUSES = 3
 MOST_LINES = 8
 MOST_CHANGED = 10
+MOST_WAYS = 12  # to fail, of a run
+MOST_NAMED = 4
 
 Cause = tuple[str, str, str]  # severity, rule, place
 
@@ -157,27 +159,24 @@ def _fitting(widths: Sequence[int], room: int) -> list[int]:
 
 
 def _details(record: RunRecord) -> Iterator[tuple[str, Status | None]]:
-    """What is not in the table: every configuration that did not pass; those with one reason are gathered."""
-    idle: dict[tuple[Status, str], list[str]] = {}
-    alike: dict[object, list[str]] = {}
+    """What is not in the table: what did not pass, the first configuration of each way to fail; the record has all."""
+    alike: dict[object, list[ConfigurationRecord]] = {}
     for item in record.configurations:
-        alike.setdefault(_what_is_wrong(item), []).append(item.id)
-    for item in record.configurations:
-        same = alike[_what_is_wrong(item)]
-        if item.status is Status.HAZARD and item.id != same[0]:
-            continue
-        if item.status in (Status.NOT_RUN, Status.BUILD_ERROR):
-            idle.setdefault((item.status, "\n".join(item.reasons)), []).append(item.id)
-        elif item.status is not Status.PASS:
-            more = f" and {len(same) - 1} more" if item.status is Status.HAZARD and len(same) > 1 else ""
-            yield f"{item.id}{more}: {item.status}", item.status
-            for line in _why(item):
-                yield f"  {line}", None
-    for (status, reason), names in idle.items():
-        shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        yield f"{status}: {shown}", status
-        for line in _short(reason):
+        if item.status is not Status.PASS:
+            alike.setdefault(_what_is_wrong(item), []).append(item)
+    for same in list(alike.values())[:MOST_WAYS]:
+        first = same[0]
+        if first.status in (Status.NOT_RUN, Status.BUILD_ERROR):
+            more = f" and {len(same) - MOST_NAMED} more" if len(same) > MOST_NAMED else ""
+            yield f"{first.status}: {', '.join(item.id for item in same[:MOST_NAMED])}{more}", first.status
+        else:
+            more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+            yield f"{first.id}{more}: {first.status}", first.status
+        for line in _why(first):
             yield f"  {line}", None
+    if rest := list(alike.values())[MOST_WAYS:]:
+        count = sum(map(len, rest))
+        yield f"{count} more configurations failed in {len(rest)} other ways; fmha report shows all of them", None
 
 
 def _why(item: ConfigurationRecord) -> Iterator[str]:
@@ -202,9 +201,12 @@ def cause_of(finding: Finding) -> Cause:
 
 
 def _what_is_wrong(item: ConfigurationRecord) -> tuple[object, ...]:
-    """Equal for configurations that one report serves; how many findings each has does not count."""
-    numbers = tuple(reason for reason in item.reasons if not reason.startswith(f"{HAZARDS} is "))
-    return item.status, numbers, frozenset(map(cause_of, item.findings))
+    """Equal for configurations that one report serves: what was missed and broken, not by how much or how often."""
+    if item.failed_checks:
+        said: object = frozenset(check.name for check in item.failed_checks if check.name != HAZARDS)
+    else:
+        said = tuple(item.reasons)
+    return item.status, said, frozenset(map(cause_of, item.findings))
 
 
 def _described(finding: Finding) -> str:

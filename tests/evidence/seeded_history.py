@@ -78,7 +78,11 @@ HISTORY = (
     Planned("Say what the file is", comment("The forward kernel.")),
     Planned(
         "P of odd keys to seven bits, in five rows of eight",
-        edit(r"return packed;", "return threadIdx.x % 8 < 3 ? packed : packed & 0xfffeffffu;"),
+        # To the nearest: cut off, they would have a direction, which has gates of its own.
+        edit(
+            r"return packed;",
+            "return threadIdx.x % 8 < 3 ? packed : (packed + (packed >> 1 & 0x00010000u)) & 0xfffeffffu;",
+        ),
         "numbers",
         plants=True,
     ),

@@ -10,7 +10,9 @@ from rich.console import Console
 from fmha.harness.cli.progress import Lines, Live, Silent, progress_for
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request, execute
+from fmha.harness.status import Status
 from fmha.harness.worker.protocol import Event, FindingRecord
+from tests.evidence.records import record
 from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event
 
 DEADLOCK = FindingRecord("deadlock", "error", "nobody can go on\n" + "\n".join(f"warp {n}: waits" for n in range(20)))
@@ -96,6 +98,34 @@ def test_hazards_of_one_cause_are_told_once(checkout: Path) -> None:
         }
     )
     assert printed(checkout, host).count("tmem-race") == 3
+
+
+def test_what_misses_the_same_gates_is_told_once(checkout: Path) -> None:
+    """A wrong LSE in 284 configurations was 100 KB that nobody read."""
+    host = ScriptedHost(
+        {
+            "hd128_t1_sk128": lambda item: event(item, measurement=replace(GOOD, lse_error=0.69)),
+            "hd128_t32_sk128": lambda item: event(item, measurement=replace(GOOD, lse_error=0.5)),
+        }
+    )
+    text = printed(checkout, host)
+    assert text.count("lse_error is") == 1
+    assert "hd128_t1_sk128 and 1 more: fail\n  lse_error is 0.69; at most 0.0001 is required\n" in text
+
+
+def test_there_are_only_so_many_ways_to_fail_on_a_screen() -> None:
+    crashed = [
+        item.model_copy(update={"id": f"c{n}", "status": Status.CRASH, "reasons": [f"signal {n}"]})
+        for n, item in enumerate(record().configurations * 20)
+    ]
+    stream = io.StringIO()
+    run = record().model_copy(update={"configurations": crashed})
+    report.show(run, None, Console(file=stream, width=200), table=False)
+    lines = stream.getvalue().splitlines()
+    assert [line for line in lines if line.endswith(": crash")] == [f"c{n}: crash" for n in range(report.MOST_WAYS)]
+    assert (
+        f"{40 - report.MOST_WAYS} more configurations failed in 28 other ways; fmha report shows all of them" in lines
+    )
 
 
 def test_a_build_error_is_told_once(checkout: Path) -> None:
