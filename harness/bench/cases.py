@@ -6,6 +6,7 @@ from typing import Any
 
 from fmha.harness.bench.problem import Problem
 from fmha.harness.bench.shapes import Shape
+from fmha.harness.worker.params import SM90_KINDS
 
 
 def decode(head_dim: int, s_k: int = 8192, batch: int = 16, **kw: Any) -> Problem:
@@ -20,10 +21,14 @@ def prefill(head_dim: int) -> Problem:
 def checks(shape: Shape) -> list[Problem]:
     """Every mask, branch and output once, small, of those that the kernel of `shape` knows; with row tiles that share
     loads where it can."""
-    return [p for p in _checks(shape.head_dim, shape.keys, shape.shares) if p.plain or not shape.plain]
+    return [
+        p
+        for p in _checks(shape.head_dim, shape.keys, shape.shares, shape.walks)
+        if SM90_KINDS.index(shape.kind) <= SM90_KINDS.index(p.kind)
+    ]
 
 
-def _checks(head_dim: int, keys: int, widths: bool) -> list[Problem]:
+def _checks(head_dim: int, keys: int, widths: bool, walks: bool) -> list[Problem]:
     problems = [
         Problem(head_dim, heads=3, t=2, s_k=5 * keys + 7),
         Problem(head_dim, heads=64, t=1, s_k=2 * keys, sink=True, bf16=True),
@@ -73,7 +78,26 @@ def _checks(head_dim: int, keys: int, widths: bool) -> list[Problem]:
         Problem(head_dim, heads=70, t=2, s_k=9 * keys + 1, splits=6, cluster=(1, 2), sink=True, kv_lens=True, batch=2),
         Problem(head_dim, heads=16, t=9, s_k=7 * keys + 3, spread=20.0, window_right=0),
         Problem(head_dim, heads=2, t=300, s_k=290, window_right=0, bf16=True, seed=5),
+        Problem(head_dim, heads=5, t=3, s_k=keys, splits=37, batch=2, sink=True, kv_lens=True),
+        Problem(head_dim, heads=2, t=1, s_k=11 * keys, splits=19, bf16=True, shared_kv=True),
     ]
+    if walks:
+        problems += [
+            Problem(
+                head_dim,
+                heads=7,
+                t=99,
+                s_k=4 * keys + 5,
+                batch=2,
+                walkers=2,
+                window_right=0,
+                kv_lens=True,
+                shared_kv=True,
+                sink=True,
+            ),
+            Problem(head_dim, heads=6, t=99, s_k=3 * keys, batch=3, walkers=3, kv_lens=True, bf16=True),
+            Problem(head_dim, heads=1, t=700, s_k=500, walkers=1, window_left=keys, window_right=0, seed=2),
+        ]
     if widths:
         shared = {"heads": 100, "t": 2, "s_k": 5 * keys + 1, "sink": True, "kv_lens": True}
         problems += [

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.bench.check_numbers import verdict
 from fmha.harness.bench.problem import Problem, draw, pack, reference
-from fmha.harness.bench.shapes import Shape, combine_grid
+from fmha.harness.bench.shapes import Shape, combine_launch
 from fmha.harness.bench.trials import Trial
 from fmha.harness.bench.variants import ALL
 from fmha.harness.worker.devices.base import LaunchConfig
@@ -78,8 +78,9 @@ def _run(shape: Shape, p: Problem, x: dict[str, NDArray[Any]]) -> tuple[dict[str
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, (*p.cluster, 1))
     findings = list(device.launch(module, entry, config, pack(p, p.splits, maps, addresses)).findings)
     if p.partials > 1:
-        config = LaunchConfig(combine_grid(p), (COMBINE_THREADS, 1, 1))
-        findings += device.launch(module, "fmha_combine_sm90", config, pack(p, p.partials, maps, addresses)).findings
+        combine, grid = combine_launch(p)
+        config = LaunchConfig(grid, (COMBINE_THREADS, 1, 1))
+        findings += device.launch(module, combine, config, pack(p, p.partials, maps, addresses)).findings
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):
         dtype = np.uint16 if name == "o" and p.bf16 else np.float32

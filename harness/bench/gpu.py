@@ -18,7 +18,7 @@ from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from fmha.harness.bench.problem import Problem, map_shapes, pack
-from fmha.harness.bench.shapes import Shape, combine_grid
+from fmha.harness.bench.shapes import Shape, combine_launch
 from fmha.harness.worker.nvcc import find_nvcc
 from fmha.harness.worker.params import COMBINE_THREADS, MAPS
 
@@ -67,7 +67,7 @@ class Kernel:
     """A forward kernel and its shape."""
 
     function: Any
-    combine: Any
+    combine: Mapping[str, Any]  # the combine kernels by their entries
     shape: Shape
 
     def most_clusters(self, cluster: tuple[int, int]) -> int:
@@ -81,7 +81,8 @@ def load_forward(cubin: Path, shape: Shape) -> Kernel:
     function = ok(driver.cuModuleGetFunction(module, f"fmha_fwd_sm90_hd{shape.head_dim}".encode()))
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     ok(driver.cuFuncSetAttribute(function, attribute, shape.shared_bytes))
-    return Kernel(function, ok(driver.cuModuleGetFunction(module, b"fmha_combine_sm90")), shape)
+    entries = ("fmha_combine_sm90", "fmha_combine_many_sm90")
+    return Kernel(function, {name: ok(driver.cuModuleGetFunction(module, name.encode())) for name in entries}, shape)
 
 
 def tensor_map(address: int, dims: Sequence[int], box: Sequence[int]) -> bytes:
@@ -149,7 +150,7 @@ class Launch:
         forward, combine = self._configs[stream]
         ok(driver.cuLaunchKernelEx(forward, self.kernel.function, self._arguments[0], 0))
         if combine is not None:
-            ok(driver.cuLaunchKernelEx(combine, self.kernel.combine, self._arguments[1], 0))
+            ok(driver.cuLaunchKernelEx(combine, self._combine, self._arguments[1], 0))
 
     def _prepare(self, stream: int) -> tuple[Any, Any]:
         p, shape = self.problem, self.kernel.shape
@@ -157,7 +158,9 @@ class Launch:
         forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, self.overlaps)
         if p.partials == 1:
             return forward, None
-        return forward, _config(combine_grid(p), COMBINE_THREADS, 0, stream, (1, 1), True)
+        entry, grid = combine_launch(p)
+        self._combine = self.kernel.combine[entry]
+        return forward, _config(grid, COMBINE_THREADS, 0, stream, (1, 1), True)
 
 
 def _aligned(params: bytes) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fmha.harness import reference as definition
 from fmha.harness.worker import params
 from fmha.harness.worker.bf16 import round_to_bf16
-from fmha.harness.worker.choice import ARCH, is_plain, partial_f16
+from fmha.harness.worker.choice import ARCH, kind_of, partial_f16
 from fmha.harness.worker.inputs import Inputs, Sparse
 
 
@@ -41,6 +41,7 @@ class Problem:
     bf16: bool = False
     splits: int = 1
     cluster: tuple[int, int] = (1, 1)  # row tiles, splits
+    walkers: int = 0  # CTAs that share the row tiles of a split and batch entry; 0: one for each
     spread: float = 1.0  # of the logits
     poison: bool = True
     seed: int = 0
@@ -51,10 +52,11 @@ class Problem:
         return self.splits // self.cluster[1]
 
     @property
-    def plain(self) -> bool:
-        """Whether the kernel without lists, windows and clusters computes it."""
+    def kind(self) -> str:
+        """The kernel that knows enough for it, of SM90_KINDS; those before it know more."""
         windowed = (self.window_left, self.window_right) != (params.UNLIMITED, params.UNLIMITED)
-        return is_plain(ARCH, self, windowed, self.cluster != (1, 1))
+        kind = kind_of(self, self.splits, windowed, self.cluster != (1, 1))
+        return "plain" if kind == "dense" and not (windowed or self.walkers) else kind
 
     @property
     def flags(self) -> int:

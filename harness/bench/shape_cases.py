@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fmha.harness.bench.shapes import OTHERS
+from fmha.harness.worker.choice import kinds_of
 from fmha.harness.worker.configuration import Configuration
 
 
@@ -15,8 +16,10 @@ def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:
     yield plain
     yield replace(plain, mask="causal", kv_lens="ragged", batch=3, output="bf16", sink="finite")
     yield replace(plain, mask="window", window=90, query_offsets="mixed", kv="shared", batch=2, data="extreme")
-    yield replace(plain, t=5, heads=40, topk=80, s_sparse=130, sparse_indices="holes", sparse_lens="ragged", batch=2)
     yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="combine", output="fp32")
+    if "whole" not in kinds_of(head_dim, rows):
+        return
+    yield replace(plain, t=5, heads=40, topk=80, s_sparse=130, sparse_indices="holes", sparse_lens="ragged", batch=2)
     yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="cluster", output="fp32")
 
 
@@ -35,8 +38,24 @@ def _sharing() -> Iterator[Configuration]:
     yield replace(decode, t=5, heads=100, batch=2, mask="window", window=200, query_offsets="mixed", data="extreme")
 
 
+def _many() -> Iterator[Configuration]:
+    """Splits that four warps a row merge, and row tiles that a CTA walks over."""
+    for head_dim in (64, 128, 256, 512):
+        few = Configuration(head_dim, 1, 1500, heads=16, splits=20, output="bf16")
+        yield few
+        yield replace(few, heads=3, batch=2, splits=33, kv_lens="ragged", sink="mixed", kv="shared", output="fp32")
+        yield replace(few, t=2, heads=40, splits=130, s_k=700, mask="causal", output="unnormalised")
+    for head_dim in (64, 128, 256):
+        many = Configuration(head_dim, 400, 400, batch=140, mask="causal", output="bf16")
+        yield many
+        yield replace(
+            many, t=300, s_k=1100, batch=136, kv_lens="ragged", query_offsets="mixed", mask="window", window=90
+        )
+
+
 CASES = (
     tuple(item for shape in OTHERS for item in _forced(*shape))
     + tuple(item for head_dim in (64, 128, 256, 512) for item in _short(head_dim))
     + tuple(_sharing())
+    + tuple(_many())
 )

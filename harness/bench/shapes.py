@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fmha.harness.bench.problem import Problem
-from fmha.harness.worker.params import COMBINE_ROWS, sm90_figures, sm90_shared_bytes
+from fmha.harness.worker import choice
+from fmha.harness.worker.params import SM90_KINDS, sm90_figures, sm90_shared_bytes
 
 
-def combine_grid(p: Problem) -> tuple[int, int, int]:
-    return -(-p.t * p.heads // COMBINE_ROWS), 1, p.batch
+def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
+    """Entry and grid of the combine kernel."""
+    return choice.combine_launch(choice.ARCH, p, p.partials)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Shape:
     overlap: bool = False
     registers: int = 232
     ctas_per_sm: int = 1
-    plain: bool = False
+    kind: str = "whole"  # of SM90_KINDS
     clocks: bool = False
     left_out: str = ""  # "exponentials" or "output_product": what remains can be timed, and is wrong
 
@@ -35,6 +37,11 @@ class Shape:
     def shares(self) -> bool:
         """Whether two row tiles in a cluster can share their loads."""
         return self.boxes % 2 == 0
+
+    @property
+    def walks(self) -> bool:
+        """Whether a CTA may have several row tiles."""
+        return self.kind == "dense" and self.column_groups == 1
 
     @property
     def defines(self) -> tuple[str, ...]:
@@ -53,12 +60,12 @@ class Shape:
             values |= {"CLOCKS": 1}
         if self.left_out:
             values |= {"LEFT_OUT": "kFmhaSm90" + self.left_out.title().replace("_", "")}
-        own = (f"FMHA_HEAD_DIM={self.head_dim}", f"FMHA_PLAIN={int(self.plain)}")
+        own = (f"FMHA_HEAD_DIM={self.head_dim}", f"FMHA_KIND={SM90_KINDS.index(self.kind)}")
         return own + tuple(f"FMHA_SM90_{name}={value}" for name, value in values.items())
 
     def row_tiles(self, p: Problem) -> int:
-        """grid.x: as many as clusters of row tiles take."""
-        return -(-p.t * p.heads // (self.rows * p.cluster[0])) * p.cluster[0]
+        """grid.x: as many as walk over them, or as clusters of row tiles take."""
+        return p.walkers or -(-p.t * p.heads // (self.rows * p.cluster[0])) * p.cluster[0]
 
     @property
     def threads(self) -> int:
@@ -88,9 +95,10 @@ OTHERS = {
     (64, 192): _launched(64, 192, overlap=True, registers=160),
     (128, 64): _launched(128, 64, registers=168, ctas_per_sm=2),
     (256, 64): _launched(256, 64, registers=208, ctas_per_sm=2),
+    (256, 128): _launched(256, 128, overlap=True, registers=224),
 }
 
 
-def shape_of(head_dim: int, rows: int = 0, plain: bool = False) -> Shape:
-    """fmha_sm90_launch: the head_dim's own shape, or that of `rows`; `plain` as in launch.h."""
-    return replace(OTHERS[head_dim, rows] if rows else SHAPES[head_dim], plain=plain)
+def shape_of(head_dim: int, rows: int = 0, kind: str = "whole") -> Shape:
+    """fmha_sm90_launch: the head_dim's own shape, or that of `rows`."""
+    return replace(OTHERS[head_dim, rows] if rows else SHAPES[head_dim], kind=kind)

@@ -10,29 +10,35 @@ from fmha.harness.bench.shapes import OTHERS, SHAPES, Shape
 #                               groups
 CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd64_3": OTHERS[64, 192],
-    "hd64_4": Shape(256, 64, 4, 1, 1, 20, 64, registers=112, plain=True),
+    "hd64_4": Shape(256, 64, 4, 1, 1, 20, 64, registers=112, kind="plain"),
     "hd64_short": OTHERS[64, 64],
-    "hd64_whole": Shape(128, 128, 2, 1, 1, 12, 64, overlap=True, registers=224, plain=True),
-    "hd128_small": Shape(128, 128, 2, 1, 1, 11, 128, overlap=True, plain=True),
-    "hd128_3": Shape(192, 64, 3, 1, 2, 10, 128, overlap=True, registers=160, plain=True),
+    "hd64_whole": Shape(128, 128, 2, 1, 1, 12, 64, overlap=True, registers=224, kind="plain"),
+    "hd128_small": Shape(128, 128, 2, 1, 1, 11, 128, overlap=True, kind="plain"),
+    "hd128_3": Shape(192, 64, 3, 1, 2, 10, 128, overlap=True, registers=160, kind="plain"),
     "hd128_short": OTHERS[128, 64],
     "hd256_short": OTHERS[256, 64],
+    "hd256_long": OTHERS[256, 128],
 }
 
 OWN = (*SHAPES.values(), *OTHERS.values())  # of the harness
 
-# What it launches without lists, windows and clusters, which is all that is timed.
-CANDIDATES |= {f"{name}_plain": replace(shape, plain=True) for name, shape in CANDIDATES.items() if shape in OWN}
+# What it launches without lists and clusters, and without windows.
+CANDIDATES |= {
+    f"{name}_{kind}": replace(shape, kind=kind)
+    for kind in ("dense", "plain")
+    for name, shape in CANDIDATES.items()
+    if shape in OWN
+}
 
 # Two CTAs an SM of half the rows, one of which begins while another multiplies.
 RESHAPED = {
-    "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2, plain=True),
+    "hd128_half64": Shape(64, 64, 1, 1, 2, 5, 128, overlap=True, registers=208, ctas_per_sm=2, kind="plain"),
 }
 
-REBUILT = {f"hd{head_dim}_clocks": replace(shape, plain=True, clocks=True) for head_dim, shape in SHAPES.items()}
+REBUILT = {f"hd{head_dim}_clocks": replace(shape, kind="plain", clocks=True) for head_dim, shape in SHAPES.items()}
 
 PARTIAL = {
-    f"hd{head_dim}_no_{part}": replace(SHAPES[head_dim], plain=True, left_out=part)
+    f"hd{head_dim}_no_{part}": replace(SHAPES[head_dim], kind="plain", left_out=part)
     for head_dim in (64, 128, 256)
     for part in ("exponentials", "output_product")
 }

@@ -1,32 +1,47 @@
 """How a call is launched where an architecture leaves a choice: rows of a CTA, number of splits, what overlaps.
 
 Decided by sizes alone, not by the device: what the emulator proves is then the launch that a GPU runs. Each rule holds
-where it was measured (results/splits-h200.json; docs/hopper.md, "Which shape") and little beyond:
+where it was measured (docs/hopper.md, "Which shape") and little beyond:
 
-- *Wide*, 192 rows at head_dim 64: 592 against 681 us in prefill, 64 batch entries of 4096 rows.
-- *Short*, in few CTAs: 64 rows and tiles of 64 keys, two CTAs an SM. With 128 rows of one query and 512 keys 4.1
-  against 4.4 us at 64, 4.8 against 6.5 at 128, 6.4 against 7.8 at 256.
-- *Splits*, without lists: a tile or more for each while there are few rows, since the combine kernel costs less than a
-  tile; an eighth of the tiles at least where the GPU has room.
+- *Wide*, 192 rows at head_dim 64, and *long*, tiles of 80 keys at 256: prefill.
+- *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
+- *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
+- *Row CTAs*, without splits: fewer than row tiles where that fills the multiprocessors as well, since a CTA that walks
+  on to its next row tile loads it while it finishes the last.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final, Protocol
 
-from fmha.harness.worker.params import sm90_figures
+from fmha.harness.worker.params import COMBINE_ROWS, SM90_KINDS, sm90_figures
 
 ARCH: Final = "sm_90a"  # of what follows; another architecture has one shape a head_dim, and no clusters
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
 MOST_IN_CLUSTER: Final = 8  # splits: kFmhaSm90MergeSplits of kernel/sm90/launch.h
-SHORT_KEYS: Final = {64: 512, 128: 4096, 256: 2048}  # at most
 SHORT_ROWS: Final = 64
 SHORT_TILES: Final = 32  # of rows, over the batch, at most
+SHORT_KEYS: Final = {64: 512, 128: 4096, 256: 2048}  # at most;
+FEW_SHORT_KEYS: Final = {128: (4, 16384), 256: (2, 8192)}  # with so few tiles of rows, so many
 LEAST_SHORT_SPLITS: Final = 4
-MOST_SPLITS: Final = 32
-WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # splits times tiles of 64 rows; more do not pay for their merge
+FEW_SPLITS: Final = 32
+WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # few splits times tiles of 64 rows: more do not pay
+MOST_SPLITS: Final = 128
+MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
 PAIRS: Final = ((64, 0), (64, 64), (128, 64), (256, 64))  # head_dim and rows of the shapes with two CTAs an SM
 WIDE_ROWS: Final = 192
+LONG_ROWS: Final = 128  # of the shape at head_dim 256
+LONG_KEYS: Final = 1024  # more than that
+MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
+COMBINE_CTAS: Final = 4  # that a multiprocessor holds
+# In tiles of keys: what a CTA costs, what each of its row tiles does, and how much longer one takes that was not dealt
+# out when an SM was free.
+CTA_TILES: Final = 3.0
+ROW_TILE_TILES: Final = 4.0
+WALKING: Final = 1.05
+MOST_WALKED: Final = 64  # row tiles of a CTA
+LEAST_ROWS_AT_ONCE: Final = 256  # that read the same K and V, or they come from memory too often
 
 
 class Sizes(Protocol):
@@ -50,7 +65,9 @@ def rows_of_cta(arch: str, sizes: Sizes, splits: int) -> int:
     """Query rows of a CTA; 0 for the first shape there is."""
     if _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
-    return WIDE_ROWS if splits == 1 and _is_wide(arch, sizes) else 0
+    if splits == 1 and _is_wide(arch, sizes):
+        return WIDE_ROWS
+    return LONG_ROWS if splits == 1 and _is_long(arch, sizes) else 0
 
 
 def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
@@ -58,13 +75,24 @@ def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
     return 2 if arch == ARCH and (head_dim, rows) in PAIRS else 1
 
 
-def is_plain(arch: str, sizes: Sizes, windowed: bool, in_cluster: bool) -> bool:
-    """Whether the kernel without lists, windows and clusters is launched: it has less code to fetch."""
-    return arch == ARCH and not (sizes.topk or windowed or in_cluster)
+def kinds_of(head_dim: int, rows: int) -> tuple[str, ...]:
+    """The kernels there are of a shape, of SM90_KINDS: a short one walks over no row tiles, a long or wide one is not
+    split, and lists do not come with a long one."""
+    if rows == SHORT_ROWS:
+        return "whole", "plain"
+    return ("dense",) if (head_dim, rows) == (256, LONG_ROWS) else ("whole", "dense") if rows else SM90_KINDS
+
+
+def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:
+    """The kernel that knows enough, and little more: it has less code to fetch."""
+    if sizes.topk or in_cluster:
+        return "whole"
+    return "dense" if windowed or splits == 1 else "plain"
 
 
 def splits_of(arch: str, sizes: Sizes) -> int | None:
-    """The number of splits where a rule has one."""
+    """The number of splits where a rule has one: no more CTAs than the GPU holds at once, and no more than pay for
+    their merge. Beyond FEW_SPLITS the fewest of those that leave the longest one as long."""
     if arch != ARCH or sizes.topk:
         return None
     short = SHORT_ROWS if _is_short(arch, sizes) else 0
@@ -72,8 +100,37 @@ def splits_of(arch: str, sizes: Sizes) -> int | None:
     ctas = -(-sizes.t * sizes.heads // rows) * sizes.batch
     room = MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim, short) // ctas
     tiles = -(-sizes.s_k // keys)
-    worth = max(WORTH[sizes.head_dim] // _row_tiles(sizes), tiles // 8)
-    return max(1, min(room, tiles, MOST_SPLITS, worth))
+    row_tiles = _row_tiles(sizes)
+    splits = max(1, min(room, tiles, FEW_SPLITS, max(WORTH[sizes.head_dim] // row_tiles, tiles // 8)))
+    many = min(room, tiles, MOST_SPLITS, round(math.sqrt(MERGE * sizes.s_k / row_tiles)))
+    return -(-tiles // -(-tiles // many)) if many > splits == FEW_SPLITS else splits
+
+
+def row_ctas(sizes: Sizes, rows: int, keys: int, slots: int, left: int | None, right: int | None) -> int:
+    """CTAs that share the row tiles of a batch entry, without splits: as many as there are, or fewer, which walk.
+
+    `rows` and `keys` are those of a tile, `slots` the CTAs that the GPU holds at once, `left` and `right` the window.
+    Waves of CTAs, times what one takes in tiles of keys; under a causal mask the CTAs of a wave end one by one.
+    """
+    tiles = -(-sizes.t * sizes.heads // rows)
+    windowed = left is not None or right is not None
+    seen = float(sizes.s_k)
+    if left is not None and right is not None:
+        seen = min(seen, left + right + -(-rows // sizes.heads))
+    elif windowed:
+        seen -= min(sizes.t, sizes.s_k) / 2
+    each = max(1.0, seen / keys) + ROW_TILE_TILES
+
+    def cost(ctas: int) -> float:
+        waves = sizes.batch * ctas / slots
+        if ctas == tiles:
+            return max(1.0, waves + 0.5 if windowed else math.ceil(waves)) * (CTA_TILES + each)
+        walked = tiles / ctas if windowed else -(-tiles // ctas)
+        return math.ceil(waves) * (CTA_TILES + walked * each * WALKING)
+
+    least = min(tiles, -(-LEAST_ROWS_AT_ONCE // rows))
+    fewer = {max(least, -(-tiles // walked)) for walked in range(1, MOST_WALKED + 1)}
+    return min(sorted(fewer, reverse=True), key=cost)
 
 
 def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) -> bool:
@@ -94,8 +151,18 @@ def partial_f16(arch: str, head_dim: int, output_bf16: bool) -> bool:
 
 
 def combine_overlaps(arch: str) -> bool:
-    """The same of the combine kernel."""
+    """Whether the combine kernel is launched to start while the grid before it runs."""
     return arch == ARCH
+
+
+def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int, int, int]]:
+    """The combine kernel, by its entry, and its grid: a row a warp, or four warps a row where many splits leave few."""
+    rows = sizes.t * sizes.heads
+    if arch != ARCH:
+        return "fmha_combine", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
+    if splits > MOST_FOR_A_WARP and rows * sizes.batch <= COMBINE_CTAS * MULTIPROCESSORS:
+        return "fmha_combine_many_sm90", (rows, 1, sizes.batch)
+    return "fmha_combine_sm90", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
 
 
 def _row_tiles(sizes: Sizes) -> int:
@@ -105,7 +172,14 @@ def _row_tiles(sizes: Sizes) -> int:
 def _is_short(arch: str, sizes: Sizes) -> bool:
     if arch != ARCH or sizes.topk:
         return False
-    return sizes.s_k <= SHORT_KEYS.get(sizes.head_dim, -1) and _row_tiles(sizes) <= SHORT_TILES
+    tiles, half = _row_tiles(sizes), sizes.head_dim == 128 and sizes.t * sizes.heads <= SHORT_ROWS
+    few, keys = FEW_SHORT_KEYS.get(sizes.head_dim, (0, 0))
+    enough = sizes.s_k <= (keys if tiles <= few else SHORT_KEYS.get(sizes.head_dim, -1))
+    return tiles <= SHORT_TILES and (enough or half)
+
+
+def _is_long(arch: str, sizes: Sizes) -> bool:
+    return arch == ARCH and not sizes.topk and sizes.head_dim == 256 and sizes.s_k > LONG_KEYS
 
 
 def _is_wide(arch: str, sizes: Sizes) -> bool:

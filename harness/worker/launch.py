@@ -1,5 +1,5 @@
 """Launches the kernels of one attention call on a device: tensor maps, parameters, forward, combine. Written once for
-every device and for everyone who calls: the worker (fmha.harness.worker.run) and fmha.attention."""
+every device and for everyone who calls: the worker (fmha.harness.worker.run) and fmha.harness.attention."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fmha.harness.worker import params
-from fmha.harness.worker.choice import combine_overlaps, ctas_per_sm, overlaps_grid_before, partial_f16
+from fmha.harness.worker.choice import (
+    MULTIPROCESSORS,
+    combine_launch,
+    combine_overlaps,
+    ctas_per_sm,
+    overlaps_grid_before,
+    partial_f16,
+    row_ctas,
+)
 from fmha.harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.worker.protocol import LaunchShape, Variant
+from fmha.harness.worker.variants import rows_define, walks
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
 LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs more than the wait for more SMs
@@ -82,21 +91,27 @@ def launch_attention(
         head_dim=call.head_dim,
     ).pack()
     shape = variant.shape
-    grid = (params.query_blocks(shape, call.t, call.heads, call.topk), call.splits, call.batch)
+    grid = forward_grid(variant, call)
     cluster = (1, call.splits if call.in_cluster else 1, 1)
     overlaps = overlaps_grid_before(variant.arch, call, call.splits, call.shared_kv)
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster, overlaps)
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
-    config = LaunchConfig(combine_grid(call), (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
-    combined = device.launch(module, variant.combine, config, packed)
+    entry, grid = combine_launch(variant.arch, call, call.splits)
+    config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
+    combined = device.launch(module, entry, config, packed)
     return sum_of((report, combined))
 
 
-def combine_grid(call: Call) -> Dim3:
-    """The grid of fmha_launch.h's combine kernel."""
-    return (-(-call.t * call.heads // params.COMBINE_ROWS), 1, call.batch)
+def forward_grid(variant: Variant, call: Call) -> Dim3:
+    """The grid of the forward kernel."""
+    shape = variant.shape
+    blocks = params.query_blocks(shape, call.t, call.heads, call.topk)
+    if call.splits == 1 and walks(variant):
+        slots = MULTIPROCESSORS * ctas_per_sm(variant.arch, variant.head_dim, rows_define(variant))
+        blocks = row_ctas(call, shape.rows, shape.keys, slots, call.window_left, call.window_right)
+    return blocks, call.splits, call.batch
 
 
 def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:

@@ -69,6 +69,12 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
 )
 
 
+# The pointers, which lie side by side, in their order; and where the first is.
+POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == "Q")
+MAP_OFFSETS: Final = tuple(offset for name, offset, _ in LAYOUT if name in MAPS)
+POINTERS_OFFSET: Final = next(offset for name, offset, _ in LAYOUT if name == POINTERS[0])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FmhaParams:
     """One launch's parameters, field by field those of fmha_params.h: 128 opaque bytes a tensor map, a device address a
@@ -131,9 +137,10 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
 SM90_SHAPES: Final = {
     64: ((64, 128, 1, 1, 6), (64, 64, 1, 1, 8), (192, 128, 3, 1, 11)),
     128: ((128, 128, 2, 2, 5), (64, 64, 1, 2, 5)),
-    256: ((128, 64, 2, 2, 9), (64, 64, 1, 1, 9)),
+    256: ((128, 64, 2, 2, 9), (64, 64, 1, 1, 9), (128, 80, 2, 2, 7)),
     512: ((64, 48, 2, 4, 6),),
 }
+SM90_KINDS: Final = ("whole", "dense", "plain")  # FmhaSm90Kind: what a kernel knows
 # head_dim and rows, 0 for a head_dim's own.
 SM90_KERNELS: Final = (
     *((head_dim, 0) for head_dim in SM90_SHAPES),

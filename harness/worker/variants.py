@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fmha.harness.worker import choice
-from fmha.harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
+from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, sm90_shape, sm100_shape
 from fmha.harness.worker.protocol import Configuration, PPath, Variant
 
 
@@ -26,12 +26,9 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
     )
 
 
-PLAIN = ("FMHA_PLAIN", "1")  # of kernel/sm90/launch.h
-
-
-def _sm90(head_dim: int, rows: int = 0, plain: bool = False) -> Variant:
+def _sm90(head_dim: int, rows: int = 0, kind: str = "whole") -> Variant:
     return Variant(
-        name=f"sm90_hd{head_dim}" + (f"_rows{rows}" if rows else "") + ("_plain" if plain else ""),
+        name=f"sm90_hd{head_dim}" + (f"_rows{rows}" if rows else "") + ("" if kind == "whole" else f"_{kind}"),
         arch="sm_90a",
         source="kernel/sm90/fmha_fwd.cu",
         entry=f"fmha_fwd_sm90_hd{head_dim}",
@@ -41,20 +38,20 @@ def _sm90(head_dim: int, rows: int = 0, plain: bool = False) -> Variant:
         defines=(
             ("FMHA_HEAD_DIM", str(head_dim)),
             *((("FMHA_ROWS", str(rows)),) if rows else ()),
-            *((PLAIN,) if plain else ()),
+            *((("FMHA_KIND", str(SM90_KINDS.index(kind))),) if kind != "whole" else ()),
         ),
         combine="fmha_combine_sm90",
     )
 
 
 # Of several variants for a head_dim the first is taken, unless P's path or the rows of a CTA are asked for, or
-# harness/worker/choice.py has a rule. P through tensor memory is first: it leaves shared memory's bandwidth to K and V,
-# which both products read from there. At head_dim 512 P passes through shared memory either way (docs/kernel.md).
+# fmha.harness.worker.choice has a rule. P through tensor memory is first: it leaves shared memory's bandwidth to K and
+# V, which both products read from there. At head_dim 512 P passes through shared memory either way (docs/kernel.md).
 VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
-    *(_sm90(*kernel, plain) for plain in (False, True) for kernel in SM90_KERNELS),
+    *(_sm90(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in choice.kinds_of(*kernel)),
 )
 
 
@@ -63,8 +60,6 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
     if not variants:
         return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
-    plain = choice.is_plain(arch, configuration, configuration.mask != "none", merges_in_cluster(configuration, arch))
-    variants = [variant for variant in variants if (PLAIN in variant.defines) == plain]
     fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
@@ -75,7 +70,30 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
         return f"no kernel for head_dim {configuration.head_dim} with {rows} rows a CTA on {arch} yet"
-    return right[-1] if rows else right[0]  # one of several with as many rows: the one that has to be asked for
+    # Of several with as many rows the one that has to be asked for.
+    chosen = next((item for item in right if rows_define(item) == rows), right[0])
+    if arch != choice.ARCH:
+        return chosen
+    in_cluster = merges_in_cluster(configuration, arch)
+    kind = choice.kind_of(configuration, splits, configuration.mask != "none", in_cluster)
+    alike = {kind_of(item): item for item in right if item.shape == chosen.shape}
+    enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
+    return enough[0] if enough else f"no kernel of {rows} rows a CTA knows lists or clusters on {arch} yet"
+
+
+def kind_of(variant: Variant) -> str:
+    """What a kernel knows, one of SM90_KINDS."""
+    return SM90_KINDS[int(dict(variant.defines).get("FMHA_KIND", 0))]
+
+
+def rows_define(variant: Variant) -> int:
+    """What choice.rows_of_cta calls the rows of a CTA."""
+    return int(dict(variant.defines).get("FMHA_ROWS", 0))
+
+
+def walks(variant: Variant) -> bool:
+    """Whether a CTA may have several row tiles."""
+    return variant.arch == choice.ARCH and kind_of(variant) == "dense" and variant.head_dim < 512
 
 
 def merges_in_cluster(configuration: Configuration, arch: str) -> bool:

@@ -208,8 +208,6 @@ struct Alternation {
 
 template <class T>
 __device__ __forceinline__ void run_alternating(Consumer<T>& c) {
-    ptx::mbarrier_wait(c.shared.query_full(), 0);  // also without a tile: the copy must land before the CTA ends
-    stamp<kQueryThere>(threadIdx.x == 0);
     Alternation<T> turns(c);
     if (turns.has_own) {
         turns.issue_scores();

@@ -39,6 +39,10 @@ __device__ __forceinline__ float4 scaled(float4 v, float factor) {
     return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
 }
 
+// More than it needs: of what is launched while the forward kernel ends, four CTAs an SM, and not all where the first
+// ones end.
+constexpr int kCombineSharedBytes = 48 << 10;
+
 // What of a row a lane of the combine kernel takes: vectors of what one load brings, 32 of them apart.
 template <int HeadDim, bool F16>
 struct CombineLanes {
@@ -52,6 +56,14 @@ struct CombineLanes {
     static constexpr int kInFlight = HeadDim == 512 && !F16 ? 4 : 8;
     static constexpr int kScales = F16 ? kPartialScales<HeadDim> : 1;
     static_assert(kVectors % kScales == 0, "a vector has one scale");
+
+    // Of combine_many.cuh: bytes of a part, parts that four warps have room for, and of those the ones between which
+    // there is no branch, and the ones in flight.
+    static constexpr int kPartBytes = kUsed * kVectors * kBytes;
+    static constexpr int kRoom = kCombineSharedBytes / (kFmhaCombineRows * kPartBytes);
+    static constexpr int kGroup = kRoom < 8 ? 4 : 8;
+    static constexpr int kManyInFlight = kRoom / kGroup * kGroup < 32 ? kRoom / kGroup * kGroup : 32;
+    static_assert(kManyInFlight > 0);
 };
 
 // A lane's elements of a row over all splits.
@@ -155,10 +167,6 @@ __device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int
     }
     return merged;
 }
-
-// More than it needs: of what is launched while the forward kernel ends, four CTAs an SM, and not all where the first
-// ones end.
-constexpr int kCombineSharedBytes = 48 << 10;
 
 template <class Lanes>
 __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, uint32_t buffer) {

@@ -15,7 +15,8 @@ namespace fmha::sm90 {
 
 constexpr int kStartBarrier = 0;     // named barriers: the consumers and the two warps that initialise mbarriers,
 constexpr int kConsumerBarrier = 1;  // the consumers alone,
-constexpr int kRingBarrier = 2;      // and those two warps
+constexpr int kRingBarrier = 2;      // those two warps,
+constexpr int kTurnBarrier = 3;      // and one a row group: its turn at the tensor core has come
 
 template <class T>
 struct Consumer {
@@ -131,6 +132,31 @@ struct Consumer {
                 ptx::mbarrier_arrive_cluster(ptx::map_to_cta(shared.empty(cursor.slot), target));
             }
             cursor.advance();
+        }
+    }
+
+    // Row groups take turns at the tensor core: while one exponentiates, another multiplies. Without turns both come to
+    // do the same at the same time.
+    __device__ __forceinline__ void wait_for_turn() const {
+        if constexpr (T::kTurns) {
+            ptx::named_barrier_sync(kTurnBarrier + row_group, 256);
+        }
+    }
+
+    __device__ __forceinline__ void pass_turn() const {
+        if constexpr (T::kTurns) {
+            const int next = row_group + 1 == T::kLaunch.row_groups ? 0 : row_group + 1;
+            ptx::named_barrier_arrive(kTurnBarrier + next, 256);
+        }
+    }
+
+    // Q is read: that of the next row tile may come.
+    __device__ __forceinline__ void release_query() {
+        if constexpr (T::kWalks) {
+            __syncwarp();
+            if (lane == 0) {
+                ptx::mbarrier_arrive(shared.query_empty());
+            }
         }
     }
 

@@ -15,12 +15,45 @@
 
 #include "alternate.cuh"
 #include "clocks.cuh"
+#include "combine_many.cuh"
 #include "epilogue.cuh"
 #include "producer.cuh"
 #include "rounds.cuh"
 #include "start.cuh"
 
 namespace fmha::sm90 {
+
+// The row tiles behind the first: K of the first tile before Q, which waits until the consumers are done with the Q
+// before.
+template <class T>
+__device__ __forceinline__ void produce_further(const FmhaParams& params, SharedMap<T> shared, Walk<T>& walk,
+                                                const Producer<T>& first) {
+    Cursor<T> cursor = first.cursor;
+    int tails = first.tails;
+#pragma unroll 1
+    while (true) {
+        const uint32_t parity = walk.turn % 2;
+        ++walk.turn;
+        const int row_tile = walk.row_tile(params);
+        if (row_tile < 0) {
+            return;
+        }
+        const Place<T> place(params, row_tile, 1, 1);
+        Loads<T> loads(params, shared, place, cursor, tails);
+        if (loads.more && loads.keys.tile.begin < end_of_run(loads.producer, loads.stream, loads.keys.tile.begin)) {
+            loads.producer.load_units(false, loads.keys.tile.begin, 0, T::kUnits);
+            loads.ahead = true;
+        }
+        if (ptx::elect_one()) {
+            ptx::mbarrier_wait(shared.query_empty(), parity);
+            load_query<T>(params, shared, row_tile);
+        }
+        __syncwarp();
+        producer_role<T>(params, loads);
+        cursor = loads.producer.cursor;
+        tails = loads.producer.tails;
+    }
+}
 
 // K of the first tile and Q first, then the walk over all tiles is set up.
 template <class T>
@@ -38,7 +71,8 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     if (!alone) {
         ptx::cluster_arrive();
     }
-    const Place<T> place(params, width, height);
+    Walk<T> walk;
+    const Place<T> place(params, walk.row_tile(params), width, height);
     Loads<T> loads(params, shared, place, ring, ahead);
     stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
     ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
@@ -47,6 +81,9 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     }
     if constexpr (T::kRings == 1) {
         producer_role<T>(params, loads);
+        if constexpr (T::kWalks) {
+            produce_further<T>(params, shared, walk, loads.producer);
+        }
     } else {
         group_producer_role<T>(params, loads, ring);
     }
@@ -81,39 +118,62 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
     if (!alone) {
         ptx::cluster_arrive();
     }
-    const Place<T> place(params, width, height);
-    Consumer<T> consumer(params, shared, place, group);
-    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
-    if (!alone) {
-        ptx::cluster_wait();
+    if constexpr (T::kTurns) {
+        if (group + 1 == T::kLaunch.row_groups) {
+            ptx::named_barrier_arrive(kTurnBarrier, 256);  // the first group begins
+        }
     }
-    stamp<kConsumersMet>(threadIdx.x == 0);
-    if constexpr (T::kColumnGroups == 2) {
-        run_alternating(consumer);
-    } else if constexpr (T::kOverlap) {
-        run_overlapped(consumer);
-    } else {
-        run_in_turn(consumer);
-    }
-    stamp<kLastProduct>(threadIdx.x == 0);
-    float correction[2];
-    finish_sums(consumer, correction);
-    if (place.height > 1) {
-        publish_part(consumer, correction);
+    Walk<T> walk;
+    Cursor<T> cursor;
+    int row_tile = walk.row_tile(params);
+#pragma unroll 1
+    do {
+        const Place<T> place(params, row_tile, width, height);
+        Consumer<T> consumer(params, shared, place, group);
+        if (walk.turn == 0) {
+            ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
+            if (!alone) {
+                ptx::cluster_wait();
+            }
+            stamp<kConsumersMet>(threadIdx.x == 0);
+        }
+        ptx::mbarrier_wait(shared.query_full(), walk.turn % 2);  // also without a tile: the copy must land first
+        stamp<kQueryThere>(threadIdx.x == 0);
+        if constexpr (T::kColumnGroups == 2) {
+            run_alternating(consumer);
+        } else if constexpr (T::kOverlap) {
+            run_overlapped(consumer, cursor);
+        } else {
+            run_in_turn(consumer, cursor);
+        }
+        stamp<kLastProduct>(threadIdx.x == 0);
+        float correction[2];
+        finish_sums(consumer, correction);
+        if (place.height > 1) {
+            publish_part(consumer, correction);
+            __syncwarp();
+            ptx::cluster_sync();
+            merge_parts<T>(params, shared, place);
+        } else {
+            store_rows(consumer, correction);
+            stamp<kStored>(threadIdx.x == 0);
+        }
+        stamp<kMerged>(threadIdx.x == 0);
         __syncwarp();
-        ptx::cluster_sync();
-        merge_parts<T>(params, shared, place);
-    } else {
-        store_rows(consumer, correction);
-        stamp<kStored>(threadIdx.x == 0);
+        ++walk.turn;
+        row_tile = T::kWalks ? walk.row_tile(params) : -1;
+    } while (row_tile >= 0);
+    if constexpr (T::kTurns) {
+        if (group == 0) {
+            ptx::named_barrier_sync(kTurnBarrier, 256);
+        }
     }
-    stamp<kMerged>(threadIdx.x == 0);
-    __syncwarp();
 }
 
 template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
-    const int width = kFmhaSm90Plain ? 1 : ptx::cluster_width(), height = kFmhaSm90Plain ? 1 : ptx::cluster_height();
+    const int width = !kFmhaSm90Clusters ? 1 : ptx::cluster_width(),
+              height = !kFmhaSm90Clusters ? 1 : ptx::cluster_height();
     if (int(blockIdx.x) * T::kRows >= params.t * params.heads && width == 1) {
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
@@ -163,4 +223,9 @@ extern "C" __global__ void __launch_bounds__(fmha_sm90_threads(FMHA_HEAD_DIM),
 extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
     fmha_combine_sm90(const __grid_constant__ FmhaParams params) {
     fmha::sm90::combine<FMHA_HEAD_DIM>(params);
+}
+
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
+    fmha_combine_many_sm90(const __grid_constant__ FmhaParams params) {
+    fmha::sm90::combine_many<FMHA_HEAD_DIM>(params);
 }

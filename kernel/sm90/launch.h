@@ -3,14 +3,15 @@
 // A head_dim has one shape or several, told apart by their rows; harness/worker/choice.py has the rule by which one is
 // taken. The first is compiled unless FMHA_ROWS names another.
 //
-//   grid     (ceil(t * heads / rows), splits, batch)
+//   grid     (ceil(t * heads / rows), splits, batch); fewer in x where a CTA walks over several row tiles
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
 //            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the
 //            cluster. With height = splits the kernel writes the result; else partial results, splits / height of them.
 //   dynamic shared memory: shared_bytes
 //
-// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits. Both
+// The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits; so
+// does fmha_combine_many_sm90, with a grid of (t * heads, 1, batch), which is faster from 17 splits of few rows on. All
 // kernels may be launched to overlap the grid before them (programmatic stream serialization): they wait for it
 // themselves before they touch memory, and let the grid behind them start early, which must do the same.
 #pragma once
@@ -31,12 +32,19 @@ struct FmhaSm90Launch {
 
 constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 
-// A plain kernel knows neither lists nor windows nor clusters: half the code, which a launch finds cold in the
-// instruction cache.
-#ifndef FMHA_PLAIN
-#define FMHA_PLAIN 0
+// What a kernel knows. The less, the less code, which a launch finds cold in the instruction cache.
+enum FmhaSm90Kind : int32_t {
+    kFmhaSm90Whole,  // everything
+    kFmhaSm90Dense,  // neither lists nor clusters; a CTA of one column group may walk over several row tiles
+    kFmhaSm90Plain,  // neither lists nor clusters nor windows
+};
+#ifndef FMHA_KIND
+#define FMHA_KIND kFmhaSm90Whole
 #endif
-constexpr bool kFmhaSm90Plain = FMHA_PLAIN;
+constexpr bool kFmhaSm90Lists = FMHA_KIND == kFmhaSm90Whole;
+constexpr bool kFmhaSm90Clusters = FMHA_KIND == kFmhaSm90Whole;
+constexpr bool kFmhaSm90Windows = FMHA_KIND != kFmhaSm90Plain;
+constexpr bool kFmhaSm90Walks = FMHA_KIND == kFmhaSm90Dense;
 
 // What a build leaves out, so that the difference in time is that part's; its results are wrong.
 enum FmhaSm90LeftOut : int32_t { kFmhaSm90Nothing, kFmhaSm90Exponentials, kFmhaSm90OutputProduct };
@@ -64,10 +72,11 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_
             }
             return {128, 128, 2, 1, 2, 5, true, 224, 1};
         case 256:
-            if (rows == 64) {
-                return {64, 64, 1, 1, 1, 9, false, 208, 2};
+            switch (rows) {
+                case 64: return {64, 64, 1, 1, 1, 9, false, 208, 2};
+                case 128: return {128, 80, 2, 1, 2, 7, true, 224, 1};
+                default: return {128, 64, 2, 1, 2, 9, true, 224, 1};
             }
-            return {128, 64, 2, 1, 2, 9, true, 224, 1};
         default: return {64, 48, 1, 2, 4, 6, false, 224, 1};
     }
 }

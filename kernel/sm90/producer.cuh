@@ -21,6 +21,7 @@ struct Producer {
     const Place<T>& place;
     int lane;
     Cursor<T> cursor;
+    int tails = 0;  // that were cleared
 
     // A tile and, of a sparse one, the rows that this lane copies.
     struct Load {
@@ -111,10 +112,12 @@ private:
         }
     }
 
-    // The copy completes on a barrier of its own, one a unit: a CTA meets at most one such tile.
+    // The copy completes on a barrier of its own, one a unit: a CTA meets at most one such tile for each of its row
+    // tiles.
     __device__ void clear_tail(const Tile& tile, int unit) {
         __syncwarp();
-        ptx::mbarrier_wait(shared.tail(unit), 0);
+        ptx::mbarrier_wait(shared.tail(unit), tails % 2);
+        tails += unit + 1 == T::kUnits;
         const int first = place.length - tile.begin;
 #pragma unroll 1
         for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {
@@ -167,6 +170,15 @@ struct Loads {
         if (ahead) {
             producer.cursor.advance(T::kRings == 2 && params.flags & kFmhaSharedKv ? T::kGroupUnits : T::kUnits);
         }
+        more = producer.next(stream, keys);
+    }
+
+    // Of a further row tile, behind those of the one before.
+    __device__ Loads(const FmhaParams& params, SharedMap<T> shared, const Place<T>& place, const Cursor<T>& cursor,
+                     int tails)
+        : producer{params, shared, place, int(threadIdx.x % 32), cursor, tails},
+          stream(place.tiles(params)),
+          ahead(false) {
         more = producer.next(stream, keys);
     }
 };

@@ -1,6 +1,6 @@
 // The loops of a consumer warpgroup over the tiles of its CTA. Each leaves O un-normalised, relative to the anchors of
-// `state`. Every wait for a wgmma stands where all warps of the warpgroup pass: synccheck stopped a kernel in which the
-// two sides of a warp's own branch had one each.
+// `state`, and `at` behind the slots that it has read. Every wait for a wgmma stands where all warps of the warpgroup
+// pass: synccheck stopped a kernel in which the two sides of a warp's own branch had one each.
 #pragma once
 
 #include "clocks.cuh"
@@ -11,16 +11,15 @@ namespace fmha::sm90 {
 // S_j, softmax, O += P_j V_j, behind which S_{j+1} waits in the tensor core's queue; what overlaps is the work of other
 // warpgroups. The ring: K0, V0, K1, V1, ...
 template <class T>
-__device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
+__device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
     TileStream<T::kKeys> stream = c.place.tiles(c.params);
     Tile tile{}, before{};
-    ptx::mbarrier_wait(c.shared.query_full(), 0);  // also without a tile: the copy must land before the CTA ends
-    stamp<kQueryThere>(threadIdx.x == 0);
     if (!stream.next(tile)) {
+        c.release_query();
         return;
     }
     const bool one_load = c.params.flags & kFmhaSharedKv;
-    Cursor<T> at, key, value;
+    Cursor<T> key = at, value;
     typename Rows<T>::Entries valid = c.rows.valid_entries(stream, tile);
     c.issue_scores(at);
     ptx::wgmma_wait<0>();
@@ -40,6 +39,7 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
         c.issue_output(at, c.p);
         before = tile;
         if (!stream.next(tile)) {
+            c.release_query();
             break;
         }
         valid = c.rows.valid_entries(stream, tile);
@@ -52,24 +52,23 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c) {
     }
     ptx::wgmma_wait<0>();
     c.pin_output();
-    // A CTA that shares loads may have tiles of its own still to gather into these slots.
-    if (c.place.width > 1) {
+    // A CTA that shares loads may have tiles of its own still to gather into these slots, one that walks a row tile.
+    if (T::kWalks || c.place.width > 1) {
         c.template release<T::kUnits>(value, before.sparse());
     }
 }
 
 // Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. The ring: K0, K1, V0, K2, V1, ...
 template <class T>
-__device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
+__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Cursor<T>& at) {
     TileStream<T::kKeys> stream = c.place.tiles(c.params);
     Tile tile{}, before{};
-    ptx::mbarrier_wait(c.shared.query_full(), 0);  // as above
-    stamp<kQueryThere>(threadIdx.x == 0);
     if (!stream.next(before)) {
+        c.release_query();
         return;
     }
     const bool one_load = c.params.flags & kFmhaSharedKv;
-    Cursor<T> keys, values, key, value;
+    Cursor<T> keys = at, values = at, key = at, value;
     float factor[2];
     typename Rows<T>::Entries valid = c.rows.valid_entries(stream, before);
     c.issue_scores(keys);
@@ -86,10 +85,12 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
     while (more) {
         valid = c.rows.valid_entries(stream, tile);
         key = keys;
+        c.wait_for_turn();
         c.issue_scores(keys);
         values = one_load ? values : keys;
         value = values;
         c.issue_output(values, c.p);
+        c.pass_turn();
         keys = one_load ? keys : values;
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
@@ -108,11 +109,13 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c) {
         c.pack(c.p);
         before = current;
     }
+    c.release_query();
     value = values = one_load ? values : keys;
     c.issue_output(values, c.p);
+    at = values;
     ptx::wgmma_wait<0>();
     c.pin_output();
-    if (c.place.width > 1) {  // as above
+    if (T::kWalks || c.place.width > 1) {  // as above
         c.template release<T::kUnits>(value, before.sparse());
     }
 }

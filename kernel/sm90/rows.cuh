@@ -18,7 +18,7 @@ struct Rows {
         const int last = place.shared_end - 1;
         query[0] = query[1] = 0;
         all = visible[0] = visible[1] = {0, place.length};
-        if (windowed(params) || (!kFmhaSm90Plain && params.topk > 0)) {
+        if (windowed(params) || (kFmhaSm90Lists && params.topk > 0)) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 query[half] = min(place.own + index(row_group, half), last) / params.heads;

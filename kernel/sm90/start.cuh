@@ -24,7 +24,8 @@ __device__ __forceinline__ void init_barriers(SharedMap<T> shared, int width) {
 #pragma unroll
     for (int i = First; i < End; ++i) {
         const bool empty = i >= T::kEmpty && i < T::kTail;
-        ptx::mbarrier_init(shared.barrier(i), empty ? readers : i < T::kHanded ? 1 : 128);
+        const bool warps = empty || (T::kWalks && i == T::kQueryEmpty);
+        ptx::mbarrier_init(shared.barrier(i), warps ? readers : i < T::kHanded ? 1 : 128);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     ptx::fence_proxy_async();
@@ -58,6 +59,16 @@ struct FirstTile {
     __device__ bool in(int ring) const { return known && (ring == 0 || one_load); }
 };
 
+// By one thread.
+template <class T>
+__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, int row_tile) {
+    ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
+#pragma unroll 1
+    for (int box = 0; box < T::kHeadDim / 64; ++box) {
+        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, row_tile * T::kRows, blockIdx.z);
+    }
+}
+
 // Issues K of the first tile, if it is known, then Q.
 template <class T>
 __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first) {
@@ -76,11 +87,7 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
             }
             stamp<kFirstKeyIssued>(true);
         }
-        ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
-#pragma unroll 1
-        for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, blockIdx.x * T::kRows, batch);
-        }
+        load_query<T>(params, shared, Walk<T>{}.row_tile(params));
         stamp<kQueryIssued>(true);
     }
     __syncwarp();

@@ -15,11 +15,11 @@ struct Tile {
     int query;   // sparse: whose list
     int length;  // sparse: entries of that list; dense: -1
 
-    __device__ bool sparse() const { return !kFmhaSm90Plain && length >= 0; }
+    __device__ bool sparse() const { return kFmhaSm90Lists && length >= 0; }
 };
 
 __device__ __forceinline__ bool windowed(const FmhaParams& params) {
-    return !kFmhaSm90Plain && (params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited);
+    return kFmhaSm90Windows && (params.window_left != kFmhaUnlimited || params.window_right != kFmhaUnlimited);
 }
 
 // Of `count` tiles those of one split: the first splits take one more where they do not divide evenly.
@@ -64,7 +64,7 @@ struct TileStream {
         // CTAs that share loads must agree on whether a tile follows the last dense one, since its K comes before that
         // one's V.
         const bool lists_name_rows =
-            !kFmhaSm90Plain && p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
+            kFmhaSm90Lists && p.topk > 0 && p.s_sparse > 0;  // else there is no tensor map to gather by
         pad = shared_loads && lists_name_rows;
         if (lists_name_rows && own_end > own) {
             const int lists = ceil_div(p.topk, Keys);
@@ -83,7 +83,7 @@ struct TileStream {
             dense += Keys;
             return true;
         }
-        if constexpr (kFmhaSm90Plain) {
+        if constexpr (!kFmhaSm90Lists) {
             return false;
         } else {
             for (; entries > 0; --entries) {

@@ -22,6 +22,9 @@ struct Traits {
     static constexpr int kSlots = kLaunch.slots;
     static constexpr bool kOverlap = kLaunch.overlap;
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
+    static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1;  // a CTA may have several row tiles
+    // Turns at the tensor core pay where a tile's exponentials take as long as its products.
+    static constexpr bool kTurns = kFmhaSm90Walks && kOverlap && HeadDim == 64 && kLaunch.row_groups > 1;
     static constexpr int kRegisters = kLaunch.registers;
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
@@ -71,7 +74,8 @@ struct Traits {
     static constexpr int kTail = kEmpty + kSlots;
     static constexpr int kHanded = kTail + kUnits;  // one a column group: P and the anchors are there for the other,
     static constexpr int kTaken = kHanded + (kColumnGroups == 2 ? 2 : 0);  // and the other has read them
-    static constexpr int kBarriers = kTaken + (kColumnGroups == 2 ? 2 : 0);
+    static constexpr int kQueryEmpty = kTaken + (kColumnGroups == 2 ? 2 : 0);
+    static constexpr int kBarriers = kQueryEmpty + (kWalks ? 1 : 0);
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
     static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
@@ -106,6 +110,7 @@ struct SharedMap {
     }
 
     __device__ uint32_t query_full() const { return barrier(T::kQueryFull); }
+    __device__ uint32_t query_empty() const { return barrier(T::kQueryEmpty); }
     __device__ uint32_t full(int slot) const { return barrier(T::kFull + slot); }
     __device__ uint32_t empty(int slot) const { return barrier(T::kEmpty + slot); }
     __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
@@ -132,6 +137,24 @@ struct Cursor {
     }
 };
 
+// The row tiles of a CTA, the last of the batch entry first: under a causal mask it has the most keys. With fewer CTAs
+// than row tiles they take turns, one way and back, so that each gets as many long ones as short ones.
+template <class T>
+struct Walk {
+    int turn = 0;
+
+    // Negative when there is none left.
+    __device__ int row_tile(const FmhaParams& params) const {
+        if constexpr (kFmhaSm90Clusters) {
+            return blockIdx.x;
+        } else {
+            const int tiles = ceil_div(params.t * params.heads, T::kRows);
+            const int place = T::kWalks && turn % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+            return tiles - 1 - (T::kWalks ? turn * int(gridDim.x) : 0) - place;
+        }
+    }
+};
+
 // Where a CTA stands in the grid and in its cluster.
 template <class T>
 struct Place {
@@ -151,22 +174,22 @@ struct Place {
     // Computed again where they are needed, which is at the end: no register holds them over the loop.
     __device__ int y() const { return ptx::cluster_y(); }  // this one among them
     __device__ int end(const FmhaParams& params) const {   // as own_end
-        return min((ptx::block_x() + 1) * T::kRows, params.t * params.heads);
+        return min(own + T::kRows, params.t * params.heads);
     }
 
-    __device__ Place(const FmhaParams& params, int cluster_width, int cluster_height) {
+    __device__ Place(const FmhaParams& params, int row_tile, int cluster_width, int cluster_height) {
         const int rows = params.t * params.heads;
         batch = blockIdx.z;
         split = blockIdx.y;
         length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
         offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
         width = T::kShares ? cluster_width : 1;
-        rank = kFmhaSm90Plain ? 0 : ptx::cluster_rank();
-        x = T::kShares && !kFmhaSm90Plain ? ptx::cluster_x() : 0;
+        rank = !kFmhaSm90Clusters ? 0 : ptx::cluster_rank();
+        x = T::kShares && kFmhaSm90Clusters ? ptx::cluster_x() : 0;
         height = cluster_height;
-        own = blockIdx.x * T::kRows;
+        own = row_tile * T::kRows;
         own_end = min(own + T::kRows, rows);
-        shared = (blockIdx.x - x) * T::kRows;
+        shared = (row_tile - x) * T::kRows;
         shared_end = min(shared + width * T::kRows, rows);
     }
 

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from fmha.emulator import Device, Finding, Module, encode_tiled, load_ptx
 from fmha.harness.bench.problem import Problem, map_shapes, pack
-from fmha.harness.bench.shapes import SHAPES, Shape, combine_grid, shape_of
+from fmha.harness.bench.shapes import SHAPES, Shape, combine_launch, shape_of
+from fmha.harness.worker.choice import kinds_of
 from fmha.harness.worker.nvcc import find_nvcc
-from fmha.harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS
+from fmha.harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90_KINDS
 
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
-# head_dim, FMHA_ROWS and FMHA_PLAIN of what the harness launches.
-KERNELS = [(*kernel, plain) for plain in (False, True) for kernel in SM90_KERNELS]
+# head_dim, FMHA_ROWS and kind of what the harness launches.
+KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(*kernel)]
 
 
 def compile_for(shape: Shape, target: Path, *options: str) -> str:
@@ -29,8 +30,8 @@ def compile_for(shape: Shape, target: Path, *options: str) -> str:
     kernel = next((kernel for kernel in KERNELS if shape_of(*kernel) == shape), None)
     defines = shape.defines
     if kernel:
-        names = ("HEAD_DIM", "ROWS", "PLAIN")
-        defines = tuple(f"FMHA_{name}={int(value)}" for name, value in zip(names, kernel, strict=True))
+        head_dim, rows, kind = kernel
+        defines = (f"FMHA_HEAD_DIM={head_dim}", f"FMHA_ROWS={rows}", f"FMHA_KIND={SM90_KINDS.index(kind)}")
     command = [str(find_nvcc().path), "-std=c++17", "-O3", "-lineinfo", "-arch=sm_90a", *options, "-o", str(target)]
     command += [f"-I{ROOT / 'kernel/include'}", f"-I{ROOT / 'kernel'}", *(f"-D{define}" for define in defines)]
     command.append(str(ROOT / "kernel/sm90/fmha_fwd.cu"))
@@ -95,8 +96,7 @@ def run(
     ).findings  # fmt: skip
     if p.partials > 1:
         merged = [pack(p, p.partials, maps, pointers)]
-        block = (COMBINE_THREADS, 1, 1)
-        findings += device.launch(kernel, "fmha_combine_sm90", combine_grid(p), block, merged).findings
+        findings += device.launch(kernel, *combine_launch(p), (COMBINE_THREADS, 1, 1), merged).findings
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):
         dtype = np.uint16 if name == "o" and p.bf16 else np.float32

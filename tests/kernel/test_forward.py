@@ -17,7 +17,7 @@ from fmha.harness.worker.inputs import Sparse
 from fmha.harness.worker.launch import launch_attention
 from fmha.harness.worker.protocol import BuildResult, Variant
 from fmha.harness.worker.run import Outputs
-from fmha.harness.worker.variants import PLAIN, VARIANTS
+from fmha.harness.worker.variants import VARIANTS, kind_of
 from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten
 
 pytestmark = pytest.mark.nvcc
@@ -30,7 +30,7 @@ MAX_LSE_ERROR = 1e-4
 NAN, INF = 0x7FC0, 0x7F80  # of bf16
 
 variants = pytest.mark.parametrize(
-    "variant", [v for v in VARIANTS if PLAIN not in v.defines],  # which knows no windows and lists: test_sm90.py
+    "variant", [v for v in VARIANTS if kind_of(v) == "whole"],  # which knows no windows and lists: test_sm90.py
     ids=lambda variant: variant.name,
 )  # fmt: skip
 # One of each head_dim, and the other path of P.

@@ -18,25 +18,26 @@ from fmha.harness.worker.params import SM90_KERNELS, sm90_shape
 from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
-PROBLEMS = [(p, rows, plain) for d, rows, plain in KERNELS for p in checks(shape_of(d, rows, plain)) if p.t < 100]
+PROBLEMS = [(p, rows, kind) for d, rows, kind in KERNELS for p in checks(shape_of(d, rows, kind)) if p.t < 100]
 
 
-def name(value: Problem | int) -> str:
-    if isinstance(value, bool):
-        return "plain" if value else "full"
+def name(value: Problem | int | str) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, int):
         return f"rows{value}"
     p = value
     parts = [f"hd{p.head_dim}", f"h{p.heads}", f"t{p.t}", f"s{p.s_k}"]
     parts += [f"top{p.topk}"] * (p.topk > 0) + [f"split{p.splits}"] * (p.splits > 1)
+    parts += [f"walkers{p.walkers}"] * (p.walkers > 0)
     parts += ["x".join(map(str, p.cluster))] * (p.cluster != (1, 1)) + ["kv"] * p.shared_kv
     return "-".join(parts)
 
 
-@pytest.mark.parametrize(("p", "rows", "plain"), PROBLEMS, ids=name)
-def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int, plain: bool) -> None:
+@pytest.mark.parametrize(("p", "rows", "kind"), PROBLEMS, ids=name)
+def test_agrees_with_float64_and_shows_no_hazard(p: Problem, rows: int, kind: str) -> None:
     inputs = draw(p)
-    out, findings = run(p, inputs, shape=shape_of(p.head_dim, rows, plain))
+    out, findings = run(p, inputs, shape=shape_of(p.head_dim, rows, kind))
     assert not findings, findings[0]
     passes, error, lse = verdict(p, out, reference(p, inputs))
     assert passes, (error, lse)
@@ -64,7 +65,7 @@ def test_partial_results_in_f16_have_the_range_of_bf16(head_dim: int, exponent: 
     """V times a power of two is the result times that power, bit by bit, however far that is from what f16 holds."""
     p = Problem(head_dim, heads=70, t=1, s_k=200, splits=3, bf16=True, poison=False)
     inputs = draw(p)
-    shape = shape_of(head_dim, plain=True)
+    shape = shape_of(head_dim, kind="plain")
     out, findings = run(p, inputs, shape=shape)
     scaled = inputs["v"] + np.uint16(exponent << 7 & 0xFFFF)  # of bf16's exponent; no element of V is zero or near
     assert (inputs["v"] << 1 != 0).all()
@@ -85,11 +86,11 @@ def test_a_wrong_number_fails() -> None:
     assert not verdict(p, right | {"o": np.full_like(right["o"], np.nan)}, expected)[0]
 
 
-@pytest.mark.parametrize(("head_dim", "rows", "plain"), KERNELS)
-def test_no_product_waits_for_the_one_before(head_dim: int, rows: int, plain: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("head_dim", "rows", "kind"), KERNELS)
+def test_no_product_waits_for_the_one_before(head_dim: int, rows: int, kind: str, tmp_path: Path) -> None:
     """ptxas serialises every wgmma of a kernel where it cannot follow its registers, and only says so (C7510 to C7520):
     it did in three of these for a day."""
-    said = sm90_rig.compile_for(shape_of(head_dim, rows, plain), tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
+    said = sm90_rig.compile_for(shape_of(head_dim, rows, kind), tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
     assert "Used" in said
     assert "serialized" not in said, said
 

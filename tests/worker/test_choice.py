@@ -13,10 +13,11 @@ from fmha.harness.worker import choice
 from fmha.harness.worker.configuration import Configuration, fault
 from fmha.harness.worker.devices.base import LaunchConfig
 from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.launch import Call, forward_grid
 from fmha.harness.worker.measure import measure
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.run import run_attention
-from fmha.harness.worker.variants import merges_in_cluster, variant_for
+from fmha.harness.worker.variants import kind_of, merges_in_cluster, variant_for
 from tests.worker.numpy_device import NumpyDevice
 
 ARCH = choice.ARCH
@@ -27,7 +28,7 @@ PREFILL = Configuration(64, 4096, 4096, batch=64, heads=1)
 def name(configuration: Configuration) -> str:
     found = variant_for(configuration, ARCH)
     assert isinstance(found, Variant), found
-    return found.name.removesuffix("_plain")
+    return found.name.removesuffix("_plain").removesuffix("_dense")
 
 
 def launch(configuration: Configuration) -> tuple[str, int]:
@@ -69,7 +70,11 @@ def test_what_is_launched_is_what_was_fastest(repository: Path) -> None:
         ({"batch": 17}, "sm90_hd64"),  # 34 tiles of rows
         ({"topk": 64, "s_sparse": 64}, "sm90_hd64"),
         ({"head_dim": 128, "s_k": 4096}, "sm90_hd128_rows64"),
-        ({"head_dim": 256, "s_k": 2049}, "sm90_hd256"),
+        ({"head_dim": 128, "s_k": 16384}, "sm90_hd128_rows64"),  # two tiles of rows
+        ({"head_dim": 128, "s_k": 16384, "batch": 3}, "sm90_hd128"),
+        ({"head_dim": 128, "s_k": 131072, "heads": 16, "splits": 128}, "sm90_hd128_rows64"),  # half a tile of 128 rows
+        ({"head_dim": 256, "s_k": 8192}, "sm90_hd256_rows64"),
+        ({"head_dim": 256, "s_k": 2049, "batch": 2}, "sm90_hd256"),
         ({"head_dim": 512}, "sm90_hd512"),
     ],
 )
@@ -83,7 +88,13 @@ def test_where_a_launch_is_short(changes: dict[str, int], chosen: str) -> None:
         ({}, 8),
         ({"s_k": 1}, 1),
         ({"s_k": 0}, 1),
-        ({"s_k": 8192}, 32),
+        ({"s_k": 8192}, 32),  # two tiles each, as with up to 47
+        ({"s_k": 8192, "heads": 16}, 64),
+        ({"s_k": 131072, "heads": 16}, 128),
+        ({"head_dim": 128, "s_k": 131072, "heads": 16}, 128),
+        ({"head_dim": 128, "s_k": 131072}, 128),
+        ({"head_dim": 512, "s_k": 131072}, 66),  # 132 CTAs
+        ({"head_dim": 256, "s_k": 32768, "heads": 32, "t": 4, "batch": 4}, 32),
         ({"s_k": 8192, "batch": 16}, 8),
         ({"s_k": 8192, "batch": 60}, 2),
         ({"s_k": 8192, "batch": 132}, 1),
@@ -107,6 +118,9 @@ def test_how_many_splits(changes: dict[str, int], splits: int) -> None:
         ({"splits": 2}, "sm90_hd64"),
         ({"topk": 64, "s_sparse": 64}, "sm90_hd64"),
         ({"head_dim": 128}, "sm90_hd128"),
+        ({"head_dim": 256}, "sm90_hd256_rows128"),
+        ({"head_dim": 256, "s_k": 1024}, "sm90_hd256"),
+        ({"head_dim": 256, "splits": 2}, "sm90_hd256"),
     ],
 )
 def test_where_rows_are_many(changes: dict[str, int], chosen: str) -> None:
@@ -139,23 +153,74 @@ def test_a_configuration_overrides_the_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "plain"),
+    ("changes", "kind"),
     [
-        ({}, True),
-        ({"kv": "shared", "kv_lens": "ragged", "sink": "finite", "output": "bf16"}, True),
-        ({"mask": "causal"}, False),
-        ({"mask": "window", "window": 64}, False),
-        ({"topk": 64, "s_sparse": 64}, False),
-        ({"merge": "cluster"}, False),
-        ({"merge": "combine"}, True),
+        ({}, "plain"),
+        ({"kv": "shared", "kv_lens": "ragged", "sink": "finite", "output": "bf16"}, "plain"),
+        ({"mask": "causal"}, "dense"),
+        ({"mask": "window", "window": 64}, "dense"),
+        ({"splits": 1}, "dense"),
+        ({"topk": 64, "s_sparse": 64}, "whole"),
+        ({"merge": "cluster"}, "whole"),
+        ({"merge": "combine"}, "plain"),
     ],
 )
-def test_where_the_plain_kernel_is_enough(changes: dict[str, Any], plain: bool) -> None:
-    for item in (SHORT, replace(SHORT, s_k=8192, head_dim=512), replace(PREFILL, splits=2)):
+def test_a_kernel_knows_enough_and_little_more(changes: dict[str, Any], kind: str) -> None:
+    for item in (replace(SHORT, splits=2), replace(SHORT, s_k=8192, head_dim=512), replace(PREFILL, splits=2)):
         found = variant_for(replace(item, **changes), ARCH)
         assert isinstance(found, Variant)
-        assert found.name.endswith("_plain") is plain
-        assert (("FMHA_PLAIN", "1") in found.defines) is plain
+        assert kind_of(found) == kind
+
+
+def test_a_short_kernel_has_no_windows_or_all_there_is() -> None:
+    found = variant_for(replace(SHORT, mask="causal"), ARCH)
+    assert isinstance(found, Variant)
+    assert (found.name, kind_of(found)) == ("sm90_hd64_rows64", "whole")
+
+
+@pytest.mark.parametrize(
+    ("changes", "ctas"),
+    [
+        ({}, 2),
+        ({"mask": "causal"}, 2),
+        ({"head_dim": 128}, 2),
+        ({"head_dim": 128, "mask": "causal"}, 2),
+        ({"head_dim": 128, "mask": "causal", "t": 16384, "s_k": 16384, "batch": 16}, 128),
+        ({"head_dim": 128, "mask": "causal", "t": 2048, "s_k": 2048, "batch": 16}, 8),
+        ({"head_dim": 128, "mask": "causal", "t": 512, "s_k": 512, "batch": 256}, 2),
+        ({"head_dim": 128, "t": 128}, 1),
+        ({"mask": "causal", "t": 1024, "s_k": 1024, "batch": 256}, 4),
+        ({"head_dim": 512}, 64),  # whose CTAs have one row tile each
+        ({"topk": 64, "s_sparse": 64}, 4096),
+    ],
+)
+def test_how_many_ctas_walk_over_the_row_tiles(changes: dict[str, Any], ctas: int) -> None:
+    """results: of 2026-11-22, the fastest that was timed or within 3% of it."""
+    item = replace(PREFILL, **changes)
+    variant = variant_for(item, ARCH)
+    assert isinstance(variant, Variant)
+    right = 0 if item.mask == "causal" else None
+    call = Call(
+        head_dim=item.head_dim, batch=item.batch, t=item.t, heads=1, s_k=item.s_k, topk=item.topk, scale=1.0,
+        s_sparse=item.s_sparse, window_right=right,
+    )  # fmt: skip
+    assert forward_grid(variant, call) == (ctas, 1, item.batch)
+
+
+@pytest.mark.parametrize(
+    ("splits", "batch", "entry", "grid"),
+    [
+        (16, 1, "fmha_combine_sm90", (32, 1, 1)),
+        (17, 1, "fmha_combine_many_sm90", (128, 1, 1)),
+        (17, 4, "fmha_combine_many_sm90", (128, 1, 4)),
+        (17, 5, "fmha_combine_sm90", (32, 1, 5)),
+    ],
+)
+def test_many_splits_of_few_rows_are_merged_by_four_warps_a_row(
+    splits: int, batch: int, entry: str, grid: tuple[int, int, int]
+) -> None:
+    assert choice.combine_launch(ARCH, replace(SHORT, batch=batch), splits) == (entry, grid)
+    assert choice.combine_launch("sm_100a", replace(SHORT, batch=batch), splits) == ("fmha_combine", (32, 1, batch))
 
 
 def test_what_no_kernel_does_is_refused() -> None:

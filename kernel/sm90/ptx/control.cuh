@@ -94,6 +94,16 @@ __device__ __forceinline__ float4 load_shared_vector(uint32_t address) {
     return v;
 }
 
+__device__ __forceinline__ void store_shared(uint32_t address, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ float load_shared_float(uint32_t address) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+    return x;
+}
+
 __device__ __forceinline__ void store_shared(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }

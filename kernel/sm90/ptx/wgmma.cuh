@@ -34,6 +34,10 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 #define FMHA_OPERANDS_32                                                     \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FMHA_OPERANDS_40                                                                                             \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                         \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
+    "%38, %39"
 #define FMHA_OPERANDS_64                                                               \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -54,6 +58,7 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 #define FMHA_ACCUMULATORS_16(d, i) FMHA_ACCUMULATORS_8(d, i), FMHA_ACCUMULATORS_8(d, i + 8)
 #define FMHA_ACCUMULATORS_24(d, i) FMHA_ACCUMULATORS_16(d, i), FMHA_ACCUMULATORS_8(d, (i) + 16)
 #define FMHA_ACCUMULATORS_32(d, i) FMHA_ACCUMULATORS_16(d, i), FMHA_ACCUMULATORS_16(d, i + 16)
+#define FMHA_ACCUMULATORS_40(d, i) FMHA_ACCUMULATORS_32(d, i), FMHA_ACCUMULATORS_8(d, (i) + 32)
 #define FMHA_ACCUMULATORS_64(d, i) FMHA_ACCUMULATORS_32(d, i), FMHA_ACCUMULATORS_32(d, i + 32)
 #define FMHA_ACCUMULATORS_128(d, i) FMHA_ACCUMULATORS_64(d, i), FMHA_ACCUMULATORS_64(d, i + 64)
 
@@ -75,11 +80,13 @@ __device__ __forceinline__ void pin(float (&registers)[Count]) {
 // D = A B^T (+ D if accumulate), A and B K-major in shared memory.
 template <int N>
 __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
-    static_assert(N == 48 || N == 64 || N == 128, "add the column count");
+    static_assert(N == 48 || N == 64 || N == 80 || N == 128, "add the column count");
     if constexpr (N == 48) {
         FMHA_WGMMA_SS(48, 24, "%24", "%25", "%26");
     } else if constexpr (N == 64) {
         FMHA_WGMMA_SS(64, 32, "%32", "%33", "%34");
+    } else if constexpr (N == 80) {
+        FMHA_WGMMA_SS(80, 40, "%40", "%41", "%42");
     } else {
         FMHA_WGMMA_SS(128, 64, "%64", "%65", "%66");
     }
@@ -102,12 +109,14 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const uint32_
 #undef FMHA_WGMMA_SS
 #undef FMHA_ACCUMULATORS_128
 #undef FMHA_ACCUMULATORS_64
+#undef FMHA_ACCUMULATORS_40
 #undef FMHA_ACCUMULATORS_32
 #undef FMHA_ACCUMULATORS_24
 #undef FMHA_ACCUMULATORS_16
 #undef FMHA_ACCUMULATORS_8
 #undef FMHA_OPERANDS_128
 #undef FMHA_OPERANDS_64
+#undef FMHA_OPERANDS_40
 #undef FMHA_OPERANDS_32
 #undef FMHA_OPERANDS_24
 
