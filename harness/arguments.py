@@ -82,7 +82,7 @@ def check(
         raise TypeError(f"output_dtype: expected torch.float32 or torch.bfloat16, got {output_dtype}")
     if output_dtype == torch.bfloat16 and not normalise:
         raise ValueError("output_dtype: un-normalised output is torch.float32 only, got torch.bfloat16")
-    left, right = _window(causal, window)
+    left, right = window_of(causal, window)
     call = Call(
         **sizes,
         shared_kv=v is None,
@@ -129,7 +129,12 @@ def _tensor(name: str, tensor: Any, dtype: torch.dtype, shape: Sequence[str], si
     if not tensor.is_contiguous():
         raise ValueError(f"{name}: expected a contiguous tensor, got strides {tensor.stride()}; call .contiguous()")
     if tensor.numel() and tensor.data_ptr() % 16:
-        raise ValueError(f"{name}: expected memory aligned to 16 bytes, got {tensor.data_ptr():#x}; call .clone()")
+        raise ValueError(misaligned(name, tensor.data_ptr()))
+
+
+def misaligned(name: str, address: int) -> str:
+    """What is said of a tensor that TMA cannot read."""
+    return f"{name}: expected memory aligned to 16 bytes, got {address:#x}; call .clone()"
 
 
 def _lengths(name: str, lengths: torch.Tensor | None, longest: int) -> None:
@@ -140,7 +145,7 @@ def _lengths(name: str, lengths: torch.Tensor | None, longest: int) -> None:
         raise ValueError(f"{name}: expected values from 0 to {longest}, got {int(outside[0])}")
 
 
-def _window(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
+def window_of(causal: bool, window: Window | None) -> tuple[int | None, int | None]:
     """Keys seen before and after the query's own position."""
     if window is None:
         return None, 0 if causal else None

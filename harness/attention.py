@@ -1,11 +1,15 @@
 """`attention`: the kernels as a function of torch tensors. docs/semantics.md says what it computes; docs/attention.md
-shows its use."""
+shows its use.
+
+A call is planned once for each set of shapes and options: arguments checked, a kernel chosen and built, its launches
+prepared. What is left for the next such call is to allocate the outputs and to launch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,23 +18,31 @@ import numpy as np
 import torch
 
 from fmha.harness import project
-from fmha.harness.arguments import Arguments, Sparse, Window, check
+from fmha.harness.arguments import Arguments, Sparse, Window, check, misaligned, window_of
 from fmha.harness.errors import InfrastructureError
+from fmha.harness.worker import params
 from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.choice import splits_of
 from fmha.harness.worker.configuration import UNLIMITED, Configuration, PathChoice
-from fmha.harness.worker.devices.base import Device
-from fmha.harness.worker.devices.cuda import CudaDevice, architecture
+from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
 from fmha.harness.worker.launch import Call, choose_splits, launch_attention
 from fmha.harness.worker.protocol import FindingRecord, Variant
 from fmha.harness.worker.variants import variant_for
 
-__all__ = ["AttentionResult", "Sparse", "attention", "merge"]
+__all__ = ["AttentionPlan", "AttentionResult", "Sparse", "attention", "merge", "plan"]
 
 BUILD_SECONDS = 600.0
 EMULATED = "sm_100a"
 MOST_SPLITS = 65535  # CUDA's largest grid.y
+MOST_PLANS = 4096  # that are kept, each some kilobytes
+STATISTICS = ("row_max", "row_sum", "lse")
+OUTPUTS = ("o", *STATISTICS)
+PARTIAL = ("partial_o", "partial_max", "partial_sum")
 Place = Literal["emulator", "cuda"]
+Tensors = Sequence[torch.Tensor | None]  # in the order of NAMES
+NAMES = (
+    "q", "k", "v", "kv_lens", "query_offsets", "sink", "sparse_k", "sparse_v", "sparse_indices", "sparse_lens",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,7 @@ def attention(
     splits: int | None = None,
     p_path: PathChoice = "auto",
     device: Place | None = None,
+    out: AttentionResult | None = None,
 ) -> AttentionResult:
     """Attention of every head of q over one K/V head. Independent K/V heads are folded into the batch by the caller.
 
@@ -74,12 +87,55 @@ def attention(
     of how many before and after its own, None for all. The last query is aligned with the last key unless
     query_offsets [batch] int32 gives the position of the first. kv_lens [batch] int32, sink [heads] float32.
     `normalise=False` leaves o un-normalised, as `merge` wants it. `splits` defaults to a number chosen from the sizes
-    and the GPU; a result depends on it in its last bits. `p_path` forces how P reaches the second product.
+    and the GPU; a result depends on it in its last bits. `p_path` forces how P reaches the second product. `out`, a
+    result of an equal call, is written to instead of new tensors.
 
     Tensors on a GPU run there, on torch's current stream, without waiting; tensors on the CPU run on the emulator,
     `device` only says which is expected. Raises TypeError and ValueError for wrong arguments, NotImplementedError where
     no kernel does it, InfrastructureError where the kernel cannot be built, and DeviceError.
     """
+    tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse)
+    if torch.compiler.is_compiling():
+        return _compiled(tensors, scale, causal, window, normalise, output_dtype, splits, p_path, out)
+    key = known = None
+    if isinstance(q, torch.Tensor) and q.is_cuda:
+        try:
+            key = (scale, causal, window, normalise, output_dtype, splits, p_path, device, *_forms(tensors))
+            known = _plans.get(key)
+        except (AttributeError, TypeError):  # no tensor, or nothing that can be a key: the checks say what is wrong
+            key = None
+    if known is None:
+        known = plan(
+            q, k, v, scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets,
+            sparse=sparse, sink=sink, normalise=normalise, output_dtype=output_dtype, splits=splits, p_path=p_path,
+            device=device,
+        )  # fmt: skip
+        if key is not None:
+            while len(_plans) >= MOST_PLANS:
+                _plans.pop(next(iter(_plans)))
+            _plans[key] = known
+    return known.run(tensors, out)
+
+
+def plan(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    window: Window | None = None,
+    kv_lens: torch.Tensor | None = None,
+    query_offsets: torch.Tensor | None = None,
+    sparse: Sparse | None = None,
+    sink: torch.Tensor | None = None,
+    normalise: bool = True,
+    output_dtype: torch.dtype = torch.float32,
+    splits: int | None = None,
+    p_path: PathChoice = "auto",
+    device: Place | None = None,
+) -> AttentionPlan:
+    """What `attention` makes of these arguments, for calls with tensors of the same shapes. Raises what it raises."""
     arguments = check(
         q, k, v,
         scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
@@ -91,11 +147,134 @@ def attention(
     if splits is not None and not 1 <= splits <= MOST_SPLITS:
         raise ValueError(f"splits: expected 1 to {MOST_SPLITS}, got {splits}")
     arch = architecture() if place == "cuda" else EMULATED
-    if arguments.call.window_left is None or arguments.call.window_right is None:  # else the window, not s_k, decides
-        splits = splits or splits_of(arch, arguments.call)
+    call = arguments.call
+    if call.window_left is None or call.window_right is None:  # else the window, not s_k, decides
+        splits = splits or splits_of(arch, call)
     variant = _variant(arguments, splits or 1, p_path, arch)
-    run = _on_gpu if place == "cuda" else _on_emulator
-    return run(arguments, variant, splits)
+    if splits is None:
+        splits = choose_splits(variant, call, _multiprocessors(place)) if variant.combine else 1
+    tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse)
+    return AttentionPlan(arguments, tensors, variant, dataclasses.replace(call, splits=splits))
+
+
+class AttentionPlan:
+    """A call of `attention`, prepared: `call` has its sizes, options and splits, `variant` is the kernel."""
+
+    def __init__(self, arguments: Arguments, tensors: Tensors, variant: Variant, call: Call) -> None:
+        self.variant, self.call = variant, call
+        self._where = tensors[0].device if tensors[0] is not None else torch.device("cpu")
+        self._forms, self._each = _forms(tensors), [_form(x) for x in tensors]
+        self._present = [place for place, name in enumerate(NAMES) if name in arguments.tensors]
+        # What new outputs are made like: shapes without memory.
+        rows = (call.batch, call.t, call.heads)
+        o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
+        self._o = torch.empty((), dtype=o_dtype, device=self._where).expand(*rows, call.head_dim)
+        self._statistics = torch.empty((), device=self._where).expand(3, *rows)
+        like = [self._o, *self._statistics.unbind()]
+        self._outputs = [(x.shape, x.dtype, x.get_device(), True) for x in like]
+        sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
+        self._partial = [sum(sizes[:place]) for place in range(len(sizes))]  # where each begins in the scratch memory
+        self._scratch_bytes = sum(sizes)
+        self._prepared = self._prepare(arguments) if self._where.type == "cuda" else None
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor | None = None,
+        *,
+        kv_lens: torch.Tensor | None = None,
+        query_offsets: torch.Tensor | None = None,
+        sparse: Sparse | None = None,
+        sink: torch.Tensor | None = None,
+        out: AttentionResult | None = None,
+    ) -> AttentionResult:
+        """`attention` of tensors of the shapes, dtypes and device that were planned for; ValueError for others."""
+        tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse)
+        if _forms(tensors) != self._forms:
+            pairs = zip(NAMES, map(_form, tensors), self._each, strict=True)
+            name, got, wanted = next((name, a, b) for name, a, b in pairs if a != b)
+            raise ValueError(f"{name}: planned for {wanted}, got {got}; make a plan for each set of shapes")
+        return self.run(tensors, out)
+
+    def run(self, tensors: Tensors, out: AttentionResult | None = None) -> AttentionResult:
+        """As a call, with tensors in the order of NAMES that are known to be as planned."""
+        if out is None:
+            o = torch.empty_like(self._o, memory_format=torch.contiguous_format)
+            row_max, row_sum, lse = torch.empty_like(self._statistics, memory_format=torch.contiguous_format).unbind()
+        else:
+            self._refuse(out)
+            o, row_max, row_sum, lse = out.o, out.row_max, out.row_sum, out.lse
+        if self._prepared is None:
+            findings = self._emulate(tensors, (o, row_max, row_sum, lse))
+            return AttentionResult(o, row_max, row_sum, lse, self.call.normalise, findings)
+        at = [0] * len(NAMES)
+        for place in self._present:
+            address = tensors[place].data_ptr()  # type: ignore[union-attr]  # those that are present
+            if address % 16:
+                raise ValueError(misaligned(NAMES[place], address))
+            at[place] = address
+        outputs = (o.data_ptr(), row_max.data_ptr(), row_sum.data_ptr(), lse.data_ptr())
+        if torch.cuda.current_device() == self._where.index:
+            self._launch(self._prepared, at, outputs)
+        else:
+            with torch.cuda.device(self._where):
+                self._launch(self._prepared, at, outputs)
+        return out or AttentionResult(o, row_max, row_sum, lse, self.call.normalise)
+
+    def _launch(self, prepared: Prepared, at: Sequence[int], outputs: tuple[int, int, int, int]) -> None:
+        # torch.cuda.current_stream makes an object, at fifty times the cost.
+        stream: int = torch._C._cuda_getCurrentRawStream(self._where.index)
+        partial: Sequence[int] = (0, 0, 0)
+        if self._scratch_bytes:
+            scratch = _scratch(stream, self._scratch_bytes, self._where)
+            base = scratch.data_ptr()
+            partial = [base + begin for begin in self._partial]
+        q, k, v, kv_lens, query_offsets, sink, sparse_k, sparse_v, indices, lens = at
+        pointers = (*outputs, *partial, kv_lens, query_offsets, indices, lens, sink)
+        prepared(stream, (q, k, v, sparse_k, sparse_v), pointers)
+
+    def _prepare(self, arguments: Arguments) -> Prepared:
+        with torch.cuda.device(self._where):
+            device = CudaDevice(wait=False)
+            module = device.load(_artifact(self.variant, device.artifact))
+            addresses = {name: tensor.data_ptr() for name, tensor in arguments.tensors.items()}
+
+            def launch() -> None:
+                launch_attention(device, module, self.variant, self.call, addresses | dict.fromkeys(OUTPUTS, 0))
+
+            return device.prepare(launch, params.MAP_OFFSETS, params.POINTERS_OFFSET, len(params.POINTERS))
+
+    def _refuse(self, out: AttentionResult) -> None:
+        """ValueError or TypeError unless `out` can take the results."""
+        if not isinstance(out, AttentionResult):
+            raise TypeError(f"out: expected an AttentionResult, got {type(out).__name__}")
+        if out.normalised != self.call.normalise:
+            raise ValueError(f"out: expected a result with normalised={self.call.normalise}, got {out.normalised}")
+        for name, x, wanted in zip(OUTPUTS, (out.o, out.row_max, out.row_sum, out.lse), self._outputs, strict=True):
+            if (x.shape, x.dtype, x.get_device(), x.is_contiguous()) != wanted:
+                shape, dtype, _, _ = wanted
+                raise ValueError(f"out.{name}: expected {dtype} {list(shape)} on {self._where}, got {_form(x)}")
+        if out.o.data_ptr() % 16:
+            raise ValueError(misaligned("out.o", out.o.data_ptr()))
+
+    def _emulate(self, tensors: Tensors, outputs: Sequence[torch.Tensor]) -> tuple[FindingRecord, ...]:
+        from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
+
+        device = EmulatorDevice(seed=0, schedule="realistic")
+        addresses = {}
+        for place in self._present:
+            array = _array(tensors[place].detach())  # type: ignore[union-attr]
+            addresses[NAMES[place]] = device.alloc(array.nbytes, NAMES[place])
+            device.upload(addresses[NAMES[place]], array)
+        results = {name: device.alloc(tensor.nbytes, name) for name, tensor in zip(OUTPUTS, outputs, strict=True)}
+        scratch = {name: device.alloc(4 * count, name) for name, count in self.call.partial_elements.items()}
+        module = device.load(_artifact(self.variant, device.artifact))
+        report = launch_attention(device, module, self.variant, self.call, addresses | results | scratch)
+        for address, tensor in zip(results.values(), outputs, strict=True):
+            data = torch.from_numpy(device.download(address, tensor.nbytes).copy())
+            tensor.copy_(data.view(tensor.dtype).reshape(tensor.shape))
+        return report.findings
 
 
 def merge(
@@ -158,66 +337,132 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -
     return chosen
 
 
-def _on_gpu(arguments: Arguments, variant: Variant, splits: int | None) -> AttentionResult:
-    where = arguments.tensors["q"].device
-    with torch.cuda.device(where):
-        device = CudaDevice(stream=torch.cuda.current_stream(where).cuda_stream, wait=False)
-
-        def new(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[int, torch.Tensor]:
-            tensor = torch.empty(shape, dtype=dtype, device=where)
-            return tensor.data_ptr(), tensor
-
-        addresses = {name: tensor.data_ptr() for name, tensor in arguments.tensors.items()}
-        return _run(device, variant, arguments.call, splits, addresses, new, lambda _, tensor: tensor)
-
-
-def _on_emulator(arguments: Arguments, variant: Variant, splits: int | None) -> AttentionResult:
-    from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
-
-    device = EmulatorDevice(seed=0, schedule="realistic")
-    addresses = {}
-    for name, tensor in arguments.tensors.items():
-        array = _array(tensor.detach())
-        addresses[name] = device.alloc(array.nbytes, name)
-        device.upload(addresses[name], array)
-
-    def new(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[int, torch.Tensor]:
-        tensor = torch.empty(shape, dtype=dtype)
-        return device.alloc(tensor.nbytes, name), tensor
-
-    def fetch(address: int, tensor: torch.Tensor) -> torch.Tensor:
-        data = torch.from_numpy(device.download(address, tensor.nbytes).copy())
-        return data.view(tensor.dtype).reshape(tensor.shape)
-
-    return _run(device, variant, arguments.call, splits, addresses, new, fetch)
+def _listed(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor | None,
+    kv_lens: torch.Tensor | None,
+    query_offsets: torch.Tensor | None,
+    sink: torch.Tensor | None,
+    sparse: Sparse | None,
+) -> Tensors:
+    """In the order of NAMES."""
+    if not isinstance(sparse, Sparse):
+        return q, k, v, kv_lens, query_offsets, sink, None, None, None, None
+    return q, k, v, kv_lens, query_offsets, sink, sparse.k, sparse.v, sparse.indices, sparse.lens
 
 
-def _run(
-    device: Device,
-    variant: Variant,
-    call: Call,
-    splits: int | None,
-    addresses: Mapping[str, int],
-    new: Callable[[str, tuple[int, ...], torch.dtype], tuple[int, torch.Tensor]],
-    fetch: Callable[[int, torch.Tensor], torch.Tensor],
-) -> AttentionResult:
-    """Allocates outputs and partial results by `new`, launches, and reads the outputs by `fetch`."""
-    if splits is None:
-        splits = choose_splits(variant, call, device.multiprocessors) if variant.combine else 1
-    call = dataclasses.replace(call, splits=splits)
-    rows = (call.batch, call.t, call.heads)
-    o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
-    outputs = {"o": new("o", (*rows, call.head_dim), o_dtype)}
-    outputs |= {name: new(name, rows, torch.float32) for name in ("row_max", "row_sum", "lse")}
-    scratch = {name: new(name, (count,), torch.float32) for name, count in call.partial_elements.items()}
-    pointers = {name: address for name, (address, _) in (outputs | scratch).items()}
-    module = device.load(_artifact(variant, device.artifact))
-    report = launch_attention(device, module, variant, call, {**addresses, **pointers})
-    return AttentionResult(
-        **{name: fetch(*output) for name, output in outputs.items()},
-        normalised=call.normalise,
-        findings=report.findings,
+def _forms(tensors: Tensors) -> tuple[Any, ...]:
+    """What a plan depends on of each tensor: as few objects as can be, since every call makes them."""
+    q, k, v, *others = tensors
+    assert q is not None
+    assert k is not None
+    forms: tuple[Any, ...] = (
+        q.shape,
+        q.dtype,
+        q.get_device(),
+        q.is_contiguous(),
+        k.shape,
+        k.dtype,
+        k.get_device(),
+        k.is_contiguous(),
     )
+    if v is not None:
+        forms += (v.shape, v.dtype, v.get_device(), v.is_contiguous())
+    for place, x in enumerate(others):
+        if x is not None:
+            forms += (place, x.shape, x.dtype, x.get_device(), x.is_contiguous())
+    return forms
+
+
+def _form(x: torch.Tensor | None) -> str:
+    """What a plan depends on of a tensor, in words."""
+    if x is None:
+        return "none"
+    return f"{x.dtype} {list(x.shape)} on {x.device}" + ("" if x.is_contiguous() else " in other strides")
+
+
+def _scratch(stream: int, nbytes: int, where: torch.device) -> torch.Tensor:
+    """Memory for partial results. Calls of one stream share it: each waits for the one before. A captured graph has its
+    own, which outlives this process's interest in other sizes."""
+    if torch.cuda.is_current_stream_capturing():
+        return torch.empty(nbytes, dtype=torch.uint8, device=where)
+    held = _scratches.get(stream)
+    if held is None or held.nbytes < nbytes:
+        held = _scratches[stream] = torch.empty(nbytes, dtype=torch.uint8, device=where)
+    return held
+
+
+_plans: dict[Any, AttentionPlan] = {}
+_scratches: dict[int, torch.Tensor] = {}  # by stream
+
+
+@functools.cache
+def _multiprocessors(place: Place) -> int:
+    if place == "cuda":
+        return CudaDevice(wait=False).multiprocessors
+    from fmha.harness.worker.devices.emulator import EmulatorDevice
+
+    return EmulatorDevice.multiprocessors
+
+
+def _compiled(
+    tensors: Tensors,
+    scale: float | None,
+    causal: bool,
+    window: Window | None,
+    normalise: bool,
+    output_dtype: torch.dtype,
+    splits: int | None,
+    p_path: str,
+    out: AttentionResult | None,
+) -> AttentionResult:
+    """`attention` as a graph sees it: one operator."""
+    left, right = window_of(causal, window)
+    results = torch.ops.fmha.attention(*tensors, scale, left, right, normalise, output_dtype, splits, p_path)
+    if out is None:
+        o, row_max, row_sum, lse = results
+        return AttentionResult(o, row_max, row_sum, lse, normalise)
+    for name, result in zip(OUTPUTS, results, strict=True):
+        getattr(out, name).copy_(result)
+    return out
+
+
+def _run_operator(
+    q: torch.Tensor, k: torch.Tensor, v: Any, kv_lens: Any, query_offsets: Any, sink: Any, sparse_k: Any, sparse_v: Any,
+    sparse_indices: Any, sparse_lens: Any, scale: Any, left: Any, right: Any, normalise: bool,
+    output_dtype: torch.dtype, splits: Any, p_path: Any,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """`attention` for torch.compile, torch.export and captured graphs: results that share no memory."""
+    o, row_max, row_sum, lse = _shaped(q, output_dtype)
+    sparse = None if sparse_indices is None else Sparse(sparse_k, sparse_indices, sparse_v, sparse_lens)
+    attention(
+        q, k, v, scale=scale, window=(left, right), kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
+        sink=sink, normalise=normalise, output_dtype=output_dtype, splits=splits, p_path=p_path,
+        out=AttentionResult(o, row_max, row_sum, lse, normalise),
+    )  # fmt: skip
+    return o, row_max, row_sum, lse
+
+
+def _fake_operator(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:
+    return _shaped(q, others[13])
+
+
+def _shaped(q: torch.Tensor, output_dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Outputs that nothing has written yet."""
+    statistics = (q.new_empty(q.shape[:-1], dtype=torch.float32) for _ in STATISTICS)
+    return q.new_empty(q.shape, dtype=output_dtype), *statistics
+
+
+# By hand, not as a torch.library.custom_op, which costs the host a hundred microseconds a call.
+_LIBRARY = torch.library.Library("fmha", "DEF")
+_LIBRARY.define(
+    "attention(Tensor q, Tensor k, Tensor? v, Tensor? kv_lens, Tensor? query_offsets, Tensor? sink, Tensor? sparse_k, "
+    "Tensor? sparse_v, Tensor? sparse_indices, Tensor? sparse_lens, float? scale, int? window_left, int? window_right, "
+    "bool normalise, ScalarType output_dtype, int? splits, str p_path) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+_LIBRARY.impl("attention", _run_operator, "CompositeExplicitAutograd")
+torch.library.register_fake("fmha::attention", _fake_operator, lib=_LIBRARY)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from fmha.harness import reference  # noqa: E402
-from fmha.harness.attention import AttentionResult, Sparse, attention, merge  # noqa: E402
+from fmha.harness.attention import AttentionResult, Sparse, attention, merge, plan  # noqa: E402
 
 pytestmark = pytest.mark.torch
+RESULTS = ("o", "row_max", "row_sum", "lse")
 BATCH, T, HEADS, S_K, HEAD_DIM = 2, 5, 4, 96, 64
 Call = dict[str, Any]
 
@@ -138,6 +139,71 @@ def test_what_no_kernel_does_is_not_implemented() -> None:
         attention(**arguments(head_dim=96))
 
 
+@pytest.mark.nvcc
+def test_a_plan_and_given_outputs_give_the_same_bits() -> None:
+    call = arguments() | {"causal": True}
+    wanted = attention(**call)
+    planned = plan(**call)
+    assert (planned.call.splits, planned.call.window_right) == (1, 0)
+    out = AttentionResult(*(torch.full_like(getattr(wanted, name), 7.0) for name in RESULTS), True)
+    for got in (planned(call["q"], call["k"], call["v"]), planned(call["q"], call["k"], call["v"], out=out)):
+        assert all(torch.equal(getattr(got, name), getattr(wanted, name)) for name in RESULTS)
+    assert got.o is out.o
+    with pytest.raises(ValueError, match=re.escape("v: planned for torch.bfloat16 [2, 96, 64] on cpu, got none;")):
+        planned(call["q"], call["k"])
+
+
+@pytest.mark.nvcc
+def test_a_compiled_and_an_exported_call_are_one_operator() -> None:
+    call = arguments() | {"sparse": sparse_branch(), "sink": torch.zeros(HEADS)}
+
+    def doubled(q: torch.Tensor) -> torch.Tensor:
+        return attention(**call | {"q": q * 1}).o * 2
+
+    class Doubled(torch.nn.Module):
+        def forward(self, q: torch.Tensor) -> torch.Tensor:
+            return doubled(q)
+
+    wanted = attention(**call).o * 2
+    assert torch.equal(torch.compile(doubled, fullgraph=True, backend="aot_eager")(call["q"]), wanted)
+    exported = torch.export.export(Doubled(), (call["q"],))
+    assert torch.ops.fmha.attention.default in [node.target for node in exported.graph.nodes]
+    assert torch.equal(exported.module()(call["q"]), wanted)
+
+
+@pytest.mark.nvcc
+def test_the_operator_does_what_it_says_of_itself() -> None:
+    call = arguments()
+    given = (call["q"], call["k"], call["v"], *[None] * 7, 0.5, None, 0, True, torch.bfloat16, None, "auto")
+    told = torch.library.opcheck(torch.ops.fmha.attention.default, given, test_utils=("test_schema", "test_faketensor"))
+    assert set(told.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda out: out.o, TypeError, "out: expected an AttentionResult, got Tensor"),
+        (lambda out: replace(out, normalised=False), ValueError, "out: expected a result with normalised=True"),
+        (
+            lambda out: replace(out, o=out.o.bfloat16()),
+            ValueError,
+            "out.o: expected torch.float32 [2, 5, 4, 64] on cpu",
+        ),
+        (lambda out: replace(out, lse=out.lse[:1]), ValueError, "out.lse: expected torch.float32 [2, 5, 4] on cpu"),
+        (
+            lambda out: replace(out, lse=out.lse.mT.contiguous().mT),
+            ValueError,
+            "got torch.float32 [2, 5, 4] on cpu in other strides",
+        ),
+    ],
+)
+def test_outputs_that_do_not_fit_are_named(change: Any, error: type[Exception], message: str) -> None:
+    rows = torch.zeros(BATCH, T, HEADS)
+    out = AttentionResult(torch.zeros(BATCH, T, HEADS, HEAD_DIM), rows, rows.clone(), rows.clone(), True)
+    with pytest.raises(error, match=re.escape(message)):
+        attention(**arguments(), out=change(out))
+
+
 WRONG: list[tuple[Call, type[Exception], str]] = [
     ({"q": [1.0]}, TypeError, "q: expected a tensor of torch.bfloat16, got list"),
     ({"k": None}, TypeError, "k: expected a tensor of torch.bfloat16, got NoneType"),
@@ -220,11 +286,11 @@ def test_reference_and_kernel_take_the_same_arguments() -> None:
     import inspect
 
     ours, theirs = (inspect.signature(function).parameters for function in (attention, reference.attention))
-    assert list(ours) == list(theirs)
-    for name, parameter in ours.items():
-        assert parameter.kind == theirs[name].kind
+    assert [name for name in ours if name != "out"] == list(theirs)
+    for name, parameter in theirs.items():
+        assert parameter.kind == ours[name].kind
         if name != "output_dtype":
-            assert parameter.default == theirs[name].default
+            assert parameter.default == ours[name].default
 
 
 def only_dense(call: Call) -> Call:

@@ -6,9 +6,12 @@ CUDA_VISIBLE_DEVICES chooses among several GPUs.
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import struct
+import threading
 import uuid
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
@@ -27,6 +30,7 @@ from fmha.harness.worker.devices.base import (
 )
 from fmha.harness.worker.interleave import sm_clock
 
+PARAMS_ALIGNMENT = 64  # of a tensor map
 INSTALL = "pip install 'fmha[cuda]'"
 
 
@@ -45,6 +49,7 @@ class CudaDevice:
         self._driver = driver()
         self._allocated: list[int] = []
         self._graphs: list[_Graph] = []
+        self._recorded: list[tuple[Any, LaunchConfig, bytes]] | None = None
         self._device = _gpu()
         _check("cuCtxSetCurrent", self._driver.cuCtxSetCurrent(_primary_context()))
         self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
@@ -91,17 +96,30 @@ class CudaDevice:
     def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         d = self._driver
         function = _function(cast(Hashable, module), entry, config.shared_bytes)
+        if self._recorded is not None:
+            self._recorded.append((function, config, params))
+            return LaunchReport()
         buffer = np.frombuffer(params, dtype=np.uint8)
         pointers = np.array([buffer.ctypes.data], dtype=np.uint64)
         if config.cluster == SINGLE and not config.overlaps:
             arguments = (*config.grid, *config.block, config.shared_bytes, self.stream, pointers.ctypes.data, 0)
             launched = d.cuLaunchKernel(function, *arguments)
         else:
-            launched = d.cuLaunchKernelEx(self._configured(config), function, pointers.ctypes.data, 0)
+            launched = d.cuLaunchKernelEx(_configured(config, self.stream), function, pointers.ctypes.data, 0)
         _check(f"launch of {entry}", launched)
         if self.wait:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
         return LaunchReport()
+
+    def prepare(self, work: Callable[[], object], maps: Sequence[int], pointers: int, count: int) -> Prepared:
+        """The launches that `work` makes, not made but kept, to be made over other addresses. All have the same
+        parameters: tensor maps at the offsets `maps`, and `count` pointers from the offset `pointers` on."""
+        self._recorded = []
+        try:
+            work()
+            return Prepared(self._recorded, maps, pointers, count)
+        finally:
+            self._recorded = None
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
         """The launches as a graph: what is timed is the GPU, not the host's way to it."""
@@ -127,28 +145,69 @@ class CudaDevice:
             self._driver.cuMemFree(address)
         self._allocated.clear()
 
-    def _configured(self, config: LaunchConfig) -> Any:
-        made = self._driver.CUlaunchConfig()
-        made.gridDimX, made.gridDimY, made.gridDimZ = config.grid
-        made.blockDimX, made.blockDimY, made.blockDimZ = config.block
-        made.sharedMemBytes, made.hStream = config.shared_bytes, self.stream
-        attributes = []
-        if config.cluster != SINGLE:
-            shape = self._driver.CUlaunchAttribute()
-            shape.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = config.cluster
-            attributes.append(shape)
-        if config.overlaps:
-            serial = self._driver.CUlaunchAttribute()
-            serial.id = self._driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            serial.value.programmaticStreamSerializationAllowed = 1
-            attributes.append(serial)
-        made.attrs, made.numAttrs = attributes, len(attributes)
-        return made
-
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(_check(name, self._driver.cuDeviceGetAttribute(attribute, self._device)))
+
+
+def _configured(config: LaunchConfig, stream: int) -> Any:
+    made = driver().CUlaunchConfig()
+    made.gridDimX, made.gridDimY, made.gridDimZ = config.grid
+    made.blockDimX, made.blockDimY, made.blockDimZ = config.block
+    made.sharedMemBytes, made.hStream = config.shared_bytes, stream
+    attributes = []
+    if config.cluster != SINGLE:
+        shape = driver().CUlaunchAttribute()
+        shape.id = driver().CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = config.cluster
+        attributes.append(shape)
+    if config.overlaps:
+        serial = driver().CUlaunchAttribute()
+        serial.id = driver().CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        serial.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(serial)
+    made.attrs, made.numAttrs = attributes, len(attributes)
+    return made
+
+
+class Prepared:
+    """Launches over addresses that each call names; it may be called by several threads. A call costs the host the
+    driver's own time for the launches and little more."""
+
+    def __init__(
+        self, launches: Sequence[tuple[Any, LaunchConfig, bytes]], maps: Sequence[int], pointers: int, count: int
+    ) -> None:
+        d = driver()
+        self._launches = [(function, config) for function, config, _ in launches]
+        (params,) = {params for _, _, params in launches}
+        self._memory = ctypes.create_string_buffer(len(params) + PARAMS_ALIGNMENT)
+        self._start = -ctypes.addressof(self._memory) % PARAMS_ALIGNMENT
+        base = ctypes.addressof(self._memory) + self._start
+        ctypes.memmove(base, params, len(params))
+        self._argument = (ctypes.c_void_p * 1)(base)
+        self._arguments = ctypes.addressof(self._argument)
+        self._maps = [d.CUtensorMap(_ptr=base + offset) for offset in maps]
+        self._addresses = [0] * len(maps)
+        self._pointers = struct.Struct(f"<{count}Q"), self._start + pointers
+        self._configured: dict[int, list[tuple[Any, Any]]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, stream: int, maps: Sequence[int], pointers: Sequence[int]) -> None:
+        """Launches on `stream`. `maps` are the addresses of the mapped tensors, 0 where there is none."""
+        d = driver()
+        configured = self._configured.get(stream)
+        if configured is None:
+            configured = [(function, _configured(config, stream)) for function, config in self._launches]
+            self._configured[stream] = configured
+        with self._lock:
+            for place, address in enumerate(maps):
+                if address and address != self._addresses[place]:
+                    _check("tensor map", d.cuTensorMapReplaceAddress(self._maps[place], address))
+                    self._addresses[place] = address
+            form, at = self._pointers
+            form.pack_into(self._memory, at, *pointers)
+            for function, config in configured:
+                _check("launch", d.cuLaunchKernelEx(config, function, self._arguments, 0))
 
 
 class _Graph:
