@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,6 +46,25 @@ def triton_choices(head_dim: int, batch: int, s_k: int) -> Iterator[tuple[str, A
         if splits * bn <= s_k:
             name = f"splits={splits} rows={bh} keys={bn} warps={warps} stages={stages}"
             yield name, split_kv(splits, bh, bn, warps, stages)
+
+
+def smi(fields: str) -> list[str]:
+    text = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], check=True, capture_output=True, text=True
+    ).stdout
+    return [part.strip() for part in text.splitlines()[0].split(",")]
+
+
+def environment() -> dict[str, Any]:
+    name, driver, power = smi("name,driver_version,power.limit")
+    return {
+        "gpu": name,
+        "driver": driver,
+        "power_limit": power,
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
 
 
 def copy_bandwidth() -> float:

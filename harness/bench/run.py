@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,31 +34,12 @@ METHOD = (
 )
 
 
-def smi(fields: str) -> list[str]:
-    text = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], check=True, capture_output=True, text=True
-    ).stdout
-    return [part.strip() for part in text.splitlines()[0].split(",")]
-
-
-def environment() -> dict[str, Any]:
-    name, driver, power = smi("name,driver_version,power.limit")
-    return {
-        "gpu": name,
-        "driver": driver,
-        "power_limit": power,
-        "torch": torch.__version__,
-        "cudnn": torch.backends.cudnn.version(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-
-
 def timed(calls: list[Callable[[], Any]], long: bool) -> dict[str, Any]:
     if long:
         row: dict[str, Any] = {"rotated": graph_replay(calls * 3, 7)}
     else:
         row = {"rotated": graph_replay(calls), "cold": cold_graph(calls[0]), "direct": cold_call(calls[0])}
-    return row | {"sm_clock_after": smi("clocks.sm")[0]}
+    return row | {"sm_clock_after": peers.smi("clocks.sm")[0]}
 
 
 def peer_calls(p: Problem, sets: list[dict[str, torch.Tensor]], attention: peers.Attention) -> list[Callable[[], Any]]:
@@ -154,7 +133,7 @@ def benchmark(folder: Path, out: Path, with_flex: bool = True) -> None:
     """Measures everything with the kernels in `folder`, prints a line a result and keeps `out` up to date."""
     torch.zeros(1, device="cuda")
     initialise()
-    report: dict[str, Any] = {"environment": environment(), "method": METHOD}
+    report: dict[str, Any] = {"environment": peers.environment(), "method": METHOD}
     report["roofline"] = {"copy_tb_s": peers.copy_bandwidth(), "matmul_tflop_s": peers.matmul_rate()}
     print(report["environment"], report["roofline"], flush=True)
     report["rows"] = rows = []

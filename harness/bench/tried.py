@@ -87,7 +87,7 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
     from fmha.harness.bench import timed_trials
     from fmha.harness.bench.build import build_candidates
     from fmha.harness.bench.gpu import initialise, load_forward
-    from fmha.harness.bench.run import environment
+    from fmha.harness.bench.peers import environment
 
     start = time.monotonic()
     cubins = folder / "cubins"

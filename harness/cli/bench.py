@@ -19,13 +19,17 @@ from fmha.harness.errors import ExitCode, InfrastructureError
 from fmha.harness.worker.devices.base import DeviceError
 from fmha.harness.worker.devices.cuda import architecture
 
+# By name, each with the module that it needs.
+PEERS = {"fa3": "fa3_fwd_interface", "cudnn": "torch", "flash2": "torch", "sdpa": "torch"}
 HELP = """Time the Hopper kernels beside SDPA's backends, FlexAttention and a split-KV Triton kernel, in one
 run. Needs an H100 or H200, torch, triton and nvcc. Writes JSON: results, spread, clocks, and the roofline of the run.
+With --peer, what the harness launches beside the named libraries at many shapes, each checked first, in turn.
 
 \b
 Examples:
   fmha bench
   fmha bench --output results/bench-h200.json
+  fmha bench --peer fa3,cudnn,flash2,sdpa --output results/beside-h200.json
 """
 
 
@@ -33,16 +37,26 @@ def command(
     context: typer.Context,
     output: Annotated[Path, typer.Option(help="The JSON to write.")] = Path("bench.json"),
     flex: Annotated[bool, typer.Option(help="FlexAttention too: it compiles for a minute.")] = True,
+    peer: Annotated[str, typer.Option(metavar="NAMES", help=f"Of {', '.join(PEERS)}, with commas between.")] = "",
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, output, flex, json)
+    context.obj.action = partial(_run, output, flex, _peers(peer), json)
 
 
-def _run(output: Path, flex: bool, json: bool) -> ExitCode:
+def _peers(names: str) -> list[str]:
+    peers = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in peers if name not in PEERS]:
+        raise typer.BadParameter(f"no peer {unknown[0]!r}; there are {', '.join(PEERS)}", param_hint="--peer")
+    return peers
+
+
+def _run(output: Path, flex: bool, peers: list[str], json: bool) -> ExitCode:
     missing = [name for name in ("torch", "triton", "cuda.bindings") if not _installed(name)]
     if missing:
         what = f"the benchmark needs {', '.join(missing)}"
         raise InfrastructureError(what, next_step="pip install 'fmha[cuda,bench]'")
+    if absent := [module for name in peers if not _installed(module := PEERS[name])]:
+        raise InfrastructureError(f"no module {absent[0]}", next_step="install it, or leave that peer out")
     try:
         arch = architecture()
     except DeviceError as error:
@@ -53,13 +67,14 @@ def _run(output: Path, flex: bool, json: bool) -> ExitCode:
         )
     if not output.parent.is_dir():
         raise InfrastructureError("no such folder", where=str(output.parent), next_step="make it, or name another file")
-    from fmha.harness.bench.build import build_candidates  # imports cuda.bindings and torch, which few machines have
-    from fmha.harness.bench.run import benchmark
+    from fmha.harness.bench import beside, build, run  # they import cuda.bindings and torch, which few machines have
 
-    with tempfile.TemporaryDirectory() as folder:
-        build_candidates(Path(folder))
-        with contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
-            benchmark(Path(folder), output, flex)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
+        if peers:
+            beside.benchmark(peers, output)
+        else:
+            build.build_candidates(Path(folder))
+            run.benchmark(Path(folder), output, flex)
     if json:
         print_json("bench", 1, loads(output.read_text(encoding="utf-8")))
     return ExitCode.PASS

@@ -1,10 +1,14 @@
 """`fmha bench` where it cannot run says in one line what is missing."""
 
 import importlib.util
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from fmha.harness.cli.bench import PEERS
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed here")
@@ -14,3 +18,23 @@ def test_without_its_packages_it_says_so() -> None:
     assert "triton" in done.stderr
     assert "fmha[cuda,bench]" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_peer_that_there_is_not_is_wrong_usage() -> None:
+    done = subprocess.run([sys.executable, "-m", "fmha", "bench", "--peer", "fa3,fa9"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no peer 'fa9'; there are fa3, cudnn, flash2, sdpa" in done.stderr
+
+
+def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
+    beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
+    assert list(beside.PEERS) == list(PEERS)
+
+
+@pytest.mark.parametrize(("mark", "made"), [("beside-h200", "table"), ("host-h200", "host_table")])
+def test_the_tables_of_the_documentation_are_those_of_the_record(repository: Path, mark: str, made: str) -> None:
+    beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
+    record = json.loads((repository / "results" / "beside-h200.json").read_text())
+    text = (repository / "docs" / "hopper.md").read_text()
+    shown = text.partition(f"<!-- {mark} -->\n")[2].partition("\n<!-- end -->")[0]
+    assert shown == getattr(beside, made)(record)
