@@ -170,6 +170,11 @@ def _configured(config: LaunchConfig, stream: int) -> Any:
     return made
 
 
+# Threads that share a stream share what the launches of one call hand on to each other: no call comes between them.
+_launching = threading.Lock()
+_thread = threading.local()  # `ready` once the GPU's context is current in it
+
+
 class Prepared:
     """Launches over addresses that each call names; it may be called by several threads. A call costs the host the
     driver's own time for the launches and little more."""
@@ -190,7 +195,6 @@ class Prepared:
         self._addresses = [0] * len(maps)
         self._pointers = struct.Struct(f"<{count}Q"), self._start + pointers
         self._configured: dict[int, list[tuple[Any, Any]]] = {}
-        self._lock = threading.Lock()
 
     def __call__(self, stream: int, maps: Sequence[int], pointers: Sequence[int]) -> None:
         """Launches on `stream`. `maps` are the addresses of the mapped tensors, 0 where there is none."""
@@ -199,7 +203,10 @@ class Prepared:
         if configured is None:
             configured = [(function, _configured(config, stream)) for function, config in self._launches]
             self._configured[stream] = configured
-        with self._lock:
+        if not getattr(_thread, "ready", False):
+            _check("cuCtxSetCurrent", d.cuCtxSetCurrent(_primary_context()))
+            _thread.ready = True
+        with _launching:
             for place, address in enumerate(maps):
                 if address and address != self._addresses[place]:
                     _check("tensor map", d.cuTensorMapReplaceAddress(self._maps[place], address))
