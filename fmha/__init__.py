@@ -3,8 +3,9 @@
 >>> import fmha
 >>> result = fmha.attention(q, k, v, causal=True)  # torch tensors: on a GPU, or on the emulator
 
-What is named here is the public interface; it is imported when it is first used, because `attention` needs torch and
-most of fmha does not. The command `fmha` is `python -m fmha`; the PTX machine by itself is `fmha.emulator`.
+What is named here is the public interface; `Kernel` and its parts are for a kernel of one's own. Each is imported when
+it is first used: `attention` needs torch and most of fmha does not. The command `fmha` is `python -m fmha`; the PTX
+machine by itself is `fmha.emulator`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
+    from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output, TensorMap, from_bf16, to_bf16
 
-__all__ = ["AttentionResult", "Sparse", "attention", "merge"]
+__all__ = [
+    "AttentionResult",
+    "Build",
+    "Case",
+    "Field",
+    "Kernel",
+    "Launch",
+    "Output",
+    "Sparse",
+    "TensorMap",
+    "attention",
+    "from_bf16",
+    "merge",
+    "to_bf16",
+]
 
-_HOMES = dict.fromkeys(__all__, "fmha.harness.attention")
+_ATTENTION = ("AttentionResult", "Sparse", "attention", "merge")
+_HOMES = dict.fromkeys(__all__, "fmha.harness.kernel") | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
 
 
 def __getattr__(name: str) -> Any:

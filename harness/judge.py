@@ -53,6 +53,7 @@ BESIDE = (
     "harness/emulate/",
     "harness/evidence/bisect.py",
     "harness/evidence/watch.py",
+    "harness/examples/",
     "harness/report/",
     "harness/stages/administration.py",
 )
@@ -90,10 +91,10 @@ def is_judge(path: str) -> bool:
     return bool(rest) and root in _ROOTS and Path(path).suffix in _SUFFIXES
 
 
-def identity(matrix_sha256: str, root: Path | None = None) -> Identity:
+def identity(matrix_sha256: str, root: Path | None = None, own: Mapping[str, str] | None = None) -> Identity:
     """The judge whose sources are below `root`, those of this process where it is not given; `matrix_sha256` is that
-    of what the matrix file says."""
-    return identity_of(_sources(root or installed_root()) | {MATRIX: matrix_sha256})
+    of what the matrix file says, `own` those of files that declare kernels of one's own."""
+    return identity_of(_sources(root or installed_root()) | dict(own or {}) | {MATRIX: matrix_sha256})
 
 
 def identity_of(files: Mapping[str, str]) -> Identity:

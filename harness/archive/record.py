@@ -17,7 +17,9 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     WithJsonSchema,
+    model_serializer,
 )
 
 from fmha.harness.status import Status
@@ -112,7 +114,7 @@ class VariantRecord(Record):
     arch: str
     source: str
     entry: str
-    head_dim: int
+    head_dim: int | None = Field(description="null for a kernel of one's own")
     defines: dict[str, str]
     source_hash: str = Field(description="sha256 over the kernel sources that the build read")
     nvcc: str
@@ -147,17 +149,28 @@ class Elsewhere(Record):
 
 
 class Parameters(Record):
-    """The cell of the matrix. Axes beyond these are kept as they are."""
+    """The cell of the matrix. Axes beyond these are kept as they are; a kernel of one's own has its own alone."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     __pydantic_extra__: dict[str, JsonValue]
 
-    head_dim: int
-    t: int
-    s_k: int
-    batch: int
-    mask: str
-    window: int
+    kernel: str | None = Field(None, description="what matrix.yaml calls a kernel of one's own; of attention, absent")
+    head_dim: int | None = None
+    t: int | None = None
+    s_k: int | None = None
+    batch: int | None = None
+    mask: str | None = None
+    window: int | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what the cell does not have."""
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+    @property
+    def family(self) -> str:
+        """What is shown together."""
+        return f"hd {self.head_dim}" if self.kernel is None else self.kernel
 
 
 class Bias(Record):
@@ -177,9 +190,9 @@ class Metrics(Record):
     cosine: Number
     relative_l2: Number
     max_error: Number
-    lse_error: Number
-    row_max_error: Number
-    row_sum_error: Number
+    lse_error: Number | None = Field(None, description="this and the next two: null for a kernel of one's own")
+    row_max_error: Number | None = None
+    row_sum_error: Number | None = None
     nonfinite_mismatches: int
     unwritten: int
     output_hash: str

@@ -45,7 +45,7 @@ def side_by_side(gpu: RunRecord, emulator: RunRecord) -> dict[str, Any]:
         return {
             "pass": sum(item.status is Status.PASS for item in record.configurations),
             "cosine": min(one.cosine for one in metrics),
-            "lse_error": max(one.lse_error for one in metrics),
+            "lse_error": max(one.lse_error for one in metrics if one.lse_error is not None),
         }
 
     return {

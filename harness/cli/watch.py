@@ -47,9 +47,10 @@ def command(
 
 
 def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
-    from fmha.harness.evidence.watch import Watcher, watch  # here: watchfiles is not for every command's start
+    from fmha.harness.evidence.watch import Watcher, watch, watched  # here: watchfiles is not for every command's start
 
     root = git_root(request.directory)
+    names = watched(root)
     console = Console()
 
     def show(record: RunRecord, path: Path | None) -> None:
@@ -66,8 +67,8 @@ def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
 
     with progress_for(sys.stderr, not verbose, verbose) as progress:
         if not json:
-            say(f"watching {root / 'kernel'} and matrix.yaml; Ctrl-C ends", console=console)
-        watch(Watcher(request, root, progress, show), root, complain)
+            say(f"watching {', '.join(names)} in {root}; Ctrl-C ends", console=console)
+        watch(Watcher(request, root, progress, show), root, names, complain)
     return ExitCode.PASS
 
 

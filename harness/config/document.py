@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from fmha.harness.config.hosts import HostSection
-from fmha.harness.config.model import ALL, Biases, Resources, Thresholds
+from fmha.harness.config.model import ALL, Biases, Limits, Resources, Thresholds
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
 
 Name = HostName
-Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Cosine = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+GateLimit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+LeastCosine = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class ThresholdsSection(Section):
-    cosine: Cosine
-    relative_l2: Limit
-    max_error: Limit
-    lse_error: Limit
-    row_max_error: Limit
-    row_sum_error: Limit
+    cosine: LeastCosine
+    relative_l2: GateLimit
+    max_error: GateLimit
+    lse_error: GateLimit
+    row_max_error: GateLimit
+    row_sum_error: GateLimit
 
 
 class OverridesSection(Section):
     """Thresholds that differ from the default's."""
 
-    cosine: Cosine | None = None
-    relative_l2: Limit | None = None
-    max_error: Limit | None = None
-    lse_error: Limit | None = None
-    row_max_error: Limit | None = None
-    row_sum_error: Limit | None = None
+    cosine: LeastCosine | None = None
+    relative_l2: GateLimit | None = None
+    max_error: GateLimit | None = None
+    lse_error: GateLimit | None = None
+    row_max_error: GateLimit | None = None
+    row_sum_error: GateLimit | None = None
 
 
 class ResourcesSection(Section):
@@ -44,11 +45,11 @@ class ResourcesSection(Section):
 
 
 class BiasesSection(Section):
-    slope_bias: Limit
-    lse_bias: Limit
-    coarse: Limit
-    pooled_slope: Limit
-    pooled_lse: Limit
+    slope_bias: GateLimit
+    lse_bias: GateLimit
+    coarse: GateLimit
+    pooled_slope: GateLimit
+    pooled_lse: GateLimit
 
 
 class GatesSection(Section):
@@ -91,29 +92,44 @@ class LimitsSection(Section):
     configuration_silence_seconds: Seconds
     configuration_total_seconds: Seconds
 
+    def limits(self) -> Limits:
+        return Limits(
+            build_seconds=self.build_seconds,
+            silence_seconds=self.configuration_silence_seconds,
+            total_seconds=self.configuration_total_seconds,
+        )
 
-class MatrixFile(Section):
-    """`default_suite` is one suite or several, `all` for every one."""
+
+class FileSection(Section):
+    """What every matrix file has. `default_suite` is one suite or several, `all` for every one."""
 
     default_suite: str | list[str]
     seed: Annotated[int, Field(ge=0, lt=2**63)]
-    suites: dict[Name, SuiteSection] = Field(min_length=1)
-    gates: GatesSection
-    guard: GuardSection
-    limits: LimitsSection
     hosts: dict[Name, HostSection] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if ALL in self.suites:
+    def check_suites(self, suites: Collection[str]) -> None:
+        if ALL in suites:
             raise wrong(("suites", ALL), "is the name of all of them together")
         if not self.default_suites:
             raise wrong(("default_suite",), "must not be empty")
         for name in self.default_suites:
-            if name not in (*self.suites, ALL):
-                raise wrong(("default_suite",), f"no suite is named {name!r}; there are {', '.join(self.suites)}")
-        return self
+            if name not in (*suites, ALL):
+                raise wrong(("default_suite",), f"no suite is named {name!r}; there are {', '.join(suites)}")
 
     @property
     def default_suites(self) -> list[str]:
         return [self.default_suite] if isinstance(self.default_suite, str) else self.default_suite
+
+
+class MatrixFile(FileSection):
+    """That of the attention kernels."""
+
+    suites: dict[Name, SuiteSection] = Field(min_length=1)
+    gates: GatesSection
+    guard: GuardSection
+    limits: LimitsSection
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.check_suites(self.suites)
+        return self

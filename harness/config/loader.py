@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from fmha.harness.config.document import MatrixFile
-from fmha.harness.config.model import Guard, Limits, Matrix, RandomSuite
+from fmha.harness.config.document import FileSection, MatrixFile
+from fmha.harness.config.model import Guard, Matrix, RandomSuite
 from fmha.harness.config.own import own_hosts
-from fmha.harness.config.validation import validated
+from fmha.harness.config.validation import conforming, mapping
 from fmha.harness.errors import ConfigError, UserError
 from fmha.harness.worker.protocol import Configuration
 
@@ -34,17 +34,28 @@ def load(root: Path, *, own: bool = True) -> Matrix:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError([f"{MATRIX_FILE}:{line}: broken YAML: not UTF-8"]) from error
     sha256 = hashlib.sha256(raw).hexdigest()
+    file, matrix = _read(text, MATRIX_FILE, sha256, root)
     if not own:
-        return interpret(text, MATRIX_FILE, sha256)
-    file = validated(MatrixFile, text, MATRIX_FILE)
-    matrix = _matrix(file, sha256)
+        return matrix
     mine = own_hosts({name: section.model_dump(exclude_unset=True) for name, section in file.hosts.items()})
     return replace(matrix, hosts={**matrix.hosts, **mine})
 
 
-def interpret(text: str, name: str, sha256: str) -> Matrix:
-    """The text of a matrix file as a Matrix. Raises ConfigError with one line a problem."""
-    return _matrix(validated(MatrixFile, text, name), sha256)
+def interpret(text: str, name: str, sha256: str, root: Path | None = None) -> Matrix:
+    """The text of a matrix file as a Matrix; kernels that it names are below `root`. Raises ConfigError with one line a
+    problem."""
+    return _read(text, name, sha256, root or Path.cwd())[1]
+
+
+def _read(text: str, name: str, sha256: str, root: Path) -> tuple[FileSection, Matrix]:
+    document = mapping(text, name)
+    if "kernels" in document.data:
+        from fmha.harness.config.own_kernels import OwnMatrixFile, own_matrix
+
+        own = conforming(OwnMatrixFile, document.data, document)
+        return own, own_matrix(own, document, sha256, root)
+    file = conforming(MatrixFile, document.data, document)
+    return file, _matrix(file, sha256)
 
 
 def _matrix(file: MatrixFile, sha256: str) -> Matrix:
@@ -65,11 +76,7 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
         steps=gates.thresholds(gates.steps),
         resources=gates.most_resources(),
         biases=gates.most_bias(),
-        limits=Limits(
-            build_seconds=file.limits.build_seconds,
-            silence_seconds=file.limits.configuration_silence_seconds,
-            total_seconds=file.limits.configuration_total_seconds,
-        ),
+        limits=file.limits.limits(),
         hosts={name: host.settings(name) for name, host in file.hosts.items()},
         sha256=sha256,
     )

@@ -5,11 +5,17 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 from fmha.harness.config.hosts import HostSettings
 from fmha.harness.config.random_cases import Space, draw_cases
-from fmha.harness.worker.protocol import Configuration
+from fmha.harness.worker.case import Case, Field
+from fmha.harness.worker.configuration import parse_id
+from fmha.harness.worker.protocol import Cell, Configuration
+
+if TYPE_CHECKING:
+    from fmha.harness.kernel import Kernel
 
 ALL = "all"  # every suite, where suites are named
 
@@ -21,16 +27,16 @@ class Thresholds:
     cosine: float
     relative_l2: float
     max_error: float
-    lse_error: float
-    row_max_error: float
-    row_sum_error: float
+    lse_error: float | None  # this and the next two: of attention
+    row_max_error: float | None
+    row_sum_error: float | None
 
     def laxer(self, other: Thresholds) -> Thresholds:
         """Of each limit, the one that more passes."""
         limits = {}
-        for field in fields(self):
-            pick = min if field.name == "cosine" else max
-            limits[field.name] = pick(getattr(self, field.name), getattr(other, field.name))
+        for item in fields(self):
+            pick = min if item.name == "cosine" else max
+            limits[item.name] = pick(getattr(self, item.name), getattr(other, item.name))
         return Thresholds(**limits)
 
 
@@ -68,11 +74,12 @@ class RandomSuite:
 class Guard:
     """The proven path: plain configurations of `head_dim` run first, `fallback` when a selection has none of them.
 
-    Plain ones have sizes and nothing else: no mask, no sparse branch, one head.
+    Plain ones have sizes and nothing else: no mask, no sparse branch, one head. Of kernels of one's own `fallback` is
+    the guard.
     """
 
-    head_dim: int
-    fallback: Configuration
+    head_dim: int | None  # None: `fallback` alone
+    fallback: Cell
     thresholds: Thresholds
 
 
@@ -85,6 +92,16 @@ class Limits:
     total_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A kernel of one's own: how matrix.yaml names it, its file below the root and that file's sha256."""
+
+    where: str
+    path: str
+    sha256: str
+    kernel: Kernel
+
+
 @dataclass(frozen=True)
 class Matrix:
     """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first.
@@ -94,7 +111,7 @@ class Matrix:
 
     default_suite: str
     seed: int
-    suites: Mapping[str, tuple[Configuration, ...]]
+    suites: Mapping[str, tuple[Cell, ...]]
     random_suites: Mapping[str, RandomSuite]
     thresholds: Thresholds
     guard: Guard
@@ -106,6 +123,8 @@ class Matrix:
     limits: Limits
     hosts: Mapping[str, HostSettings]
     sha256: str
+    kernels: Mapping[str, Declared] = field(default_factory=dict)  # of one's own; else the attention kernels
+    root: str = ""  # where the files of `kernels` are
 
     @functools.cached_property
     def judged_sha256(self) -> str:
@@ -116,6 +135,17 @@ class Matrix:
         return hashlib.sha256(repr((self.default_suite, self.seed, suites, gates)).encode()).hexdigest()
 
     @property
+    def own_files(self) -> Mapping[str, str]:
+        """The sha256 of the files that declare kernels of one's own: their references are part of the judge."""
+        return {kernel.path: kernel.sha256 for kernel in self.kernels.values()}
+
+    @property
+    def own_fields(self) -> tuple[Field, ...]:
+        """Of the kernels of one's own, each name once."""
+        found = {item.name: item for kernel in self.kernels.values() for item in kernel.kernel.fields}
+        return tuple(found.values())
+
+    @property
     def suite_names(self) -> tuple[str, ...]:
         return (*self.suites, *self.random_suites)
 
@@ -124,30 +154,42 @@ class Matrix:
         names = dict.fromkeys(name.strip() for name in suites.split(","))
         return self.suite_names if ALL in names else tuple(names)
 
-    def configurations(self, suites: str, seed: int, cases: int | None = None) -> tuple[Configuration, ...]:
+    def configurations(self, suites: str, seed: int, cases: int | None = None) -> tuple[Cell, ...]:
         """Those of one suite or of several, each once; of a random one, `cases` of `seed`."""
         found = [item for suite in self.named(suites) for item in self._of(suite, seed, cases)]
         return self.ordered(dict.fromkeys(found))
 
-    def _of(self, suite: str, seed: int, cases: int | None) -> Iterable[Configuration]:
+    def _of(self, suite: str, seed: int, cases: int | None) -> Iterable[Cell]:
         if suite in self.suites:
             return self.suites[suite]
         random = self.random_suites[suite]
         return draw_cases(seed, random.cases if cases is None else cases, random.space)
 
-    def ordered(self, configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
+    def ordered(self, configurations: Iterable[Cell]) -> tuple[Cell, ...]:
         """The guard's first, else as they come."""
         return tuple(sorted(configurations, key=lambda item: not self.is_guard(item)))
 
-    def is_guard(self, configuration: Configuration) -> bool:
+    def parse(self, name: str) -> Cell:
+        """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
+        if not self.kernels:
+            return parse_id(name)
+        from fmha.harness.config.own_kernels import parse
+
+        return parse(name, self.kernels)
+
+    def is_guard(self, configuration: Cell) -> bool:
         item = configuration
+        if isinstance(item, Case) or self.guard.head_dim is None:
+            return item == self.guard.fallback
         return item == Configuration(self.guard.head_dim, item.t, item.s_k, item.batch)
 
-    def thresholds_for(self, configuration: Configuration) -> Thresholds:
+    def thresholds_for(self, configuration: Cell) -> Thresholds:
         """The guard's limits, or the default ones, or the laxer of those that the configuration's nature calls for."""
         if self.is_guard(configuration):
             return self.guard.thresholds
         limits = self.thresholds
+        if isinstance(configuration, Case):
+            return limits
         if configuration.output == "bf16":
             limits = limits.laxer(self.bf16)
         if configuration.data == "extreme":

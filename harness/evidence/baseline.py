@@ -204,7 +204,8 @@ def _noise(record: RunRecord, outcomes: Sequence[Outcome], seeds: Sequence[int])
             continue
         if all(seed in outcome.noise for seed in seeds):
             runs = [item.metrics, *(outcome.noise[seed] for seed in seeds)]
-            noise[item.id] = {metric: [_short(metric, getattr(run, metric)) for run in runs] for metric in FLOORS}
+            measured = [metric for metric in FLOORS if getattr(runs[0], metric) is not None]
+            noise[item.id] = {metric: [_short(metric, getattr(run, metric)) for run in runs] for metric in measured}
     return noise
 
 

@@ -53,7 +53,7 @@ def document(record: RunRecord, regressions: Sequence[Regression] = ()) -> Eleme
 
 
 def _case(suite: ElementTree.Element, item: ConfigurationRecord, record: RunRecord) -> ElementTree.Element:
-    group = f"fmha.{record.selection.suite}.hd{item.parameters.head_dim}"
+    group = f"fmha.{record.selection.suite}.{item.parameters.family.replace(' ', '')}"
     case = ElementTree.SubElement(
         suite, "testcase", name=_text(item.id), classname=_text(group), time=f"{item.seconds:.3f}"
     )

@@ -12,7 +12,8 @@ from fmha.harness.config import load
 from fmha.harness.errors import FmhaError
 from fmha.harness.evidence.views import error_of
 from fmha.harness.stages.preflight import git_root
-from fmha.harness.worker.protocol import Configuration
+from fmha.harness.worker.case import Case
+from fmha.harness.worker.protocol import Cell, Configuration
 
 Limit = Callable[[ConfigurationRecord, str], float | None]
 
@@ -44,7 +45,10 @@ def _recorded(record: RunRecord, item: ConfigurationRecord, metric: str) -> floa
     return error_of(metric, held.limit) if held else None
 
 
-def configuration_of(parameters: Parameters) -> Configuration:
+def configuration_of(parameters: Parameters) -> Cell:
     """The cell as the harness sees it. Axes that there are no more, or not yet, are left to their defaults."""
+    if parameters.kernel is not None:
+        values = ((name, value) for name, value in parameters.model_dump().items() if isinstance(value, int | str))
+        return Case(parameters.kernel, "", tuple(values))
     known = {field.name for field in dataclasses.fields(Configuration)}
     return Configuration(**{name: value for name, value in parameters.model_dump().items() if name in known})

@@ -61,5 +61,5 @@ def plain_band(metric: str, value: float, *, same_inputs: bool) -> Band:
 
 
 def values_of(metrics: Metrics) -> dict[str, float]:
-    """The compared metrics by name."""
-    return {name: getattr(metrics, name) for name in FLOORS}
+    """The compared metrics by name, those that the kernel has."""
+    return {name: value for name in FLOORS if (value := getattr(metrics, name)) is not None}

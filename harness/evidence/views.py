@@ -27,7 +27,10 @@ class Pair:
         """By what factor the error is larger in b; None where a metric or its error in a is missing."""
         if not (self.a and self.b and self.a.metrics and self.b.metrics):
             return None
-        before, after = (error_of(metric, values_of(m)[metric]) for m in (self.a.metrics, self.b.metrics))
+        values = [values_of(metrics) for metrics in (self.a.metrics, self.b.metrics)]
+        if any(metric not in found for found in values):
+            return None
+        before, after = (error_of(metric, found[metric]) for found in values)
         return after / before if before > 0 else (1.0 if after == before else None)
 
     @property
@@ -81,8 +84,8 @@ def comparison_fields(a: Found, b: Found, comparison: Comparison) -> dict[str, A
                 "status": {"a": pair.a.status if pair.a else None, "b": pair.b.status if pair.b else None},
                 "metrics": {
                     metric: {
-                        "a": values_of(pair.a.metrics)[metric] if pair.a and pair.a.metrics else None,
-                        "b": values_of(pair.b.metrics)[metric] if pair.b and pair.b.metrics else None,
+                        "a": values_of(pair.a.metrics).get(metric) if pair.a and pair.a.metrics else None,
+                        "b": values_of(pair.b.metrics).get(metric) if pair.b and pair.b.metrics else None,
                         "factor": pair.factor(metric),
                     }
                     for metric in FLOORS

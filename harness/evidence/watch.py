@@ -1,4 +1,4 @@
-"""Watch: after every save, the guard, then the head_dims whose compiled code changed."""
+"""Watch: after every save, the guard, then the head_dims whose compiled code changed; of one's own kernels, all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from watchfiles import watch as changes_of
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.config import MATRIX_FILE
+from fmha.harness.config import MATRIX_FILE, load
 from fmha.harness.errors import ExitCode, FmhaError, InterruptionError
 from fmha.harness.stages.build import Builds, build
 from fmha.harness.stages.outcome import Observer
@@ -37,6 +37,8 @@ class Watcher:
         """Run the guard; when it holds, what else was touched since the last round. Raises what `execute` does."""
         settings = prepare(self._request).matrix
         guard = settings.guard.head_dim
+        if guard is None:
+            return execute(self._request, self._observer, self._show)
         code = self._run([guard])
         if code is ExitCode.GATE_FAILED:
             return code
@@ -56,24 +58,38 @@ class Watcher:
         before, self._code = self._code, {name: code_of(result) for name, result in builds.items()}
         if not before:
             return set()
-        return {result.variant.head_dim for name, result in builds.items() if self._code[name] != before.get(name)}
+        changed = (result.variant.head_dim for name, result in builds.items() if self._code[name] != before.get(name))
+        return {head_dim for head_dim in changed if head_dim is not None}
 
 
-def watch(watcher: Watcher, root: Path, complain: Complain) -> None:
-    """Rounds until interrupted: one now, and one after every save under kernel/ or to matrix.yaml."""
+def watched(root: Path) -> tuple[str, ...]:
+    """The files and folders below `root` that decide what is built, matrix.yaml among them. One that cannot be read
+    yet names no kernels of one's own."""
+    try:
+        kernels = list(load(root, own=False).kernels.values())
+    except FmhaError:
+        kernels = []
+    own = [name for item in kernels for name in (item.path, item.kernel.source, *item.kernel.sources)]
+    return (MATRIX_FILE, *dict.fromkeys(own or ["kernel"]))
+
+
+def watch(watcher: Watcher, root: Path, names: Sequence[str], complain: Complain) -> None:
+    """Rounds until interrupted: one now, and one after every save to what `names` name below `root`."""
     try:
         _guarded(watcher, complain)
-        for _ in saves(root):
+        for _ in saves(root, names):
             _guarded(watcher, complain)
     except (KeyboardInterrupt, InterruptionError):
         return
 
 
-def saves(root: Path) -> Iterator[None]:
+def saves(root: Path, names: Sequence[str] = (MATRIX_FILE, "kernel")) -> Iterator[None]:
     """One item for the saves of each moment. Folders are looked up again every time, for those that were added."""
+    paths = [root / name for name in names]
     while True:
-        folders = [root, *(path for path in [root / "kernel", *(root / "kernel").rglob("*")] if path.is_dir())]
-        next(changes_of(*folders, watch_filter=lambda _, path: _matters(root, path), recursive=False))
+        folders = {path.parent for path in paths if path.is_file()}
+        folders |= {folder for path in paths for folder in (path, *path.rglob("*")) if folder.is_dir()}
+        next(changes_of(*folders, watch_filter=lambda _, path: _matters(paths, path), recursive=False))
         yield
 
 
@@ -86,11 +102,11 @@ def code_of(result: BuildResult) -> str:
     return hashlib.sha256(code.encode()).hexdigest()
 
 
-def _matters(root: Path, path: str) -> bool:
+def _matters(paths: Sequence[Path], path: str) -> bool:
     name = Path(path)
     if name.name.startswith(".") or name.name.endswith("~"):  # an editor's own files
         return False
-    return name == root / MATRIX_FILE or name.is_relative_to(root / "kernel")
+    return any(name.is_relative_to(known) for known in paths)
 
 
 def _guarded(watcher: Watcher, complain: Complain) -> None:

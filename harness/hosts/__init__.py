@@ -31,4 +31,9 @@ def open_host(name: str, matrix: Matrix, root: Path) -> Host:
         return RemoteHost(settings, root)
     from fmha.harness.hosts.emulator import EmulatorHost
 
-    return EmulatorHost(settings, root)
+    if not matrix.kernels:
+        return EmulatorHost(settings, root)
+    from fmha.harness.worker.declared import Declared
+
+    kernels = {name: Declared(name, item.kernel) for name, item in matrix.kernels.items()}
+    return EmulatorHost(settings, root, kernels)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from fmha.harness.config import Limits
-    from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+    from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Host(Protocol):
         """The kernel's side comes from the checkout `tree` from now on, and on an exact host the judge from the commit
         `judge`."""
 
-    def variant_for(self, configuration: Configuration) -> Variant | str:
+    def variant_for(self, configuration: Cell) -> Variant | str:
         """The kernel that runs a configuration, or the reason why none does."""
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:

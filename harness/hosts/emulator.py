@@ -14,15 +14,15 @@ from fmha.harness.errors import UserError
 from fmha.harness.hosts.base import HostFacts, Order
 from fmha.harness.hosts.machine import this_machine, versions
 from fmha.harness.judge import installed_root
-from fmha.harness.worker.apart import KernelSide, KernelSideError, OwnSide, Side
+from fmha.harness.worker.apart import Declares, KernelSide, KernelSideError, OwnSide, Side
 from fmha.harness.worker.build import build_variants
-from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.worker.supervise import run_worker
 
 KEPT_RUNS = 20
 
 
-def side_variant(side: Side, configuration: Configuration, arch: str) -> Variant | str:
+def side_variant(side: Side, configuration: Cell, arch: str) -> Variant | str:
     """The kernel's side's choice. Raises UserError when its code cannot make one."""
     try:
         return side.variant_for(configuration, arch)
@@ -37,7 +37,7 @@ class EmulatorHost:
     exact = False
     run_id = None
 
-    def __init__(self, settings: HostSettings, root: Path) -> None:
+    def __init__(self, settings: HostSettings, root: Path, kernels: Mapping[str, Declares] | None = None) -> None:
         self._settings = settings
         self._silicon = settings.mma_sums == "silicon"
         if self._silicon:
@@ -46,7 +46,7 @@ class EmulatorHost:
         self._runs = root / ".fmha" / "runs"
         self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"
         self._jobs = 0
-        self._side: Side = OwnSide()
+        self._side: Side = OwnSide(kernels)
         self._tree = ""  # of the kernel's side, where it is another's
 
     def facts(self) -> HostFacts:
@@ -63,7 +63,7 @@ class EmulatorHost:
 
     def span(self) -> None: ...
 
-    def variant_for(self, configuration: Configuration) -> Variant | str:
+    def variant_for(self, configuration: Cell) -> Variant | str:
         return side_variant(self._side, configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:

@@ -26,7 +26,7 @@ from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
 from fmha.harness.worker.apart import KernelSide, OwnSide, Side
-from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
 
 CANCEL_SECONDS = 120.0
 BUSY_SECONDS = 60.0  # how long a server that is too busy to answer is tried
@@ -155,7 +155,7 @@ class RemoteHost:
         moments = [at for _, at in self._states]
         return started, started + timedelta(seconds=max(0.0, moments[-1] - moments[0]) if moments else 0.0)
 
-    def variant_for(self, configuration: Configuration) -> Variant | str:
+    def variant_for(self, configuration: Cell) -> Variant | str:
         return side_variant(self._side, configuration, self._settings.arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:

@@ -96,6 +96,7 @@ def shown(value: float) -> str:
 
 
 def _maps(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[HeatMap, ...]:
+    items = [item for item in items if item.parameters.kernel is None]
     if not any(item.metrics for item in items):
         return ()
     return tuple(_map(metric, items, limit) for metric in FLOORS)
@@ -113,15 +114,21 @@ def _map(metric: str, items: Sequence[ConfigurationRecord], limit: Limit) -> Hea
 
 
 def _grids(items: Sequence[ConfigurationRecord], cells: dict[str, Cell]) -> Iterable[Grid]:
-    ts = {item.parameters.t for item in items}
+    sizes = {item.id: _sizes(item) for item in items}
+    ts = {t for _, t, _ in sizes.values()}
     if len(ts) == 1:
-        places = [(item.parameters.head_dim, item.parameters.s_k, cells[item.id]) for item in items]
+        places = [(head_dim, s_k, cells[name]) for name, (head_dim, _, s_k) in sizes.items()]
         yield _grid(f"T {ts.pop()}: head_dim by s_k", "head_dim \\ s_k", places)
         return
-    for head_dim in sorted({item.parameters.head_dim for item in items}):
-        here = [item for item in items if item.parameters.head_dim == head_dim]
-        places = [(item.parameters.t, item.parameters.s_k, cells[item.id]) for item in here]
+    for head_dim in sorted({of for of, _, _ in sizes.values()}):
+        places = [(t, s_k, cells[name]) for name, (of, t, s_k) in sizes.items() if of == head_dim]
         yield _grid(f"head_dim {head_dim}: T by s_k", "T \\ s_k", places)
+
+
+def _sizes(item: ConfigurationRecord) -> tuple[int, int, int]:
+    """head_dim, T and s_k, which a configuration of attention always has."""
+    sizes = item.parameters
+    return sizes.head_dim or 0, sizes.t or 0, sizes.s_k or 0
 
 
 def _grid(title: str, corner: str, places: Sequence[tuple[int, int, Cell]]) -> Grid:

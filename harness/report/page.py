@@ -120,22 +120,23 @@ def _worse(comparison: Comparison | None) -> dict[str, list[Regression]]:
 def _row(item: ConfigurationRecord) -> tuple[str, Status, list[str], int, str]:
     numbers = ["-"] * len(FLOORS)
     if item.metrics:
-        numbers = [heat.shown(error_of(metric, value)) for metric, value in values_of(item.metrics).items()]
+        values = values_of(item.metrics)
+        numbers = [heat.shown(error_of(name, values[name])) if name in values else "-" for name in FLOORS]
     return item.id, item.status, numbers, len(item.findings), f"{item.seconds:.2f}"
 
 
 def _distributions(items: Sequence[ConfigurationRecord], evidence: Evidence) -> Iterator[Chart]:
     for metric, name in heat.NAMES.items():
-        rows: dict[int, list[tuple[str, float]]] = {}
+        rows: dict[str, list[tuple[str, float]]] = {}
         limits = []
         for item in items:
-            if item.metrics:
-                error = error_of(metric, values_of(item.metrics)[metric])
-                rows.setdefault(item.parameters.head_dim, []).append((item.id, error))
+            if item.metrics and metric in (values := values_of(item.metrics)):
+                error = error_of(metric, values[metric])
+                rows.setdefault(item.parameters.family, []).append((item.id, error))
                 limits.append(evidence.limit(item, metric))
         known = [limit for limit in limits if limit is not None]
         if rows:
-            named = [(f"hd {head_dim}", points) for head_dim, points in sorted(rows.items())]
+            named = sorted(rows.items(), key=lambda row: (len(row[0]), row))
             yield charts.distribution(name, named, min(known) if known else None)
 
 
@@ -212,10 +213,10 @@ def _excerpt(record: RunRecord, place: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _histories(evidence: Evidence) -> Iterator[Chart]:
-    """The worst cosine of every head_dim over the archived runs of this host, the oldest left."""
+    """The worst cosine of every head_dim, or kernel, over the archived runs of this host, the oldest left."""
     items = [item for item in evidence.record.configurations if item.metrics]
-    for head_dim in sorted({item.parameters.head_dim for item in items}):
-        here = [item for item in items if item.parameters.head_dim == head_dim]
+    for family in sorted({item.parameters.family for item in items}, key=lambda name: (len(name), name)):
+        here = [item for item in items if item.parameters.family == family]
         worst = max(here, key=lambda item: error_of("cosine", item.metrics.cosine) if item.metrics else 0.0)
         rows = evidence.index.history(worst.id, host=evidence.record.host.name)[:MOST_POINTS]
         points = [

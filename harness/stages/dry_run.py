@@ -8,6 +8,7 @@ from typing import Any
 
 from fmha.harness.stages.outcome import Step
 from fmha.harness.stages.pipeline import Prepared
+from fmha.harness.worker.protocol import parameters_of
 
 
 def lines(prepared: Prepared) -> Iterator[str]:
@@ -37,7 +38,7 @@ def fields(prepared: Prepared) -> dict[str, Any]:
         "configurations": [
             {
                 "id": step.configuration.id,
-                "parameters": asdict(step.configuration),
+                "parameters": parameters_of(step.configuration),
                 "guard": step.guard,
                 "selected": step.selected,
                 "variant": step.variant.name if step.variant else None,

@@ -29,7 +29,8 @@ def limits(
     numbers = [Limit(name, "at most", 0.0) for name in ("unwritten", "nonfinite_mismatches", HAZARDS)]
     for field in fields(thresholds):
         bound: Bound = "at least" if field.name == "cosine" else "at most"
-        numbers.append(Limit(field.name, bound, getattr(thresholds, field.name)))
+        if (limit := getattr(thresholds, field.name)) is not None:
+            numbers.append(Limit(field.name, bound, limit))
     if biases:
         numbers += [Limit(name, "at most", getattr(biases, name)) for name in BIASES]
     prefixes = ("", *(("combine_",) if build and build.combine_resources else ()))
@@ -61,7 +62,7 @@ def _values(
     measurement: Measurement, findings: Sequence[FindingRecord], build: BuildResult | None
 ) -> Mapping[str, float]:
     """What was measured, by the name of its gate."""
-    figures = asdict(measurement) | asdict(measurement.bias)
+    figures = asdict(measurement) | (asdict(measurement.bias) if measurement.bias else {})
     numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
     errors = sum(finding.severity == "error" for finding in findings)
     return numbers | {HAZARDS: errors} | dict(_used(build) if build else ())

@@ -28,7 +28,7 @@ from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.codec import encode
 from fmha.harness.worker.offer import OfferError, offered
 from fmha.harness.worker.process import die_with_parent
-from fmha.harness.worker.protocol import Beside, BuildResult, Configuration, Event, Job, Variant
+from fmha.harness.worker.protocol import Beside, BuildResult, Cell, Event, Job, Variant
 from fmha.harness.worker.supervise import run_worker
 
 Say = Callable[[dict[str, Any]], None]
@@ -64,7 +64,7 @@ class _Here(EmulatorHost):
         self._other = (work.get("beside"), directory / "beside")
         self._beside: Beside | None = None
 
-    def variant_for(self, configuration: Configuration) -> Variant | str:
+    def variant_for(self, configuration: Cell) -> Variant | str:
         return side_variant(self._side, configuration, self._arch)
 
     def build(self, variants: Sequence[Variant], limits: Limits, progress: Callable[[str], None]) -> list[BuildResult]:

@@ -64,6 +64,8 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         builds=tuple(context.builds[name] for name in names),
         configurations=tuple(step.configuration for step in waiting.values()),
         seed=context.seed,
+        kernels={name: kernel.where for name, kernel in context.matrix.kernels.items()},
+        root=context.matrix.root,
         schedules=context.schedules,
         noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Configuration, FindingRecord, Measurement, Timed, Variant
+from fmha.harness.worker.protocol import Cell, FindingRecord, Measurement, Timed, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Step:
     `selected` is false for the guard that was added to a selection without one.
     """
 
-    configuration: Configuration
+    configuration: Cell
     guard: bool
     selected: bool
     variant: Variant | None

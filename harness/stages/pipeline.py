@@ -132,9 +132,15 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
     if request.cases and (request.suite or request.random_cases is not None):
         other = "--suite" if request.suite else "--cases"
         raise UserError(f"--case: names what to run in place of a suite, {other} a suite", next_step="use either")
+    if settings.kernels and host.exact:
+        raise UserError(
+            "kernels of one's own run on the emulator of this machine only, for now",
+            where=request.host,
+            next_step="leave --host out",
+        )
     if request.coverage and host.device != "emulator":
         raise UserError("--coverage: only the emulator knows which instructions are executed", where=request.host)
-    accepted = parse_filter(request.filters)
+    accepted = parse_filter(request.filters, settings.own_fields)
     seed = settings.seed if request.seed is None else request.seed
     selection = Selection(
         request.suite or settings.default_suite,
@@ -353,7 +359,7 @@ def _circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
         biases=prepared.matrix.biases,
         schedule=prepared.schedule,
         matrix_sha256=prepared.matrix.sha256,
-        judge=identity(prepared.matrix.judged_sha256),
+        judge=identity(prepared.matrix.judged_sha256, own=prepared.matrix.own_files),
         apart=prepared.request.judge,
         builds=progress.builds,
         durations={**progress.durations, **prepared.host.durations()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,8 @@ from fmha.harness.config import ALL, Filter, Matrix
 from fmha.harness.errors import UserError
 from fmha.harness.hosts import Host
 from fmha.harness.stages.outcome import Step
-from fmha.harness.worker.configuration import Configuration, parse_id
-from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.case import Case
+from fmha.harness.worker.protocol import Cell, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
     fallback in addition, so that nothing is ever run before the proven path has been seen to hold.
     """
     if selection.cases:
-        suite, configurations = "", matrix.ordered(_named(selection.cases))
+        suite, configurations = "", matrix.ordered(_named(matrix, selection.cases))
     else:
         suite, configurations = selection.suite, _of_suite(matrix, selection)
     selected = selection.filter.select(configurations, f"suite {suite}" if suite else "what --case names")
@@ -78,7 +79,7 @@ def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
     return Plan(suite, selection.filter, tuple(steps))
 
 
-def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Configuration, ...]:
+def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Cell, ...]:
     suites = matrix.named(selection.suite)
     for suite in suites:
         if suite not in matrix.suite_names:
@@ -91,20 +92,20 @@ def _of_suite(matrix: Matrix, selection: Selection) -> tuple[Configuration, ...]
     return matrix.configurations(selection.suite, selection.seed, selection.random_cases)
 
 
-def _named(cases: Sequence[str]) -> list[Configuration]:
+def _named(matrix: Matrix, cases: Sequence[str]) -> list[Cell]:
     configurations = {}
     for name in cases:
         try:
-            configurations[name] = parse_id(name)
+            configurations[name] = matrix.parse(name)
         except ValueError as error:
             raise UserError(f"--case {name}: {error}", next_step="docs/matrix.md explains names") from error
     return list(configurations.values())
 
 
-def _one_a_variant(selected: Sequence[Configuration], host: Host) -> tuple[Configuration, ...]:
-    """For every variant the configuration with the most keys, then queries: the most tiles and phases."""
-    largest: dict[str, Configuration] = {}
-    for item in sorted(selected, key=lambda item: (item.s_k + item.topk, item.t), reverse=True):
+def _one_a_variant(selected: Sequence[Cell], host: Host) -> tuple[Cell, ...]:
+    """For every variant the largest configuration: of attention that with the most keys, then queries."""
+    largest: dict[str, Cell] = {}
+    for item in sorted(selected, key=_size, reverse=True):
         variant = host.variant_for(item)
         if not isinstance(variant, str):
             largest.setdefault(variant.name, item)
@@ -113,7 +114,13 @@ def _one_a_variant(selected: Sequence[Configuration], host: Host) -> tuple[Confi
     return tuple(item for item in selected if item in largest.values())
 
 
-def _step(configuration: Configuration, host: Host, *, guard: bool, selected: bool = True) -> Step:
+def _size(item: Cell) -> tuple[int, int]:
+    if isinstance(item, Case):
+        return math.prod(value for _, value in item.values if isinstance(value, int)), 0
+    return item.s_k + item.topk, item.t
+
+
+def _step(configuration: Cell, host: Host, *, guard: bool, selected: bool = True) -> Step:
     variant = host.variant_for(configuration)
     if isinstance(variant, str):
         return Step(configuration, guard, selected, None, variant)

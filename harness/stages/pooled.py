@@ -78,7 +78,7 @@ def _figures(group: str, members: Sequence[Outcome], biases: Biases) -> Iterator
 
 def _biases(outcome: Outcome) -> Iterator[Bias]:
     for measurement in (outcome.measurement, outcome.drawn):
-        if measurement is not None:
+        if measurement is not None and measurement.bias is not None:
             yield measurement.bias
 
 

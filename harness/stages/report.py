@@ -124,7 +124,7 @@ def cells(item: ConfigurationRecord) -> tuple[str, ...]:
             f"{metrics.cosine:.8f}",
             f"{metrics.relative_l2:.1e}",
             f"{metrics.max_error:.1e}",
-            f"{metrics.lse_error:.1e}",
+            "-" if metrics.lse_error is None else f"{metrics.lse_error:.1e}",
         )
     ran = metrics is not None or bool(item.findings) or bool(item.stats)
     return (item.id, item.status, *numbers, _hazards(item) if ran else "-", _instructions(item), _seconds(item))

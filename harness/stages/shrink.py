@@ -12,7 +12,7 @@ from fmha.harness.config.random_cases import smaller
 from fmha.harness.stages import matrix
 from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.status import RED
-from fmha.harness.worker.protocol import Configuration
+from fmha.harness.worker.protocol import Cell, Configuration
 from fmha.harness.worker.schedules import schedules_of
 
 SHRINK_SECONDS: Final = 180.0
@@ -34,7 +34,7 @@ def shrunk(outcome: Outcome, context: matrix.Context, seconds: float = SHRINK_SE
     return replace(outcome, reasons=(*outcome.reasons, command(smallest.step.configuration, context)))
 
 
-def command(configuration: Configuration, context: matrix.Context) -> str:
+def command(configuration: Cell, context: matrix.Context) -> str:
     """How to run one configuration again as it was run here."""
     words = ["fmha run-matrix", f"--case {configuration.id}", f"--seed {context.seed}"]
     words += [f"--drawn {context.drawn}"] if context.drawn is not None else []
@@ -63,6 +63,7 @@ def _first_failing(outcome: Outcome, context: matrix.Context, deadline: float) -
 
 
 def _steps(step: Step, context: matrix.Context) -> Iterator[Step]:
+    assert isinstance(step.configuration, Configuration)  # random suites are of attention
     for configuration in smaller(step.configuration):
         variant = context.host.variant_for(configuration)
         if not isinstance(variant, str) and variant.name in context.builds:

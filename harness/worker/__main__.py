@@ -14,23 +14,24 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from fmha.harness.reference import Reference, reference
 from fmha.harness.worker.apart import KernelSideError, Side, side_of
+from fmha.harness.worker.case import Case
 from fmha.harness.worker.codec import CodecError, event_to_line, read_job
 from fmha.harness.worker.devices.base import DeviceError, DeviceLostError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
-from fmha.harness.worker.inputs import Inputs, make_inputs
-from fmha.harness.worker.measure import measure
 from fmha.harness.worker.process import die_with_parent
-from fmha.harness.worker.protocol import BuildResult, Configuration, Drawn, Event, Job, Timed
-from fmha.harness.worker.run import Outputs, run_attention
+from fmha.harness.worker.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
 from fmha.harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
-from fmha.harness.worker.timing import UntimedError, time_beside
+from fmha.harness.worker.subject import Attention, Ran, Subject
+from fmha.harness.worker.timing import UntimedError
+
+if TYPE_CHECKING:
+    from fmha.harness.worker.declared import Declared
 
 EXIT_BAD_JOB = 2
 EXIT_DEVICE_LOST = 3
@@ -61,11 +62,12 @@ def run_job(job: Job, factory: DeviceFactory, emit: Callable[[Event], None]) -> 
     Returns false, and runs no more, after one that took the device down.
     """
     builds = {build.variant.name: build for build in job.builds}
-    with closing(side_of(job.kernel_side)) as side:
+    kernels = _declared(job)
+    with closing(side_of(job.kernel_side, kernels)) as side:
         for configuration in job.configurations:
             emit(Event("started", configuration.id))
             try:
-                emit(_run_one(_Work(job, factory, side), builds, configuration))
+                emit(_run_one(_Work(job, factory, side, _subject(side, kernels, configuration)), builds, configuration))
             except DeviceLostError as error:
                 traceback.print_exc()
                 emit(_error(configuration, "crash", str(error)))
@@ -81,9 +83,23 @@ class _Work:
     job: Job
     factory: DeviceFactory
     side: Side
+    subject: Subject
 
 
-def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
+def _declared(job: Job) -> dict[str, Declared]:
+    """Kernels of one's own, by name."""
+    if not job.kernels:
+        return {}
+    from fmha.harness.worker.declared import Declared, load_kernel
+
+    return {name: Declared(name, load_kernel(Path(job.root), where)) for name, where in job.kernels.items()}
+
+
+def _subject(side: Side, kernels: Mapping[str, Declared], configuration: Cell) -> Subject:
+    return kernels[configuration.kernel] if isinstance(configuration, Case) else Attention(side.launch)
+
+
+def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:
     start = time.monotonic()
     try:
         event = _attempt(work, builds, configuration)
@@ -100,7 +116,7 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Configu
     return dataclasses.replace(event, seconds=time.monotonic() - start)
 
 
-def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Configuration) -> Event:
+def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:
     job = work.job
     arch = next(iter(builds.values())).variant.arch if builds else ""
     variant = work.side.variant_for(configuration, arch)
@@ -110,13 +126,13 @@ def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Configu
     if build is None or build.error is not None:
         reason = build.error if build is not None and build.error is not None else "it was not built"
         return _error(configuration, "build-error", f"{variant.name}: {reason}")
-    inputs = make_inputs(job.seed, configuration)
-    expected = reference(inputs)
+    inputs = work.subject.inputs(job.seed, configuration)
+    expected = work.subject.reference(configuration, inputs)
     reports, hashes, measured = [], [], []
     for schedule in job.schedules:
         outputs = _launch(work, build, configuration, inputs, schedule)
         _log(f"{configuration.id}: measuring")
-        measured.append(measure(configuration, outputs, expected))
+        measured.append(work.subject.measure(configuration, outputs, expected))
         reports.append((schedule, outputs.report.findings))
         hashes.append((schedule, measured[-1].output_hash))
     findings = merge_findings(reports) + compare_outputs(hashes)
@@ -129,18 +145,20 @@ def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Configu
         return dataclasses.replace(event, stats={**stats, "untimed": str(error)})
 
 
-def _drawn(work: _Work, build: BuildResult, configuration: Configuration, seed: int) -> Drawn:
-    inputs = make_inputs(seed, configuration)
+def _drawn(work: _Work, build: BuildResult, configuration: Cell, seed: int) -> Drawn:
+    subject = work.subject
+    inputs = subject.inputs(seed, configuration)
     outputs = _launch(work, build, configuration, inputs, work.job.schedules[0], seed)
-    return Drawn(seed, measure(configuration, outputs, reference(inputs)), outputs.report.findings)
+    expected = subject.reference(configuration, inputs)
+    return Drawn(seed, subject.measure(configuration, outputs, expected), outputs.report.findings)
 
 
 def _timed(
     work: _Work,
     build: BuildResult,
-    configuration: Configuration,
-    inputs: Inputs,
-    expected: Reference,
+    configuration: Cell,
+    inputs: Any,
+    expected: Any,
 ) -> Timed | None:
     job = work.job
     if job.beside is None:
@@ -149,7 +167,7 @@ def _timed(
     name, seed = parse_schedule(job.schedules[0], job.seed)
     device = work.factory(seed, name)
     try:
-        return time_beside(device, build, job.beside, configuration, inputs, expected, work.side.launch)
+        return work.subject.timed(device, build, job.beside, configuration, inputs, expected)
     finally:
         device.close()
 
@@ -157,22 +175,22 @@ def _timed(
 def _launch(
     work: _Work,
     build: BuildResult,
-    configuration: Configuration,
-    inputs: Inputs,
+    configuration: Cell,
+    inputs: Any,
     schedule: str,
     seed: int | None = None,
-) -> Outputs:
+) -> Ran:
     name, seed = parse_schedule(schedule, work.job.seed if seed is None else seed)
     device = work.factory(seed, name)
     try:
         module = device.load(Path(build.ptx if device.artifact == "ptx" else build.cubin))
         _log(f"{configuration.id}: launching {build.variant.entry} on {device.name}, schedule {schedule}")
-        return run_attention(device, module, build.variant, configuration, inputs, work.side.launch)
+        return work.subject.run(device, module, build.variant, configuration, inputs)
     finally:
         device.close()
 
 
-def _error(configuration: Configuration, status: str, message: str) -> Event:
+def _error(configuration: Cell, status: str, message: str) -> Event:
     return Event("error", configuration.id, status=status, message=message)
 
 

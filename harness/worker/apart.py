@@ -15,9 +15,10 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fmha.harness.worker import recipe
+from fmha.harness.worker.case import Case
 from fmha.harness.worker.codec import CodecError, decode, encode
 from fmha.harness.worker.devices.base import (
     Device,
@@ -28,7 +29,7 @@ from fmha.harness.worker.devices.base import (
     TensorMapSpec,
 )
 from fmha.harness.worker.launch import Call, launch_attention, sum_of
-from fmha.harness.worker.protocol import Configuration, Variant
+from fmha.harness.worker.protocol import Cell, Variant
 from fmha.harness.worker.variants import variant_for
 
 Launcher = Callable[[Device, LoadedModule, Variant, Call, Mapping[str, int]], LaunchReport]
@@ -39,10 +40,21 @@ class KernelSideError(Exception):
     """The commit's own code failed at what is its part; the message has what it said."""
 
 
-class OwnSide:
-    """The kernel's side where judge and judged are one commit's: plain calls."""
+class Declares(Protocol):
+    """A kernel of one's own: fmha.harness.worker.declared, which is loaded where there is one."""
 
-    def variant_for(self, configuration: Configuration, arch: str) -> Variant | str:
+    def variant_for(self, case: Case, arch: str) -> Variant | str: ...
+
+
+class OwnSide:
+    """The kernel's side where judge and judged are one commit's: plain calls. `kernels` are one's own, by name."""
+
+    def __init__(self, kernels: Mapping[str, Declares] | None = None) -> None:
+        self._kernels = kernels or {}
+
+    def variant_for(self, configuration: Cell, arch: str) -> Variant | str:
+        if isinstance(configuration, Case):
+            return self._kernels[configuration.kernel].variant_for(configuration, arch)
         return variant_for(configuration, arch)
 
     def flags(self, variant: Variant) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -65,7 +77,7 @@ class KernelSide:
         self._process: subprocess.Popen[str] | None = None
         self._flags: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
-    def variant_for(self, configuration: Configuration, arch: str) -> Variant | str:
+    def variant_for(self, configuration: Cell, arch: str) -> Variant | str:
         answer = self._say({"ask": "variant", "configuration": encode(configuration), "arch": arch})["done"]
         if "reason" in answer:
             return str(answer["reason"])
@@ -153,9 +165,9 @@ class KernelSide:
 Side = OwnSide | KernelSide
 
 
-def side_of(tree: str) -> Side:
+def side_of(tree: str, kernels: Mapping[str, Declares] | None = None) -> Side:
     """The kernel's side in a checkout; this process's own for an empty name."""
-    return KernelSide(Path(tree)) if tree else OwnSide()
+    return KernelSide(Path(tree)) if tree else OwnSide(kernels)
 
 
 def _done(

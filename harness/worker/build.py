@@ -16,7 +16,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ class _Task:
     root: Path
     cache: Path
     nvcc: Nvcc
-    source_hash: str
+    source_hashes: Mapping[tuple[str, ...], str]  # by the sources of a variant
     flags_of: Flags
     limit_seconds: float
     cancel: threading.Event
@@ -92,7 +92,7 @@ def build_variants(
         root,
         cache_dir.resolve(),
         find_nvcc(),
-        hash_sources(root),
+        {variant.sources: hash_sources(root, variant.sources) for variant in variants},
         flags_of or _own_flags,
         limit_seconds,
         threading.Event(),
@@ -125,10 +125,10 @@ def _refuse_commands(path: Path) -> None:
         )
 
 
-def hash_sources(root: Path) -> str:
-    """sha256 over the names and bytes of every file under kernel/, hidden ones left out."""
+def hash_sources(root: Path, names: Sequence[str] = ("kernel",)) -> str:
+    """sha256 over the names and bytes of files, and of every file under folders, hidden ones left out."""
     digest = hashlib.sha256()
-    for path in _sources(root / "kernel"):
+    for path in (path for name in names for path in _sources(root / name)):
         data = path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()}\0{len(data)}\0".encode())
         digest.update(data)
@@ -136,6 +136,8 @@ def hash_sources(root: Path) -> str:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
+    if folder.is_file():
+        yield folder
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
             yield path
@@ -180,7 +182,7 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
         raise _BuildError(f"ptxas reports no entry {missing[0]} in {variant.source}\n{log}")
     if not cubin.is_file():
         raise _BuildError(f"nvcc wrote no cubin\n{log}")
-    if hash_sources(task.root) != task.source_hash:
+    if hash_sources(task.root, variant.sources) != task.source_hashes[variant.sources]:
         raise _BuildError("the kernel's sources changed while they were compiled; build again")
     return {"variant": variant.name, "nvcc": task.nvcc.version, "resources": encode(resources)}
 
@@ -237,7 +239,14 @@ def _relative_paths(ptx: Path, root: Path) -> None:
 
 def _key(task: _Task, variant: Variant) -> str:
     entries = (variant.entry, variant.combine)
-    facts = (RECIPE, task.source_hash, task.nvcc.version, variant.source, entries, *task.flags_of(variant))
+    facts = (
+        RECIPE,
+        task.source_hashes[variant.sources],
+        task.nvcc.version,
+        variant.source,
+        entries,
+        *task.flags_of(variant),
+    )
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -256,7 +265,7 @@ def _result(
         ptx=str(entry / f"{variant.name}.ptx") if manifest else "",
         cubin=str(entry / f"{variant.name}.cubin") if manifest else "",
         resources=_resources(manifest, variant.entry),
-        source_hash=task.source_hash,
+        source_hash=task.source_hashes[variant.sources],
         nvcc=task.nvcc.version,
         flags=task.flags_of(variant)[0],
         seconds=time.monotonic() - start,

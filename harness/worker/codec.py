@@ -96,7 +96,9 @@ def _decode_value(kind: Any, data: Any, where: str) -> Any:
         return _decode_any(data)
     if dataclasses.is_dataclass(kind):
         return decode(typing.cast(type[Any], kind), data, where)
-    if origin in (typing.Union, types.UnionType):  # only ever `X | None`
+    if origin in (typing.Union, types.UnionType):  # `X | None`, or without None several of a sort
+        if types.NoneType not in arguments:
+            return _decode_one_of(arguments, data, where)
         return None if data is None else _decode_value(arguments[0], data, where)
     if origin is Literal:
         if data not in arguments:
@@ -109,6 +111,15 @@ def _decode_value(kind: Any, data: Any, where: str) -> Any:
             raise CodecError(f"{where}: expected an object, found {_name(data)}")
         return {name: _decode_any(item) for name, item in data.items()}
     return _decode_scalar(kind, data, where)
+
+
+def _decode_one_of(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
+    """As the one of several scalars that it is, or of several dataclasses that has the fields; else as the first."""
+    if isinstance(data, dict):
+        fitting = (kind for kind in kinds if data.keys() <= typing.get_type_hints(kind).keys())
+    else:
+        fitting = (kind for kind in kinds if type(data) is kind)
+    return _decode_value(next(fitting, kinds[0]), data, where)
 
 
 def _decode_tuple(arguments: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
@@ -141,6 +152,8 @@ def _decode_any(data: Any) -> Any:
 def _encode_field(kind: Any, value: Any) -> Any:
     if kind is float:
         return _encode_float(value)
+    if kind == float | None:
+        return None if value is None else _encode_float(value)
     if kind == tuple[float, ...]:
         return [_encode_float(item) for item in value]
     return encode(value)

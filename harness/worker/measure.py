@@ -30,12 +30,12 @@ def measure(configuration: Configuration, outputs: Outputs, reference: Reference
         # Rows without a key hold zeros: their error is absolute. `where` keeps 0 / 0 out.
         row_sum_error = np.where(visible, row_sum / np.where(visible, reference.row_sum, 1.0) - 1.0, row_sum)
         return Measurement(
-            cosine=_cosine(o, o_reference),
-            relative_l2=_ratio(float(np.linalg.norm(o - o_reference)), float(np.linalg.norm(o_reference))),
-            max_error=_ratio(_peak(o - o_reference), _peak(o_reference)),
-            lse_error=_peak((outputs.lse.astype(np.float64) - reference.lse)[visible]),
-            row_max_error=_peak((outputs.row_max.astype(np.float64) - reference.row_max)[visible]),
-            row_sum_error=_peak(row_sum_error),
+            cosine=cosine(o, o_reference),
+            relative_l2=ratio(float(np.linalg.norm(o - o_reference)), float(np.linalg.norm(o_reference))),
+            max_error=ratio(peak(o - o_reference), peak(o_reference)),
+            lse_error=peak((outputs.lse.astype(np.float64) - reference.lse)[visible]),
+            row_max_error=peak((outputs.row_max.astype(np.float64) - reference.row_max)[visible]),
+            row_sum_error=peak(row_sum_error),
             nonfinite_mismatches=_nonfinite_mismatches(configuration, outputs, reference),
             unwritten=sum(_poisoned(array) for array in _arrays(outputs)),
             output_hash=output_hash(outputs),
@@ -84,22 +84,22 @@ def _poisoned(array: NDArray[Any]) -> int:
     return int(np.count_nonzero(array.view(np.uint32) == POISON))
 
 
-def _cosine(a: Array, b: Array) -> float:
+def cosine(a: Array, b: Array) -> float:
     """1 also when both are zero everywhere, as where no row sees a key: there is nothing else to be right about."""
     if not a.any() and not b.any():
         return 1.0
     scale = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-    return _ratio(float(np.vdot(a, b)), scale) if scale else float("nan")
+    return ratio(float(np.vdot(a, b)), scale) if scale else float("nan")
 
 
-def _ratio(value: float, scale: float) -> float:
+def ratio(value: float, scale: float) -> float:
     """value / scale, 0 / 0 being 0; NaN when only the scale is zero, or it is infinite or NaN: nothing can be said."""
     if value == 0.0 == scale:
         return 0.0
     return value / scale if 0.0 < scale < np.inf else float("nan")
 
 
-def _peak(values: Array) -> float:
+def peak(values: Array) -> float:
     """Largest magnitude; NaN when any is NaN, 0 when there are none to compare."""
     return float(np.max(np.abs(values))) if values.size else 0.0
 
@@ -110,10 +110,10 @@ def _nonfinite_mismatches(configuration: Configuration, outputs: Outputs, refere
     expected = (o, reference.row_max, reference.row_sum, reference.lse)
     written = (outputs.o_values, outputs.row_max, outputs.row_sum, outputs.lse)
     pairs: Iterator[tuple[NDArray[Any], Array]] = zip(written, expected, strict=True)
-    return sum(int(np.count_nonzero(_classes(array) != _classes(wanted))) for array, wanted in pairs)
+    return sum(int(np.count_nonzero(classes(array) != classes(wanted))) for array, wanted in pairs)
 
 
-def _classes(values: NDArray[Any]) -> NDArray[np.int8]:
+def classes(values: NDArray[Any]) -> NDArray[np.int8]:
     classes = np.zeros(values.shape, dtype=np.int8)
     classes[np.isposinf(values)] = 1
     classes[np.isneginf(values)] = 2

@@ -6,14 +6,24 @@ or on a remote host. Frozen dataclasses only; the worker has few dependencies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from fmha.harness.worker.case import Case
 from fmha.harness.worker.configuration import Configuration as Configuration
 from fmha.harness.worker.configuration import Mask as Mask
 
 # How P reaches the second product: through tensor memory, through shared memory, or from registers.
 PPath = Literal["tmem", "smem", "registers"]
+# A configuration of the attention kernels, or of a kernel of one's own.
+Cell = Configuration | Case
+
+
+def parameters_of(cell: Cell) -> dict[str, Any]:
+    """Its fields by name, as records have them."""
+    if isinstance(cell, Case):
+        return {"kernel": cell.kernel, **dict(cell.values)}
+    return asdict(cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +45,12 @@ class Variant:
     arch: str  # nvcc -arch, e.g. "sm_100a"
     source: str  # relative to the repository root
     entry: str  # extern "C" name
-    head_dim: int
-    p_path: PPath
+    head_dim: int | None  # this and the next: of attention
+    p_path: PPath | None
     shape: LaunchShape
     defines: tuple[tuple[str, str], ...] = ()
+    flags: tuple[str, ...] = ()  # nvcc's beside -arch and -D; empty: the recipe's
+    sources: tuple[str, ...] = ("kernel",)  # files and folders that a build reads
     combine: str = ""  # the entry, in the same module, that merges the partial results of splits; empty: there is none
 
 
@@ -85,11 +97,13 @@ class Job:
 
     device: str  # "emulator"
     builds: tuple[BuildResult, ...]
-    configurations: tuple[Configuration, ...]
+    configurations: tuple[Cell, ...]
     seed: int
     schedules: tuple[str, ...] = ("realistic",)  # each configuration runs under all; names as in schedules.py
     beside: Beside | None = None
     noise_seeds: tuple[int, ...] = ()  # under which each configuration is measured as well, on the first schedule
+    kernels: dict[str, str] = field(default_factory=dict)  # of one's own: FILE.py:CLASS by name
+    root: str = ""  # where those files are
     kernel_side: str = ""  # a checkout whose code launches the kernels; empty: that of the worker itself
     schema: int = 2
 
@@ -124,13 +138,13 @@ class Measurement:
     cosine: float
     relative_l2: float
     max_error: float  # max |o - ref| / max |ref|, of normalised O
-    lse_error: float  # max |lse - ref|, natural log
-    row_max_error: float
-    row_sum_error: float  # relative
+    lse_error: float | None  # max |lse - ref|, natural log; this and the next two: of attention
+    row_max_error: float | None
+    row_sum_error: float | None  # relative
     nonfinite_mismatches: int  # elements whose inf/NaN class differs from the reference's
     unwritten: int  # output elements that still hold the poison
     output_hash: str  # sha256 of all outputs' bytes
-    bias: Bias
+    bias: Bias | None  # of attention
 
 
 @dataclass(frozen=True, slots=True)

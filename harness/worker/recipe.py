@@ -12,4 +12,8 @@ _COMPILE = ("-std=c++17", "-O3", "-lineinfo", "-Ikernel/include", "-Ikernel")
 
 def flags(variant: Variant) -> tuple[str, ...]:
     """What nvcc is given to make the PTX of `variant`, in the root of the sources."""
-    return (*_COMPILE, f"-arch={variant.arch}", *(f"-D{name}={value}" for name, value in variant.defines))
+    return (
+        *(variant.flags or _COMPILE),
+        f"-arch={variant.arch}",
+        *(f"-D{name}={value}" for name, value in variant.defines),
+    )

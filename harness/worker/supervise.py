@@ -26,7 +26,7 @@ from fmha.harness.worker.process import (
     terminate_group,
     wait_for_exit,
 )
-from fmha.harness.worker.protocol import Configuration, Event, Job
+from fmha.harness.worker.protocol import Cell, Event, Job
 
 TICK_SECONDS = 0.1  # how late a limit or a death may be noticed
 MAXIMUM_LINE = 16 << 20  # bytes; beyond it a line is garbage, not an event
@@ -120,7 +120,7 @@ class _Worker:
                 self._process.stdout.close()
             self._log.close()
 
-    def events(self, remaining: dict[str, Configuration], limits: _Limits) -> Iterator[Event]:
+    def events(self, remaining: dict[str, Cell], limits: _Limits) -> Iterator[Event]:
         """Events until the worker is done or of no more use; takes from `remaining` what has its last event."""
         try:
             for line in self._lines(limits):
@@ -136,7 +136,7 @@ class _Worker:
             if self._running:
                 yield self._charge(end, remaining)
 
-    def _follow(self, event: Event, remaining: dict[str, Configuration]) -> None:
+    def _follow(self, event: Event, remaining: dict[str, Cell]) -> None:
         self._event_at = time.monotonic()
         if event.event == "started":
             self._running = event.config
@@ -144,14 +144,14 @@ class _Worker:
             self._running = ""
             del remaining[event.config]
 
-    def _charge(self, end: _LostWorkerError, remaining: dict[str, Configuration]) -> Event:
+    def _charge(self, end: _LostWorkerError, remaining: dict[str, Cell]) -> Event:
         """The last event of the configuration that the worker took down with it."""
         name, self._running = self._running, ""
         del remaining[name]
         seconds = time.monotonic() - self._event_at
         return Event("error", name, status=end.status, message=end.reason, seconds=seconds)
 
-    def _checked(self, line: bytes, remaining: dict[str, Configuration]) -> Event:
+    def _checked(self, line: bytes, remaining: dict[str, Cell]) -> Event:
         """The event of `line`, if the worker may send it now: one that talks nonsense is treated as crashed."""
         try:
             event = event_from_line(line)

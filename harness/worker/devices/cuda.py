@@ -26,6 +26,7 @@ from fmha.harness.worker.devices.base import (
     LaunchConfig,
     LaunchReport,
     LoadedModule,
+    Params,
     TensorMapSpec,
 )
 from fmha.harness.worker.interleave import sm_clock
@@ -93,14 +94,15 @@ class CudaDevice:
         module: LoadedModule = _load(artifact)
         return module
 
-    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
+    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
         d = self._driver
         function = _function(cast(Hashable, module), entry, config.shared_bytes)
         if self._recorded is not None:
             self._recorded.append((function, config, params))
             return LaunchReport()
-        buffer = np.frombuffer(params, dtype=np.uint8)
-        pointers = np.array([buffer.ctypes.data], dtype=np.uint64)
+        given = [params] if isinstance(params, bytes) else params
+        buffers = [np.frombuffer(data, dtype=np.uint8) for data in given]
+        pointers = np.array([buffer.ctypes.data for buffer in buffers], dtype=np.uint64)
         if config.cluster == SINGLE and not config.overlaps:
             arguments = (*config.grid, *config.block, config.shared_bytes, self.stream, pointers.ctypes.data, 0)
             launched = d.cuLaunchKernel(function, *arguments)

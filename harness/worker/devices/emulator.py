@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
-from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
+from fmha.harness.worker.devices.base import (
+    DeviceError,
+    LaunchConfig,
+    LaunchReport,
+    LoadedModule,
+    Params,
+    TensorMapSpec,
+)
 from fmha.harness.worker.lines import Lines
 from fmha.harness.worker.protocol import FindingRecord
 
@@ -81,11 +88,12 @@ class EmulatorDevice:
     def load(self, artifact: Path) -> LoadedModule:
         return _load(artifact)
 
-    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
+    def launch(self, module: LoadedModule, entry: str, config: LaunchConfig, params: Params) -> LaunchReport:
         assert isinstance(module, emulator.Module)
+        given = [params] if isinstance(params, bytes) else params
         try:
             report = self._device.launch(
-                module, entry, config.grid, config.block, [params], config.shared_bytes, config.cluster
+                module, entry, config.grid, config.block, given, config.shared_bytes, config.cluster
             )
         except (emulator.LaunchError, emulator.PtxError) as error:
             raise DeviceError(f"launch of {entry} refused: {error}") from error

@@ -1,0 +1,112 @@
+"""A kernel of one's own, as matrix.yaml names it. docs/kernels.md is the guide; `fmha init` writes one that runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
+from fmha.harness.worker.case import Case, Field
+from fmha.harness.worker.devices.base import SINGLE, Dim3
+
+__all__ = ["Build", "Case", "Field", "Kernel", "Launch", "Output", "TensorMap", "from_bf16", "to_bf16"]
+
+Array = NDArray[Any]
+to_bf16 = round_to_bf16
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "f64": np.dtype(np.float64),
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(np.uint16),
+    "i32": np.dtype(np.int32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One compilation: the `extern "C"` entry that is launched, and the macros that `-D` defines.
+
+    Two cases with equal builds share one. `shared_bytes` is the most dynamic shared memory that a launch asks for.
+    """
+
+    entry: str
+    defines: Mapping[str, str | int] = field(default_factory=dict)
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a kernel writes: a buffer of this shape, full of poison before the launch."""
+
+    shape: tuple[int, ...]
+    dtype: Literal["f64", "f32", "f16", "bf16", "i32"] = "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """The arguments of cuTensorMapEncodeTiled over the buffer of that name, innermost dimension first; strides in
+    bytes, without the innermost. As an argument of a launch it is the 128 bytes of a `const __grid_constant__`."""
+
+    buffer: str
+    dtype: Literal["bf16", "f32"]
+    global_dim: tuple[int, ...]
+    global_strides: tuple[int, ...]
+    box_dim: tuple[int, ...]
+    swizzle: Literal["none", "32B", "64B", "128B"] = "none"
+
+
+Argument = str | int | float | bytes | np.generic | TensorMap
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch. An argument is a buffer's address by its name, a NumPy scalar as it is, bytes as a struct, a tensor
+    map; a Python int is 32 bits wide and a Python float is a `float`."""
+
+    grid: Dim3
+    block: Dim3
+    args: Sequence[Argument]
+    shared_bytes: int = 0
+    cluster: Dim3 = SINGLE
+
+
+class Kernel(ABC):
+    """What the loop has to know of a kernel: fields, build, inputs, launches, outputs and the right answer.
+
+    The rest is shared: the emulator and its hazards, poison, the numbers' gates, guard, archive, regress and reports.
+    Every method is a function of its arguments alone: it is called in several processes, and more than once.
+    """
+
+    source: ClassVar[str]  # the .cu, from the root of the repository
+    sources: ClassVar[tuple[str, ...]] = ()  # files and folders that it includes: a change to them builds anew
+    flags: ClassVar[tuple[str, ...]] = ("-std=c++17", "-O3", "-lineinfo")  # nvcc's, beside -arch and -D
+    archs: ClassVar[tuple[str, ...]] = ()  # as nvcc names them, e.g. sm_90a; empty: any
+    fields: ClassVar[tuple[Field, ...]]  # of a configuration, in the order in which its name has them
+
+    def fault(self, case: Case) -> str | None:
+        """Why no such case can be run, beyond what `fields` say; None for a legal one."""
+        return None
+
+    @abstractmethod
+    def build(self, case: Case, arch: str) -> Build: ...
+
+    @abstractmethod
+    def inputs(self, case: Case, random: np.random.Generator) -> Mapping[str, Array]:
+        """Buffers that the kernel reads, by name: drawn from `random` alone. bf16 is made by `to_bf16`."""
+
+    @abstractmethod
+    def outputs(self, case: Case) -> Mapping[str, Output]:
+        """Buffers that the kernel writes, by name."""
+
+    @abstractmethod
+    def launches(self, case: Case) -> Sequence[Launch]:
+        """The launches in order, each of `build`'s entry."""
+
+    @abstractmethod
+    def reference(self, case: Case, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """What every output should be, in float64, from the inputs as the kernel got them."""

@@ -1,0 +1,69 @@
+"""Init: what a repository needs to have a kernel of its own judged, taken from an example that runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fmha.harness.errors import InfrastructureError, UserError
+
+_EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES: Final[Mapping[str, str]] = {
+    "rmsnorm": "a CTA a row, a sum over shared memory",
+    "gemm": "tiles on mma.sync",
+}
+ARCHS: Final = ("sm_80", "sm_90a", "sm_100a")
+WORKFLOWS: Final[Mapping[str, str]] = {
+    "github": ".github/workflows/fmha.yml",
+    "gitea": ".gitea/workflows/fmha.yml",
+    "none": "",
+}
+IGNORED: Final = (".fmha/", "/results/*.json", "/results/.*", "/results/*.html", "__pycache__/")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """By the names of EXAMPLES, ARCHS and WORKFLOWS."""
+
+    example: str = "rmsnorm"
+    arch: str = "sm_90a"
+    ci: str = "github"
+
+
+def initialise(root: Path, choice: Choice) -> list[str]:
+    """Writes the files into the repository at `root`, and says their names. Raises UserError, with nothing written,
+    where one of them is there already; InfrastructureError when one cannot be written."""
+    files = _files(choice)
+    if present := [name for name in files if (root / name).exists()]:
+        raise UserError(
+            f"{', '.join(present)} is there already", where=str(root), next_step="move it away, or write by hand"
+        )
+    try:
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text, encoding="utf-8")
+        return [*files, *([".gitignore"] if _ignore(root / ".gitignore") else [])]
+    except OSError as error:
+        raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(error.filename)) from error
+
+
+def _files(choice: Choice) -> dict[str, str]:
+    home = _EXAMPLES / choice.example
+    files = {name: (home / name).read_text(encoding="utf-8") for name in sorted(os.listdir(home)) if name[0] != "_"}
+    files["matrix.yaml"] = files["matrix.yaml"].replace("arch: sm_90a", f"arch: {choice.arch}")
+    if workflow := WORKFLOWS[choice.ci]:
+        files[workflow] = (_EXAMPLES / "ci" / "fmha.yml").read_text(encoding="utf-8")
+    return files
+
+
+def _ignore(path: Path) -> bool:
+    """Adds the lines that are missing; whether there were any."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    missing = [line for line in IGNORED if line not in text.splitlines()]
+    if missing:
+        start = text if not text or text.endswith("\n") else f"{text}\n"
+        path.write_text(start + "".join(f"{line}\n" for line in missing), encoding="utf-8")
+    return bool(missing)

@@ -1,0 +1,73 @@
+"""What is run and measured: the attention kernels, or a kernel of one's own, in the same steps."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from fmha.harness.reference import Reference, reference
+from fmha.harness.worker.apart import Launcher
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
+from fmha.harness.worker.inputs import Inputs, make_inputs
+from fmha.harness.worker.measure import measure
+from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed, Variant
+from fmha.harness.worker.run import Outputs, run_attention
+from fmha.harness.worker.timing import time_beside
+
+
+class Ran(Protocol):
+    """What a run left."""
+
+    @property
+    def report(self) -> LaunchReport: ...
+
+
+class Subject(Protocol):
+    """The steps of one configuration. What one of them makes is for the others of the same subject."""
+
+    def inputs(self, seed: int, configuration: Any) -> Any:
+        """They depend on the seed and the configuration's problem alone."""
+
+    def reference(self, configuration: Any, inputs: Any) -> Any: ...
+
+    def run(self, device: Device, module: LoadedModule, variant: Variant, configuration: Any, inputs: Any) -> Ran:
+        """Every element of every output holds poison before the launch."""
+
+    def measure(self, configuration: Any, ran: Any, expected: Any) -> Measurement: ...
+
+    def timed(
+        self, device: Device, build: BuildResult, beside: Beside, configuration: Any, inputs: Any, expected: Any
+    ) -> Timed:
+        """Beside another commit's build. Raises UntimedError."""
+
+
+class Attention:
+    """The kernels that fmha brings, launched by the `launcher` of their commit."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+
+    def inputs(self, seed: int, configuration: Configuration) -> Inputs:
+        return make_inputs(seed, configuration)
+
+    def reference(self, configuration: Configuration, inputs: Inputs) -> Reference:
+        return reference(inputs)
+
+    def run(
+        self, device: Device, module: LoadedModule, variant: Variant, configuration: Configuration, inputs: Inputs
+    ) -> Outputs:
+        return run_attention(device, module, variant, configuration, inputs, self._launcher)
+
+    def measure(self, configuration: Configuration, ran: Outputs, expected: Reference) -> Measurement:
+        return measure(configuration, ran, expected)
+
+    def timed(
+        self,
+        device: Device,
+        build: BuildResult,
+        beside: Beside,
+        configuration: Configuration,
+        inputs: Inputs,
+        expected: Reference,
+    ) -> Timed:
+        return time_beside(device, build, beside, configuration, inputs, expected, self._launcher)

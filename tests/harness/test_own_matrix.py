@@ -1,0 +1,84 @@
+"""matrix.yaml with kernels of one's own: what it says, and every way in which it is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fmha.harness import judge
+from fmha.harness.config import Matrix, load, parse_filter
+from fmha.harness.errors import ConfigError, UserError
+
+
+@pytest.fixture
+def project(repository: Path, tmp_path: Path) -> Path:
+    for path in (repository / "harness" / "examples" / "gemm").glob("*.*"):
+        shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+def read(project: Path) -> Matrix:
+    return load(project, own=False)
+
+
+def test_the_example(project: Path) -> None:
+    matrix = read(project)
+    names = [item.id for item in matrix.suites["small"]]
+    assert len(names) == len(set(names)) == 20
+    assert names[0] == matrix.guard.fallback.id == "gemm_m64_n32_k64"
+    assert matrix.parse("gemm_m7_n5_k3_tiles2").id == "gemm_m7_n5_k3_tiles2"
+    chosen = parse_filter(["m=64,k=16|64"], matrix.own_fields).select(matrix.suites["small"], "small")
+    assert {(item.m, item.k) for item in chosen} == {(64, 16), (64, 64)}
+    with pytest.raises(UserError, match="use one of m, n, k, tiles"):
+        parse_filter(["hd=64"], matrix.own_fields)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "fmha_kernels.py:Gemm",
+            "fmha_kernels.py:Other",
+            "kernels.gemm: fmha_kernels.py: Other cannot be made",
+        ),
+        ("fmha_kernels.py:Gemm", "missing.py:Gemm", "kernels.gemm: .*missing.py:Gemm: no such file"),
+        ("fmha_kernels.py:Gemm", "fmha_kernels.py:Field", "cannot be made: TypeError"),
+        ("fmha_kernels.py:Gemm", "Gemm", "kernels.gemm"),
+        ("k: [16, 64, 200]", "k: [0]", "suites.small.axes: k: must be at least 1 and at most"),
+        ("k: [16, 64, 200]", "k: [a]", "suites.small.axes: k: must be a whole number, not 'a'"),
+        ("k: [16, 64, 200]", "depth: [1]", "suites.small.axes: depth: kernel gemm has no such field"),
+        ("      k: [16, 64, 200]\n", "", "suites.small.axes: k: is required"),
+        ("gemm_m64_n32_k64}", "gemm_m64_n32}", "guard.case: gemm_m64_n32: k: is required"),
+        ("gemm_m64_n32_k64}", "norm_m64}", "guard.case: norm_m64: no kernel is named so"),
+        ("default_suite: small", "default_suite: large", "default_suite: no suite is named 'large'"),
+        ("cosine: 0.999999, ", "", "gates.default.cosine: is required"),
+        ("max_error: 2e-6}", "max_error: 2e-6, lse_error: 1}", "gates.default.lse_error: unknown key"),
+    ],
+)
+def test_what_is_wrong_names_its_place(project: Path, old: str, new: str, words: str) -> None:
+    path = project / "matrix.yaml"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=words) as caught:
+        read(project)
+    assert str(caught.value).startswith("matrix.yaml:")
+
+
+def test_an_error_of_the_adapter_names_its_line(project: Path) -> None:
+    with (project / "fmha_kernels.py").open("a") as file:
+        file.write("\nimport no_such_module\n")
+    line = len((project / "fmha_kernels.py").read_text().splitlines())
+    with pytest.raises(ConfigError, match=rf"No module named 'no_such_module' \(fmha_kernels.py:{line}\)"):
+        read(project)
+
+
+def test_who_changes_the_reference_changes_the_judge(project: Path) -> None:
+    before = read(project)
+    adapter = project / "fmha_kernels.py"
+    adapter.write_text(adapter.read_text().replace('@ from_bf16(inputs["b"]).T', '@ from_bf16(inputs["b"]).T * 1.0'))
+    after = read(project)
+    first, second = (judge.identity(item.judged_sha256, own=item.own_files) for item in (before, after))
+    assert first.changed(second) == ("fmha_kernels.py",)

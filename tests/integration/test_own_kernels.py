@@ -1,0 +1,165 @@
+"""Kernels of one's own in a repository of one's own: from `fmha init` to a verdict, and faults planted there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmha.harness.errors import ExitCode
+from tests.harness.support import git
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("own-kernels")]
+
+
+def fmha(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "fmha", *arguments]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert "Traceback" not in ran.stderr
+    return ran
+
+
+def repository_with(example: str, root: Path, *arguments: str) -> Path:
+    """A repository of somebody's, with what `fmha init` writes committed."""
+    root.mkdir(exist_ok=True)
+    git(root, "init", "-q", "-b", "main")
+    (root / "README").write_text("ours\n")
+    (root / ".gitignore").write_text("*.o")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "ours")
+    done = fmha(root, "init", "--example", example, *arguments)
+    assert done.returncode == 0, done.stderr
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "fmha init")
+    return root
+
+
+@pytest.fixture(scope="module")
+def norm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RMSNorm with a baseline."""
+    root = repository_with("rmsnorm", tmp_path_factory.mktemp("norm"))
+    assert fmha(root, "run-matrix", "--quiet").returncode == ExitCode.PASS
+    accepted = fmha(root, "baseline", "accept", "latest", "--why", "the start", "--seeds", "10")
+    assert accepted.returncode == 0, accepted.stderr
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "baseline")
+    return root
+
+
+def regress(root: Path, file: str, old: str, new: str) -> dict[str, Any]:
+    """What regress says of a commit with that change, its exit code as `code`."""
+    git(root, "checkout", "-q", "-B", "planted", "main")
+    text = (root / file).read_text()
+    assert text.count(old) == 1
+    (root / file).write_text(text.replace(old, new))
+    git(root, "commit", "-q", "-a", "-m", "planted")
+    ran = fmha(root, "regress", "--json", "--quiet")
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found | {"code": ran.returncode}
+
+
+def test_init_writes_what_runs_at_once(tmp_path: Path) -> None:
+    root = repository_with("gemm", tmp_path / "ours", "--arch", "sm_100a", "--ci", "gitea")
+    assert (root / ".gitignore").read_text().splitlines()[:2] == ["*.o", ".fmha/"]
+    assert (root / ".gitea" / "workflows" / "fmha.yml").is_file()
+    ran = fmha(root, "run-matrix", "--json", "--quiet")
+    assert ran.returncode == ExitCode.PASS, ran.stderr
+    record = json.loads(ran.stdout)
+    assert record["verdict"]["passed"] == record["verdict"]["total"] == 20
+    first = record["configurations"][0]
+    assert (first["id"], first["guard"]) == ("gemm_m64_n32_k64", True)
+    assert first["parameters"] == {"kernel": "gemm", "m": 64, "n": 32, "k": 64, "tiles": 4}
+    assert first["metrics"]["lse_error"] is None
+    assert {item["arch"] for item in record["variants"]} == {"sm_100a"}
+    assert {item["name"] for item in record["variants"]} == {f"gemm_sm100a_n_tiles{tiles}" for tiles in (2, 4, 8)}
+    assert record["commit"]["dirty"] is False
+    again = fmha(root, "init")
+    assert again.returncode == ExitCode.USAGE
+    assert "matrix.yaml" in again.stderr
+    for arguments in (("report",), ("history", first["id"]), ("compare", "latest", "latest")):
+        assert fmha(root, *arguments).returncode == 0, arguments
+
+
+def test_nothing_planted_is_no_regression(norm: Path) -> None:
+    found = regress(norm, "README", "ours", "theirs")
+    assert (found["code"], found["regressions"]) == (ExitCode.PASS, [])
+
+
+def test_a_race_is_caught_by_the_guard(norm: Path) -> None:
+    found = regress(norm, "rmsnorm.cu", "  __syncthreads();\n", "")
+    assert found["code"] == ExitCode.GATE_FAILED
+    hazards = [item for item in found["regressions"] if item["kind"] == "hazard"]
+    assert {item["subject"] for item in hazards} == {"rmsnorm_rows8_columns256"}  # nothing else was run
+    assert any(item["what"] == "race" and "rmsnorm.cu:" in item["text"] for item in hazards)
+    assert {item["kind"] for item in found["regressions"]} == {"status", "hazard", "vanished"}
+
+
+def test_a_wrong_number_is_told(norm: Path) -> None:
+    found = regress(norm, "rmsnorm.cu", " + epsilon);", ");")
+    assert found["code"] == ExitCode.GATE_FAILED
+    status = next(item for item in found["regressions"] if item["kind"] == "status")
+    assert (status["subject"], status["before"], status["after"]) == ("rmsnorm_rows8_columns256", "pass", "fail")
+
+
+def test_an_element_that_is_not_written_is_told(norm: Path) -> None:
+    old = "column < columns; column += THREADS) {\n    out"
+    found = regress(norm, "rmsnorm.cu", old, old.replace("< columns", "< columns - 1"))
+    status = next(item for item in found["regressions"] if item["kind"] == "status")
+    assert "unwritten is 8" in status["text"]
+
+
+def test_more_work_for_the_same_numbers_is_told(norm: Path) -> None:
+    found = regress(
+        norm,
+        "rmsnorm.cu",
+        "  float total = 0.0f;\n",
+        "  __nanosleep(1);\n  __nanosleep(2);\n  __nanosleep(3);\n  __nanosleep(4);\n  float total = 0.0f;\n",
+    )
+    assert found["code"] == ExitCode.GATE_FAILED
+    assert {item["kind"] for item in found["regressions"]} == {"counters"}
+
+
+def test_another_reference_is_another_judge(norm: Path) -> None:
+    found = regress(norm, "fmha_kernels.py", "EPSILON = 1e-5", "EPSILON = 1.0e-5")
+    assert {item["text"] for item in found["regressions"] if item["kind"] == "judge"} == {"fmha_kernels.py"}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        (
+            "fmha_kernels.py",
+            '"y", case.columns',
+            '"z", case.columns',
+            "an argument names 'z'; the buffers are x,",
+        ),
+        ("fmha_kernels.py", '"y", case.columns, EPSILON', '"y", case.columns', "takes 5 parameters, 4 were passed"),
+        ("fmha_kernels.py", 'return {"y": x', 'return {"o": x', "reference gives o; the outputs are y"),
+        ("rmsnorm.cu", "rsqrtf(total", "rsqrtf(totals", 'identifier "totals" is undefined'),
+        ("fmha_kernels.py", 'Build("rmsnorm"', 'Build("norm"', "ptxas reports no entry norm in rmsnorm.cu"),
+    ],
+    ids=["buffer", "parameters", "reference", "compiler", "entry"],
+)
+def test_a_mistake_is_told_in_its_own_words(norm: Path, file: str, old: str, new: str, words: str) -> None:
+    git(norm, "checkout", "-q", "-B", "mistake", "main")
+    path = norm / file
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+    ran = fmha(norm, "run-matrix", "--case", "rmsnorm_rows8_columns256", "--quiet")
+    git(norm, "checkout", "-q", "--", ".")
+    assert ran.returncode in (ExitCode.GATE_FAILED, ExitCode.INFRASTRUCTURE)
+    assert words in ran.stdout
+
+
+def test_a_host_elsewhere_is_refused_for_now(norm: Path) -> None:
+    git(norm, "checkout", "-q", "-B", "hosts", "main")
+    with (norm / "matrix.yaml").open("a") as file:
+        file.write("  gpu: {kind: ssh, alias: nowhere}\n")
+    ran = fmha(norm, "run-matrix", "--host", "gpu")
+    git(norm, "checkout", "-q", "--", ".")
+    assert ran.returncode == ExitCode.USAGE
+    assert "on the emulator of this machine only" in ran.stderr
