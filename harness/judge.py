@@ -44,6 +44,7 @@ BESIDE = (
     "harness/cli/emulate.py",
     "harness/cli/history.py",
     "harness/cli/hosts.py",
+    "harness/cli/init.py",
     "harness/cli/logs.py",
     "harness/cli/ps.py",
     "harness/cli/report.py",
@@ -56,6 +57,7 @@ BESIDE = (
     "harness/examples/",
     "harness/report/",
     "harness/stages/administration.py",
+    "harness/stages/init.py",
 )
 _PACKAGE = "fmha"
 _ROOTS = (_PACKAGE, "harness", "emulator")
