@@ -64,6 +64,13 @@ def test_wheel_has_the_kernels_and_the_matrix(repository, wheel):
         assert all(archive.read(name) == (repository / path).read_bytes() for path, name in brought.items())
 
 
+def test_wheel_has_what_init_writes(repository, names):
+    listed = ["git", "-C", repository, "ls-files", "harness/examples"]
+    tracked = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split()
+    assert len(tracked) > 6
+    assert {f"fmha/{path}" for path in tracked} <= names
+
+
 def test_wheel_says_what_it_is(wheel, names):
     assert "fmha/py.typed" in names
     with zipfile.ZipFile(wheel) as archive:
