@@ -109,7 +109,7 @@ def forward_grid(variant: Variant, call: Call) -> Dim3:
     shape = variant.shape
     blocks = params.query_blocks(shape, call.t, call.heads, call.topk)
     if call.splits == 1 and walks(variant):
-        slots = MULTIPROCESSORS * ctas_per_sm(variant.arch, variant.head_dim, rows_define(variant))
+        slots = MULTIPROCESSORS * ctas_per_sm(variant.arch, call.head_dim, rows_define(variant))
         blocks = row_ctas(call, shape.rows, shape.keys, slots, call.window_left, call.window_right)
     return blocks, call.splits, call.batch
 

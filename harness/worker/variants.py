@@ -93,7 +93,8 @@ def rows_define(variant: Variant) -> int:
 
 def walks(variant: Variant) -> bool:
     """Whether a CTA may have several row tiles."""
-    return variant.arch == choice.ARCH and kind_of(variant) == "dense" and variant.head_dim < 512
+    dense = variant.arch == choice.ARCH and kind_of(variant) == "dense"
+    return dense and variant.head_dim is not None and variant.head_dim < 512
 
 
 def merges_in_cluster(configuration: Configuration, arch: str) -> bool:

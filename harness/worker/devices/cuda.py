@@ -98,6 +98,7 @@ class CudaDevice:
         d = self._driver
         function = _function(cast(Hashable, module), entry, config.shared_bytes)
         if self._recorded is not None:
+            assert isinstance(params, bytes)  # what is prepared has one struct
             self._recorded.append((function, config, params))
             return LaunchReport()
         given = [params] if isinstance(params, bytes) else params
