@@ -1,0 +1,15 @@
+// The peer's rank is one that the cluster does not have.
+// launch: grid 2, cluster 2
+#include "../catalogue.cuh"
+
+BODY {
+    __shared__ int x[64];
+    const u32 rank = cluster_rank();
+    const int t = threadIdx.x;
+    x[t] = in[t];
+    cluster_sync();
+    out[64 * rank + t] = cluster_load(of_rank(x + 63 - t, kMistake ? rank + 1 : rank ^ 1));
+    cluster_sync();
+}
+
+TWINS

@@ -1,0 +1,20 @@
+// The source of a bulk store is overwritten before it has been read.
+#include "../catalogue.cuh"
+
+BODY {
+    __shared__ alignas(16) int x[64];
+    const int t = threadIdx.x;
+    for (int turn = 0; turn < 2; ++turn) {
+        x[t] = in[64 * turn + t];
+        proxy_fence();
+        __syncthreads();
+        if (t == 0) {
+            bulk_store(out + 64 * turn, x, sizeof x);
+            if (!kMistake || turn) bulk_wait_read();
+        }
+        __syncthreads();
+    }
+    if (t == 0) bulk_wait();
+}
+
+TWINS

@@ -1,0 +1,12 @@
+// A counter is taken to be zero, and nobody has set it.
+// missed: memory that the host has allocated counts as written.
+#include "../catalogue.cuh"
+
+BODY {
+    int* counter = out + 512;
+    if (threadIdx.x == 0 && !kMistake) *counter = 0;
+    __syncthreads();
+    out[threadIdx.x] = atomicAdd(counter, 1);
+}
+
+TWINS
