@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -231,6 +232,7 @@ class Device:
         decoded = self._decode(module, entry)
         ctas, threads = _dim3("grid", grid), _dim3("block", block)
         _check_launch(info, decoded, ctas, threads, shared_bytes)
+        _check_size(ctas, threads, self._machine.max_instructions)
         clusters = _cluster_dims(info, ctas, None if cluster is None else _dim3("cluster", cluster))
         packed = _pack_args(info, args)
         workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
@@ -364,6 +366,13 @@ def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared
         raise LaunchError(f"{asked} of shared memory; a CTA has {MAX_SHARED_BYTES}")
     if decoded.shared_static > _MAX_STATIC_SHARED:
         raise LaunchError(f"{decoded.shared_static} bytes of static shared memory; {_MAX_STATIC_SHARED} are allowed")
+
+
+def _check_size(grid: Dim3, block: Dim3, most: int) -> None:
+    """A warp executes one instruction at least: some grids could not end within the limit."""
+    warps = math.prod(grid) * -(-math.prod(block) // 32)
+    if warps > most:
+        raise LaunchError(f"{warps:,} warps; a launch may execute {most:,} instructions: launch a smaller grid")
 
 
 def _pack_args(info: Entry, args: Sequence[bytes | int | float]) -> bytes:

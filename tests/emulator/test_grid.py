@@ -193,6 +193,13 @@ def test_register_counts() -> None:
     assert run(body, ONE, block=128).rules == {"setmaxnreg-divergent"}
 
 
+@pytest.mark.parametrize(("warps", "rules"), [(3, {"setmaxnreg-divergent"}), (4, set())])
+def test_three_warps_of_a_warpgroup_change_their_registers(warps: int, rules: set[str]) -> None:
+    body = f"""setp.ge.u32 %p1, %tid, {32 * warps}; @%p1 bra END;
+    setmaxnreg.dec.sync.aligned.u32 40; END:"""
+    assert run(body, ONE, block=128).rules == rules
+
+
 # Named barriers
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from micro import run_micro
+
+from tests.emulator.micro import run_micro
 
 # Warp 0 writes a tile's first words, a word a lane, one thread stores them with a bulk copy.
 WRITE = """

@@ -70,6 +70,7 @@ def test_an_unknown_form_names_its_line(statement: str, complaint: str) -> None:
     [
         ({"grid": (0, 1, 1)}, "grid.x is 0"),
         ({"grid": (1, 65536, 1)}, "grid.y is 65536"),
+        ({"grid": (2**31 - 1, 65535, 65535)}, r"warps; a launch may execute 4,000,000,000 instructions"),
         ({"block": (65, 1, 1)}, "allows 64"),
         ({"block": (1, 1, 65)}, "block.z is 65"),
         ({"grid": (1, 1, 1, 1)}, "grid has 4 dimensions"),

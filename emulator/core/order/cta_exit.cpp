@@ -46,6 +46,21 @@ void check_stores(Cta& cta) {
     }
 }
 
+// Of a warpgroup, some warps have executed a setmaxnreg that others have left out.
+void check_register_calls(Cta& cta) {
+    constexpr u32 kWarpgroup = 4;
+    for (const Warp& w : cta.warps) {
+        if (w.index / kWarpgroup >= cta.register_calls.size()) break;
+        const std::vector<i32>& calls = cta.register_calls[w.index / kWarpgroup];
+        if (w.register_calls < calls.size())
+            cta.cluster->machine->report_strict(
+                &w, "setmaxnreg-divergent",
+                format("%s exits, and warp %u has not executed this setmaxnreg, which others of its warpgroup have",
+                       name_of(cta).c_str(), w.index),
+                calls[w.register_calls]);
+    }
+}
+
 }  // namespace
 
 void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc) {
@@ -59,6 +74,7 @@ void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc) {
 void check_cta_exit(Cta& cta) {
     if (!cta.cluster->machine->checks) return;
     check_stores(cta);
+    check_register_calls(cta);
     if (cta.outside.empty()) return;
     const VectorClock known = known_at_exit(cta);
     for (const Use& o : cta.outside)
