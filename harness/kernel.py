@@ -82,7 +82,7 @@ class Kernel(ABC):
     Every method is a function of its arguments alone: it is called in several processes, and more than once.
     """
 
-    source: ClassVar[str]  # the .cu, from the root of the repository
+    source: ClassVar[str]  # the .cu, or the .ptx of another compiler, from the root of the repository
     sources: ClassVar[tuple[str, ...]] = ()  # files and folders that it includes: a change to them builds anew
     flags: ClassVar[tuple[str, ...]] = ("-std=c++17", "-O3", "-lineinfo")  # nvcc's, beside -arch and -D
     archs: ClassVar[tuple[str, ...]] = ()  # as nvcc names them, e.g. sm_90a; empty: any

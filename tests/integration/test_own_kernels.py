@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,26 @@ def test_more_work_for_the_same_numbers_is_told(norm: Path) -> None:
 def test_another_reference_is_another_judge(norm: Path) -> None:
     found = regress(norm, "fmha_kernels.py", "EPSILON = 1e-5", "EPSILON = 1.0e-5")
     assert {item["text"] for item in found["regressions"] if item["kind"] == "judge"} == {"fmha_kernels.py"}
+
+
+def test_ptx_of_another_compiler_is_a_source_too(norm: Path) -> None:
+    git(norm, "checkout", "-q", "-B", "ptx", "main")
+    shutil.rmtree(norm / ".fmha" / "cache")  # other tests have built kernels with faults
+    assert fmha(norm, "run-matrix", "--case", "rmsnorm_rows8_columns256", "--quiet").returncode == ExitCode.PASS
+    (compiled,) = (norm / ".fmha" / "cache").glob("rmsnorm_sm90a_threads128-*/*.ptx")
+    (norm / "rmsnorm.ptx").write_text(compiled.read_text())
+    adapter = norm / "fmha_kernels.py"
+    adapter.write_text(adapter.read_text().replace('source = "rmsnorm.cu"', 'source = "rmsnorm.ptx"'))
+    runs = {}
+    for source in ("rmsnorm.ptx", "rmsnorm.cu"):
+        ran = fmha(norm, "run-matrix", "--case", "rmsnorm_rows8_columns256", "--json", "--quiet")
+        assert ran.returncode == ExitCode.PASS, ran.stderr
+        record = json.loads(ran.stdout)
+        assert record["variants"][0]["source"] == source
+        runs[source] = record["configurations"][0]["metrics"]["output_hash"]
+        git(norm, "checkout", "-q", "--", ".")
+    (norm / "rmsnorm.ptx").unlink()
+    assert runs["rmsnorm.ptx"] == runs["rmsnorm.cu"]
 
 
 @pytest.mark.parametrize(

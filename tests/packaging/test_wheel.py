@@ -122,6 +122,25 @@ def test_the_matrix_runs_in_an_empty_folder(installed, tmp_path):
     assert "Traceback" not in again.stderr
 
 
+@pytest.mark.nvcc
+def test_what_init_writes_runs_in_a_repository_of_ones_own(installed, tmp_path):
+    """With the wheel alone: nothing of this checkout is there."""
+
+    def ran(*command):
+        environment = os.environ | {"FMHA_NVCC": str(find_nvcc().path)}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    name = ("-c", "user.name=t", "-c", "user.email=t@example.invalid")
+    ran("git", "init", "-q")
+    ran(installed.parent / "fmha", "init", "--yes")
+    ran("git", "add", ".")
+    ran("git", *name, "commit", "-q", "-m", "start")
+    said = ran(installed.parent / "fmha", "run-matrix", "--filter", "threads=128", "--quiet")
+    assert said.splitlines()[-1] == "PASS 12 of 12"
+
+
 def test_cores_of_a_wheel_for_every_cpu(repository, tmp_path):
     """One for the least CPU, others for newer ones, none of which may change arithmetic. Configured only."""
     configure = [Path(sys.executable).with_name("cmake"), "-S", repository, "-B", tmp_path, "-G", "Ninja"]
