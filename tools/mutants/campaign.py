@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fmha.harness.config import Matrix
+from fmha.harness.judge import CORE, sources
 from fmha.harness.worker.build import hash_sources
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.protocol import Variant
@@ -67,9 +68,10 @@ class Plan:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     def silence(self, suite: Suite) -> str:
-        """Equal where what a suite did not notice is not noticed now. Limits on bias are not part of `key`: all that
-        they can do is to notice more, and a kill without them holds."""
-        return hashlib.sha256(f"{suite.digest} {self.matrix.biases!r}".encode()).hexdigest()[:16]
+        """Equal where what a suite did not notice is not noticed now. Limits on bias and the emulator's core are not
+        part of `key`: a kill without the one, or by an earlier other, holds."""
+        core = sources(self.repository)[CORE]
+        return hashlib.sha256(f"{suite.digest} {self.matrix.biases!r} {core}".encode()).hexdigest()[:16]
 
     def suites(self, arch: str) -> tuple[Suite, ...]:
         """The default run first."""
