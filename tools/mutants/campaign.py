@@ -31,6 +31,13 @@ Status = Literal["killed", "survived", "same-code"]
 _FORK = multiprocessing.get_context("fork")  # the harness is imported once
 
 
+# What the kernels of an architecture are made of: a change of the other one's says nothing of them.
+SOURCES = {
+    "sm_100a": ("kernel/common", "kernel/include", "kernel/sm100"),
+    "sm_90a": ("kernel/common", "kernel/include", "kernel/sm90"),
+}
+
+
 class CampaignError(Exception):
     """The kernels themselves do not pass: nothing can be said about mistakes in them."""
 
@@ -60,11 +67,11 @@ class Plan:
     seconds: float
     jobs: int
 
-    def key(self, case: Case, source_hash: str) -> str:
+    def key(self, case: Case) -> str:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
         matrix = self.matrix
         gates = (matrix.thresholds, matrix.guard, matrix.bf16, matrix.extreme, matrix.steps, matrix.seed)
-        facts = (case.mutant.digest, case.arch, source_hash, repr(gates))
+        facts = (case.mutant.digest, case.arch, hash_sources(self.repository, SOURCES[case.arch]), repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     def silence(self, suite: Suite) -> str:
@@ -293,9 +300,8 @@ def cases_of(mutants: Sequence[Mutant], arches: Sequence[str]) -> list[Case]:
 
 def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told) -> Iterator[tuple[Case, Outcome]]:
     """Every case with its outcome, in order; those that `folder` knows are not run again. CampaignError."""
-    source_hash = hash_sources(plan.repository)
     kept = Kept(folder / "outcomes.jsonl")
-    keys = {case.title: plan.key(case, source_hash) for case in cases}
+    keys = {case.title: plan.key(case) for case in cases}
     known = {title: kept.get(key) for title, key in keys.items()}
     # What is argued equivalent is likely to go through everything, and comes last.
     new = [case for case in cases if (outcome := known[case.title]) is None or not plan.settles(case, outcome)]
