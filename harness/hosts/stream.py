@@ -13,6 +13,7 @@ from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.hosts.answers import (
     MOST_EVENT_BYTES,
     Events,
+    NoteEvent,
     Started,
     Status,
     StoredJob,
@@ -53,7 +54,8 @@ class RunStream:
         self._offset = 0
         self._digest = hashlib.sha256()
         self._reached = False
-        self._advanced = 0.0  # when a piece of the commit was taken last
+        self._furthest = 0  # byte of the commit that a line has taken
+        self._advanced = 0.0  # when it was
         self._torn = False  # a line was no event, as when a crash has cut it
         self.status: Status | None = None
 
@@ -94,6 +96,9 @@ class RunStream:
             self._line = self._dial({"op": "start", "job": job, "follow": True})
             self._reached = True
             message = self._line.answer(SYNC_SECONDS)
+            while "note" in message:
+                self._note(checked(NoteEvent, {"text": message["note"]}, self._run).text)
+                message = self._line.answer(SYNC_SECONDS)
             if "send" in message:
                 self._upload(self._line, checked(Wanted, message, self._run).send)
                 message = self._line.answer(SYNC_SECONDS)
@@ -128,11 +133,14 @@ class RunStream:
             raise InfrastructureError(f"the host has {start} of {pack.bytes} bytes of the commit", where=self._run)
         if start:
             self._note(f"{start} of {pack.bytes} bytes of the commit are there from before")
-        line.send_pack(self._counted(pack.pieces(start)))
+        line.send_pack(self._counted(pack.pieces(start), start))
 
-    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _counted(self, pieces: Iterator[bytes], at: int) -> Iterator[bytes]:
+        """Notes when the line takes what no line before has taken."""
         for piece in pieces:
-            self._advanced = time.monotonic()
+            if at > self._furthest:
+                self._furthest, self._advanced = at, time.monotonic()
+            at += len(piece)
             yield piece
 
     def _retrying(self, action: Callable[[], Any]) -> Any:

@@ -79,6 +79,7 @@ def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversati
     if sync["url"]:
         try:
             if not repository.has(sha):
+                conversation.send({"note": "the host fetches the commit"})  # which it does for ten minutes if need be
                 repository.fetch(sync["url"], sync["ref"], sha)
             for commit in commits:
                 repository.keep(commit)

@@ -116,7 +116,9 @@ def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: 
         stamp = path / environments.STAMP
         found.append((stamp.stat().st_mtime if stamp.exists() else 0.0, "environment", path))
     found += [(path.stat().st_mtime, "bytecode", path) for path in (folder / bytecode.FOLDER,) if path.is_dir()]
-    found += [(path.stat().st_mtime, "upload", path) for path in (folder / upload.FOLDER,) if path.is_dir()]
+    incoming = folder / upload.FOLDER
+    if incoming.is_dir() and any(incoming.iterdir()):
+        found.append((incoming.stat().st_mtime, "upload", incoming))
     found += [(path.stat().st_mtime, "build", path) for path in (folder / "cache").glob("*-*") if path.is_dir()]
     sized = [(used, kind, path, _size(path)) for used, kind, path in sorted(found)]
     total += sum(size for *_, size in sized)

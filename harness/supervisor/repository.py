@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from fmha.harness.worker.process import run_group
 GIT_SECONDS = 120.0
 FETCH_SECONDS = 600.0
 MOST_HAVES = 256
+LEAST_FREE_BYTES = 1 << 20  # with less nothing that git writes fits
 _SSH = "GIT_SSH_COMMAND"
 _SENT = "refs/fmha/commits"
 # What a configuration of the host, or of the repository itself, must not decide.
@@ -72,7 +74,7 @@ class Repository:
         except subprocess.TimeoutExpired:
             raise HostError(f"git index-pack took longer than {FETCH_SECONDS:g} s on the host") from None
         if done.returncode != 0:
-            raise HostError(f"the pack was not taken: {_last_line(done.stdout)}")
+            raise HostError(f"the pack was not taken: {self._reason(done.stdout)}")
         for sha in commits:
             self.keep(sha)
 
@@ -169,7 +171,7 @@ class Repository:
         if completed.timed_out:
             raise HostError(f"git {arguments[0]} took longer than {seconds:g} s on the host")
         if completed.returncode != 0:
-            raise HostError(f"git {arguments[0]} failed on the host: {_last_line(completed.output.encode())}")
+            raise HostError(f"git {arguments[0]} failed on the host: {self._reason(completed.output.encode())}")
         return completed.output
 
     def _succeeds(self, *arguments: str) -> bool:
@@ -192,8 +194,13 @@ class Repository:
         except subprocess.TimeoutExpired:
             raise HostError(f"git {arguments[0]} took longer than {GIT_SECONDS:g} s on the host") from None
         if done.returncode not in good:
-            raise HostError(f"git {arguments[0]} failed on the host: {_last_line(done.stderr)}")
+            raise HostError(f"git {arguments[0]} failed on the host: {self._reason(done.stderr)}")
         return done.stdout
+
+    def _reason(self, output: bytes) -> str:
+        """What git says, and what it leaves out of `unable to write file`."""
+        full = shutil.disk_usage(self.path).free < LEAST_FREE_BYTES
+        return f"{_last_line(output)}{', and the disk is full' if full else ''}"
 
     def _environment(self, *, own: bool = True) -> dict[str, str]:
         """Paths are names, not patterns; git never asks for a password; its words are English; and it looks for no

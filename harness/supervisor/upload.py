@@ -40,14 +40,20 @@ class Upload:
         so that both may write, each where it is.
         """
         with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            trouble = ""
             at = self.start
-            while piece := feed():
-                if at + len(piece) > self._size:
-                    break
-                while piece:
-                    written = os.pwrite(file.fileno(), piece, at)
-                    piece, at = piece[written:], at + written
+            while piece := feed():  # to the end in any case: the client reads no answer before
+                try:
+                    while piece and not trouble:
+                        written = os.pwrite(file.fileno(), piece, at)
+                        piece, at = piece[written:], at + written
+                except OSError as error:
+                    trouble = error.strerror or str(error)
+                if at > self._size:
+                    trouble = "it is longer than was said"
             try:
+                if trouble:
+                    raise HostError(f"the commit cannot be kept: {trouble}", "free space there, or try again")
                 if hashlib.file_digest(file, "sha256").hexdigest() != self._digest:
                     raise HostError("the pack that came is not the one that was named", "try again")
                 file.seek(0)

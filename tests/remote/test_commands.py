@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, started
 from tests.remote.server import free_port
@@ -123,6 +125,7 @@ def test_doctor_names_what_is_wrong_and_what_to_do(client: Client):
     findings = {finding["name"]: finding for finding in json.loads(good.stdout)["findings"]}
     for name in ("connection", "clock", "python", "git", "folder", "disk", "nvcc", "nvcc for sm_100a"):
         assert findings[name]["good"], findings[name]
+    assert findings["verdict"]["seen"] == "not tried; fmha doctor --host gpu --run does"
     old = client.server.folder / "bin" / "old-nvcc"
     old.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.4, V12.4.1'\n")
     old.chmod(0o755)
@@ -134,6 +137,26 @@ def test_doctor_names_what_is_wrong_and_what_to_do(client: Client):
     assert lines[at].startswith("RED")
     assert "install CUDA >= 12.9" in lines[at + 1]
     assert "nvidia-smi cannot be started" in bad.stdout
+
+
+def test_doctor_goes_the_whole_way_to_a_verdict(client: Client):
+    git(client.root, "commit", "-q", "--allow-empty", "-m", "not on the host yet")
+    done = client.run("doctor", "--host", "real", "--run")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^ok   verdict +hd64_t32_sk256: PASS in [\d.]+ s \(.*run [\d.]+ s", done.stdout, re.MULTILINE)
+    assert client.records() == []
+    client.change_matrix(lambda matrix: matrix["hosts"]["real"]["environment"].update(setup="echo no space; exit 1"))
+    done = client.run("doctor", "--host", "real", "--run")
+    assert done.returncode == 3
+    assert re.search(r"^RED  verdict .*no space", done.stdout, re.MULTILINE)
+    (client.root / "stray").write_text("not committed")
+    done = client.run("doctor", "--host", "real", "--run")
+    assert "'stray'" in done.stdout
+    assert "-> commit, or run with --snapshot" in done.stdout
+    client.change_matrix(lambda matrix: matrix["hosts"]["real"].update(python="/nonexistent/python"))
+    done = client.run("doctor", "--host", "real", "--run")
+    assert "not tried, for what is red above" in done.stdout
+    assert client.run("doctor", "--run").returncode == 2
 
 
 def test_doctor_here(client: Client):

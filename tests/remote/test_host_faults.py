@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -308,8 +309,8 @@ time_t time(time_t *out) {
 """
 
 
-def on_the_host(client: Client, command: str) -> None:
-    subprocess.run(["ssh", "-F", client.config, "gpu", command], check=False, capture_output=True)
+def on_the_host(client: Client, command: str) -> bytes:
+    return subprocess.run(["ssh", "-F", client.config, "gpu", command], check=False, capture_output=True).stdout
 
 
 @needs_root
@@ -328,6 +329,28 @@ def test_the_disk_of_the_host_is_full_for_a_while(client: Client):
         _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, stderr
     assert client.statuses() == GOOD
+
+
+@needs_root
+@pytest.mark.parametrize("megabytes", [30, 14], ids=["as it comes", "as git takes it"])
+def test_the_disk_of_the_host_has_no_room_for_the_commit(client: Client, megabytes: int):
+    folder = f"{client.server.folder}/small/{megabytes}"
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=folder))
+    (client.root / "weights").write_bytes(random.Random(megabytes).randbytes(megabytes << 20))
+    git(client.root, "add", "weights")
+    git(client.root, "commit", "-q", "-m", "large")
+    try:
+        done = client.run("run-matrix", "--host", "gpu")
+        assert done.returncode == 3
+        assert re.search("No space left on device|the disk is full", done.stderr), done.stderr
+        assert client.records() == []
+        assert on_the_host(client, f"ls {folder}/incoming") == b""
+        on_the_host(client, f"rm -f {folder}/repository.git/objects/pack/tmp_*")  # what git leaves
+        git(client.root, "reset", "-q", "--hard", "HEAD~")
+        done = client.run("run-matrix", "--host", "gpu")
+        assert done.returncode == 0, done.stderr
+    finally:
+        on_the_host(client, f"rm -rf {folder}")
 
 
 def events(client: Client, runs: Path) -> list[bytes]:

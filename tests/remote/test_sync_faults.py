@@ -38,6 +38,7 @@ def tip(repository: Path, ref: str) -> str:
 def test_the_commit_goes_through_the_shared_remote(client: Client, shared: Path):
     done = client.run("run-matrix", "--host", "gpu")
     assert done.returncode == 0, done.stderr
+    assert "the host fetches the commit" in done.stderr
     assert tip(shared, "main") == tip(client.root, "HEAD")
     assert client.statuses() == GOOD
 
