@@ -81,7 +81,7 @@ def load_forward(cubin: Path, shape: Shape) -> Kernel:
     function = ok(driver.cuModuleGetFunction(module, f"fmha_fwd_sm90_hd{shape.head_dim}".encode()))
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     ok(driver.cuFuncSetAttribute(function, attribute, shape.shared_bytes))
-    entries = ("fmha_combine_sm90", "fmha_combine_many_sm90")
+    entries = ("fmha_combine_sm90", "fmha_combine_sm90_many")
     return Kernel(function, {name: ok(driver.cuModuleGetFunction(module, name.encode())) for name in entries}, shape)
 
 

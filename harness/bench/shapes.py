@@ -12,7 +12,8 @@ from fmha.harness.worker.params import SM90_KINDS, sm90_figures, sm90_shared_byt
 
 def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
     """Entry and grid of the combine kernel."""
-    return choice.combine_launch(choice.ARCH, p, p.partials)
+    suffix, grid = choice.combine_launch(choice.ARCH, p, p.partials)
+    return f"fmha_combine_sm90{suffix}", grid
 
 
 @dataclass(frozen=True)

@@ -156,13 +156,12 @@ def combine_overlaps(arch: str) -> bool:
 
 
 def combine_launch(arch: str, sizes: Sizes, splits: int) -> tuple[str, tuple[int, int, int]]:
-    """The combine kernel, by its entry, and its grid: a row a warp, or four warps a row where many splits leave few."""
+    """What follows the entry's name of the combine kernel that is launched, and its grid: a row a warp, or four warps a
+    row where many splits leave few."""
     rows = sizes.t * sizes.heads
-    if arch != ARCH:
-        return "fmha_combine", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
-    if splits > MOST_FOR_A_WARP and rows * sizes.batch <= COMBINE_CTAS * MULTIPROCESSORS:
-        return "fmha_combine_many_sm90", (rows, 1, sizes.batch)
-    return "fmha_combine_sm90", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
+    if arch == ARCH and splits > MOST_FOR_A_WARP and rows * sizes.batch <= COMBINE_CTAS * MULTIPROCESSORS:
+        return "_many", (rows, 1, sizes.batch)
+    return "", (-(-rows // COMBINE_ROWS), 1, sizes.batch)
 
 
 def _row_tiles(sizes: Sizes) -> int:

@@ -98,9 +98,9 @@ def launch_attention(
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
-    entry, grid = combine_launch(variant.arch, call, call.splits)
+    suffix, grid = combine_launch(variant.arch, call, call.splits)
     config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
-    combined = device.launch(module, entry, config, packed)
+    combined = device.launch(module, variant.combine + suffix, config, packed)
     return sum_of((report, combined))
 
 

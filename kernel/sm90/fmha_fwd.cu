@@ -226,6 +226,6 @@ extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
-    fmha_combine_many_sm90(const __grid_constant__ FmhaParams params) {
+    fmha_combine_sm90_many(const __grid_constant__ FmhaParams params) {
     fmha::sm90::combine_many<FMHA_HEAD_DIM>(params);
 }

@@ -11,7 +11,7 @@
 //   dynamic shared memory: shared_bytes
 //
 // The combine kernel, launched as fmha_launch.h has it, takes the same parameters with splits / height for splits; so
-// does fmha_combine_many_sm90, with a grid of (t * heads, 1, batch), which is faster from 17 splits of few rows on. All
+// does fmha_combine_sm90_many, with a grid of (t * heads, 1, batch), which is faster from 17 splits of few rows on. All
 // kernels may be launched to overlap the grid before them (programmatic stream serialization): they wait for it
 // themselves before they touch memory, and let the grid behind them start early, which must do the same.
 #pragma once

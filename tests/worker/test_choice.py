@@ -208,19 +208,19 @@ def test_how_many_ctas_walk_over_the_row_tiles(changes: dict[str, Any], ctas: in
 
 
 @pytest.mark.parametrize(
-    ("splits", "batch", "entry", "grid"),
+    ("splits", "batch", "suffix", "grid"),
     [
-        (16, 1, "fmha_combine_sm90", (32, 1, 1)),
-        (17, 1, "fmha_combine_many_sm90", (128, 1, 1)),
-        (17, 4, "fmha_combine_many_sm90", (128, 1, 4)),
-        (17, 5, "fmha_combine_sm90", (32, 1, 5)),
+        (16, 1, "", (32, 1, 1)),
+        (17, 1, "_many", (128, 1, 1)),
+        (17, 4, "_many", (128, 1, 4)),
+        (17, 5, "", (32, 1, 5)),
     ],
 )
 def test_many_splits_of_few_rows_are_merged_by_four_warps_a_row(
-    splits: int, batch: int, entry: str, grid: tuple[int, int, int]
+    splits: int, batch: int, suffix: str, grid: tuple[int, int, int]
 ) -> None:
-    assert choice.combine_launch(ARCH, replace(SHORT, batch=batch), splits) == (entry, grid)
-    assert choice.combine_launch("sm_100a", replace(SHORT, batch=batch), splits) == ("fmha_combine", (32, 1, batch))
+    assert choice.combine_launch(ARCH, replace(SHORT, batch=batch), splits) == (suffix, grid)
+    assert choice.combine_launch("sm_100a", replace(SHORT, batch=batch), splits) == ("", (32, 1, batch))
 
 
 def test_what_no_kernel_does_is_refused() -> None:
