@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fmha.harness.bench.shapes import OTHERS
-from fmha.harness.worker.choice import kinds_of
 from fmha.harness.worker.configuration import Configuration
 
 
@@ -17,8 +16,6 @@ def _forced(head_dim: int, rows: int) -> Iterator[Configuration]:
     yield replace(plain, mask="causal", kv_lens="ragged", batch=3, output="bf16", sink="finite")
     yield replace(plain, mask="window", window=90, query_offsets="mixed", kv="shared", batch=2, data="extreme")
     yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="combine", output="fp32")
-    if "whole" not in kinds_of(head_dim, rows):
-        return
     yield replace(plain, t=5, heads=40, topk=80, s_sparse=130, sparse_indices="holes", sparse_lens="ragged", batch=2)
     yield replace(plain, t=2, heads=70, kv_lens="ragged", batch=2, splits=3, merge="cluster", output="fp32")
 

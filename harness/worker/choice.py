@@ -75,12 +75,12 @@ def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
     return 2 if arch == ARCH and (head_dim, rows) in PAIRS else 1
 
 
-def kinds_of(head_dim: int, rows: int) -> tuple[str, ...]:
+def kinds_of(rows: int) -> tuple[str, ...]:
     """The kernels there are of a shape, of SM90_KINDS: a short one walks over no row tiles, a long or wide one is not
-    split, and lists do not come with a long one."""
+    split."""
     if rows == SHORT_ROWS:
         return "whole", "plain"
-    return ("dense",) if (head_dim, rows) == (256, LONG_ROWS) else ("whole", "dense") if rows else SM90_KINDS
+    return ("whole", "dense") if rows else SM90_KINDS
 
 
 def kind_of(sizes: Sizes, splits: int, windowed: bool, in_cluster: bool) -> str:

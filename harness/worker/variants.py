@@ -51,7 +51,7 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
-    *(_sm90(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in choice.kinds_of(*kernel)),
+    *(_sm90(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in choice.kinds_of(kernel[1])),
 )
 
 

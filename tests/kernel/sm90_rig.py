@@ -22,7 +22,7 @@ from fmha.harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90
 ROOT = Path(__file__).parents[2]
 POISON = np.uint32(0x7FEDBEEF)
 # head_dim, FMHA_ROWS and kind of what the harness launches.
-KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(*kernel)]
+KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(kernel[1])]
 
 
 def compile_for(shape: Shape, target: Path, *options: str) -> str:
