@@ -68,14 +68,19 @@ def key(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A host of matrix.yaml, or one of your own.")],
     public: Annotated[Path, typer.Argument(metavar="FILE", help="The public half of the key, as ssh-keygen wrote it.")],
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_key, name, public)
+    context.obj.action = partial(_key, name, public, json)
 
 
-def _key(name: str, public: Path) -> ExitCode:
+def _key(name: str, public: Path, json: bool) -> ExitCode:
     line = public_key(public)
     command = forced_command(find_checkout(Path.cwd()).named(name)).replace("\\", "\\\\").replace('"', '\\"')
-    print(f'restrict,command="{command}" {line}')
+    text = f'restrict,command="{command}" {line}'
+    if json:
+        print_json("key", 1, {"host": name, "line": text})
+    else:
+        print(text)
     return ExitCode.PASS
 
 
