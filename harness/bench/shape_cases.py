@@ -40,7 +40,7 @@ def _many() -> Iterator[Configuration]:
     for head_dim in (64, 128, 256, 512):
         few = Configuration(head_dim, 1, 1500, heads=16, splits=20, output="bf16")
         yield few
-        yield replace(few, heads=3, batch=2, splits=33, kv_lens="ragged", sink="mixed", kv="shared", output="fp32")
+        yield replace(few, heads=5, batch=2, splits=33, kv_lens="ragged", sink="mixed", kv="shared", output="fp32")
         yield replace(few, t=2, heads=40, splits=130, s_k=700, mask="causal", output="unnormalised")
     for head_dim in (64, 128, 256):
         many = Configuration(head_dim, 260, 40, batch=66, heads=2)

@@ -13,7 +13,7 @@ from fmha.harness.stages.gate import judge
 from fmha.harness.status import Status
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.choice import ARCH
-from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.devices.factory import device_factory
 from fmha.harness.worker.protocol import BuildResult, Event, Job
 from fmha.harness.worker.variants import VARIANTS, merges_in_cluster, variant_for
@@ -25,6 +25,11 @@ def test_every_shape_and_way_to_merge_is_there() -> None:
     chosen = {variant_for(item, ARCH) for item in CASES}
     assert chosen >= {variant for variant in VARIANTS if variant.arch == ARCH and "_rows" in variant.name}
     assert {merges_in_cluster(item, ARCH) for item in CASES if item.splits > 1} == {True, False}
+
+
+@pytest.mark.parametrize("item", CASES, ids=lambda item: item.id)
+def test_a_run_takes_it_by_its_name(item: Configuration) -> None:
+    assert parse_id(item.id) == item
 
 
 @pytest.mark.parametrize("item", CASES, ids=lambda item: item.id)
