@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.worker.nvcc import find_nvcc
+from tests.kernel import sm90_rig
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "kernel"
@@ -38,3 +39,10 @@ def host_compile(tmp_path_factory: pytest.TempPathFactory) -> HostCompile:
 @pytest.fixture(scope="session")
 def nvcc() -> str:
     return str(find_nvcc().path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_ptx(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The workers of a run compile each kernel of sm_90a once."""
+    base = tmp_path_factory.getbasetemp()
+    sm90_rig.SHARED = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "sm90"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import hashlib
 import math
 import subprocess
 import tempfile
@@ -20,6 +22,7 @@ from fmha.harness.worker.nvcc import find_nvcc
 from fmha.harness.worker.params import COMBINE_THREADS, MAPS, SM90_KERNELS, SM90_KINDS
 
 ROOT = Path(__file__).parents[2]
+SHARED: Path | None = None  # set by a test run
 POISON = np.uint32(0x7FEDBEEF)
 # head_dim, FMHA_ROWS and kind of what the harness launches.
 KERNELS = [(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in kinds_of(kernel[1])]
@@ -41,14 +44,28 @@ def compile_for(shape: Shape, target: Path, *options: str) -> str:
 @functools.cache
 def module(shape: Shape, edit: tuple[str, str] | None = None) -> Module:
     """The kernel of `shape`; with `edit`, text in its PTX and what takes its place."""
-    with tempfile.TemporaryDirectory() as folder:
-        ptx = Path(folder) / "kernel.ptx"
-        compile_for(shape, ptx, "-ptx")
-        text = ptx.read_text()
-        if edit:
-            assert edit[0] in text
-            text = text.replace(*edit)
-        return load_ptx(text)
+    text = _ptx(shape)
+    if edit:
+        assert edit[0] in text
+        text = text.replace(*edit)
+    return load_ptx(text)
+
+
+def _ptx(shape: Shape) -> str:
+    """What nvcc makes of the kernel: once for all workers of a run, which have a folder in common."""
+    if SHARED is None:
+        with tempfile.TemporaryDirectory() as folder:
+            compile_for(shape, Path(folder) / "kernel.ptx", "-ptx")
+            return (Path(folder) / "kernel.ptx").read_text()
+    SHARED.mkdir(exist_ok=True)
+    ptx = SHARED / f"{hashlib.sha256(repr(shape).encode()).hexdigest()}.ptx"
+    with ptx.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ptx.exists():
+            part = ptx.with_suffix(".part")
+            compile_for(shape, part, "-ptx")
+            part.rename(ptx)
+    return ptx.read_text()
 
 
 def run(
