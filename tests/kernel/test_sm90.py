@@ -15,7 +15,6 @@ from fmha.harness.bench.check_numbers import verdict
 from fmha.harness.bench.problem import Problem, draw, reference
 from fmha.harness.bench.shapes import Shape, shape_of
 from fmha.harness.worker.params import SM90_KERNELS, sm90_shape
-from tests.kernel import sm90_rig
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
 PROBLEMS = [(p, rows, kind) for d, rows, kind in KERNELS for p in checks(shape_of(d, rows, kind)) if p.t < 100]
@@ -84,15 +83,6 @@ def test_a_wrong_number_fails() -> None:
         wrong = right | {key: right[key] * np.float32(1.02)}
         assert not verdict(p, wrong, expected)[0], key
     assert not verdict(p, right | {"o": np.full_like(right["o"], np.nan)}, expected)[0]
-
-
-@pytest.mark.parametrize(("head_dim", "rows", "kind"), KERNELS)
-def test_no_product_waits_for_the_one_before(head_dim: int, rows: int, kind: str, tmp_path: Path) -> None:
-    """ptxas serialises every wgmma of a kernel where it cannot follow its registers, and only says so (C7510 to C7520):
-    it did in three of these for a day."""
-    said = sm90_rig.compile_for(shape_of(head_dim, rows, kind), tmp_path / "kernel.cubin", "-cubin", "-Xptxas=-v")
-    assert "Used" in said
-    assert "serialized" not in said, said
 
 
 def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
