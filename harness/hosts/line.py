@@ -11,7 +11,8 @@ from typing import Any
 from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.hosts.answers import MOST_LINE_BYTES, Refusal, checked, message_of
 from fmha.harness.hosts.carrier import Carrier, LineError
-from fmha.harness.hosts.shipment import GREETING, preamble
+from fmha.harness.hosts.shipment import preamble
+from fmha.harness.supervisor import GREETING
 
 ANSWER_SECONDS = 60.0
 SYNC_SECONDS = 1200.0
@@ -44,7 +45,7 @@ class Line:
         deadline = time.monotonic() + ANSWER_SECONDS
         for _ in range(MOST_CHATTER):
             line = self._read_line(max(0.0, deadline - time.monotonic()))
-            if line.endswith(GREETING):  # a start-up file may have printed something without the end of a line
+            if line.endswith(GREETING.encode()):  # a start-up file may have printed something without the end of a line
                 return
             chatter.append(line)
         raise InfrastructureError(f"no agent answers; the host says {chatter[0][:_WORDS]!r}", where=self._where)

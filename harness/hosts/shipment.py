@@ -8,7 +8,8 @@ import json
 import zlib
 from pathlib import Path
 
-GREETING = b'{"fmha":1}\n'
+from fmha.harness.supervisor import GREETING
+
 # All that the login shell of the account sees; the rest travels as data. What runs is of the standard library alone, so
 # the interpreter need not look at its environment or for packages.
 COMMAND = "-ISc 'import sys;exec(eval(sys.stdin.buffer.readline()))'"
@@ -53,7 +54,7 @@ sys.exit(main(folder))
 def preamble(folder: str) -> bytes:
     """Everything that goes over the line before the request. `folder` is the host's working folder."""
     data, digest = _package()
-    spec = {"folder": folder, "digest": digest, "size": len(data), "greeting": GREETING.decode()}
+    spec = {"folder": folder, "digest": digest, "size": len(data), "greeting": GREETING}
     return repr(_UNPACK).encode() + b"\n" + json.dumps(spec).encode() + b"\n" + data
 
 

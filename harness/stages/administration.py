@@ -148,7 +148,6 @@ def forced_command(place: Place) -> str:
         **{name: job[name] for name in ("environment", "python", "env", "nvcc", "protected")},
         "gpu": dict(settings.gpu),
         "device": settings.device,
-        "arch": settings.arch,
         "archs": [settings.arch],
         "fetch_url": settings.fetch_url,
     }

@@ -2,3 +2,5 @@
 
 Nothing here imports anything of fmha but `fmha.harness.worker.process`, which travels with it.
 """
+
+GREETING = '{"fmha":1}\n'  # the first that an agent says

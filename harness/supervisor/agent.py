@@ -184,7 +184,7 @@ def _examine(folder: Path, request: dict[str, Any], conversation: Conversation) 
 
 
 def _key(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
-    from fmha.harness.supervisor import forced  # it starts an agent itself
+    from fmha.harness.supervisor import forced  # here, for it imports this module
 
     conversation.send({"command": forced.install(folder, request["policy"])})
 

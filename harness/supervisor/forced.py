@@ -19,11 +19,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from fmha.harness.supervisor import agent
+from fmha.harness.supervisor import GREETING, agent
 from fmha.harness.supervisor.rundir import HostError, read_json, write_json
 
 FOLDER = "forced"
-GREETING = '{"fmha":1}\n'
 MOST_LINE_BYTES = 1 << 16
 MOST_PACKAGE_BYTES = 8 << 20
 _POLICY = "policy.json"
@@ -112,8 +111,8 @@ def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> Non
         raise HostError("nothing has been approved here yet, and this key may not approve", _APPROVE, usage=True)
     for name in ("environment", "python", "env", "nvcc", "protected"):
         _same(name, job[name], policy[name])
-    for name in ("device", "arch"):
-        _same(name, job["work"][name], policy[name])
+    _same("device", job["work"]["device"], policy["device"])
+    _same("arch", [job["work"]["arch"]], policy["archs"])
     _same("gpus", {name: value for name, value in job["gpu"].items() if name != "priority"}, policy["gpu"])
     if job["sync"]["direct"]:
         job["sync"]["url"] = ""

@@ -27,9 +27,8 @@ ROUNDING: Final = 2.0**-7 / math.sqrt(12.0) * math.sqrt(3.0 / (8.0 * math.log(2.
 LEAST_DEVIATION: Final = 2.0**-16  # of a row's slope: where no P is rounded, float32's sums are
 SMALLEST: Final = 1e-30  # of an element or a row: below, float32's smallest normal number takes bits that are needed
 MANTISSA: Final = 10  # bits of fp16's and of TF32's
-FEW_KEYS: Final = (
-    1 / 8
-)  # variance of a slope: of a row of two keys O is a sum of two products, which may be of few bits
+# Variance of a slope: of a row of two keys O is a sum of two products, which may be of few bits.
+FEW_KEYS: Final = 1 / 8
 FEWEST: Final = 256  # elements of O: of less, most may be products of few bits by chance
 NEAR: Final = 64  # units in the last place: by which float32's own sums may miss a number of few bits
 

@@ -168,6 +168,26 @@ __device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int
     return merged;
 }
 
+// What a warp stores of `row`, the row `own` of its batch entry.
+template <class Lanes>
+__device__ __forceinline__ void store_merged(const FmhaParams& params, int own, int64_t row,
+                                             const Merged<Lanes>& merged, bool live) {
+    const int lane = threadIdx.x % 32;
+    const float factor = live ? output_factor(params, own % params.heads, merged.maximum, merged.sum) : 0.0f;
+#pragma unroll
+    for (int v = 0; v < Lanes::kVectors; ++v) {
+#pragma unroll
+        for (int i = 0; i < Lanes::kElements; i += 4) {
+            const float* const o = &merged.o[v][i];
+            store_vector(params, row * Lanes::kHeadDim + (lane + 32 * v) * Lanes::kElements + i,
+                         scaled(make_float4(o[0], o[1], o[2], o[3]), factor), live);
+        }
+    }
+    if (live && lane == 0) {
+        store_statistics(params, row, merged.maximum, merged.sum);
+    }
+}
+
 template <class Lanes>
 __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, uint32_t buffer) {
     static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * Lanes::kBytes <= kCombineSharedBytes);
@@ -184,19 +204,7 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, u
         }
         const auto merged = merge_row<Lanes>(params, row, int64_t(params.batch) * rows, turn == 1, buffer);
         const bool live = turn == 1 && lane < Lanes::kUsed;
-        const float factor = live ? output_factor(params, own % params.heads, merged.maximum, merged.sum) : 0.0f;
-#pragma unroll
-        for (int v = 0; v < Lanes::kVectors; ++v) {
-#pragma unroll
-            for (int i = 0; i < Lanes::kElements; i += 4) {
-                const float* const o = &merged.o[v][i];
-                store_vector(params, row * Lanes::kHeadDim + (lane + 32 * v) * Lanes::kElements + i,
-                             scaled(make_float4(o[0], o[1], o[2], o[3]), factor), live);
-            }
-        }
-        if (live && lane == 0) {
-            store_statistics(params, row, merged.maximum, merged.sum);
-        }
+        store_merged<Lanes>(params, own, row, merged, live);
     }
 }
 

@@ -135,7 +135,6 @@ __device__ __forceinline__ void combine_many_of_row(const FmhaParams& params, ui
     const int own = blockIdx.x;
     const int rows = params.t * params.heads;
     const int64_t row = int64_t(blockIdx.z) * rows + own;
-    const int lane = threadIdx.x % 32;
     const Share share(params.splits, threadIdx.x / 32, kFmhaCombineRows);
     // The first turn is for nothing, as in combine_row.
 #pragma unroll 1
@@ -149,19 +148,7 @@ __device__ __forceinline__ void combine_many_of_row(const FmhaParams& params, ui
             merge_share<Lanes>(params, row, int64_t(params.batch) * rows, share.begin, end, turn == 1, buffer);
         meet<Lanes>(merged, buffer);
         const bool live = turn == 1 && threadIdx.x < Lanes::kUsed;
-        const float factor = live ? output_factor(params, own % params.heads, merged.maximum, merged.sum) : 0.0f;
-#pragma unroll
-        for (int v = 0; v < Lanes::kVectors; ++v) {
-#pragma unroll
-            for (int i = 0; i < Lanes::kElements; i += 4) {
-                const float* const o = &merged.o[v][i];
-                store_vector(params, row * Lanes::kHeadDim + (lane + 32 * v) * Lanes::kElements + i,
-                             scaled(make_float4(o[0], o[1], o[2], o[3]), factor), live);
-            }
-        }
-        if (live && lane == 0) {
-            store_statistics(params, row, merged.maximum, merged.sum);
-        }
+        store_merged<Lanes>(params, own, row, merged, live);
     }
 }
 
