@@ -180,6 +180,19 @@ def test_what_is_no_client_starts_nothing(size: object, limited: Limited):
     assert done.stdout == b""
 
 
+def test_more_than_any_client_sends_is_refused_before_it_comes(limited: Limited):
+    """The connection stays open and carries nothing: an answer shows that no byte was waited for."""
+    command = ["ssh", "-F", str(limited.config), "-o", "BatchMode=yes", "gpu", "x"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b'1\n{"size": 16777216, "digest": "x"}\n')
+        process.stdin.flush()
+        try:
+            assert process.wait(timeout=60) == 1
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("text", ["", "rubbish", "-----BEGIN OPENSSH PRIVATE KEY-----\n", 'command="x" ssh-rsa AAAA'])
 def test_only_a_public_key_gets_a_line(text: str, client: Client, tmp_path: Path):
     (tmp_path / "key").write_text(text)
