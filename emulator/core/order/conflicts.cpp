@@ -1,4 +1,50 @@
-// Conflict checks: is this access ordered after the earlier ones it overlaps? docs/emulator.md states the rules.
+// Conflict checks: is this access ordered after the earlier ones that it overlaps?
+//
+// A GPU may carry out two accesses in either order, unless something orders them. A run of this machine sees one order
+// only. So a check does not ask what came first. It asks of every access whether it had to come after the earlier ones
+// of the same bytes. If it had not, another run may read other values: that is a hazard, though this run's are right.
+//
+// Two things are kept for the answer.
+//
+// The access history of a piece of memory says who wrote it last, and who has read it since (order/access_history.hpp).
+// An entry names an agent and the agent's clock at the access. An agent is anything whose own accesses come in order: a
+// warp, the tensor-core operations of one issuing warp, the bulk copies that complete on one mbarrier.
+//
+// A warp's vector clocks say up to which clock it knows each agent (order/clocks.hpp). "Warp 1 knows L up to 1" means
+// that all L did up to its clock 1 is ordered before what warp 1 does next. Knowledge moves with synchronisation alone:
+// an arrival leaves the warp's clocks at the barrier as a message, and a wait that sees the phase complete takes them.
+//
+// A check is then one comparison: the access is ordered after an entry (agent, clock) if the warp's clock of that agent
+// is at least `clock`. A write is held against the last write and the reads since. A read is held against the last
+// write.
+//
+// An example: one slot of a ring, filled by TMA, multiplied, filled again. Warp 0 issues the copies, which belong to
+// agent L, and warp 1 issues the MMA, which belongs to agent T. `full` and `empty` are mbarriers.
+//
+//     what is executed                        what is known after it          the slot's history
+//     warp 0: cp.async.bulk.tensor, on full                                   written by L at 1
+//     its bytes have come: full completes     full carries L up to 1
+//     warp 1: try_wait(full) is true          warp 1 knows L up to 1
+//     warp 1: tcgen05.mma reads the slot      (checked: L at 1, known)        written by L at 1, read by T at 1
+//     warp 1: tcgen05.commit, on empty        empty carries L and T up to 1
+//     warp 0: try_wait(empty) is true         warp 0 knows L and T up to 1
+//     warp 0: cp.async.bulk.tensor again      (checked: both, both known)     written by L at 2
+//
+// Take away warp 1's wait, and the MMA reads what L wrote at 1 while warp 1 knows nothing of L: "bulk-copy-in-flight".
+// Take away warp 0's wait, and L overwrites what T read at 1 while warp 0 knows nothing of T: "overwrite-under-mma". In
+// either case the machine may well have done the steps in the good order, and every number may be right.
+// tests/emulator/test_matrix_kernels.py takes each of them away from a kernel.
+//
+// What makes the code below longer than that comparison:
+//
+// - Proxies. What a warp wrote with a plain store is known to the async proxy only after a fence.proxy.async. So there
+//   is a second clock, and `linear_ordered` asks the one that belongs to the proxy at work.
+// - Scopes and strength. Two strong accesses never race, if each one's scope includes the other's thread.
+// - Clusters. Agents are numbered within a cluster, and of other clusters a warp knows what global memory has told it.
+// - Lanes. Where one lane fences, arrives or waits for its warp, it orders its own accesses alone (strict profile).
+// - Words. `explain_linear` finds the rule to name: the first that says which synchronisation is missing.
+//
+// docs/emulator.md states what orders what, and what the lenient profile lets pass.
 #include "order/conflicts.hpp"
 
 #include "machine/machine.hpp"
