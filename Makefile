@@ -52,7 +52,7 @@ browser:
 	}
 
 .PHONY: test
-test: lint install $(STAMPS)/test torch browser sshd
+test: lint install $(STAMPS)/test torch triton browser sshd
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: regress
@@ -150,6 +150,15 @@ torch: $(STAMPS)/run
 	    echo "torch: pip's indexes have no $$build: tests that need torch are skipped; the head of constraints.txt says how to get it" >&2; \
 	    [[ "$${FMHA_TORCH:-}" != required ]]; \
 	  }; \
+	}
+
+# For the tests of Triton's kernels on the emulator: 286 MB, a gigabyte once installed. It asks for nothing of CUDA's.
+.PHONY: triton
+triton: torch
+	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") and not u.find_spec("triton"))' || { \
+	  echo 'install: triton'; \
+	  $(PIP) -c constraints.txt triton 2>/dev/null || \
+	    echo 'triton: there is no build of it for this machine: tests that need it are skipped' >&2; \
 	}
 
 # Without build isolation, so that build/ is reused and a change to one file of the core compiles one file.

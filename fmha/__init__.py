@@ -3,9 +3,9 @@
 >>> import fmha
 >>> result = fmha.attention(q, k, v, causal=True)  # torch tensors: on a GPU, or on the emulator
 
-What is named here is the public interface; `Kernel` and its parts are for a kernel of one's own. Each is imported when
-it is first used: `attention` needs torch and most of fmha does not. The command `fmha` is `python -m fmha`; the PTX
-machine by itself is `fmha.emulator`.
+What is named here is the public interface; `Kernel` and its parts are for a kernel of one's own, `emulated` for code
+that launches kernels of Triton's. Each is imported when it is first used: `attention` needs torch and most of fmha does
+not. The command `fmha` is `python -m fmha`; the PTX machine by itself is `fmha.emulator`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
     from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output, TensorMap, from_bf16, to_bf16
+    from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
 
 __all__ = [
     "AttentionResult",
     "Build",
     "Case",
     "Field",
+    "HazardError",
     "Kernel",
     "Launch",
+    "LaunchRefusedError",
     "Output",
     "Sparse",
     "TensorMap",
     "attention",
+    "emulated",
     "from_bf16",
     "merge",
     "to_bf16",
 ]
 
 _ATTENTION = ("AttentionResult", "Sparse", "attention", "merge")
-_HOMES = dict.fromkeys(__all__, "fmha.harness.kernel") | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
+_SCRIPTED = ("HazardError", "LaunchRefusedError", "emulated")
+_HOMES = (
+    dict.fromkeys(__all__, "fmha.harness.kernel")
+    | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
+    | dict.fromkeys(_SCRIPTED, "fmha.harness.scripted.emulated")
+)
 
 
 def __getattr__(name: str) -> Any:

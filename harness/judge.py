@@ -56,6 +56,7 @@ BESIDE = (
     "harness/evidence/watch.py",
     "harness/examples/",
     "harness/report/",
+    "harness/scripted/",
     "harness/stages/administration.py",
     "harness/stages/init.py",
 )

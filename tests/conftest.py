@@ -30,8 +30,9 @@ for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Modules that torch's tensors run through say so by `pytest.importorskip`, tests that need it alone by a mark."""
-    if item.get_closest_marker("torch") and find_spec("torch") is None:
-        pytest.skip("torch is not installed")
+    for name, needed in (("torch", ("torch",)), ("triton", ("triton", "torch"))):
+        if item.get_closest_marker(name) and (missing := [word for word in needed if find_spec(word) is None]):
+            pytest.skip(f"{missing[0]} is not installed")
 
 
 @pytest.fixture(scope="session")

@@ -30,8 +30,8 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "init": ("Write what a repository needs to have a kernel of its own judged.", DONE),
     "bench": ("Time the Hopper kernels beside SDPA, FlexAttention and Triton.", DONE),
     "emulate": (
-        "Run one launch of any PTX kernel on the emulator.",
-        DONE | {0: "no hazard, and no compared output is wrong", 1: "a hazard, or a wrong output"},
+        "Run a launch of any PTX kernel, or a Python script, on the emulator.",
+        DONE | {0: "no hazard, and no compared output is wrong", 1: "a hazard, a wrong output, or a script that fails"},
     ),
     "regress": (
         "Run what the baseline ran, and say what got worse.",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,23 +18,31 @@ from fmha.harness.errors import ExitCode, UserError
 if TYPE_CHECKING:
     from fmha.harness.emulate import Comparison, Emulation, Entry
 
+_PYTHON = re.compile(r"python[\d.]*")
 PLACES = 4  # findings of one rule that are printed
-HELP = """Run one launch of any PTX kernel on the emulator and report its hazards.
+HELP = """Run one launch of any PTX kernel, or a Python script's launches, on the emulator and report hazards.
 
 LAUNCH is a YAML file: grid, block, buffers and how they are filled, tensor maps, parameters, outputs and what they must
 equal; docs/emulator.md shows one. File names in it are relative to it. Hazards or wrong outputs exit with 1. Without
 one, the module's kernels and their parameters are listed.
 
+After `--` stands a script that launches Triton kernels, as Python would be called. It is run by the Python that fmha is
+installed for, with tensors on the CPU; docs/scripts.md says what of CUDA it finds there.
+
 \b
-Example:
+Examples:
   fmha emulate kernel.ptx
   fmha emulate kernel.ptx --launch launch.yaml --schedules 8
+  fmha emulate --arch sm_90a -- python script.py --size 64
 """
 
 
 def command(
     context: typer.Context,
-    ptx: Annotated[Path, typer.Argument(metavar="KERNEL.ptx", help="The PTX text, or a binary that holds it.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="KERNEL.ptx | -- python ...", help="PTX text, a binary that holds it, or a script."),
+    ],
     launch: Annotated[Path | None, typer.Option(metavar="LAUNCH", help="The launch, a YAML file.")] = None,
     schedules: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Explore N schedules in place of LAUNCH's own.")
@@ -41,9 +51,47 @@ def command(
         str | None,
         typer.Option(metavar="SUMS", help="How tcgen05.mma adds, fast or silicon, in place of LAUNCH's own."),
     ] = None,
+    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Of a script's kernels; sm_100a by default.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a script's launches: realistic, early, late or random.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Of a script's launches: lenient, or strict.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    context.obj.action = partial(_run, ptx, launch, schedules, mma_sums, as_json)
+    of_ptx = {"--launch": launch, "--schedules": schedules, "--mma-sums": mma_sums}
+    of_script = {"--arch": arch, "--schedule": schedule, "--profile": profile}
+    script = _PYTHON.fullmatch(Path(words[0]).name) is not None
+    for option, given in (of_ptx if script else of_script).items():
+        if given is not None:
+            raise typer.BadParameter(f"{option} is for {'PTX' if script else 'a script'}")
+    if script:
+        options = (arch or "sm_100a", schedule or "realistic", profile or "lenient")
+        context.obj.action = partial(_run_script, words[1:], options, as_json)
+    elif len(words) > 1:
+        raise typer.BadParameter(f"{words[1]!r}: one kernel's file is taken; a script is given as -- python SCRIPT.py")
+    else:
+        context.obj.action = partial(_run, Path(words[0]), launch, schedules, mma_sums, as_json)
+
+
+def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bool) -> ExitCode:
+    from fmha.harness.scripted.emulated import checked
+    from fmha.harness.scripted.run import run_script
+
+    ran = run_script(words, checked(*options))
+    machine = ran.machine
+    passed = not ran.failed and not machine.hazards
+    if as_json:
+        launches = [{"kernel": made.kernel, "line": made.line, "stats": made.report.stats} for made in machine.launches]
+        found = [dataclasses.asdict(told) for told in machine.findings]
+        print(json.dumps({"passed": passed, "failed": ran.failed, "launches": launches, "findings": found}, indent=2))
+        return ExitCode.PASS if passed else ExitCode.GATE_FAILED
+    executed = sum(made.report.stats["warp_instructions"] for made in machine.launches)
+    end = f"; the script ended with {ran.failed}" if ran.failed else ""
+    print(
+        f"{'NO HAZARD' if passed else 'FAIL'}: {len(machine.launches)} launches, {executed:,.0f} warp instructions, "
+        f"{len(machine.hazards)} hazards{end}"
+    )
+    return ExitCode.PASS if passed else ExitCode.GATE_FAILED
 
 
 def _run(ptx: Path, launch: Path | None, schedules: int | None, mma_sums: str | None, as_json: bool) -> ExitCode:

@@ -74,6 +74,10 @@ def test_wheel_has_what_init_writes(repository, names):
 def test_wheel_says_what_it_is(wheel, names):
     assert "fmha/py.typed" in names
     with zipfile.ZipFile(wheel) as archive:
+        (entries,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
+        assert "[pytest11]\nfmha = fmha.harness.scripted.plugin" in archive.read(entries).decode().replace(
+            "fmha=", "fmha = "
+        )
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         told = Parser().parsestr(archive.read(name).decode())
     assert told["Requires-Python"] == ">=3.11"

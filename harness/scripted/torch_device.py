@@ -1,0 +1,151 @@
+"""torch without a GPU, for code that asks for one: what goes to `cuda` is on the CPU, and says that it is on `cuda`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fmha.emulator.device import MAX_SHARED_BYTES
+from fmha.harness.scripted.machine import MULTIPROCESSORS, REGISTERS, Machine
+
+_CPU = torch.device("cpu")
+_GPU = torch.device("cuda", 0)
+_DEVICE = torch.Tensor.device.__get__
+_IS_CUDA = torch.Tensor.is_cuda.__get__
+_COPIES = (torch.Tensor.cuda, torch.Tensor.cpu)
+_PINS = (torch.Tensor.pin_memory,)
+
+
+@contextlib.contextmanager
+def replaced(machine: Callable[[], Machine]) -> Iterator[None]:
+    """torch's CUDA device is the emulator. Tensors of the code within are on the CPU, wherever it puts them."""
+    names = _cuda(machine)
+    with contextlib.ExitStack() as stack:
+        for name, value in names.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
+        stack.enter_context(_OnCpu())
+        yield
+
+
+class _OnCpu(TorchFunctionMode):  # type: ignore[misc] # torch is skipped by mypy
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _IS_CUDA:
+            return args[0].device.type == "cpu"
+        if func == _DEVICE:
+            found = func(*args)
+            return _GPU if found.type == "cpu" else found
+        if func in _COPIES:  # of a GPU's memory, or to it
+            return args[0].clone()
+        if func in _PINS:
+            return args[0]
+        if func is torch.Tensor.to and any(map(_is_device, (*args[1:2], (kwargs or {}).get("device")))):
+            kwargs = (kwargs or {}) | {"copy": True}
+        named = {name: _here(value) if name == "device" else value for name, value in (kwargs or {}).items()}
+        named.pop("pin_memory", None)
+        if func is torch.Tensor.to:
+            return func(args[0], *map(_here, args[1:]), **named)
+        return func(*(_here(value) if isinstance(value, torch.device) else value for value in args), **named)
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu"))
+
+
+def _here(value: Any) -> Any:
+    """`cpu` for what means a GPU."""
+    if isinstance(value, torch.device):
+        return _CPU if value.type == "cuda" else value
+    if isinstance(value, str) and value.split(":")[0] == "cuda":
+        return _CPU
+    return _CPU if type(value) is int else value
+
+
+class _Generator(torch.Generator):  # type: ignore[misc]
+    def __new__(cls, device: Any = "cpu") -> Any:
+        return super().__new__(cls, _here(device))
+
+
+class _Stream:
+    """Launches and copies are done when they return."""
+
+    cuda_stream = 0
+
+    def __init__(self, *rest: Any, **options: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class _Event:
+    """Its times are the emulator's own."""
+
+    def __init__(self, *rest: Any, **options: Any) -> None:
+        self._at = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        self._at = time.perf_counter()
+
+    def synchronize(self) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, later: _Event) -> float:
+        return 1e3 * (later._at - self._at)
+
+
+def _cuda(machine: Callable[[], Machine]) -> dict[str, Any]:
+    """What of torch.cuda has another answer."""
+
+    def nothing(*rest: Any, **options: Any) -> None: ...
+
+    def properties(device: Any = None) -> SimpleNamespace:
+        major, minor = divmod(machine().number, 10)
+        return SimpleNamespace(
+            name="fmha emulator",
+            major=major,
+            minor=minor,
+            multi_processor_count=MULTIPROCESSORS,
+            total_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            shared_memory_per_block_optin=MAX_SHARED_BYTES,
+            regs_per_multiprocessor=REGISTERS,
+            warp_size=32,
+        )
+
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: "fmha emulator",
+        "get_device_capability": lambda device=None: divmod(machine().number, 10),
+        "get_device_properties": properties,
+        "set_device": nothing,
+        "device": lambda device: contextlib.nullcontext(),
+        "synchronize": nothing,
+        "empty_cache": nothing,
+        "manual_seed": nothing,
+        "manual_seed_all": nothing,
+        "current_stream": lambda device=None: _Stream(),
+        "stream": lambda stream: contextlib.nullcontext(),
+        "Stream": _Stream,
+        "Event": _Event,
+    }

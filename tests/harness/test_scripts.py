@@ -1,0 +1,245 @@
+"""Ordinary Python whose kernels run on the emulator: scripts, decorated functions, tests."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmha.harness.cli import run
+from fmha.harness.errors import ExitCode
+from fmha.harness.scripted import run as scripts
+
+pytestmark = [pytest.mark.triton, pytest.mark.xdist_group("triton")]
+
+if find_spec("triton") and find_spec("torch"):
+    import torch
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    import fmha
+    from tests.harness import triton_kernels as kernels
+
+SCRIPT = """\
+import sys
+import torch
+import triton_kernels as kernels
+
+assert torch.cuda.is_available()
+x, y = torch.rand(1000, device="cuda"), torch.rand(1000).cuda()
+out = kernels.added(x, y)
+assert out.is_cuda and out.device == x.device
+torch.cuda.synchronize()
+torch.testing.assert_close(out.cpu(), x.cpu() + 2 * y.cpu())
+if "racy" in sys.argv:
+    print(kernels.summed(torch.ones(1024, device="cuda")).item())
+sys.exit(5 if "five" in sys.argv else 0)
+"""
+
+
+def line_of(function: Any, part: str) -> int:
+    """Of the one line of a function that has that part."""
+    lines, first = inspect.getsourcelines(getattr(function, "fn", function))
+    (found,) = [first + at for at, line in enumerate(lines) if part in line]
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # without a word Triton warns of what will change
+        yield
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "triton_kernels.py").write_text(Path(kernels.__file__).read_text())
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def emulate(script: Path, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "fmha", "emulate", *options, "--", "python", script.name, *words]
+    return subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
+
+
+def test_a_script_runs_and_its_launches_are_counted(script: Path) -> None:
+    done = emulate(script, options=("--json", "--arch", "sm_90a"))
+    assert (done.returncode, done.stderr) == (ExitCode.PASS, "")
+    told = json.loads(done.stdout)
+    (launch,) = told["launches"]
+    assert launch["kernel"] == "add"
+    assert launch["line"] == f"triton_kernels.py:{line_of(kernels.added, 'add[')}"
+    assert launch["stats"]["warp_instructions"] > 0
+
+
+def test_a_hazard_has_the_line_that_launched_and_the_kernels_own(script: Path) -> None:
+    done = emulate(script, "racy", "five")
+    assert done.returncode == ExitCode.GATE_FAILED
+    launched = line_of(kernels.summed, "racy_sum[")
+    assert f"triton_kernels.py:{launched}: launch of racy_sum\nerror: race: " in done.stderr
+    assert f"triton_kernels.py:{line_of(kernels.racy_sum, 'tl.store')}" in done.stderr
+    assert "what to do: " in done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert re.fullmatch(r"FAIL: 2 launches, [\d,]+ warp instructions, \d hazards; the script ended with 5", last)
+
+
+def test_the_example_of_the_documentation(repository: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```(\w+)\n(.*?)```", (repository / "docs" / "scripts.md").read_text(), re.DOTALL)
+    (tmp_path / "script.py").write_text(next(text for kind, text in blocks if kind == "python"))
+    shown = next(text for kind, text in blocks if kind == "console").splitlines()[2:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert run(["emulate", "--", "python", "script.py"]) == ExitCode.GATE_FAILED
+    out, err = capfd.readouterr()
+    said = [*err.splitlines(), *out.splitlines()]
+    for line in shown:
+        found = re.sub(r"PTX line \d+|[\d,]+ warp", "", line)  # another Triton may have others
+        assert line == "..." or found in [re.sub(r"PTX line \d+|[\d,]+ warp", "", other) for other in said]
+
+
+def test_an_exception_of_the_script_is_told_from_its_own_line_on(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("def f():\n    raise ValueError('mine')\nf()\n")
+    assert run(["emulate", "--", "python", str(script)]) == ExitCode.GATE_FAILED
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1] == "ValueError: mine"
+    assert [Path(name).name for name in re.findall(r'File "(.*?)"', told)] == ["script.py", "script.py"]
+
+
+def test_what_the_command_line_cannot_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["emulate", "--", "python", "none.py"]) == ExitCode.USAGE
+    assert "none.py: no script" in capsys.readouterr().err
+    assert run(["emulate", "--launch", "x", "--", "python", "none.py"]) == ExitCode.USAGE
+    assert run(["emulate", "--arch", "sm_90a", "kernel.ptx"]) == ExitCode.USAGE
+    (tmp_path / "script.py").touch()
+    assert run(["emulate", "--arch", "sm_70", "--", "python", "script.py"]) == ExitCode.USAGE
+    assert "--arch: 'sm_70' is not one of sm_80, sm_90a, sm_100a" in capsys.readouterr().err
+    monkeypatch.setattr(scripts, "find_spec", lambda name: None)
+    assert run(["emulate", "--", "python", "script.py"]) == ExitCode.USAGE
+    assert "pip install 'fmha[triton]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_descriptors_of_the_host_and_of_the_kernel(arch: str) -> None:
+    with fmha.emulated(arch=arch) as machine:
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        a, b = (torch.randn(128, 192, generator=generator, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        c = torch.empty(128, 128, device="cuda")
+        made = [TensorDescriptor(t, list(t.shape), list(t.stride()), [128, 64]) for t in (a, b)]
+        kernels.matmul[(1, 1)](*made, c, 128, 128, 192, BM=128, BN=128, BK=64)
+        assert machine.launches[0].report.stats["bulk_loads"] == 6
+    torch.testing.assert_close(c, a.float() @ b.float().T, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "random"])
+def test_a_decorated_function_fails_for_its_hazards(schedule: str) -> None:
+    @fmha.emulated(schedule=schedule, seed=3)
+    def racy() -> float:
+        return kernels.summed(torch.ones(1024, device="cuda")).item()
+
+    @fmha.emulated
+    def clean() -> bool:
+        return bool((kernels.added(torch.ones(300), torch.ones(300)) == 3).all())
+
+    with pytest.raises(fmha.HazardError) as caught:
+        racy()
+    assert {told.finding.rule for told in caught.value.hazards} == {"race"}
+    assert {told.kernel for told in caught.value.hazards} == {"racy_sum"}
+    assert clean()
+
+
+def test_torch_is_as_it_was_afterwards() -> None:
+    before = torch.cuda.is_available()
+    generator = torch.Generator
+    with fmha.emulated():
+        x = torch.ones(4, device="cuda")
+        y = x.cpu()
+        x += 1
+        assert (y.sum().item(), x.device.type, torch.cuda.get_device_capability()) == (4.0, "cuda", (10, 0))
+        assert x.new_zeros(2, device="cuda").is_cuda
+        assert torch.nn.Linear(2, 2).to("cuda").weight.is_cuda
+    assert (x.device.type, x.is_cuda) == ("cpu", False)
+    assert torch.cuda.is_available() == before
+    assert torch.Generator is generator
+    with pytest.raises((RuntimeError, AssertionError)):
+        torch.ones(4, device="cuda:99")
+
+
+def test_an_autotuner_takes_the_first_configuration_that_compiles_and_runs_it_once() -> None:
+    with fmha.emulated() as machine:
+        x = torch.ones(100, device="cuda")
+        kernels.scaled[lambda meta: (-(-100 // meta["BLOCK"]),)](x, 100)
+    assert x.tolist() == [2.0] * 100
+    assert [made.kernel for made in machine.launches] == ["scaled"]
+
+
+def test_views_of_one_storage_are_one_memory() -> None:
+    with fmha.emulated():
+        both = torch.arange(512, device="cuda", dtype=torch.float32)
+        add = kernels.add[(1,)]
+        add(both[:256], both[256:], both[256:], 256, 1.0, BLOCK=256)
+    assert both.tolist() == [float(i) for i in range(256)] + [float(2 * i + 256) for i in range(256)]
+
+
+def test_a_launch_that_no_gpu_would_take_is_refused_with_its_line() -> None:
+    with fmha.emulated():
+        x = torch.ones(4, device="cuda")
+        with pytest.raises(fmha.LaunchRefusedError, match=r"test_scripts.py:\d+: launch of add refused"):
+            kernels.add[(1, 70000)](x, x, x, 4, 1.0, BLOCK=32)
+
+
+TESTS = """\
+import pytest
+import torch
+import triton_kernels as kernels
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_clean():
+    x = torch.ones(300, device="cuda")
+    assert (kernels.added(x, x) == 3).all()
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_racy():
+    kernels.summed(torch.ones(1024, device="cuda"))
+"""
+
+
+def test_pytest_fails_a_test_whose_launches_have_hazards(script: Path) -> None:
+    script.write_text(TESTS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "fmha.harness.scripted.plugin",
+        script.name,
+    ]
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+    def pytest_says(*options: str) -> str:
+        ran = subprocess.run(
+            [*command, *options], cwd=script.parent, capture_output=True, text=True, check=False, env=environment
+        )
+        return ran.stdout + ran.stderr
+
+    said = pytest_says("--fmha-emulate", "--fmha-arch", "sm_90a")
+    assert "1 failed, 1 passed" in said
+    assert "HazardError" in said
+    assert f"triton_kernels.py:{line_of(kernels.summed, 'racy_sum[')}: launch of racy_sum" in said
+    assert "--fmha-profile: 'lax' is not one of" in pytest_says("--fmha-emulate", "--fmha-profile", "lax")
