@@ -6,19 +6,20 @@ Its modules are loaded when they are first used: a run starts before it has a re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fmha.harness.archive.folder import prepare
+from fmha.harness.archive.folder import BASELINES, baseline_commits, prepare
 
 if TYPE_CHECKING:
     from fmha.harness.archive.files import dumps, read, replace, schema, write
     from fmha.harness.archive.index import Index
     from fmha.harness.archive.record import RunRecord
-    from fmha.harness.archive.search import BASELINES, Found, find
+    from fmha.harness.archive.search import Found, find
 
 __all__ = [
     "BASELINES",
     "Found",
     "Index",
     "RunRecord",
+    "baseline_commits",
     "dumps",
     "find",
     "prepare",
@@ -30,7 +31,7 @@ __all__ = [
 
 _HOMES = {
     "files": ("dumps", "read", "replace", "schema", "write"),
-    "search": ("BASELINES", "Found", "find"),
+    "search": ("Found", "find"),
     "index": ("Index",),
     "record": ("RunRecord",),
 }

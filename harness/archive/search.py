@@ -7,12 +7,12 @@ from pathlib import Path
 
 from fmha.harness.archive import signature
 from fmha.harness.archive.files import read
+from fmha.harness.archive.folder import BASELINES
 from fmha.harness.archive.index import Index, RunRow
 from fmha.harness.archive.record import RunRecord
 from fmha.harness.errors import UserError
 from fmha.harness.git import resolve_commit
 
-BASELINES = "baselines"
 WAYS = "a file, the name of a run or its start, a commit, @HOST, COMMIT@HOST, latest or baseline:NAME"
 
 

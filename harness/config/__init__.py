@@ -1,7 +1,7 @@
 """matrix.yaml: the one place that decides what is run and what it must reach."""
 
 from fmha.harness.config.filters import Filter, parse_filter
-from fmha.harness.config.hosts import HostSettings, RemoteSettings
+from fmha.harness.config.hosts import HostSettings, RemoteSettings, SecretSource
 from fmha.harness.config.loader import MATRIX_FILE, interpret, load
 from fmha.harness.config.model import ALL, Biases, Guard, Limits, Matrix, Resources, Thresholds
 from fmha.harness.config.section import SCHEDULES
@@ -18,6 +18,7 @@ __all__ = [
     "Matrix",
     "RemoteSettings",
     "Resources",
+    "SecretSource",
     "Thresholds",
     "interpret",
     "load",

@@ -107,6 +107,14 @@ class FileSection(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     hosts: dict[Name, HostSection] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _check_hosts(self) -> Self:
+        """A commit could otherwise have whoever runs it send a secret of theirs, or start a command."""
+        for name, host in self.hosts.items():
+            if host.secrets:
+                raise wrong(("hosts", name, "secrets"), "is for one's own hosts alone, ~/.config/fmha/hosts.yaml")
+        return self
+
     def check_suites(self, suites: Collection[str]) -> None:
         if ALL in suites:
             raise wrong(("suites", ALL), "is the name of all of them together")

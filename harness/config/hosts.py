@@ -112,6 +112,28 @@ class GpuSection(Section):
     smi_seconds: Seconds = 20.0
 
 
+class SecretSection(Section):
+    """Where a secret is: in a variable of the environment here, or printed by a command."""
+
+    env: Line | None = None
+    command: Annotated[list[Line], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.env is None) == (self.command is None):
+            raise wrong((), "must have env or command, one of the two")
+        if self.env is not None and not VARIABLE.fullmatch(self.env):
+            raise wrong(("env",), "is no name of a variable")
+        return self
+
+
+class KeepSection(Section):
+    """What a host keeps of ended runs; beyond either of the two, the oldest go."""
+
+    days: Seconds = 30.0
+    runs: Annotated[int, Field(ge=1)] = 200
+
+
 class HostSection(Section):
     """One host. All but `kind`, `schedule` and `arch` is for kinds with a supervisor, `ssh` and `local`; `mma_sums` is
     for the emulator."""
@@ -125,6 +147,8 @@ class HostSection(Section):
     folder: Line = "~/fmha"
     python: Line = "python3"
     env: dict[str, Text] = Field(default={})
+    secrets: dict[str, SecretSection] = Field(default={})
+    keep: KeepSection = KeepSection()
     environment: EnvironmentSection = EnvironmentSection()
     nvcc: Text = ""
     gpus: GpuSection = GpuSection()
@@ -145,9 +169,12 @@ class HostSection(Section):
             raise wrong(("mma_sums",), "is for hosts of kind emulator")
         if self.kind == "local" and self.alias is not None:
             raise wrong(("alias",), "is for hosts of kind ssh")
-        for name in self.env:
-            if not VARIABLE.fullmatch(name):
-                raise wrong(("env", name), "is no name of a variable")
+        for section, names in (("env", self.env), ("secrets", self.secrets)):
+            for name in names:
+                if not VARIABLE.fullmatch(name):
+                    raise wrong((section, name), "is no name of a variable")
+        if twice := sorted(self.env.keys() & self.secrets.keys()):
+            raise wrong(("secrets", twice[0]), "is in env as well")
         if word := _forbidden_word(self.environment.setup, self.forbidden):
             raise wrong(("environment", "setup"), f"{word!r} is forbidden on hosts; see forbidden in docs/remote.md")
         return self
@@ -167,6 +194,10 @@ class HostSection(Section):
                 folder=self.folder,
                 python=self.python,
                 env=dict(self.env),
+                secrets={
+                    name: SecretSource(item.env, tuple(item.command or ())) for name, item in self.secrets.items()
+                },
+                keep=self.keep.model_dump(),
                 setup=self.environment.setup,
                 setup_files=tuple(self.environment.files),
                 setup_seconds=self.environment.seconds,
@@ -183,6 +214,14 @@ class HostSection(Section):
 
 
 @dataclass(frozen=True, slots=True)
+class SecretSource:
+    """The variable of this process, or the command, that has a secret. Never the secret."""
+
+    variable: str | None
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteSettings:
     """Settings of a host with a supervisor. `gpu` is plain data, as fmha.harness.supervisor.gpus.Rules reads it."""
 
@@ -192,6 +231,8 @@ class RemoteSettings:
     folder: str
     python: str
     env: Mapping[str, str]
+    secrets: Mapping[str, SecretSource]  # variables of the setup command alone
+    keep: Mapping[str, float]  # as fmha.harness.supervisor.retention.Policy reads it
     setup: str
     setup_files: tuple[str, ...]
     setup_seconds: float

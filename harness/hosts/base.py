@@ -57,6 +57,7 @@ class Order:
     approve_protected: bool
     priority: str = "normal"  # among the runs of one account: high, normal or low
     beside: str | None = None  # a commit whose builds are to be timed beside this one's
+    spare: Sequence[str] = ()  # commits whose runs the host is to keep: those of baselines
 
 
 class Host(Protocol):

@@ -7,17 +7,21 @@ So what the host is asked, part by part, is answered from its events in the orde
 from __future__ import annotations
 
 import contextlib
+import getpass
+import os
 import random
 import secrets
+import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.errors import CancelledError, InfrastructureError
-from fmha.harness.hosts import answers, early, ledger, sync
+from fmha.harness.hosts import answers, credentials, early, ledger, sync
 from fmha.harness.hosts.answers import checked
 from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
 from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier
@@ -106,6 +110,7 @@ class RemoteHost:
         self._judge, self._side = judge, KernelSide(tree)
 
     def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
+        secrets_of_setup = credentials.fetched(self._settings.secrets, self._host.name)  # before anything leaves
         for sha in commits_of(order.sha, order.beside, self._judge):
             sync.check(self._root, sha)
         source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings, tell)
@@ -113,7 +118,8 @@ class RemoteHost:
         self._beside = order.beside
         ledger.note(self._root, self._run, self._host.name, order, self._judge)
         progress(f"{self._host.name}: run {self._run}")
-        self._follow(progress, job_of(self._run, order, source, self._settings, self._host.name, self._judge))
+        job = job_of(self._run, order, source, self._settings, self._host.name, self._judge)
+        self._follow(progress, job, secrets_of_setup)
         assert self._stream is not None
         self._stream.start()
 
@@ -209,7 +215,12 @@ class RemoteHost:
         if self._status().state != "done" and not self._short:
             raise self._ended()
 
-    def _follow(self, progress: Callable[[str], None], job: Mapping[str, Any] | None) -> None:
+    def _follow(
+        self,
+        progress: Callable[[str], None],
+        job: Mapping[str, Any] | None,
+        secrets_of_setup: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         assert self._run is not None
         self._note = progress
         self._stream = RunStream(
@@ -219,6 +230,7 @@ class RemoteHost:
             progress,
             job,
             sync.Pack(self._root, commits_of_job(job)) if job else None,
+            secrets_of_setup,
         )
         self._events = self._stream.events()
 
@@ -335,6 +347,9 @@ def job_of(
         "silence": settings.silence_seconds,
         "sync": {"url": source.url, "ref": source.ref, "direct": source.direct},
         "approve_protected": order.approve_protected,
+        "secrets": list(settings.secrets),  # their names
+        "by": _who(),
+        "keep": {**settings.keep, "spare": list(order.spare)},
         **settings_of_job(settings),
         "gpu": {**settings.gpu, "priority": order.priority},
         "limits": {
@@ -355,3 +370,12 @@ def job_of(
             "matrix_sha256": order.matrix_sha256,
         },
     }
+
+
+def _who() -> str:
+    """Who asks, and from which machine: several people may share an account of a host."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any
 
 from fmha.harness.errors import FmhaError, InfrastructureError
@@ -43,6 +44,7 @@ class RunStream:
         note: Callable[[str], None],
         job: Mapping[str, Any] | None = None,
         pack: Pack | None = None,
+        secrets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._dial = dial
         self._run = run
@@ -50,6 +52,7 @@ class RunStream:
         self._note = note
         self._job = job  # to start it with; None once it is known to be started
         self._pack = pack
+        self._secrets = secrets  # told once an agent has answered and asks for them
         self._line: Line | None = None
         self._offset = 0
         self._digest = hashlib.sha256()
@@ -102,8 +105,11 @@ class RunStream:
             if "send" in message:
                 self._upload(self._line, checked(Wanted, message, self._run).send)
                 message = self._line.answer(SYNC_SECONDS)
+            if "secrets" in message:
+                self._line.send({"secrets": dict(self._secrets)})
+                message = self._line.answer(SYNC_SECONDS)
             checked(Started, message, self._run)
-            self._job = None
+            self._job, self._secrets = None, {}
             if self._pack is not None:
                 self._pack.close()
         else:

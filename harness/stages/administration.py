@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fmha.harness.errors import FmhaError, InfrastructureError
-from fmha.harness.hosts import remote, ssh
+from fmha.harness.errors import FmhaError, InfrastructureError, UserError
+from fmha.harness.hosts import credentials, remote, ssh
 from fmha.harness.hosts.answers import (
     Answer,
     Cancelled,
@@ -108,6 +108,22 @@ def examine_here() -> list[Finding]:
 
 def examine(place: Place) -> list[Finding]:
     """A host, from the connection to the locks of its GPUs."""
+    return [*_secrets(place), *_answered(place)]
+
+
+def _secrets(place: Place) -> Iterator[Finding]:
+    """Each secret that the set-up gets: whether it is to be had here. What it is, is not said."""
+    host = place.host
+    for name, source in remote.settings_of(host).secrets.items():
+        try:
+            credentials.fetched({name: source}, host.name)
+        except UserError as error:
+            yield Finding(f"secret {name}", False, error.what, error.next_step)
+        else:
+            yield Finding(f"secret {name}", True, credentials.described(source))
+
+
+def _answered(place: Place) -> list[Finding]:
     settings = remote.settings_of(place.host)
     request = {
         "op": "examine",
@@ -147,6 +163,7 @@ def forced_command(place: Place) -> str:
     policy = {
         **{name: job[name] for name in ("environment", "python", "env", "nvcc", "protected")},
         "gpu": dict(settings.gpu),
+        "keep": dict(settings.keep),
         "device": settings.device,
         "archs": [settings.arch],
         "fetch_url": settings.fetch_url,

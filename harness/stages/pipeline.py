@@ -232,6 +232,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
         approve_protected=request.approve_protected,
         priority=request.priority,
         beside=request.beside,
+        spare=archive.baseline_commits(prepared.results) if host.exact else (),
     )
     host.begin(order, observer.note, observer.tell)
     return replace(prepared, git=git)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,9 @@ def _start(folder: Path, request: dict[str, Any], conversation: Conversation) ->
         _bring(folder, repository, job, conversation)
         for commit in [job["sha"], *(_others(job) if job.get("forced") else ())]:
             protection.check(repository, folder, commit, job["protected"], job["approve_protected"])
+        secrets = _secrets(job, conversation)
         conversation.quiet()  # no thread may be there when it forks
-        _launch(directory, job)
+        _launch(directory, job, secrets)
     conversation.send({"started": directory.run})
     if request["follow"]:
         _stream(directory, 0, request["silence"], conversation)
@@ -95,12 +96,21 @@ def _bring(folder: Path, repository: Repository, job: dict[str, Any], conversati
         repository.receive(commits, pack)
 
 
+def _secrets(job: dict[str, Any], conversation: Conversation) -> dict[str, str]:
+    """Variables of the setup command that are written down nowhere, so that they are not in the job."""
+    if not (names := job.get("secrets")):
+        return {}
+    conversation.send({"secrets": names})
+    told = conversation.receive()["secrets"]
+    return {name: str(told[name]) for name in names}
+
+
 def _others(job: dict[str, Any]) -> list[str]:
     """The commits of a job beside the one that it is about."""
     return [job[role] for role in ("beside", "judge") if job.get(role)]
 
 
-def _launch(directory: RunDirectory, job: dict[str, Any]) -> None:
+def _launch(directory: RunDirectory, job: dict[str, Any], secrets: Mapping[str, str]) -> None:
     directory.path.mkdir(parents=True, exist_ok=True)
     try:
         lock = directory.hold()
@@ -110,7 +120,7 @@ def _launch(directory: RunDirectory, job: dict[str, Any]) -> None:
         os.close(lock)
         return
     directory.create(job)
-    keeper.launch(directory, lock)
+    keeper.launch(directory, lock, secrets)
 
 
 def _follow(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
@@ -136,6 +146,7 @@ def _stream(directory: RunDirectory, offset: int, silence: float, conversation: 
                 conversation.send({"events": data.decode("utf-8"), "offset": offset})
             elif status is not None:
                 conversation.send({"status": status})
+                directory.mark_fetched()
                 return
             else:
                 watch.wait(LOOK_SECONDS)

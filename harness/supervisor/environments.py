@@ -9,8 +9,9 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fmha.harness.supervisor.rundir import HostError
@@ -18,19 +19,23 @@ from fmha.harness.worker.process import describe_exit, run_group
 
 STAMP = "complete"
 OVERLAY = "tree"
+NOTE_SECONDS = 3.0  # between two notes of what a setup command says
+SAME_NOTE_SECONDS = 30.0  # the same while it says nothing new
 _SHOWN = 300
+_LINE_END = re.compile(rb"[\r\n]")
 _ERROR = re.compile(r"(fatal )?error:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How an environment is made: a shell command run in the worktree, and the files and variables that decide what it
-    makes."""
+    makes. Not so `secrets`, variables as well: no environment is made anew because a token has been."""
 
     setup: str
     files: tuple[str, ...]
     variables: Mapping[str, str]
     limit_seconds: float
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def environment(
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (path / STAMP).exists():
                 tell("building the environment, once for this lock file")
-                _build(path, recipe, tree, log)
+                _build(path, recipe, tree, log, tell)
                 built = True
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(path / STAMP)
@@ -88,23 +93,64 @@ def _matching(tree: Path, pattern: str) -> list[Path]:
     return [path for path in tree.glob(pattern) if path.is_file() and not path.is_symlink()]
 
 
-def _build(path: Path, recipe: Recipe, tree: Path, log: Path) -> None:
+class _Account:
+    """What a setup command says: each line is in the log as soon as it is said, the last ones are told now and then.
+    Neither has a secret."""
+
+    def __init__(self, log: Path, secrets: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        self._log = log
+        self._tell = tell
+        self._secrets = [(os.fsencode(value), f"[{name}]".encode()) for name, value in secrets.items()]
+        self._pending = b""
+        self._began = self._told = time.monotonic()
+        self._last = self._said = ""
+
+    def heard(self, data: bytes) -> None:
+        *lines, self._pending = _LINE_END.split(self._pending + data)
+        if lines:
+            self._write(b"".join(line + b"\n" for line in lines))
+            self._last = next((text for line in reversed(lines) if (text := self.clean(line))), self._last)
+        now = time.monotonic()
+        if now - self._told >= (NOTE_SECONDS if self._last != self._said else SAME_NOTE_SECONDS):
+            self._tell(f"environment, {now - self._began:.0f} s: {self._last or 'it has said nothing yet'}")
+            self._told, self._said = now, self._last
+
+    def end(self) -> None:
+        """Writes the last line, which may have no end."""
+        self._write(self._pending)
+
+    def clean(self, text: bytes) -> str:
+        """A line without secrets, as much as is shown of it."""
+        return self._hidden(text).decode("utf-8", "replace").strip()[:_SHOWN]
+
+    def _hidden(self, text: bytes) -> bytes:
+        for value, name in self._secrets:
+            text = text.replace(value, name)
+        return text
+
+    def _write(self, data: bytes) -> None:
+        with self._log.open("ab") as file:
+            file.write(self._hidden(data))
+
+
+def _build(path: Path, recipe: Recipe, tree: Path, log: Path, tell: Callable[[str], None]) -> None:
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
+    account = _Account(log, recipe.secrets, tell)
     try:
         done = run_group(
             ["/bin/sh", "-c", recipe.setup],
             cwd=tree,
             limit_seconds=recipe.limit_seconds,
-            env=os.environ | recipe.variables | {"FMHA_ENVIRONMENT": str(path)},
+            env=os.environ | recipe.variables | {**recipe.secrets, "FMHA_ENVIRONMENT": str(path)},
+            heard=account.heard,
         )
-        with log.open("a", encoding="utf-8") as file:
-            file.write(done.output)
+        account.end()
         if done.timed_out:
             raise HostError(f"the environment was not built within {recipe.limit_seconds:g} s", "see fmha logs")
         if done.returncode != 0:
             lines = [line.strip() for line in done.output.splitlines() if line.strip()] or [""]
-            telling = next((line for line in lines if _ERROR.match(line)), lines[-1])[:_SHOWN]
+            telling = account.clean(next((line for line in lines if _ERROR.match(line)), lines[-1]).encode())
             how = describe_exit(done.returncode)
             raise HostError(f"the environment was not built ({how}): {telling}", "see fmha logs")
         if not os.access(path / "bin" / "python", os.X_OK):
@@ -130,6 +176,14 @@ def _overlay(overlay: Path, tree: Path) -> None:
 def names(folder: Path) -> Sequence[Path]:
     """The environments of a working folder."""
     return [path for path in sorted((folder / "environments").glob("*")) if path.is_dir()]
+
+
+def last_used(path: Path) -> float:
+    """When a run has last used an environment; 0 where it was never finished."""
+    try:
+        return (path / STAMP).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 @contextlib.contextmanager

@@ -111,6 +111,9 @@ def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> Non
         raise HostError("nothing has been approved here yet, and this key may not approve", _APPROVE, usage=True)
     for name in ("environment", "python", "env", "nvcc", "protected"):
         _same(name, job[name], policy[name])
+    if job.get("secrets"):
+        raise HostError("this key may not bring secrets: they would be variables of the set-up", _OWNER, usage=True)
+    _same("keep", {name: value for name, value in job["keep"].items() if name != "spare"}, policy["keep"])
     _same("device", job["work"]["device"], policy["device"])
     _same("arch", [job["work"]["arch"]], policy["archs"])
     _same("gpus", {name: value for name, value in job["gpu"].items() if name != "priority"}, policy["gpu"])

@@ -74,7 +74,7 @@ def clean(folder: Path, limits: Limits, *, dry: bool) -> list[dict[str, Any]]:
         age = now - directory.path.stat().st_ctime
         if age <= limits.age_seconds and total <= limits.size_bytes:
             continue
-        if dry or _remove(repository, directory):
+        if dry or remove(repository, directory) is not None:
             removed.append({"kind": "run", "name": directory.run, "bytes": size})
             total -= size
     if not any(directory.live() for directory in runs(folder)):
@@ -84,12 +84,14 @@ def clean(folder: Path, limits: Limits, *, dry: bool) -> list[dict[str, Any]]:
     return removed
 
 
-def _remove(repository: Repository, directory: RunDirectory) -> bool:
+def remove(repository: Repository, directory: RunDirectory) -> int | None:
+    """Removes a run that has ended; its size in bytes, None where it lives or is gone."""
     try:
         lock = directory.hold()
     except (BlockingIOError, FileNotFoundError):
-        return False
+        return None
     try:
+        size = _size(directory.path)
         with contextlib.suppress(OSError, ValueError):
             others = [other for other in runs(directory.folder) if other.run != directory.run and other.exists()]
             needed = {sha for other in others for sha in _commits(other)}
@@ -101,7 +103,14 @@ def _remove(repository: Repository, directory: RunDirectory) -> bool:
         shutil.rmtree(directory.path, ignore_errors=True)
     finally:
         os.close(lock)
-    return True
+    return size
+
+
+def remove_folder(path: Path) -> int:
+    """Removes a folder with all that is in it; its size in bytes."""
+    size = _size(path)
+    shutil.rmtree(path, ignore_errors=True)
+    return size
 
 
 def _commits(directory: RunDirectory) -> set[str]:
@@ -111,10 +120,7 @@ def _commits(directory: RunDirectory) -> set[str]:
 
 def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: bool) -> list[dict[str, Any]]:
     """Environments by their last use, entries of the build cache by their making; the oldest first."""
-    found = []
-    for path in environments.names(folder):
-        stamp = path / environments.STAMP
-        found.append((stamp.stat().st_mtime if stamp.exists() else 0.0, "environment", path))
+    found = [(environments.last_used(path), "environment", path) for path in environments.names(folder)]
     found += [(path.stat().st_mtime, "bytecode", path) for path in (folder / bytecode.FOLDER,) if path.is_dir()]
     incoming = folder / upload.FOLDER
     if incoming.is_dir() and any(incoming.iterdir()):

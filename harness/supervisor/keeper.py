@@ -12,7 +12,9 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fmha.harness.supervisor import processes
@@ -28,7 +30,7 @@ _STOPPED = ("T", "t")
 _LOOK_SECONDS = 0.2  # for what changes no file: the run's processes are killed
 
 
-def launch(directory: RunDirectory, lock: int) -> None:
+def launch(directory: RunDirectory, lock: int, secrets: Mapping[str, str] = MappingProxyType({})) -> None:
     """Starts keeper and supervisor. `lock` is what RunDirectory.hold returned; both keep it to their end.
 
     Call it before any thread is started.
@@ -45,7 +47,7 @@ def launch(directory: RunDirectory, lock: int) -> None:
             code = 0
         else:
             _detach(directory, lock)
-            code = _keep(directory)
+            code = _keep(directory, secrets)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -137,7 +139,7 @@ def _detach(directory: RunDirectory, lock: int) -> None:
     sys.stdout = sys.stderr = os.fdopen(2, "w")
 
 
-def _keep(directory: RunDirectory) -> int:
+def _keep(directory: RunDirectory, secrets: Mapping[str, str]) -> int:
     processes.become_keeper()
     child = os.fork()
     if child == 0:
@@ -145,7 +147,7 @@ def _keep(directory: RunDirectory) -> int:
             pid, keeper = os.getpid(), os.getppid()
             me = {"pid": pid, "start": _start_time(pid), "keeper": keeper, "keeper_start": _start_time(keeper)}
             write_json(directory.path / "supervisor.json", me, durable=False)
-            supervise(directory)
+            supervise(directory, secrets)
         except BaseException:
             traceback.print_exc()
             os._exit(1)

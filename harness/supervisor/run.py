@@ -11,16 +11,17 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
-from fmha.harness.supervisor import bytecode, gpus, processes
+from fmha.harness.supervisor import bytecode, gpus, processes, retention
 from fmha.harness.supervisor.environments import Recipe, environment
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
@@ -38,14 +39,14 @@ class CancelledError(BaseException):
     """Somebody asked the run to end. No Exception, so that nobody takes it for a failure of theirs."""
 
 
-def supervise(directory: RunDirectory) -> None:
-    """Carries a run to its final status."""
+def supervise(directory: RunDirectory, secrets: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Carries a run to its final status. `secrets` are variables of the setup command alone."""
     os.environ[processes.MARK] = directory.run
     log = EventLog(directory)
     threading.Thread(target=_beat, args=(directory.heartbeat,), daemon=True).start()
     signal.signal(signal.SIGTERM, _cancel)
     try:
-        _Run(directory, log).perform()
+        _Run(directory, log).perform(secrets)
         outcome = ("done", "", "")
     except HostError as error:
         outcome = ("failed", error.what, error.next_step)
@@ -75,8 +76,9 @@ class _Run:
         self._wait: gpus.Wait | None = None
         self._limit = 0.0
 
-    def perform(self) -> None:
+    def perform(self, secrets: Mapping[str, str]) -> None:
         directory, job = self._directory, self._job
+        self._expect_gpus()
         variables = {
             **job["env"],
             "FMHA_DEVICE": job["work"]["device"],
@@ -97,7 +99,7 @@ class _Run:
             python = job["python"]
             if setup := job["environment"]["setup"]:
                 wish = job["environment"]
-                recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"])
+                recipe = Recipe(setup, tuple(wish["files"]), variables, wish["seconds"], secrets)
                 found = environment(directory.folder, recipe, self._judge, directory.log, self._note)
                 home = stack.enter_context(found)
                 python = str(home.python)
@@ -114,11 +116,18 @@ class _Run:
             repository.prove(job["beside"], directory.beside)
         if job.get("judge"):
             repository.prove(job["judge"], directory.judge)
+        if job.get("keep"):
+            retention.apply(directory, retention.Policy.of(job), self._note)
 
     @property
     def _judge(self) -> Path:
         """Whose code decides: the judged commit's own unless the job names another."""
         return self._directory.judge if self._job.get("judge") else self._directory.tree
+
+    def _expect_gpus(self) -> None:
+        """A host that has none of what is asked for says so before it makes an environment, not after."""
+        if self._job["gpu"]["query"] and not shutil.which(self._job["gpu"]["nvidia_smi"]):
+            gpus.choose(self._rules())
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         directory, job = self._directory, self._job

@@ -53,6 +53,7 @@ class RunDirectory:
         self._reserve = self.path / "reserve"
         self._status = self.path / "status.json"
         self._lock = self.path / "lock"
+        self._fetched = self.path / "fetched"
 
     def create(self, job: dict[str, Any]) -> None:
         """Makes the directory. The reserve is disk space for the last words, should the disk be full by then."""
@@ -99,6 +100,14 @@ class RunDirectory:
                 self._reserve.unlink(missing_ok=True)
                 write_json(self._status, status)
             return status
+
+    def mark_fetched(self) -> None:
+        """Says that a client has had all of it."""
+        with contextlib.suppress(OSError):
+            self._fetched.touch()
+
+    def fetched(self) -> bool:
+        return self._fetched.exists()
 
     def hold(self) -> int:
         """Takes the lock that says that the run is live; BlockingIOError when somebody has it."""

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -90,8 +90,11 @@ def run_group(
     limit_seconds: float,
     env: Mapping[str, str] | None = None,
     cancel: threading.Event | None = None,
+    heard: Callable[[bytes], None] = lambda data: None,
 ) -> Completed:
     """Runs `command` to its end, or ends its whole group after `limit_seconds` or once `cancel` is set.
+
+    `heard` is given the output as it comes, now and then also nothing.
 
     Whoever the command left running in its group is ended too, as is everybody when an exception, KeyboardInterrupt
     included, passes through here. Output goes to memory, not to a pipe that a left-over child could hold open, and not
@@ -101,15 +104,24 @@ def run_group(
     start = time.monotonic()
     with open(os.memfd_create("output"), "w+b") as output:
         process = spawn(command, cwd=cwd, env=env, stdout=output, stderr=output)
+        at = 0
         try:
             timed_out = False
             while not wait_for_exit(process, TICK_SECONDS) and not cancel.is_set() and not timed_out:
                 timed_out = time.monotonic() - start > limit_seconds
+                at += _hand_on(output, at, heard)
         finally:
             terminate_group(process)
+        _hand_on(output, at, heard)
         output.seek(0)
         text = output.read().decode("utf-8", errors="replace")
     return Completed(process.returncode, text, timed_out, time.monotonic() - start)
+
+
+def _hand_on(output: IO[bytes], at: int, heard: Callable[[bytes], None]) -> int:
+    data = os.pread(output.fileno(), os.fstat(output.fileno()).st_size - at, at)
+    heard(data)
+    return len(data)
 
 
 def group_members(pgid: int) -> tuple[int, ...]:

@@ -59,6 +59,9 @@ def test_own_settings_stand_over_the_shared_ones(project: Path, mine: Path):
         ("hosts:\n  new: {alias: x}\n", "hosts.yaml:2: hosts.new.kind: is required"),
         ("hosts:\n  gpu:\n    alias: 7\n", "hosts.yaml:3: hosts.gpu.alias: must be text, not 7"),
         ("hosts:\n  gpu:\n    gpus: {foreign: shoot}\n", "hosts.gpu.gpus.foreign: must be"),
+        ("hosts:\n  gpu:\n    secrets: {A: {env: X}}\n", "hosts.gpu.secrets.A: is in env as well"),
+        ("hosts:\n  gpu:\n    secrets: {C: {env: X, command: [y]}}\n", "must have env or command"),
+        ("hosts:\n  gpu:\n    secrets: {C: secret-itself}\n", "hosts.gpu.secrets.C: must be a mapping"),
         ("hosts: 7\n", "must be a mapping"),
         ("gates: {}\n", "unknown key"),
         ("- x\n", "must be a mapping"),
@@ -69,6 +72,14 @@ def test_what_is_wrong_in_it_is_said_with_its_line(project: Path, mine: Path, te
     with pytest.raises(ConfigError) as caught:
         load(project)
     assert said in str(caught.value)
+
+
+def test_a_repository_names_no_secrets(project: Path):
+    """Whoever runs a commit would send it what it asks for."""
+    matrix = project / "matrix.yaml"
+    matrix.write_text(matrix.read_text() + "  other: {kind: ssh, secrets: {TOKEN: {env: AWS_SECRET_ACCESS_KEY}}}\n")
+    with pytest.raises(ConfigError, match=r"hosts.other.secrets: is for one's own hosts alone"):
+        load(project)
 
 
 def test_a_file_that_is_named_has_to_be_there_and_the_usual_one_has_not(

@@ -90,6 +90,7 @@ def _pretend(root: Path, server: Server, count: int) -> None:
     path = root / "matrix.yaml"
     matrix = yaml.safe_load(path.read_text())
     matrix["hosts"]["gpu"]["gpus"]["nvidia_smi"] = str(smi)
+    matrix["limits"].update(configuration_silence_seconds=1800, configuration_total_seconds=1800)  # for those who hold
     path.write_text(yaml.safe_dump(matrix, sort_keys=False))
     git(root, "commit", "-q", "-a", "-m", "pretended GPUs")
 

@@ -260,3 +260,17 @@ def test_an_environment_is_for_its_device_and_variables(client: Client):
     assert built in client.run("run-matrix", "--host", "real").stderr
     client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["env"].update(MORE="1"))
     assert built in client.run("run-matrix", "--host", "gpu").stderr
+
+
+def test_a_host_keeps_as_many_runs_as_it_is_told_to(client: Client):
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(keep={"days": 1, "runs": 2}))
+    for _ in range(2):
+        assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
+    first, second = client.runs()
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 0
+    assert "removed 1 run from the host, " in done.stderr
+    assert "keep: {days: 1, runs: 2}" in done.stderr
+    assert first not in client.runs()
+    assert second in client.runs()
+    assert len(client.runs()) == 2
