@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +16,9 @@ from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.text import columns, duration
 from fmha.harness.config import own
-from fmha.harness.errors import ExitCode
+from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.hosts.ssh import public_key
+from fmha.harness.stages import administration
 from fmha.harness.stages.administration import Reach, forced_command, reach
 from fmha.harness.stages.places import find_checkout
 from fmha.harness.stages.preflight import git_root
@@ -41,6 +43,16 @@ machines that hold a key without a person, CI first of all. Append the line on t
 Do so again when the settings change, or fmha itself.
 """
 
+RESERVE_HELP = """Keep a GPU of a host for your own runs for a while.
+
+It waits its turn in the queue like a run. Then only runs of the same account there get the GPU, one after the other,
+until the time is up or `fmha hosts release` ends it.
+
+\b
+Example:
+  fmha hosts reserve b200 --hours 2
+"""
+
 app = typer.Typer(rich_markup_mode=None)
 
 
@@ -63,6 +75,29 @@ def add(
     context.obj.action = partial(_add, name, alias or name, json)
 
 
+@app.command(name="reserve", help=RESERVE_HELP)
+def reserve(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A host of matrix.yaml, or one of your own.")],
+    hours: Annotated[float, typer.Option(min=0.001, max=24, help="For how long, from when there is a GPU.")] = 1.0,
+    gpu: Annotated[
+        str | None, typer.Option(help="This one, by UUID or index.  [default: any that you may use]")
+    ] = None,
+    json: Json = False,
+) -> None:
+    context.obj.action = partial(_reserve, name, gpu, hours, json)
+
+
+@app.command(name="release", help="End a reservation, once the run that is in it has come to its end.")
+def release(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The host.")],
+    reservation: Annotated[str, typer.Argument(metavar="RESERVATION", help="As fmha hosts shows it.")],
+    json: Json = False,
+) -> None:
+    context.obj.action = partial(_release, name, reservation, json)
+
+
 @app.command(name="key", help=KEY_HELP)
 def key(
     context: typer.Context,
@@ -82,6 +117,32 @@ def _key(name: str, public: Path, json: bool) -> ExitCode:
     else:
         print(text)
     return ExitCode.PASS
+
+
+def _reserve(name: str, gpu: str | None, hours: float, json: bool) -> ExitCode:
+    reservation, found = administration.reserve(find_checkout(Path.cwd()).named(name), gpu, 3600 * hours)
+    if json:
+        print_json("reserve", 1, {"host": name, "reservation": reservation, **found.model_dump()})
+    elif found.gpu:
+        say(f"{name}: {found.gpu} is reserved until {_clock(found.until)}, as {reservation}")
+    else:
+        say(f"{name}: {reservation} waits at {found.position}: {found.reason}; fmha hosts shows when it has a GPU")
+    return ExitCode.PASS
+
+
+def _release(name: str, reservation: str, json: bool) -> ExitCode:
+    if not administration.release(find_checkout(Path.cwd()).named(name), reservation):
+        step = "fmha hosts shows those that there are"
+        raise UserError(f"you have no reservation {reservation!r} there", where=name, next_step=step)
+    if json:
+        print_json("release", 1, {"host": name, "reservation": reservation})
+    else:
+        say(f"{name}: {reservation} ends")
+    return ExitCode.PASS
+
+
+def _clock(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%H:%M UTC}"
 
 
 def _add(name: str, alias: str, json: bool) -> ExitCode:
@@ -118,6 +179,8 @@ def _occupants(answer: Reach) -> Iterator[tuple[str, ...]]:
     for row in answer.gpus:
         since = "" if row.seconds is None else duration(row.seconds)
         state = f"waits at {row.position}" if row.position else "has it"
+        if row.until:
+            state = f"reserved until {_clock(row.until)}"
         yield answer.name, row.gpu, row.account, row.run or f"process {row.pid}", since, row.priority, state
 
 

@@ -265,6 +265,20 @@ class Occupant(Answer):
     pid: int
     priority: Annotated[str, Field(pattern=r"^(high|normal|low)?$")]
     seconds: Seconds | None
+    until: Moment = 0.0  # when a reservation ends, by the host's clock; 0 of a run
+
+
+class Reserved(Answer):
+    """What has come of a reservation: a GPU and until when, or a place in the queue and why."""
+
+    gpu: Name = ""
+    until: Moment = 0.0
+    position: Count = 0
+    reason: Words = ""
+
+
+class Released(Answer):
+    released: bool
 
 
 class Log(Answer):

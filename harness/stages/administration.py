@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from fmha.harness.errors import FmhaError, InfrastructureError, UserError
@@ -20,7 +22,9 @@ from fmha.harness.hosts.answers import (
     ListedRun,
     Log,
     Occupant,
+    Released,
     Removed,
+    Reserved,
     checked,
 )
 from fmha.harness.hosts.machine import distribution_version
@@ -99,6 +103,21 @@ def clean(place: Place, age_seconds: float, size_bytes: int, *, dry: bool) -> li
     request = {"op": "clean", "age_seconds": age_seconds, "size_bytes": size_bytes, "dry": dry}
     answer = remote.ask(place.host, request, CLEANING_SECONDS)
     return _list(Removed, answer.get("cleaned"), place.host.name)
+
+
+def reserve(place: Place, gpu: str | None, seconds: float) -> tuple[str, Reserved]:
+    """Reserves a GPU for runs of this account there: the reservation's name, and what has come of it so far."""
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{'0' * 12}-{secrets.token_hex(4)}"
+    wish = dict(remote.settings_of(place.host).gpu)
+    wish |= {"use": [gpu]} if gpu else {}
+    answer = remote.ask(place.host, {"op": "reserve", "gpu": wish, "run": name, "seconds": seconds})
+    return name, checked(Reserved, answer, place.host.name)
+
+
+def release(place: Place, name: str) -> bool:
+    """Ends a reservation; whether there was one."""
+    request = {"op": "release", "gpu": dict(remote.settings_of(place.host).gpu), "run": name}
+    return checked(Released, remote.ask(place.host, request), place.host.name).released
 
 
 def examine_here() -> list[Finding]:

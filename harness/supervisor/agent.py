@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.supervisor import examination, gpus, housekeeping, keeper, protection
+from fmha.harness.supervisor import examination, gpus, housekeeping, keeper, protection, reservations
 from fmha.harness.supervisor.conversation import Conversation, GoneError
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import HostError, RunDirectory
@@ -173,6 +173,15 @@ def _occupancy(folder: Path, request: dict[str, Any], conversation: Conversation
     conversation.send({"gpus": gpus.occupancy(gpus.Rules.of(request["gpu"], folder))})
 
 
+def _reserve(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    conversation.quiet()  # no thread may be there when it forks
+    conversation.send(reservations.reserve(folder, request["gpu"], request["run"], float(request["seconds"])))
+
+
+def _release(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
+    conversation.send({"released": reservations.release(request["gpu"], folder, request["run"])})
+
+
 def _logs(folder: Path, request: dict[str, Any], conversation: Conversation) -> None:
     for name, text in housekeeping.logs(_existing(folder, request)):
         conversation.send({"log": name, "text": text})
@@ -213,6 +222,8 @@ OPERATIONS: dict[str, Callable[[Path, dict[str, Any], Conversation], None]] = {
     "follow": _follow,
     "list": _list,
     "occupancy": _occupancy,
+    "reserve": _reserve,
+    "release": _release,
     "logs": _logs,
     "cancel": _cancel,
     "clean": _clean,

@@ -17,6 +17,7 @@ from fmha.harness.worker.process import run_group
 PSEUDO = "emulator"  # what a host without GPUs locks
 FOREIGN_SECONDS = 2.0  # between looks at a GPU that others are on
 PASS_SECONDS = 5.0  # for each who is before us and leaves a free GPU alone: a stopped process must not stop the queue
+_LATEST = 9e10  # a moment; somebody may say that it keeps a GPU for ever
 _LONGEST = 1e8  # seconds; somebody may say that it holds a GPU since 1970
 _FIELDS = "uuid,index,name,driver_version,compute_cap"
 
@@ -109,8 +110,11 @@ class Wait:
     fmha.harness.supervisor.locks; one that leaves a free GPU alone is passed.
     """
 
-    def __init__(self, rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, rules: Rules, candidates: Sequence[Gpu], run: str, tell: Callable[[str, int], None], keep: float = 0.0
+    ) -> None:
         self._rules, self._run, self._tell = rules, run, tell
+        self._keep = keep  # seconds that a GPU is reserved for; a run has it as long as it needs
         self._gpus: dict[str, Gpu | None] = {gpu.uuid: gpu for gpu in candidates} or {PSEUDO: None}
         self._space = locks.Space(rules.locks)
         self._turn = self._space.look().next_turn(os.getuid())
@@ -137,7 +141,7 @@ class Wait:
         """A GPU, if one is free and it is our turn."""
         state = self._space.look()
         for name in self._gpus:
-            if self._due(state, name) <= 0 and (lease := self._take(name)) is not None:
+            if self._due(state, name) <= 0 and (lease := self._take(state, name)) is not None:
                 return lease
         return None
 
@@ -148,7 +152,7 @@ class Wait:
             state = self._space.look()
             due = {name: self._due(state, name) for name in self._gpus}
             for name in [name for name, seconds in due.items() if seconds <= 0]:
-                if (lease := self._take(name)) is not None:
+                if (lease := self._take(state, name)) is not None:
                     return lease
             reason = self._explain(state)
             if time.monotonic() > deadline:
@@ -159,14 +163,14 @@ class Wait:
                 place.answer()
             state = self._space.look()  # what was free when we tried may have been taken since
             due = {name: self._due(state, name) for name in self._gpus}
-            watched = [state.locks[key] for name in self._gpus if (key := locks.safe(name)) in state.locks]
+            watched = [claim for name in self._gpus if (claim := self._holder(state, name)) is not None]
             watched += [first for name in self._gpus if (first := self._first(state, name)) is not None]
             self._space.sleep(watched, min(deadline - time.monotonic(), *due.values()))
 
     def _due(self, state: locks.State, name: str) -> float:
         """Seconds until we may try to take a GPU; infinite while it is locked."""
         now = time.monotonic()
-        if locks.safe(name) in state.locks:
+        if self._holder(state, name) is not None:
             self._free.pop(name, None)
             self._obstacles.pop(name, None)
             return float("inf")
@@ -175,10 +179,28 @@ class Wait:
         passed = self._free.setdefault(name, now) + PASS_SECONDS * self._rank(state, name)
         return max(looked + FOREIGN_SECONDS, passed) - now
 
-    def _take(self, name: str) -> Lease | None:
-        gpu = self._gpus[name]
-        if (names := self._space.take(name, self._run, self._turn)) is None:
+    def _door(self, state: locks.State, name: str) -> str:
+        """The lock that we need for a GPU: its own, or the one inside a reservation of our account's."""
+        reservation = state.locks.get(locks.safe(name))
+        ours = reservation is not None and reservation.until and reservation.uid == os.getuid()
+        return locks.inside(name) if ours and not self._keep else locks.safe(name)
+
+    def _holder(self, state: locks.State, name: str) -> locks.Claim | None:
+        """Who has the lock that we need, or is left inside of a reservation that was killed."""
+        return state.locks.get(self._door(state, name)) or state.locks.get(locks.inside(name))
+
+    def _take(self, state: locks.State, name: str) -> Lease | None:
+        gpu, door = self._gpus[name], self._door(state, name)
+        until = time.time() + self._keep if self._keep else 0.0
+        if (names := self._space.take(door, self._run, self._turn, until)) is None:
             self._mute[name] = time.monotonic()
+            return None
+        state = self._space.look()
+        # A reservation may have come or gone. Whoever is outside looks inside and the other way round, each having
+        # locked before, so that never both think that they are alone.
+        if self._door(state, name) != door or (door == locks.safe(name) and locks.inside(name) in state.locks):
+            for lock in names:
+                lock.close()
             return None
         lease = Lease(gpu, names)
         try:
@@ -196,7 +218,7 @@ class Wait:
 
     def _explain(self, state: locks.State) -> str:
         """Why we wait; tells it when that has changed."""
-        held = {name: state.locks.get(locks.safe(name)) for name in self._gpus}
+        held = {name: self._holder(state, name) for name in self._gpus}
         reasons = [f"{name} is held by {claim}" for name, claim in held.items() if claim is not None]
         reasons += [reason for _, reason in self._obstacles.values()]
         position = 1 + min(self._rank(state, name) for name in self._gpus)
@@ -207,11 +229,16 @@ class Wait:
         return now[0]
 
     def _rank(self, state: locks.State, name: str) -> int:
-        queue = [claim.run for claim in state.queue(locks.digest(name))]
+        queue = [claim.run for claim in self._queue(state, name)]
         return queue.index(self._run) if self._run in queue else 0
 
     def _first(self, state: locks.State, name: str) -> locks.Claim | None:
-        return next((claim for claim in state.queue(locks.digest(name)) if claim.run != self._run), None)
+        return next((claim for claim in self._queue(state, name) if claim.run != self._run), None)
+
+    def _queue(self, state: locks.State, name: str) -> list[locks.Claim]:
+        """Who waits for the same lock as we, in the order in which it is given."""
+        alone = self._door(state, name) != locks.safe(name)
+        return [claim for claim in state.queue(locks.digest(name)) if not alone or claim.uid == os.getuid()]
 
 
 def quarantine(rules: Rules, gpu: Gpu, pids: Sequence[int], run: str) -> None:
@@ -235,7 +262,7 @@ def occupancy(rules: Rules) -> list[dict[str, Any]]:
         space.close()
     now = time.time()
     rows = [_row(claim.gpu, 0, claim, now) for claim in state.locks.values()]
-    names = {locks.digest(name): name for name in state.locks}
+    names = {locks.digest(name): name for name in map(locks.outside, state.locks)}
     for digest in dict.fromkeys(claim.gpu for claim in state.places):
         name = names.get(digest, digest)
         rows += [_row(name, at, claim, now) for at, claim in enumerate(state.queue(digest), 1)]
@@ -245,7 +272,8 @@ def occupancy(rules: Rules) -> list[dict[str, Any]]:
 def _row(gpu: str, position: int, claim: locks.Claim, now: float) -> dict[str, Any]:
     """`position` is 0 for who has the GPU."""
     return {
-        "gpu": gpu,
+        "gpu": locks.outside(gpu),
+        "until": min(claim.until, _LATEST),
         "position": position,
         "account": claim.account,
         "run": claim.run,
@@ -258,8 +286,19 @@ def _row(gpu: str, position: int, claim: locks.Claim, now: float) -> dict[str, A
 def told(row: dict[str, Any]) -> str:
     """A row of `occupancy` in words."""
     what = f"run {row['run']} of {row['account']}" if row["run"] else f"process {row['pid']} of {row['account']}"
-    how = f"waits at {row['position']}, priority {row['priority']}" if row["position"] else "has it"
+    if row["until"]:
+        what, how = what.replace("run", "reservation", 1), f"keeps it until {_clock(row['until'])}"
+    else:
+        how = _doing(row)
     return f"{what} {how}" + (f", for {row['seconds']:.0f} s" if row["seconds"] is not None else "")
+
+
+def _doing(row: dict[str, Any]) -> str:
+    return f"waits at {row['position']}, priority {row['priority']}" if row["position"] else "has it"
+
+
+def _clock(moment: float) -> str:
+    return time.strftime("%H:%M UTC", time.gmtime(moment))
 
 
 def _obstacle(rules: Rules, gpu: Gpu) -> str | None:

@@ -7,6 +7,7 @@ for want of memory, the keeper ends what it leaves behind and says so in the sta
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -141,6 +142,7 @@ def _detach(directory: RunDirectory, lock: int) -> None:
 
 def _keep(directory: RunDirectory, secrets: Mapping[str, str]) -> int:
     processes.become_keeper()
+    gc.freeze()  # a collection would touch, and so copy, every page that the two share
     child = os.fork()
     if child == 0:
         try:

@@ -2,10 +2,11 @@
 
 Such a name is in no folder. Any account can bind it, one process has it at a time, nobody can take it away, and the
 kernel frees it with its owner. There is no file that somebody could have made first, linked elsewhere, or removed, and
-nothing that an administrator must prepare. Three kinds of names stand for three facts:
+nothing that an administrator must prepare. Four kinds of names stand for four facts:
 
     fmha:SPACE/lock/GPU                               who has it bound has the GPU
     fmha:SPACE/held/DIGEST/TURN/SINCE/RUN             what the owner of a lock says of itself
+    fmha:SPACE/kept/DIGEST/UNTIL/TURN/SINCE/RUN       the same of an owner that keeps a GPU for its account's runs
     fmha:SPACE/wait/DIGEST/PRIORITY/TURN/SINCE/RUN    a run that waits for that GPU
 
 /proc/net/unix shows the names to everybody. Whose they are is not written there: the kernel tells it to whoever
@@ -35,11 +36,12 @@ CROWDED_SECONDS = 1.0  # the same, where a connection to sleep on cannot be had
 MOST_HEARD = 256  # connections that an owner keeps open: nobody is to use up its descriptors
 _BACKLOG = 4096
 MOST_TURNS = 999_999
-_WORDS = (("held", 0), ("wait", 1))  # kinds, and how many words stand before the turn
+_WORDS = (("held", 0), ("kept", 1), ("wait", 1))  # kinds, and how many words stand before the turn
 _TABLE = "/proc/net/unix"
 _LISTENS = 0x10000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST = 64
+_INSIDE = ".reserved"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Claim:
     priority: str
     uid: int
     pid: int
+    until: float = 0.0  # when a reservation ends, by the host's clock; 0 of what is none
 
     @property
     def account(self) -> str:
@@ -64,7 +67,8 @@ class Claim:
             return f"uid {self.uid}"
 
     def __str__(self) -> str:
-        return f"run {self.run} of {self.account}" if self.run else f"process {self.pid} of {self.account}"
+        kind = "reservation" if self.until else "run"
+        return f"{kind} {self.run} of {self.account}" if self.run else f"process {self.pid} of {self.account}"
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,8 @@ class Space:
         for link in filter(None, self._links.values()):
             link.close()
 
-    def take(self, gpu: str, run: str, turn: int = 0) -> list[Name] | None:
-        """The lock of a GPU and the words about it, or None when somebody has it."""
+    def take(self, gpu: str, run: str, turn: int = 0, until: float = 0.0) -> list[Name] | None:
+        """The lock of a GPU and the words about it, or None when somebody has it. With `until` it is a reservation."""
         try:
             lock = Name(f"{self._prefix}/lock/{safe(gpu)}")
         except OSError as error:
@@ -154,7 +158,8 @@ class Space:
             raise
         names = [lock]
         with contextlib.suppress(OSError):  # it holds without them
-            names.append(Name(f"{self._prefix}/held/{digest(gpu)}/{turn}/{_milliseconds():x}/{run}"))
+            kind = f"kept/{digest(gpu)}/{int(until):x}" if until else f"held/{digest(gpu)}"
+            names.append(Name(f"{self._prefix}/{kind}/{turn}/{_milliseconds():x}/{run}"))
         return names
 
     def wait(self, gpus: Iterable[str], run: str, priority: str, turn: int) -> list[Name]:
@@ -170,12 +175,12 @@ class Space:
             if (link := self._links.pop(inode, None)) is not None:
                 link.close()
         found = [pair for name in self._names if (pair := self._claim(name)) is not None]
-        words = {(claim.gpu, claim.pid, claim.uid): claim for kind, claim in found if kind == "held"}
+        words = {(claim.gpu, claim.pid, claim.uid): claim for kind, claim in found if kind in ("held", "kept")}
         locks = {}
         for kind, claim in found:
             if kind == "lock":
                 said = words.get((digest(claim.gpu), claim.pid, claim.uid))
-                locks[claim.gpu] = replace(claim, run=said.run, turn=said.turn, since=said.since) if said else claim
+                locks[claim.gpu] = replace(said, name=claim.name, gpu=claim.gpu) if said else claim
         return State(locks, [claim for kind, claim in found if kind == "wait" and claim.pid >= 0])
 
     def sleep(self, claims: Iterable[Claim], seconds: float) -> None:
@@ -204,9 +209,11 @@ class Space:
                 return kind, Claim(name, gpu, "", 0, 0.0, "", *self._owner(name))
             *rank, turn, since, run = rest
             if RUN_ID.fullmatch(run) and 0 <= int(turn) <= MOST_TURNS and (kind, len(rank)) in _WORDS:
-                priority = PRIORITIES[int(rank[0])] if rank else ""
-                return kind, Claim(name, gpu, run, int(turn), int(since, 16) / 1000, priority, *self._owner(name))
-        except (ValueError, IndexError):
+                priority = PRIORITIES[int(rank[0])] if kind == "wait" else ""
+                until = float(int(rank[0], 16)) if kind == "kept" else 0.0
+                moment = int(since, 16) / 1000
+                return kind, Claim(name, gpu, run, int(turn), moment, priority, *self._owner(name), until)
+        except (ValueError, IndexError, OverflowError):
             pass
         return None  # somebody's name that is none of ours
 
@@ -228,6 +235,16 @@ class Space:
 def digest(gpu: str) -> str:
     """A GPU's name for names that hold more: 107 bytes are all that a name may have."""
     return hashlib.sha256(safe(gpu).encode()).hexdigest()[:12]
+
+
+def inside(gpu: str) -> str:
+    """The lock that runs have of a GPU which is reserved for their account, and which the reservation has locked."""
+    return safe(gpu)[: _LONGEST - len(_INSIDE)] + _INSIDE
+
+
+def outside(lock: str) -> str:
+    """The GPU of a lock that may be one inside a reservation."""
+    return lock.removesuffix(_INSIDE)
 
 
 def safe(gpu: str) -> str:

@@ -109,6 +109,7 @@ class _Run:
             if not self._follow(self._start(python), stack):
                 # Many runs may wait here for long, and a runner has loaded a lot: it was sent away, and comes again.
                 assert self._wait is not None
+                processes.shrink()
                 self._lease = stack.enter_context(contextlib.closing(self._wait.lease()))
                 self._follow(self._start(python), stack)
         repository.prove(job["sha"], directory.tree)

@@ -168,6 +168,85 @@ def test_a_killed_holder_frees_its_gpu_for_another_account(client: Client, colle
     client.run("ps", "--host", "gpu")  # ends what the killed ones left
 
 
+def reserved(client: Client, *arguments: str) -> dict[str, object]:
+    done = client.run("hosts", "reserve", "gpu", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    said: dict[str, object] = json.loads(done.stdout)
+    return said
+
+
+def released(client: Client, reservation: object) -> None:
+    assert client.run("hosts", "release", "gpu", str(reservation)).returncode == 0
+    assert eventually(lambda: not occupants(client))
+
+
+def test_a_reservation_keeps_a_gpu_for_the_runs_of_its_account(client: Client, colleague: Client):
+    """One after the other, and whoever else waits gets it once the reservation has been given up."""
+    mine = reserved(client, "--hours", "1")
+    assert (mine["gpu"], mine["position"]) == ("emulator", 0)
+    shown = client.run("hosts").stdout
+    assert any(str(mine["reservation"]) in line and "reserved until" in line for line in shown.splitlines())
+    theirs = colleague.detached()
+    waiting = colleague.wait_for(waits)
+    assert f"held by reservation {mine['reservation']} of {ACCOUNT}" in str(colleague.events(waiting))
+    refused = colleague.run("hosts", "release", "gpu", str(mine["reservation"]))
+    assert refused.returncode == 2
+    assert "you have no reservation" in refused.stderr
+    with client.server.hold("t1"):
+        first = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        second = client.detached()
+        client.wait_for(waits)
+        assert {(who, run) for who, run, _ in occupants(client)} == {
+            (ACCOUNT, mine["reservation"]), (ACCOUNT, first), (ACCOUNT, second), (OTHER, theirs),
+        }  # fmt: skip
+        assert client.run("hosts", "release", "gpu", str(mine["reservation"])).returncode == 0
+        assert (ACCOUNT, mine["reservation"], 0) in occupants(client)  # while the run in it goes on
+    assert [ended(client, first), ended(client, second), ended(colleague, theirs)] == ["done"] * 3
+    assert eventually(lambda: not occupants(client))
+
+
+def test_a_reservation_waits_its_turn_and_ends_when_it_is_given_up_or_over(client: Client, colleague: Client):
+    with client.server.hold("t1"):
+        run = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        said = reserved(colleague)
+        assert said["position"] == 1
+        assert said["reason"] == f"emulator is held by run {run} of {ACCOUNT}"
+        other = reserved(colleague, "--hours", "2")
+        released_early = colleague.run("hosts", "release", "gpu", str(other["reservation"]))
+        assert released_early.returncode == 0  # one that waits goes at once
+    assert ended(client, run) == "done"
+    assert eventually(lambda: occupants(client) == [(OTHER, said["reservation"], 0)])
+    released(colleague, said["reservation"])
+    assert reserved(client, "--hours", "0.001")["gpu"] == "emulator"
+    assert eventually(lambda: not occupants(client))
+
+
+def test_a_run_left_in_a_reservation_that_was_killed_keeps_its_gpu(client: Client, colleague: Client):
+    mine = reserved(client)
+    with client.server.hold("t1"):
+        first = client.detached()
+        client.wait_for(started("hd64_t1_sk128"))
+        space = locks.Space(str(client.server.folder))
+        os.kill(space.look().locks["emulator"].pid, signal.SIGKILL)
+        assert eventually(lambda: "emulator" not in space.look().locks)
+        space.close()
+        colleague.detached()
+        waiting = colleague.wait_for(waits)
+        assert f"held by run {first} of {ACCOUNT}" in str(colleague.events(waiting))
+    assert ended(client, first) == "done"
+    assert eventually(lambda: in_state("run")(colleague.events(waiting)))
+    assert mine["reservation"] not in str(occupants(client))
+    assert eventually((waiting / "status.json").exists)
+
+
+@pytest.mark.parametrize("hours", ["0", "25", "nan"])
+def test_a_gpu_is_not_kept_for_ever(hours: str, client: Client):
+    assert client.run("hosts", "reserve", "gpu", "--hours", hours).returncode == 2
+    assert occupants(client) == []
+
+
 ACTOR = """
 import os, socket, sys, time
 from fmha.harness.supervisor import locks

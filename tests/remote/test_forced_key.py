@@ -157,7 +157,7 @@ def emptied(folder: Path) -> Iterator[None]:
         away.rename(folder)
 
 
-@pytest.mark.parametrize("operation", ["clean", "key", "nonsense"])
+@pytest.mark.parametrize("operation", ["clean", "key", "release", "reserve", "nonsense"])
 def test_other_requests_are_refused(operation: str, limited: Limited):
     request = {"op": operation, "policy": {}, "age_seconds": 0, "size_bytes": 0, "dry": False}
     assert limited.asks(request)["error"] == f"this key may not {operation}"
