@@ -18,9 +18,9 @@ from pathlib import Path
 from fmha.harness.archive.files import read
 from fmha.harness.archive.record import RunRecord
 from fmha.harness.errors import FmhaError
+from fmha.harness.metrics import METRICS
 
 INDEX_FILE = ".index.sqlite3"
-METRICS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
 RUN_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}-[A-Za-z0-9._-]+?\.json(\.gz)?")
 _VERSION = 2  # of the tables; an index of another one is made anew
 _BATCH = 200  # files a transaction: an interrupted first use keeps what it has read

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Annotated, Self
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from fmha.harness.config.hosts import HostSection
 from fmha.harness.config.model import ALL, Biases, Limits, Resources, Thresholds
 from fmha.harness.config.section import HostName, Seconds, Section, wrong
 from fmha.harness.config.suites import Count, Size, SuiteSection
+from fmha.harness.metrics import METRICS, Metric
 
 Name = HostName
 GateLimit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -18,23 +19,28 @@ LeastCosine = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class ThresholdsSection(Section):
-    cosine: LeastCosine
-    relative_l2: GateLimit
-    max_error: GateLimit
-    lse_error: GateLimit
-    row_max_error: GateLimit
-    row_sum_error: GateLimit
+    """A limit for each of some metrics."""
+
+    def limits(self) -> dict[str, float]:
+        given = self.model_dump(exclude_none=True)
+        return {name: given[name] for name in METRICS if name in given}
 
 
-class OverridesSection(Section):
-    """Thresholds that differ from the default's."""
+def thresholds_section(name: str, metrics: Iterable[Metric], *, required: bool) -> type[ThresholdsSection]:
+    """The section with a key for each of these metrics."""
+    keys: dict[str, Any] = {}
+    for metric in metrics:
+        kind = LeastCosine if metric.least else GateLimit
+        keys[metric.name] = (kind, ...) if required else (kind | None, None)
+    return create_model(name, __base__=ThresholdsSection, **keys)
 
-    cosine: LeastCosine | None = None
-    relative_l2: GateLimit | None = None
-    max_error: GateLimit | None = None
-    lse_error: GateLimit | None = None
-    row_max_error: GateLimit | None = None
-    row_sum_error: GateLimit | None = None
+
+if TYPE_CHECKING:
+    DefaultSection = ThresholdsSection
+    OverridesSection = ThresholdsSection
+else:
+    DefaultSection = thresholds_section("DefaultSection", METRICS.values(), required=True)
+    OverridesSection = thresholds_section("OverridesSection", METRICS.values(), required=False)
 
 
 class ResourcesSection(Section):
@@ -56,7 +62,7 @@ class GatesSection(Section):
     """`guard` and those after it but the last two are for configurations of that nature; docs/gates.md says whence all
     are."""
 
-    default: ThresholdsSection
+    default: DefaultSection
     guard: OverridesSection = OverridesSection()
     bf16: OverridesSection = OverridesSection()
     extreme: OverridesSection = OverridesSection()
@@ -65,10 +71,10 @@ class GatesSection(Section):
     bias: BiasesSection | None = None
 
     def default_thresholds(self) -> Thresholds:
-        return Thresholds(**self.default.model_dump())
+        return Thresholds(self.default.limits())
 
     def thresholds(self, overrides: OverridesSection) -> Thresholds:
-        return Thresholds(**self.default.model_dump() | overrides.model_dump(exclude_none=True))
+        return Thresholds(self.default.limits() | overrides.limits())
 
     def most_resources(self) -> Resources | None:
         return Resources(**self.resources.model_dump()) if self.resources else None

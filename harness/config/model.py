@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fmha.harness.config.hosts import HostSettings
 from fmha.harness.config.random_cases import Space, draw_cases
+from fmha.harness.metrics import METRICS
 from fmha.harness.worker.case import Case, Field
 from fmha.harness.worker.configuration import parse_id
 from fmha.harness.worker.protocol import Cell, Configuration
@@ -22,22 +23,14 @@ ALL = "all"  # every suite, where suites are named
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Limits of one gate, defined in docs/gates.md: a least value for `cosine`, greatest values for the others."""
+    """Limits of one gate by the names of METRICS, in their order; docs/gates.md defines them."""
 
-    cosine: float
-    relative_l2: float
-    max_error: float
-    lse_error: float | None  # this and the next two: of attention
-    row_max_error: float | None
-    row_sum_error: float | None
+    limits: Mapping[str, float]
 
     def laxer(self, other: Thresholds) -> Thresholds:
         """Of each limit, the one that more passes."""
-        limits = {}
-        for item in fields(self):
-            pick = min if item.name == "cosine" else max
-            limits[item.name] = pick(getattr(self, item.name), getattr(other, item.name))
-        return Thresholds(**limits)
+        pairs = {name: (limit, other.limits[name]) for name, limit in self.limits.items()}
+        return Thresholds({name: min(pair) if METRICS[name].least else max(pair) for name, pair in pairs.items()})
 
 
 @dataclass(frozen=True, slots=True)

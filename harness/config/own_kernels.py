@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from fmha.harness.config.document import FileSection, GateLimit, LeastCosine, LimitsSection, Name, ResourcesSection
+from fmha.harness.config.document import (
+    FileSection,
+    LimitsSection,
+    Name,
+    ResourcesSection,
+    ThresholdsSection,
+    thresholds_section,
+)
 from fmha.harness.config.model import Declared, Guard, Matrix, Resources, Thresholds
 from fmha.harness.config.section import Section, wrong
 from fmha.harness.config.suites import MOST_CONFIGURATIONS
 from fmha.harness.config.yaml_lines import Document, FieldPath
 from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.metrics import METRICS
 from fmha.harness.worker.case import Case, Value, case_of, parse_case
 
 if TYPE_CHECKING:
@@ -41,10 +49,12 @@ class OwnSuiteSection(Section):
             yield ("grids", index), axes
 
 
-class OwnThresholdsSection(Section):
-    cosine: LeastCosine
-    relative_l2: GateLimit
-    max_error: GateLimit
+if TYPE_CHECKING:
+    OwnThresholdsSection = ThresholdsSection
+else:
+    OwnThresholdsSection = thresholds_section(
+        "OwnThresholdsSection", (metric for metric in METRICS.values() if not metric.of_attention), required=True
+    )
 
 
 class OwnGatesSection(Section):
@@ -84,10 +94,7 @@ def own_matrix(file: OwnMatrixFile, document: Document, sha256: str, root: Path)
         for name, suite in file.suites.items()
     }
     gates = file.gates
-    thresholds, guarded = (
-        Thresholds(**section.model_dump(), lse_error=None, row_max_error=None, row_sum_error=None)
-        for section in (gates.default, gates.guard or gates.default)
-    )
+    thresholds, guarded = (Thresholds(section.limits()) for section in (gates.default, gates.guard or gates.default))
     fallback = _parsed(file.guard.case, declared, document, ("guard", "case"))
     matrix = Matrix(
         default_suite=",".join(file.default_suites),

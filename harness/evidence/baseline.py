@@ -12,8 +12,9 @@ from fmha.harness import archive
 from fmha.harness.archive import BASELINES, Index, RunRecord, signature
 from fmha.harness.archive.record import Acceptance
 from fmha.harness.errors import InterruptionError, UserError
-from fmha.harness.evidence.noise import FLOORS, LEAST_SEEDS
+from fmha.harness.evidence.noise import LEAST_SEEDS
 from fmha.harness.git import git
+from fmha.harness.metrics import METRICS
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
 from fmha.harness.status import RED, Status
@@ -204,7 +205,7 @@ def _noise(record: RunRecord, outcomes: Sequence[Outcome], seeds: Sequence[int])
             continue
         if all(seed in outcome.noise for seed in seeds):
             runs = [item.metrics, *(outcome.noise[seed] for seed in seeds)]
-            measured = [metric for metric in FLOORS if getattr(runs[0], metric) is not None]
+            measured = [metric for metric in METRICS if getattr(runs[0], metric) is not None]
             noise[item.id] = {metric: [_short(metric, getattr(run, metric)) for run in runs] for metric in measured}
     return noise
 

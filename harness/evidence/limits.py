@@ -34,8 +34,8 @@ def limits_of(record: RunRecord, directory: Path) -> Limit:
         return lambda item, metric: None
 
     def limit(item: ConfigurationRecord, metric: str) -> float | None:
-        thresholds = settings.thresholds_for(configuration_of(item.parameters))
-        return error_of(metric, getattr(thresholds, metric))
+        held = settings.thresholds_for(configuration_of(item.parameters)).limits.get(metric)
+        return None if held is None else error_of(metric, held)
 
     return limit
 

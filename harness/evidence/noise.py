@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fmha.harness.archive.record import Metrics
 from fmha.harness.evidence.distributions import student_quantile
+from fmha.harness.metrics import METRICS
 
-# Below these an error is float32's rounding, a few units in the last place of values up to 8.
-FLOORS: Mapping[str, float] = {
-    "cosine": 1e-8,
-    "relative_l2": 1e-5,
-    "max_error": 1e-5,
-    "lse_error": 5e-6,
-    "row_max_error": 5e-6,
-    "row_sum_error": 5e-6,
-}
 FALSE_ALARMS = 1e-3  # runs that raise one although nothing has changed
 LEAST_DEVIATION = 0.02
 LEAST_SEEDS = 10  # with fewer, Student's quantile is too large to see anything
@@ -28,9 +20,9 @@ OTHER_INPUTS = 3.0
 
 
 def scaled(metric: str, value: float) -> float:
-    """ln(error + floor), the error being 1 - value for a cosine; +inf for what is not finite."""
-    error = 1.0 - value if metric == "cosine" else value
-    return math.log(max(error, 0.0) + FLOORS[metric]) if math.isfinite(error) else math.inf
+    """ln(error + floor); +inf for what is not finite."""
+    error = METRICS[metric].error(value)
+    return math.log(max(error, 0.0) + METRICS[metric].floor) if math.isfinite(error) else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +54,4 @@ def plain_band(metric: str, value: float, *, same_inputs: bool) -> Band:
 
 def values_of(metrics: Metrics) -> dict[str, float]:
     """The compared metrics by name, those that the kernel has."""
-    return {name: value for name in FLOORS if (value := getattr(metrics, name)) is not None}
+    return {name: value for name in METRICS if (value := getattr(metrics, name)) is not None}

@@ -11,8 +11,9 @@ from fmha.harness.archive import Found
 from fmha.harness.archive.index import NumbersRow, RunRow
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.evidence.comparison import Comparison, same_inputs
-from fmha.harness.evidence.noise import FLOORS, values_of
+from fmha.harness.evidence.noise import values_of
 from fmha.harness.evidence.speed import Verdict
+from fmha.harness.metrics import METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Pair:
 
 def error_of(metric: str, value: float) -> float:
     """The error of which smaller is better."""
-    return 1.0 - value if metric == "cosine" else value
+    return METRICS[metric].error(value)
 
 
 def pairs(a: Found, b: Found) -> Iterator[Pair]:
@@ -88,7 +89,7 @@ def comparison_fields(a: Found, b: Found, comparison: Comparison) -> dict[str, A
                         "b": values_of(pair.b.metrics).get(metric) if pair.b and pair.b.metrics else None,
                         "factor": pair.factor(metric),
                     }
-                    for metric in FLOORS
+                    for metric in METRICS
                 },
                 "same_bits": pair.same_bits,
             }

@@ -7,20 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fmha.harness.archive.record import ConfigurationRecord
-from fmha.harness.evidence.noise import FLOORS, values_of
+from fmha.harness.evidence.noise import values_of
 from fmha.harness.evidence.views import error_of
+from fmha.harness.metrics import METRICS
 from fmha.harness.status import Status
 from fmha.harness.worker.configuration import DEFAULTS
 
 STEPS = 7  # of colour
-NAMES = {
-    "cosine": "1 - cosine",
-    "relative_l2": "relative L2",
-    "max_error": "largest error",
-    "lse_error": "LSE error",
-    "row_max_error": "row maximum error",
-    "row_sum_error": "row sum error",
-}
+NAMES = {metric.name: metric.words for metric in METRICS.values()}
 _AXES = ("head_dim", "t", "s_k")
 
 Limit = Callable[[ConfigurationRecord, str], float | None]
@@ -99,7 +93,7 @@ def _maps(items: Sequence[ConfigurationRecord], limit: Limit) -> tuple[HeatMap, 
     items = [item for item in items if item.parameters.kernel is None]
     if not any(item.metrics for item in items):
         return ()
-    return tuple(_map(metric, items, limit) for metric in FLOORS)
+    return tuple(_map(metric, items, limit) for metric in METRICS)
 
 
 def _map(metric: str, items: Sequence[ConfigurationRecord], limit: Limit) -> HeatMap:

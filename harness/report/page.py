@@ -13,8 +13,9 @@ from fmha.harness.archive import Index, RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, Finding
 from fmha.harness.evidence import speed
 from fmha.harness.evidence.comparison import Comparison, Regression
-from fmha.harness.evidence.noise import FLOORS, values_of
+from fmha.harness.evidence.noise import values_of
 from fmha.harness.evidence.views import error_of
+from fmha.harness.metrics import METRICS
 from fmha.harness.report import charts, heat
 from fmha.harness.report.charts import Chart
 from fmha.harness.stages.report import Cause, cause_of, coverage_totals, missed, verdict_line
@@ -118,10 +119,10 @@ def _worse(comparison: Comparison | None) -> dict[str, list[Regression]]:
 
 
 def _row(item: ConfigurationRecord) -> tuple[str, Status, list[str], int, str]:
-    numbers = ["-"] * len(FLOORS)
+    numbers = ["-"] * len(METRICS)
     if item.metrics:
         values = values_of(item.metrics)
-        numbers = [heat.shown(error_of(name, values[name])) if name in values else "-" for name in FLOORS]
+        numbers = [heat.shown(error_of(name, values[name])) if name in values else "-" for name in METRICS]
     return item.id, item.status, numbers, len(item.findings), f"{item.seconds:.2f}"
 
 

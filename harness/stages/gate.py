@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from fmha.harness.config import Biases, Resources, Thresholds
+from fmha.harness.metrics import METRICS
 from fmha.harness.stages.outcome import Bound, Check, Limit
 from fmha.harness.status import Status
 from fmha.harness.worker.protocol import BuildResult, FindingRecord, Measurement
@@ -27,10 +28,9 @@ def limits(
     """Every gate of a configuration with its limit, in the order in which they decide. Those of resources come last,
     the combine kernel's where `build` has one."""
     numbers = [Limit(name, "at most", 0.0) for name in ("unwritten", "nonfinite_mismatches", HAZARDS)]
-    for field in fields(thresholds):
-        bound: Bound = "at least" if field.name == "cosine" else "at most"
-        if (limit := getattr(thresholds, field.name)) is not None:
-            numbers.append(Limit(field.name, bound, limit))
+    for name, limit in thresholds.limits.items():
+        bound: Bound = "at least" if METRICS[name].least else "at most"
+        numbers.append(Limit(name, bound, limit))
     if biases:
         numbers += [Limit(name, "at most", getattr(biases, name)) for name in BIASES]
     prefixes = ("", *(("combine_",) if build and build.combine_resources else ()))

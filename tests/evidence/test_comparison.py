@@ -11,8 +11,9 @@ import pytest
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import Acceptance
 from fmha.harness.evidence.comparison import ALLOWANCE, Comparison, Kind, compare
-from fmha.harness.evidence.noise import FLOORS, LEAST_SEEDS, band_of, scaled, values_of
+from fmha.harness.evidence.noise import LEAST_SEEDS, band_of, scaled, values_of
 from fmha.harness.judge import identity_of
+from fmha.harness.metrics import METRICS
 from fmha.harness.stages.outcome import Limit
 from fmha.harness.status import Status
 from fmha.harness.worker.protocol import FindingRecord
@@ -60,7 +61,7 @@ def test_the_same_run_is_no_regression() -> None:
     assert compare(accepted(record()), record()) == Comparison((), (), 2)
 
 
-@pytest.mark.parametrize("metric", FLOORS)
+@pytest.mark.parametrize("metric", METRICS)
 def test_an_error_that_grew_beyond_the_noise(metric: str) -> None:
     base = accepted(record())
     error = 1 - GOOD.cosine if metric == "cosine" else getattr(GOOD, metric)

@@ -65,17 +65,17 @@ def test_order_is_that_of_the_file(repository: Path) -> None:
 
 def test_every_configuration_of_the_seed_suite_is_held_to_the_figure_it_was_proved_with(repository: Path) -> None:
     matrix = load(repository)
-    assert {matrix.thresholds_for(item).cosine for item in matrix.suites["seed"]} == {0.999996}
-    assert {matrix.thresholds_for(item).lse_error for item in matrix.suites["seed"]} == {1e-4}
+    assert {matrix.thresholds_for(item).limits["cosine"] for item in matrix.suites["seed"]} == {0.999996}
+    assert {matrix.thresholds_for(item).limits["lse_error"] for item in matrix.suites["seed"]} == {1e-4}
 
 
 def test_guard_thresholds_override_the_default(text: str) -> None:
     own = text.replace("guard:\n    cosine: 0.999996", "guard:\n    cosine: 0.9999975", 1)
     matrix = interpret(own, "matrix.yaml", "0" * 64)
     guard, other = matrix.suites["seed"][0], matrix.suites["seed"][-1]
-    assert matrix.thresholds_for(guard).cosine == 0.9999975
-    assert matrix.thresholds_for(other).cosine == 0.999996
-    assert matrix.thresholds_for(guard).lse_error == matrix.thresholds_for(other).lse_error == 1e-4
+    assert matrix.thresholds_for(guard).limits["cosine"] == 0.9999975
+    assert matrix.thresholds_for(other).limits["cosine"] == 0.999996
+    assert matrix.thresholds_for(guard).limits["lse_error"] == matrix.thresholds_for(other).limits["lse_error"] == 1e-4
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
     assert matrix.thresholds_for(replace(plain, data="steps")) == matrix.steps
     assert matrix.thresholds_for(replace(plain, data="onesign")) == matrix.thresholds
     both = matrix.thresholds_for(replace(bf16, data="extreme"))
-    assert both.lse_error == matrix.extreme.lse_error
-    assert both.max_error == max(matrix.bf16.max_error, matrix.extreme.max_error)
-    assert both.cosine == min(matrix.bf16.cosine, matrix.extreme.cosine)
+    assert both.limits["lse_error"] == matrix.extreme.limits["lse_error"]
+    assert both.limits["max_error"] == max(matrix.bf16.limits["max_error"], matrix.extreme.limits["max_error"])
+    assert both.limits["cosine"] == min(matrix.bf16.limits["cosine"], matrix.extreme.limits["cosine"])
 
 
 def test_random_cases_depend_on_the_seed_and_more_of_them_begin_with_the_fewer(repository: Path) -> None:
