@@ -10,8 +10,9 @@ from fmha.harness.hosts.base import Host, HostFacts, Machine, Order
 
 if TYPE_CHECKING:
     from fmha.harness.config import HostSettings, Matrix
+    from fmha.harness.worker.declared import Declared
 
-__all__ = ["Host", "HostFacts", "Machine", "Order", "open_host", "settings_for"]
+__all__ = ["Host", "HostFacts", "Machine", "Order", "declared_by", "open_host", "settings_for"]
 
 
 def settings_for(name: str, matrix: Matrix) -> HostSettings:
@@ -28,12 +29,16 @@ def open_host(name: str, matrix: Matrix, root: Path) -> Host:
     if settings.remote is not None:
         from fmha.harness.hosts.remote import RemoteHost
 
-        return RemoteHost(settings, root)
+        return RemoteHost(settings, root, declared_by(matrix))
     from fmha.harness.hosts.emulator import EmulatorHost
 
+    return EmulatorHost(settings, root, declared_by(matrix))
+
+
+def declared_by(matrix: Matrix) -> dict[str, Declared]:
+    """The kernels of one's own that the matrix names, ready to be built and launched."""
     if not matrix.kernels:
-        return EmulatorHost(settings, root)
+        return {}
     from fmha.harness.worker.declared import Declared
 
-    kernels = {name: Declared(name, item.kernel) for name, item in matrix.kernels.items()}
-    return EmulatorHost(settings, root, kernels)
+    return {name: Declared(name, item.kernel) for name, item in matrix.kernels.items()}

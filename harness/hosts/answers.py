@@ -160,6 +160,21 @@ class _Numbers(Answer):
     bias: _Bias
 
 
+class _OwnNumbers(Answer):
+    """Of a kernel of one's own: those of attention alone are not there."""
+
+    cosine: Cosine
+    relative_l2: Error
+    max_error: Error
+    lse_error: None
+    row_max_error: None
+    row_sum_error: None
+    nonfinite_mismatches: Count
+    unwritten: Count
+    output_hash: Digest
+    bias: None
+
+
 class _Resources(Answer):
     registers: Count
     spill_stores: Count
@@ -233,6 +248,7 @@ class StoredOrder(Answer):
     branch: Name | None
     request: Asked
     matrix_sha256: Digest
+    own: bool = False  # the judge is the fmha that was installed where the run was started
 
 
 class StoredJob(Answer):
@@ -365,16 +381,19 @@ def checked(model: type[_Model], said: Any, where: str) -> _Model:
         _void(where, f"{field}: {first['msg'].removeprefix('Value error, ')}")
 
 
-def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult:
-    """What became of one of the variants that were asked for, by name."""
+def build_of(said: Any, asked: Mapping[str, Variant], where: str, own: bool = False) -> BuildResult:
+    """What became of one of the variants that were asked for, by name; `own` are kernels of one's own, of which this
+    side knows every word."""
     result = _decoded(BuildResult, said, where)
     fields = asdict(result)
     checked(_Built, fields | {"flags": list(result.flags)}, where)
-    checked(_Shape, fields["variant"]["shape"], where)
+    if not own:
+        checked(_Shape, fields["variant"]["shape"], where)
     variant = asked.get(result.variant.name)
     if variant is None:
         _void(where, f"variant {result.variant.name!r} was not asked for")
-    for name in ("arch", "source", "entry", "head_dim", "p_path", "combine"):
+    known = ("arch", "source", "entry", "head_dim", "p_path", "combine")
+    for name in (*known, "shape", "defines", "flags", "sources") if own else known:
         if getattr(result.variant, name) != getattr(variant, name):
             _void(where, f"variant {variant.name}: its {name} is {getattr(result.variant, name)!r}")
     if result.error is None and (result.resources is None or (variant.combine and result.combine_resources is None)):
@@ -382,14 +401,15 @@ def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult
     return result
 
 
-def worker_event_of(said: Any, beside: str | None, where: str) -> Event:
-    """An event of a worker, with numbers that its measurements can have."""
+def worker_event_of(said: Any, beside: str | None, where: str, own: bool = False) -> Event:
+    """An event of a worker, with numbers that its measurements can have: those of attention, or of a kernel of one's
+    own."""
     event = _decoded(Event, said, where)
     fields = asdict(event)
     checked(_Said, fields | {"findings": [*fields["findings"]]}, where)
     for measurement in (event.measurement, *(drawn.measurement for drawn in event.noise)):
         if measurement is not None:
-            checked(_Numbers, asdict(measurement), where)
+            checked(_OwnNumbers if own else _Numbers, asdict(measurement), where)
     if event.event == "result" and event.measurement is None:
         _void(where, f"the result of {event.config!r} has no numbers")
     if event.timing is not None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.errors import CancelledError, InfrastructureError
-from fmha.harness.hosts import answers, credentials, early, ledger, sync
+from fmha.harness.hosts import answers, credentials, early, installed, ledger, sync
 from fmha.harness.hosts.answers import checked
 from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
 from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier
@@ -29,7 +29,7 @@ from fmha.harness.hosts.emulator import side_variant
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
-from fmha.harness.worker.apart import KernelSide, OwnSide, Side
+from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
 from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
 
 CANCEL_SECONDS = 120.0
@@ -80,7 +80,7 @@ class RemoteHost:
 
     exact = True
 
-    def __init__(self, host: HostSettings, root: Path) -> None:
+    def __init__(self, host: HostSettings, root: Path, kernels: Mapping[str, Declares] | None = None) -> None:
         self._host = host
         self._settings = settings_of(host)
         self._root = root
@@ -95,7 +95,8 @@ class RemoteHost:
         self._jobs = 0
         self._answered: set[tuple[int, str]] = set()  # configurations of a job that have had their last event
         self._judge: str | None = None
-        self._side: Side = OwnSide()
+        self._side: Side = OwnSide(kernels)
+        self._own = bool(kernels)  # kernels of one's own: the installed fmha goes with the run, to judge it there
         self._short = False  # configurations were charged with the end of the run
 
     @property
@@ -111,6 +112,8 @@ class RemoteHost:
 
     def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
         secrets_of_setup = credentials.fetched(self._settings.secrets, self._host.name)  # before anything leaves
+        if self._own:
+            self._judge = installed.committed(self._root, self._settings.device)
         for sha in commits_of(order.sha, order.beside, self._judge):
             sync.check(self._root, sha)
         source = sync.publish(self._root, sync.Commit(order.sha, order.branch), self._settings, tell)
@@ -118,7 +121,7 @@ class RemoteHost:
         self._beside = order.beside
         ledger.note(self._root, self._run, self._host.name, order, self._judge)
         progress(f"{self._host.name}: run {self._run}")
-        job = job_of(self._run, order, source, self._settings, self._host.name, self._judge)
+        job = job_of(self._run, order, source, self._settings, self._host.name, self._judge, self._own)
         self._follow(progress, job, secrets_of_setup)
         assert self._stream is not None
         self._stream.start()
@@ -171,7 +174,7 @@ class RemoteHost:
             if event["kind"] == "event":
                 raise self._void("a configuration ran before everything was built")
             if event["kind"] == "build":
-                result = answers.build_of(event.get("result"), asked, self._where())
+                result = answers.build_of(event.get("result"), asked, self._where(), self._own)
                 del asked[result.variant.name]
                 results.append(result)
                 if not asked:
@@ -187,7 +190,7 @@ class RemoteHost:
         for event in self._next_events():
             if event["kind"] != "event":
                 continue
-            said = answers.worker_event_of(event.get("event"), self._beside, self._where())
+            said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._own)
             self._take_note(event.get("job"), said)
             if event["job"] != self._jobs:
                 continue
@@ -209,7 +212,7 @@ class RemoteHost:
         self._side.close()
         for event in self._next_events():
             if event["kind"] == "event":
-                said = answers.worker_event_of(event.get("event"), self._beside, self._where())
+                said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._own)
                 self._take_note(event.get("job"), said)
         self.leave()
         if self._status().state != "done" and not self._short:
@@ -334,7 +337,13 @@ def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
 
 
 def job_of(
-    run: str, order: Order, source: sync.Source, settings: RemoteSettings, host: str, judge: str | None = None
+    run: str,
+    order: Order,
+    source: sync.Source,
+    settings: RemoteSettings,
+    host: str,
+    judge: str | None = None,
+    own: bool = False,
 ) -> dict[str, Any]:
     """The job file: what the supervisor needs, what the runner needs (`work`), what attaching needs (`order`)."""
     return {
@@ -362,12 +371,14 @@ def job_of(
             "arch": settings.arch,
             "request": dict(order.request),
             "beside": order.beside,
+            "own": own,
         },
         "order": {
             "branch": order.branch,
             "request": dict(order.request),
             "matrix": order.matrix,
             "matrix_sha256": order.matrix_sha256,
+            "own": own,
         },
     }
 

@@ -109,7 +109,7 @@ def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -
     commit = resolve_commit(root, ref)
     if commit is None:
         raise UserError(f"--judge: {ref!r} is no commit", where=str(root), next_step="git fetch, or name another")
-    tree = _laid_out(root, commit)
+    tree = _judge_of(root, commit)
     judge, mine = sources(tree), sources(installed_root())
     if judge != mine:
         python = _interpreter(root, tree, judge[CORE])
@@ -141,26 +141,33 @@ def _same_matrix(root: Path, tree: Path) -> bool:
         return False
 
 
-def _laid_out(root: Path, commit: str) -> Path:
-    """The judge's files at a commit. A commit never changes, so what is there is used again."""
-    tree = root / ".fmha" / "judges" / commit[:16] / "tree"
-    if not tree.is_dir():
-        names = [name for name in PARTS if git(root, "cat-file", "-e", f"{commit}:{name}").returncode == 0]
-        if "harness" not in names:
-            raise UserError(f"--judge: commit {commit[:12]} has no harness", next_step="name a later one")
-        with tempfile.TemporaryDirectory(prefix=".judge-", dir=_folder(root)) as folder:
-            packed = subprocess.run(
-                ["git", "archive", "--format=tar", commit, "--", *names],
-                cwd=root,
-                capture_output=True,
-                timeout=CHECKOUT_SECONDS,
-                check=False,
-            )
-            if packed.returncode != 0:
-                raise InfrastructureError(f"git archive failed: {packed.stderr.decode('utf-8', 'replace').strip()}")
-            with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-                archive.extractall(folder, filter="data")
-            _moved(Path(folder), tree)
+def laid_out(root: Path, commit: str, names: Sequence[str] = ()) -> Path:
+    """The files of a commit, all or those of some names. A commit never changes, so what is there is used again."""
+    tree = root / ".fmha" / "judges" / commit[:16] / ("tree" if names else "whole")
+    if tree.is_dir():
+        return tree
+    with tempfile.TemporaryDirectory(prefix=".judge-", dir=_folder(root)) as folder:
+        packed = subprocess.run(
+            ["git", "archive", "--format=tar", commit, "--", *names],
+            cwd=root,
+            capture_output=True,
+            timeout=CHECKOUT_SECONDS,
+            check=False,
+        )
+        if packed.returncode != 0:
+            raise InfrastructureError(f"git archive failed: {packed.stderr.decode('utf-8', 'replace').strip()}")
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        _moved(Path(folder), tree)
+    return tree
+
+
+def _judge_of(root: Path, commit: str) -> Path:
+    """The judge's files at a commit."""
+    names = [name for name in PARTS if git(root, "cat-file", "-e", f"{commit}:{name}").returncode == 0]
+    if "harness" not in names:
+        raise UserError(f"--judge: commit {commit[:12]} has no harness", next_step="name a later one")
+    tree = laid_out(root, commit, names)
     for name, when in (("harness/judge.py", "the judge was apart"), (f"{PACKAGE}/__main__.py", "fmha was one package")):
         if not (tree / name).is_file():
             raise UserError(f"--judge: commit {commit[:12]} is of before {when}", next_step="name a later one")

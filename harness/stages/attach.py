@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fmha.harness import archive
-from fmha.harness.config import MATRIX_FILE, Matrix, interpret
+from fmha.harness.config import MATRIX_FILE, HostSettings, Matrix, interpret
 from fmha.harness.errors import ExitCode, InfrastructureError, UserError
 from fmha.harness.git import git
-from fmha.harness.hosts import ledger, open_host
+from fmha.harness.hosts import declared_by, installed, ledger, open_host
 from fmha.harness.hosts.answers import Asked, StoredJob
-from fmha.harness.hosts.remote import RemoteHost, stored_job
+from fmha.harness.hosts.remote import RemoteHost, settings_of, stored_job
+from fmha.harness.stages.apart import laid_out
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import HostOpener, Request, Show, begin, conclude, prepare, prepare_for
 from fmha.harness.stages.places import Place, find_checkout
@@ -50,9 +51,9 @@ def attach(
     job = stored_job(place.host, run)
     mine = ledger.entry(place.root, run)
     _compare(job, mine, run)
-    matrix = _matrix(job, mine, place.root, run)
+    matrix = _matrix(job, mine, place.root, place.host, run)
     request = Request(place.root, place.host.name, results=results, **_choices(job))
-    host = RemoteHost(place.host, place.root)
+    host = RemoteHost(place.host, place.root, declared_by(matrix))
     host.resume(run, job.beside, observer.note)
     opened(host)
     facts = GitFacts(place.root, job.sha, job.order.branch, ())
@@ -88,9 +89,14 @@ def _choices(job: StoredJob) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
 
 
-def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, run: str) -> Matrix:
+def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, host: HostSettings, run: str) -> Matrix:
     """The commit's own matrix.yaml, from the repository here: which gates hold is not for the host to say."""
-    commit = job.judge or job.sha
+    own = job.order.own
+    if own and job.judge != installed.committed(root, settings_of(host).device):
+        raise UserError(
+            f"run {run} is judged by another fmha than this one", next_step="attach with the one that started it"
+        )
+    commit = job.sha if own else job.judge or job.sha
     if commit != job.sha and git(root, "merge-base", "--is-ancestor", commit, job.sha).returncode != 0:
         raise InfrastructureError(
             f"the host says that commit {commit} judges {job.sha}, which does not come from it", where=f"run {run}"
@@ -102,9 +108,10 @@ def _matrix(job: StoredJob, mine: ledger.Entry | None, root: Path, run: str) -> 
             next_step="git fetch it, or attach where the run was started",
         )
     here, asked = hashlib.sha256(done.stdout.encode()).hexdigest(), mine.matrix_sha256 if mine else ""
-    if asked not in ("", here) and job.judge:
+    if asked not in ("", here) and job.judge and not own:
         raise InfrastructureError(f"commit {commit} is not the one that was asked to judge", where=f"run {run}")
-    return interpret(done.stdout.removeprefix("\ufeff"), f"matrix.yaml of commit {commit[:12]}", asked or here)
+    text, name = done.stdout.removeprefix("\ufeff"), f"matrix.yaml of commit {commit[:12]}"
+    return interpret(text, name, asked or here, laid_out(root, commit) if own else None)
 
 
 def place_of(run: str, directory: Path, host: str | None) -> Place:

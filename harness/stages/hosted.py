@@ -12,18 +12,21 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fmha.harness.config import HostSettings, Limits, load
 from fmha.harness.errors import FmhaError
+from fmha.harness.hosts import declared_by
 from fmha.harness.hosts.emulator import EmulatorHost, side_variant
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from fmha.harness.stages.preflight import GitFacts
+from fmha.harness.worker.apart import Declares
 from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.codec import encode
 from fmha.harness.worker.offer import OfferError, offered
@@ -53,8 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Here(EmulatorHost):
     """This machine, with everything that it answers also said to the supervisor."""
 
-    def __init__(self, work: dict[str, Any], directory: Path, root: Path, say: Say) -> None:
-        super().__init__(HostSettings(work["host"], "ssh", "realistic"), root)
+    def __init__(
+        self, work: dict[str, Any], directory: Path, root: Path, say: Say, kernels: Mapping[str, Declares]
+    ) -> None:
+        super().__init__(HostSettings(work["host"], "ssh", "realistic"), root, kernels)
         self.device = work["device"]
         self._arch = work["arch"]
         self._cache = directory.parent.parent / "cache"
@@ -136,11 +141,27 @@ def _carry_out(directory: Path, say: Say) -> None:
     judge, root = Path.cwd(), Path(work["tree"]).resolve()
     request = Request(root, work["host"], **work["request"])
     git = GitFacts(root, "", None, ())  # the supervisor has proved the commit; no record is made here
-    host = _Here(work, directory, root, say)
-    if judge != root:
+    own = bool(work.get("own"))  # the judge is an fmha that came with the run; matrix.yaml is the commit's
+    settings = load(root if own else judge, own=False)
+    if own and work["device"].startswith("emulator"):
+        _require_core()
+    host = _Here(work, directory, root, say, declared_by(settings))
+    if judge != root and not own:
         host.judge_apart("", root)
-    prepared = prepare_for(request, git, load(judge, own=False), host)
+    prepared = prepare_for(request, git, settings, host)
     carry_out(prepared, Progress(), _Notes(say))
+
+
+def _require_core() -> None:
+    """Says in good time that the core which came with the run is another Python's."""
+    try:
+        import_module("fmha.emulator")
+    except ImportError as error:
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise FmhaError(
+            f"Python {version} here cannot load the emulator's core of the fmha that was sent",
+            next_step="set the host's python to the version that fmha is installed for where the run starts",
+        ) from error
 
 
 def _claim_stdout() -> Say:

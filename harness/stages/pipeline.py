@@ -132,12 +132,6 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
     if request.cases and (request.suite or request.random_cases is not None):
         other = "--suite" if request.suite else "--cases"
         raise UserError(f"--case: names what to run in place of a suite, {other} a suite", next_step="use either")
-    if settings.kernels and host.exact:
-        raise UserError(
-            "kernels of one's own run on the emulator of this machine only, for now",
-            where=request.host,
-            next_step="leave --host out",
-        )
     if request.coverage and host.device != "emulator":
         raise UserError("--coverage: only the emulator knows which instructions are executed", where=request.host)
     accepted = parse_filter(request.filters, settings.own_fields)

@@ -174,13 +174,3 @@ def test_a_mistake_is_told_in_its_own_words(norm: Path, file: str, old: str, new
     git(norm, "checkout", "-q", "--", ".")
     assert ran.returncode in (ExitCode.GATE_FAILED, ExitCode.INFRASTRUCTURE)
     assert words in ran.stdout
-
-
-def test_a_host_elsewhere_is_refused_for_now(norm: Path) -> None:
-    git(norm, "checkout", "-q", "-B", "hosts", "main")
-    with (norm / "matrix.yaml").open("a") as file:
-        file.write("  gpu: {kind: ssh, alias: nowhere}\n")
-    ran = fmha(norm, "run-matrix", "--host", "gpu")
-    git(norm, "checkout", "-q", "--", ".")
-    assert ran.returncode == ExitCode.USAGE
-    assert "on the emulator of this machine only" in ran.stderr
