@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
     from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output, TensorMap, from_bf16, to_bf16
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
+    from fmha.harness.triton_kernel import TritonKernel
 
 __all__ = [
     "AttentionResult",
@@ -30,6 +31,7 @@ __all__ = [
     "Output",
     "Sparse",
     "TensorMap",
+    "TritonKernel",
     "attention",
     "emulated",
     "from_bf16",
@@ -43,6 +45,7 @@ _HOMES = (
     dict.fromkeys(__all__, "fmha.harness.kernel")
     | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
     | dict.fromkeys(_SCRIPTED, "fmha.harness.scripted.emulated")
+    | {"TritonKernel": "fmha.harness.triton_kernel"}
 )
 
 

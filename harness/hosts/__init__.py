@@ -41,4 +41,4 @@ def declared_by(matrix: Matrix) -> dict[str, Declared]:
         return {}
     from fmha.harness.worker.declared import Declared
 
-    return {name: Declared(name, item.kernel) for name, item in matrix.kernels.items()}
+    return {name: Declared(name, item.kernel, item.where) for name, item in matrix.kernels.items()}

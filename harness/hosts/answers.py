@@ -393,7 +393,7 @@ def build_of(said: Any, asked: Mapping[str, Variant], where: str, own: bool = Fa
     if variant is None:
         _void(where, f"variant {result.variant.name!r} was not asked for")
     known = ("arch", "source", "entry", "head_dim", "p_path", "combine")
-    for name in (*known, "shape", "defines", "flags", "sources") if own else known:
+    for name in (*known, "shape", "defines", "flags", "sources", "compiler") if own else known:
         if getattr(result.variant, name) != getattr(variant, name):
             _void(where, f"variant {variant.name}: its {name} is {getattr(result.variant, name)!r}")
     if result.error is None and (result.resources is None or (variant.combine and result.combine_resources is None)):

@@ -14,6 +14,7 @@ _EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLES: Final[Mapping[str, str]] = {
     "rmsnorm": "a CTA a row, a sum over shared memory",
     "gemm": "tiles on mma.sync",
+    "triton": "attention, compiled by Triton",
 }
 ARCHS: Final = ("sm_80", "sm_90a", "sm_100a")
 WORKFLOWS: Final[Mapping[str, str]] = {

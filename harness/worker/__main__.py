@@ -92,7 +92,7 @@ def _declared(job: Job) -> dict[str, Declared]:
         return {}
     from fmha.harness.worker.declared import Declared, load_kernel
 
-    return {name: Declared(name, load_kernel(Path(job.root), where)) for name, where in job.kernels.items()}
+    return {name: Declared(name, load_kernel(Path(job.root), where), where) for name, where in job.kernels.items()}
 
 
 def _subject(side: Side, kernels: Mapping[str, Declared], configuration: Cell) -> Subject:

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -173,7 +174,11 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     ptx, cubin = work / f"{variant.name}.ptx", work / f"{variant.name}.cubin"
     deadline = time.monotonic() + task.limit_seconds
     compile_flags, assemble_flags = task.flags_of(variant)
-    if variant.source.endswith(".ptx"):  # another compiler has made it
+    if variant.compiler:
+        where, name = variant.compiler.split(" ")
+        command = [sys.executable, "-P", "-m", "fmha.harness.worker.compile", where, name, variant.example]
+        _run(task, [*command, variant.arch, str(ptx)], scratch, deadline)
+    elif variant.source.endswith(".ptx"):  # another compiler has made it
         shutil.copyfile(task.root / variant.source, ptx)
     else:
         _run_nvcc(task, [*compile_flags, "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
@@ -192,23 +197,30 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
 
 
 def _run_nvcc(task: _Task, arguments: Sequence[str], scratch: Path, deadline: float) -> Completed:
-    """Runs nvcc in the root, so that relative paths are the same on every machine; _BuildError unless it succeeds."""
+    return _run(task, [str(task.nvcc.path), *arguments], scratch, deadline)
+
+
+def _run(task: _Task, command: Sequence[str], scratch: Path, deadline: float) -> Completed:
+    """Runs a compiler in the root, so that relative paths are the same on every machine; _BuildError unless it
+    succeeds."""
     env = {name: value for name, value in os.environ.items() if name not in _HIDDEN_FLAGS}
     completed = run_group(
-        [str(task.nvcc.path), *arguments],
+        command,
         cwd=task.root,
         limit_seconds=max(0.0, deadline - time.monotonic()),
         env=env | {"TMPDIR": str(scratch), "LC_ALL": "C"},
         cancel=task.cancel,
     )
     if completed.timed_out:
-        raise _BuildError(f"nvcc exceeded {task.limit_seconds:g} s, killed\n{completed.output}".rstrip())
+        raise _BuildError(
+            f"{Path(command[0]).name} exceeded {task.limit_seconds:g} s, killed\n{completed.output}".rstrip()
+        )
     if completed.returncode != 0:
         said = f"{completed.output}\n{describe_exit(completed.returncode)}"
         if not task.cancel.is_set() and (found := _KILLED.search(said) or _MEMORY.search(said)):
             raise NvccError(
                 f"the compiler was ended from outside, or for want of memory: {found[0].strip()}",
-                where=arguments[-1],
+                where=command[-1],
                 next_step="dmesg says whether memory ran out; build with more of it",
             )
         if reason := next((text for text in _NO_SPACE if text in said), None):
@@ -245,6 +257,7 @@ def _key(task: _Task, variant: Variant) -> str:
     entries = (variant.entry, variant.combine)
     facts = (
         RECIPE,
+        variant.compiler,
         task.source_hashes[variant.sources],
         task.nvcc.version,
         variant.source,

@@ -6,9 +6,7 @@ What fmha.harness.kernel declares is carried out here, in the same steps as for 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import struct
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.errors import UserError
-from fmha.harness.kernel import DTYPES, Argument, Build, Kernel, Launch, TensorMap, from_bf16
+from fmha.harness.kernel import DTYPES, Argument, Build, Kernel, Launch, TensorMap, from_bf16, module_at
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.devices.base import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.worker.launch import sum_of
@@ -38,21 +36,15 @@ def load_kernel(root: Path, where: str) -> Kernel:
     path = root / file
     if not colon or not path.is_file():
         raise UserError(f"{where}: no such file", where=str(root), next_step="name it FILE.py:CLASS")
-    label = f"_fmha_kernel_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
     try:
-        spec = importlib.util.spec_from_file_location(label, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[label] = module
-        spec.loader.exec_module(module)
-        made = getattr(module, name)()
+        made = getattr(module_at(path), name)()
     except Exception as error:
         raise UserError(f"{name} cannot be made: {told(error, path)}", where=file) from error
     if not isinstance(made, Kernel) or not all(hasattr(made, needed) for needed in ("source", "fields")):
         raise UserError(f"{name} is no fmha.Kernel with a source and fields", where=file)
     if not (root / made.source).is_file():
         raise UserError(f"{name}.source: there is no {made.source}", where=file)
+    made.root = root
     return made
 
 
@@ -86,7 +78,9 @@ class Ran:
 class Declared:
     """One kernel of one's own."""
 
-    def __init__(self, name: str, kernel: Kernel) -> None:
+    def __init__(self, name: str, kernel: Kernel, where: str) -> None:
+        """`where` is FILE.py:CLASS, as matrix.yaml has it."""
+        self._where = where
         self._name = name
         self._kernel = kernel
 
@@ -95,6 +89,7 @@ class Declared:
         if kernel.archs and arch not in kernel.archs:
             return f"{self._name} is for {', '.join(kernel.archs)}, not for {arch}"
         built = kernel.build(case, arch)
+        own = type(kernel).compile is not Kernel.compile
         defines = tuple((name, str(value)) for name, value in built.defines.items())
         return Variant(
             name=f"{self._name}_{arch.replace('_', '')}{_told_apart(built)}",
@@ -106,7 +101,11 @@ class Declared:
             shape=LaunchShape(0, 0, 0, 0, built.shared_bytes),
             defines=defines,
             flags=kernel.flags,
-            sources=(kernel.source, *kernel.sources),
+            sources=tuple(
+                dict.fromkeys((kernel.source, *kernel.sources, *([self._where.rpartition(":")[0]] if own else [])))
+            ),
+            compiler=f"{self._where} {self._name}" if own else "",
+            example=case.id if own else "",
         )
 
     def inputs(self, seed: int, case: Case) -> Arrays:

@@ -51,6 +51,8 @@ class Variant:
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()  # nvcc's beside -arch and -D; empty: the recipe's
     sources: tuple[str, ...] = ("kernel",)  # files and folders that a build reads
+    compiler: str = ""  # the adapter that compiles it, FILE.py:CLASS and its kernel's name; empty: nvcc does
+    example: str = field(default="", compare=False)  # a case of it, for that adapter
     combine: str = ""  # the entry, in the same module, that merges the partial results of splits; empty: there is none
 
 

@@ -85,6 +85,28 @@ def test_init_writes_what_runs_at_once(tmp_path: Path) -> None:
         assert fmha(root, *arguments).returncode == 0, arguments
 
 
+@pytest.mark.triton
+def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    root = repository_with("triton", tmp_path / "ours")
+    ran = fmha(root, "run-matrix", "--json", "--quiet")
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    record = json.loads(ran.stdout)
+    assert record["verdict"]["passed"] == record["verdict"]["total"] == 14
+    assert {item["source"] for item in record["variants"]} == {"attention.py"}
+    assert len(record["variants"]) == 4  # two masks, and two more head dimensions
+    source = root / "attention.py"
+    source.write_text(source.read_text().replace("top = higher", "top = top"))
+    ran = fmha(root, "run-matrix", "--quiet", "--case", "attention_t64_s128")
+    assert ran.returncode == ExitCode.GATE_FAILED
+    assert "cosine is " in ran.stdout
+    source.write_text(source.read_text().replace("tl.exp2(top - higher)", "tl.exp2(top - higher) + oops"))
+    ran = fmha(root, "run-matrix", "--quiet", "--case", "attention_t64_s128")
+    assert ran.returncode == ExitCode.GATE_FAILED
+    assert "oops is not defined" in ran.stdout
+
+
 def test_nothing_planted_is_no_regression(norm: Path) -> None:
     found = regress(norm, "README", "ours", "theirs")
     assert (found["code"], found["regressions"]) == (ExitCode.PASS, [])
