@@ -45,8 +45,12 @@ class TritonKernel(Kernel):
     def grid(self, case: Case) -> Dim3: ...
 
     def build(self, case: Case, arch: str) -> Build:
-        metadata = self._compiled(case, arch).metadata
-        return Build(metadata.name, {name: str(v) for name, v in self.constants(case).items()}, metadata.shared)
+        defines = {name: str(value) for name, value in self.constants(case).items()}
+        try:
+            metadata = self._compiled(case, arch).metadata
+        except Exception:  # a kernel that does not compile: the build, which compiles it again, says why
+            return Build(self.name, defines)
+        return Build(metadata.name, defines, metadata.shared)
 
     def compile(self, case: Case, arch: str) -> str:
         """The PTX. ValueError for what fmha cannot launch."""

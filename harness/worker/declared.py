@@ -88,7 +88,11 @@ class Declared:
         kernel = self._kernel
         if kernel.archs and arch not in kernel.archs:
             return f"{self._name} is for {', '.join(kernel.archs)}, not for {arch}"
-        built = kernel.build(case, arch)
+        file = self._where.rpartition(":")[0]
+        try:
+            built = kernel.build(case, arch)
+        except Exception as error:
+            raise UserError(f"build of {case.id}: {told(error, kernel.root / file)}", where=file) from error
         own = type(kernel).compile is not Kernel.compile
         defines = tuple((name, str(value)) for name, value in built.defines.items())
         return Variant(
@@ -101,9 +105,7 @@ class Declared:
             shape=LaunchShape(0, 0, 0, 0, built.shared_bytes),
             defines=defines,
             flags=kernel.flags,
-            sources=tuple(
-                dict.fromkeys((kernel.source, *kernel.sources, *([self._where.rpartition(":")[0]] if own else [])))
-            ),
+            sources=tuple(dict.fromkeys((kernel.source, *kernel.sources, *([file] if own else [])))),
             compiler=f"{self._where} {self._name}" if own else "",
             example=case.id if own else "",
         )

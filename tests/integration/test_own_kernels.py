@@ -85,6 +85,16 @@ def test_init_writes_what_runs_at_once(tmp_path: Path) -> None:
         assert fmha(root, *arguments).returncode == 0, arguments
 
 
+def test_an_adapter_that_fails_at_build_is_told_with_its_line(norm: Path) -> None:
+    git(norm, "checkout", "-q", "-B", "adapter", "main")
+    adapter = norm / "fmha_kernels.py"
+    adapter.write_text(adapter.read_text().replace('return Build("rmsnorm", {', 'return Build("rmsnorm", oops, {'))
+    ran = fmha(norm, "run-matrix", "--quiet")
+    git(norm, "checkout", "-q", "--", ".")
+    assert ran.returncode == ExitCode.USAGE
+    assert "build of rmsnorm_rows8_columns256: NameError: name 'oops' is not defined (fmha_kernels.py:" in ran.stderr
+
+
 @pytest.mark.triton
 def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
