@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fmha.harness.kernel import Argument, Build, Kernel, Launch, module_at
+from fmha.harness.triton_ptx import ptx_for_cubin
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.devices.base import Dim3
 
@@ -84,4 +85,5 @@ class TritonKernel(Kernel):
         aligned = {(at,): [["tt.divisibility", 16]] for at, kind in enumerate(kinds.values()) if kind.startswith("*")}
         target = GPUTarget("cuda", int(re.sub(r"\D", "", arch)), 32)
         source = ASTSource(function, kinds, constants, aligned)
-        return triton.compile(source, target=target, options={"ptx_version": PTX_VERSION, **options})
+        with ptx_for_cubin():
+            return triton.compile(source, target=target, options={"ptx_version": PTX_VERSION, **options})

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from fmha.emulator.levels import LEVELS
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.git import git, git_failure
 
@@ -79,6 +78,8 @@ def _files(device: str) -> Iterator[tuple[str, Path]]:
 
 
 def _cores() -> Iterator[tuple[str, Path]]:
+    from fmha.emulator.levels import LEVELS  # here: only who sends the core has to have one
+
     spec = find_spec("fmha.emulator._core")
     if spec is None or spec.origin is None:
         raise InfrastructureError("this fmha has no emulator's core to send", next_step="install it anew")

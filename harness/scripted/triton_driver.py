@@ -1,8 +1,7 @@
 """A driver for Triton whose launches are the emulator's.
 
 Triton compiles as for a GPU, to PTX, and its own launcher's part is done here: arguments are flattened as its signature
-has them, descriptors become tensor maps. ptxas is left out: the machine runs the PTX, so that is what the compiler's
-last stage yields, kept in a cache of its own, where no GPU would be handed it.
+has them, descriptors become tensor maps.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ import atexit
 import contextlib
 import functools
 import math
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
@@ -22,7 +19,6 @@ import numpy as np
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
-from triton.backends.nvidia.compiler import CUDABackend
 
 from fmha import emulator
 from fmha.emulator.device import MAX_SHARED_BYTES
@@ -39,6 +35,7 @@ from fmha.harness.scripted.machine import (
     Shape,
     Told,
 )
+from fmha.harness.triton_ptx import ptx_for_cubin
 from fmha.harness.worker.bf16 import round_to_bf16
 
 MOST_REGISTERS: Final = 255  # of a thread
@@ -60,18 +57,12 @@ def installed(machine: Callable[[], Machine], tell: Callable[[Told], None]) -> I
     from triton.runtime import driver  # the object that triton.runtime.driver is, not the module
 
     before = driver._active
-    folder = os.environ.get("TRITON_CACHE_DIR") or str(Path.home() / ".triton" / "cache")
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: setattr(driver, "_active", before))
         driver.set_active(_Driver(machine, tell))
-        stack.enter_context(mock.patch.dict(os.environ, {"TRITON_CACHE_DIR": f"{folder}/fmha-ptx"}))
-        stack.enter_context(mock.patch.object(CUDABackend, "make_cubin", _ptx_for_cubin))
+        stack.enter_context(ptx_for_cubin())
         stack.enter_context(mock.patch.object(triton.testing, "do_bench", functools.partial(_untimed, machine)))
         yield
-
-
-def _ptx_for_cubin(backend: Any, src: str, *rest: Any) -> bytes:
-    return src.encode()
 
 
 def _untimed(
