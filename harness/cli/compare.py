@@ -15,13 +15,15 @@ from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.errors import ExitCode
 from fmha.harness.evidence.comparison import compare
+from fmha.harness.evidence.story import sentence, tell, told_fields
 from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 
 HELP = """Compare two runs, configuration by configuration.
 
 A and B are files, names of archived runs or their start, commits (their newest run), @HOST, COMMIT@HOST, latest
-or baseline:NAME. Factors are those by which an error is larger in B. What got worse comes last: fmha regress turns that
-into an exit code, compare exits with 0.
+or baseline:NAME. Factors are those by which an error is larger in B. What got worse comes last, put
+together by the filter that the configurations have in common: fmha regress turns that into an exit code, compare exits
+with 0.
 
 \b
 Examples:
@@ -32,6 +34,7 @@ Examples:
 """
 
 COLUMNS = ("configuration", "status", "cosine A", "cosine B", "1-cos", "rel L2", "max err", "LSE err", "bits")
+MOST_LINES = 3  # of a group
 _FACTORS = ("cosine", "relative_l2", "max_error", "lse_error")
 
 
@@ -51,7 +54,9 @@ def _run(a: str, b: str, changed: bool, results: Path | None, json: bool) -> Exi
     first, second = (archive.find(wanted, folder, Path.cwd()) for wanted in (a, b))
     comparison = compare(first.record, second.record)
     if json:
-        print_json("compare", 1, comparison_fields(first, second, comparison))
+        groups = tell(comparison, first.record, second.record)
+        fields = comparison_fields(first, second, comparison) | told_fields(groups, comparison.compared)
+        print_json("compare", 1, fields)
         return ExitCode.PASS
     for letter, found in (("A", first), ("B", second)):
         say(f"{letter}: {_header(found)}")
@@ -62,10 +67,16 @@ def _run(a: str, b: str, changed: bool, results: Path | None, json: bool) -> Exi
         print_table(COLUMNS, [_cells(pair) for pair in shown], Console(), left=2)
     for line in speed_lines(comparison):
         say(line)
-    for item in comparison.regressions:
-        say(str(item), "red")
-    if comparison.regressions:
-        say(f"{len(comparison.regressions)} worse in B, of {comparison.compared} configurations compared")
+    groups = tell(comparison, first.record, second.record)
+    for group in groups:
+        again = f" --filter '{group.where.filter}'" if group.where and group.where.filter else ""
+        say(f"{group.kind}: {group.text}{again}", "red")
+        for item in group.regressions[:MOST_LINES]:
+            say(f"  {item}")
+        if len(group.regressions) > MOST_LINES:
+            say(f"  and {len(group.regressions) - MOST_LINES} more; fmha report A B shows them")
+    if groups:
+        say(sentence(groups, comparison.compared), "bold red")
     else:
         say(f"nothing worse in B, of {comparison.compared} configurations compared")
     return ExitCode.PASS

@@ -21,6 +21,7 @@ from fmha.harness.evidence import comment, github, junit
 from fmha.harness.evidence import regress as stage
 from fmha.harness.evidence.comparison import Kind
 from fmha.harness.evidence.regress import Verdict
+from fmha.harness.evidence.story import sentence, told_fields
 from fmha.harness.evidence.views import regression_fields, speed_fields, speed_lines
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
@@ -109,6 +110,8 @@ def _run(
                 say(line)
         for item in verdict.comparison.regressions:
             say(f"{item}{' (allowed)' if item.kind in allowed else ''}", "yellow" if item.kind in allowed else "red")
+        if verdict.comparison.regressions:
+            say(sentence(verdict.groups, verdict.comparison.compared))
         say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")
     github.tell(verdict.new, verdict.counted, os.environ, sys.stderr)
     if junit_file:
@@ -137,4 +140,4 @@ def _fields(verdict: Verdict) -> dict[str, object]:
         "speeds": speed_fields(verdict.comparison),
         "regressions": regression_fields(verdict.comparison),
         "notes": list(verdict.notes),
-    }
+    } | told_fields(verdict.groups, verdict.comparison.compared)

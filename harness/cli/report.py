@@ -14,48 +14,60 @@ from fmha.harness.archive import Found, Index
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.results import stem
+from fmha.harness.config import parse_filter
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import compare
-from fmha.harness.evidence.limits import limits_of
+from fmha.harness.evidence.limits import configuration_of, limits_of
 
 HELP = """Write a run as one HTML file that needs nothing else: no network, no script.
 
 The verdict; heat maps of every metric over head_dim, T and s_k with the worst cell named; distributions; speed against
 the roofline where it was measured; resources; hazards with the source around them; what got worse since the baseline;
-the history in the archive; where it all comes from. RUN is named as for fmha results.
+the history in the archive; where it all comes from. First stands in one sentence what changed, with maps of it. RUN is
+named as for fmha results; with a second run the page says what changed from the first to the second, in place of what
+changed since the baseline: two commits, two hosts, or two schedules of one kernel.
 
 \b
 Examples:
   fmha report
   fmha report HEAD~1 --output /tmp/report.html
+  fmha report HEAD~1 HEAD
+  fmha report @emulator @h200
 """
 
 
 def command(
     context: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run; latest for the newest.")] = "latest",
+    later: Annotated[str | None, typer.Argument(metavar="[B]", help="The later run, where RUN is the earlier.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write.  [default: beside the run's, as .html]")
     ] = None,
     results: Results = None,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, run, output, results, json)
+    context.obj.action = partial(_run, run, later, output, results, json)
 
 
-def _run(run: str, output: Path | None, results: Path | None, json: bool) -> ExitCode:
+def _run(run: str, later: str | None, output: Path | None, results: Path | None, json: bool) -> ExitCode:
     from fmha.harness.report import Evidence, render  # here: jinja2 is not for every command's start
 
     folder = archive_folder(results)
-    found = archive.find(run, folder, Path.cwd())
-    base, damage = _baseline(found, folder)
+    found = archive.find(later or run, folder, Path.cwd())
+    base: archive.RunRecord | None
+    other = ""
+    if later is not None:
+        earlier = archive.find(run, folder, Path.cwd())
+        base, damage, other = earlier.record, "", _named(earlier, found)
+    else:
+        base, damage = _baseline(found, folder)
     if damage:
         print(f"fmha: the baseline is left out: {damage}", file=sys.stderr)
     with Index(folder) as index:
-        comparison = compare(base, found.record) if base else None
+        comparison = compare(base, found.record, _expected(base, found.record)) if base else None
         limit = limits_of(found.record, Path.cwd())
-        text = render(Evidence(found.record, found.path.name, index, base, comparison, limit, damage))
+        text = render(Evidence(found.record, found.path.name, index, base, comparison, limit, damage, other))
     path = output or found.path.parent / f"{stem(found.path.name)}.html"
     archive.replace(text.encode("utf-8", "replace"), path)
     if json:
@@ -63,6 +75,29 @@ def _run(run: str, output: Path | None, results: Path | None, json: bool) -> Exi
     else:
         say(f"wrote {path}")
     return ExitCode.PASS
+
+
+def _expected(base: archive.RunRecord, new: archive.RunRecord) -> set[str] | None:
+    """The ids of `base` that `new` was asked for: those of its filter, or the cases that it named. None for all."""
+    if not new.selection.suite:
+        return {item.id for item in new.configurations}
+    if not new.selection.filter or new.selection.filter == base.selection.filter:
+        return None
+    if any(item.parameters.kernel is not None for item in base.configurations):  # whose keys are its own
+        return {item.id for item in new.configurations}
+    accepted = parse_filter([new.selection.filter])
+    return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}
+
+
+def _named(earlier: Found, later: Found) -> str:
+    """What tells the earlier run from the later one, in words."""
+    a, b = earlier.record, later.record
+    words = [f"commit {a.commit.sha[:12]}{'+' if a.commit.dirty else ''}"]
+    if (a.host.name, a.host.gpu) != (b.host.name, b.host.gpu):
+        words.append(f"on {a.host.gpu.name if a.host.gpu else a.host.name}")
+    words += [f"schedule {a.selection.schedule}"] if a.selection.schedule != b.selection.schedule else []
+    words += [f"seed {a.selection.seed}"] if a.selection.seed != b.selection.seed else []
+    return ", ".join(words)
 
 
 def _baseline(found: Found, folder: Path) -> tuple[archive.RunRecord | None, str]:

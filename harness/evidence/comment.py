@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fmha.harness import archive
 from fmha.harness.evidence.github import cut, markdown
+from fmha.harness.evidence.story import sentence
 from fmha.harness.status import Status
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MARK = "<!-- fmha regress -->"  # by which a later comment finds the one that it replaces
 MOST_ROWS = 20
+MOST_LINES = 40
 MOST_BYTES = 60_000  # GitHub takes 65,536 characters
 
 
@@ -38,14 +40,24 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield f"Commit `{new.commit.sha[:12]}` on {markdown(new.host.name)}{gpu}: {markdown(_counts(verdict))}{judge}."
     if worse := verdict.comparison.regressions:
         yield ""
-        yield "| what | where | how |"
+        yield f"**{markdown(sentence(verdict.groups, verdict.comparison.compared))}.**"
+        yield ""
+        yield "| what | how | run it again with |"
         yield "| --- | --- | --- |"
-        for item in worse[:MOST_ROWS]:
-            allowed = " (allowed)" if item.kind in verdict.allowed else ""
-            yield f"| {item.kind}{allowed} | {markdown(item.subject)} | {markdown(item.text)} |"
-        if len(worse) > MOST_ROWS:
+        for group in verdict.groups[:MOST_ROWS]:
+            allowed = " (allowed)" if group.kind in verdict.allowed else ""
+            again = markdown(f"--filter '{group.where.filter}'") if group.where and group.where.filter else ""
+            yield f"| {group.kind}{allowed} | {markdown(group.text)} | {again} |"
+        yield ""
+        yield "<details><summary>Line by line</summary>"
+        yield ""
+        for item in worse[:MOST_LINES]:
+            yield f"- {item.kind} {markdown(item.subject)}: {markdown(item.text)}"
+        if len(worse) > MOST_LINES:
             yield ""
-            yield f"And {len(worse) - MOST_ROWS} more, in the report among the job's artifacts."
+            yield f"And {len(worse) - MOST_LINES} more, in the report among the job's artifacts."
+        yield ""
+        yield "</details>"
     if verdict.notes:
         yield ""
         yield from (f"- {markdown(note)}" for note in verdict.notes)

@@ -217,7 +217,7 @@ def _resources(base: RunRecord, new: RunRecord) -> Iterator[Regression]:
 
 
 def _grown(a: VariantRecord, b: VariantRecord) -> Iterator[Regression]:
-    before, after = _sizes(a), _sizes(b)
+    before, after = sizes_of(a), sizes_of(b)
     for name, value in before.items():
         new = after.get(name)
         if new is not None and new > value:
@@ -227,7 +227,8 @@ def _grown(a: VariantRecord, b: VariantRecord) -> Iterator[Regression]:
             yield Regression(Kind.RESOURCES, a.name, name, value, new, text)
 
 
-def _sizes(variant: VariantRecord) -> dict[str, int]:
+def sizes_of(variant: VariantRecord) -> dict[str, int]:
+    """What a variant uses, where ptxas said it."""
     sizes = variant.resources.model_dump() if variant.resources else {}
     return sizes | ({} if variant.shared_dynamic is None else {"shared_dynamic": variant.shared_dynamic})
 

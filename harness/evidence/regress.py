@@ -16,6 +16,7 @@ from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
 from fmha.harness.evidence.judged import named as named_files
 from fmha.harness.evidence.limits import configuration_of
+from fmha.harness.evidence.story import Group, tell
 from fmha.harness.git import resolve_commit
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import Request, execute
@@ -37,6 +38,11 @@ class Verdict:
     @property
     def notes(self) -> tuple[str, ...]:
         return (*self.comparison.notes, *self.told)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """All that got worse, put together by what the configurations have in common."""
+        return tell(self.comparison, self.base, self.new)
 
     @property
     def counted(self) -> tuple[Regression, ...]:

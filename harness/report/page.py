@@ -11,12 +11,12 @@ import jinja2
 
 from fmha.harness.archive import Index, RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, Finding
-from fmha.harness.evidence import speed
-from fmha.harness.evidence.comparison import Comparison, Regression
+from fmha.harness.evidence import speed, story
+from fmha.harness.evidence.comparison import Comparison, Regression, sizes_of
 from fmha.harness.evidence.noise import values_of
 from fmha.harness.evidence.views import error_of
 from fmha.harness.metrics import METRICS
-from fmha.harness.report import charts, heat
+from fmha.harness.report import charts, delta, details, heat
 from fmha.harness.report.charts import Chart
 from fmha.harness.stages.report import Cause, cause_of, coverage_totals, missed, verdict_line
 from fmha.harness.status import Status
@@ -38,6 +38,7 @@ class Evidence:
     comparison: Comparison | None
     limit: heat.Limit
     damage: str = ""
+    other: str = ""  # what the earlier run is, where it is no baseline but was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def render(evidence: Evidence) -> str:
 def _fields(evidence: Evidence) -> dict[str, Any]:
     record = evidence.record
     items = record.configurations
-    return {
+    return _changes(evidence) | {
         "record": record,
         "file": evidence.file,
         "verdict": _headline(evidence),
@@ -92,13 +93,49 @@ def _fields(evidence: Evidence) -> dict[str, Any]:
     }
 
 
+def _changes(evidence: Evidence) -> dict[str, Any]:
+    """What changed against the earlier run; where there is none, nothing."""
+    base, comparison, record = evidence.baseline, evidence.comparison, evidence.record
+    if base is None or comparison is None:
+        return {"lead": "", "other": ""}
+    groups = story.tell(comparison, base, record)
+    changes = delta.changes(comparison, base, record)
+    shown = details.details(changes.by_id, base, record, evidence.limit)
+    bad = sum(any(change.bad for change in figures.values()) for figures in changes.by_id.values())
+    return {
+        "lead": story.sentence(groups, comparison.compared),
+        "other": evidence.other,
+        "told": groups,
+        "changes": changes,
+        "details": shown,
+        "more_details": bad - len(shown),
+        "linked": {item.id: item.anchor for item in shown},
+        "resources_changed": list(_resources(base, record)),
+    }
+
+
+def _resources(base: RunRecord, new: RunRecord) -> Iterator[tuple[str, str, str, str, str]]:
+    """What a variant uses that is not as before: variant, figure, before, now and the look of it."""
+    before = {variant.name: variant for variant in base.variants}
+    for variant in new.variants:
+        a = before.get(variant.name)
+        if a is None:
+            continue
+        old, now = sizes_of(a), sizes_of(variant)
+        for name, value in now.items():
+            if name in old and old[name] != value:
+                look = "worse2" if value > old[name] else "better"
+                yield variant.name, name.replace("_", " "), str(old[name]), str(value), look
+
+
 def _headline(evidence: Evidence) -> str:
     """The verdict; of a run that regress has not seen, what the baseline that is there now says of it comes first."""
     words, worse = verdict_line(evidence.record), _worse(evidence.comparison)
-    if evidence.record.regress or not worse or evidence.baseline is None:
+    if (evidence.record.regress and not evidence.other) or not worse or evidence.baseline is None:
         return words
     counts = ", ".join(f"{len(items)} {kind}" for kind, items in worse.items())
-    return f"REGRESSED against commit {evidence.baseline.commit.sha[:12]}: {counts}; the run by itself: {words}"
+    against = evidence.other or f"commit {evidence.baseline.commit.sha[:12]}"
+    return f"REGRESSED against {against}: {counts}; the run by itself: {words}"
 
 
 def _wrong(items: Sequence[ConfigurationRecord]) -> list[tuple[Status, tuple[str, ...], list[str]]]:

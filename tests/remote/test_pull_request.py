@@ -153,7 +153,8 @@ def test_a_pull_request_hears_what_it_made_worse(
     assert mark == MARK
     assert re.fullmatch(rf"## REGRESSED against commit {measured[:12]}: (1 status, )?2 numbers", headline)
     assert f"judged by the harness of `{base[:12]}`" in text
-    assert text.count("| numbers |") == 2
+    assert text.count("\n- numbers ") == 2
+    assert re.search(r"^\*\*.*LSE error.*\*\*$", text, re.MULTILINE)
 
 
 def test_the_token_that_may_write_is_in_no_job_that_runs_the_request(repository: Path) -> None:

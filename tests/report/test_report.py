@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 import re
@@ -14,15 +15,18 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from fmha.emulator.rules import RULES
 from fmha.harness import archive
 from fmha.harness.archive import Index, RunRecord
 from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Parameters, Timing
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import compare
-from fmha.harness.report import Evidence, charts, heat, render
+from fmha.harness.report import Evidence, charts, delta, details, heat, render
 from fmha.harness.status import Status
 from fmha.harness.worker.protocol import FindingRecord
+from tests.evidence.planted import PLANTED, SOURCE, changed, counted, grown, plain_run
 from tests.evidence.records import IDS, archived, measured, record
+from tests.harness.support import GOOD
 from tests.report.browser import CONTRAST, Browser
 
 HOSTILE = "<script>document.title = 'owned'</script>\"'&"
@@ -266,3 +270,99 @@ def test_the_command_writes_it_beside_the_run(tmp_path: Path, fmha: Callable[...
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == f"wrote {path.with_suffix('.html')}\n"
     assert path.with_suffix(".html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A regression that no gate sees, of one head_dim."""
+    folder, run = tmp_path_factory.mktemp("planted"), plain_run()
+    new = PLANTED[0].make(run)
+    with Index(folder) as index:
+        text = render(Evidence(new, "run.json", index, run, compare(run, new), limit))
+    path = folder / "planted.html"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_what_changed_is_seen_without_scrolling(planted: Path, browser: Browser, window: str, dark: bool) -> None:
+    driver = browser.open(planted, *WINDOWS[window], dark=dark)
+    heading = driver.find_element(By.TAG_NAME, "h1")
+    assert heading.text.startswith(
+        "REGRESSED LSE error at head_dim 256 grew 50 to 310 times in 36 of 36 configurations"
+    )
+    assert heading.rect["y"] + heading.rect["height"] <= WINDOWS[window][1]
+    drawn = driver.execute_script("return [...document.querySelectorAll('.delta caption')].map(e => e.textContent)")
+    assert drawn[0] == "head_dim 256"  # those that are as before have no map
+    assert "head_dim 64, 128, 512: all as before" in driver.find_element(By.TAG_NAME, "body").text
+    assert [item for item in driver.execute_script(CONTRAST) if item[0] < 4.5] == []
+    wider = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert driver.execute_script(wider) == 0
+
+
+def test_a_cell_leads_to_its_configuration(planted: Path, browser: Browser) -> None:
+    """From the keyboard, as a reader of the screen does; there is all to be read, with what repeats it."""
+    driver = browser.open(planted)
+    cell = driver.find_element(By.CSS_SELECTOR, "table.delta a")
+    assert re.fullmatch(r"head_dim 256, T 1, s_k 128: ×\d+, 3 of 3 worse", cell.accessible_name)
+    cell.send_keys(Keys.ENTER)
+    shown = driver.find_element(By.CSS_SELECTOR, ".configuration:target")
+    assert shown.is_displayed()
+    assert f"fmha run-matrix --case {shown.get_attribute('id')} --seed 0" in shown.text
+    (row,) = [row for row in shown.find_elements(By.CSS_SELECTOR, "tbody tr") if row.text.startswith("LSE error")]
+    before, after, change, most = row.text.removeprefix("LSE error ").split(" ")[:4]
+    assert float(after) / float(before) == pytest.approx(float(change.removeprefix("×")), rel=0.02)
+    assert float(most) == 5e-3
+
+
+def test_a_hazard_is_shown_with_both_accesses_and_what_to_do(tmp_path: Path) -> None:
+    run = plain_run()
+    new = next(plant for plant in PLANTED if plant.name == "hazard").make(run)
+    with Index(tmp_path) as index:
+        text = render(Evidence(new, "run.json", index, run, compare(run, new), limit))
+    part = text[text.index('id="worse"') :]
+    assert f"this access: {SOURCE}:75, tcgen05.ld, PTX line 1207" in part
+    assert f"the other: {SOURCE}:61" in part
+    assert f"what to do: {html.escape(RULES['tmem-race'].remedy, quote=True)[:40]}" in part
+
+
+def test_two_runs_of_any_kind_make_the_same_page(tmp_path: Path, fmha: Callable[..., Any]) -> None:
+    first = archive.write(record(sha="1" * 40), tmp_path)
+    grown = {IDS[0]: measured(lse_error=GOOD.lse_error * 99, output_hash="1" * 64)}
+    other = record(sha="2" * 40, minutes=9, host="h200", outcomes=grown)
+    second = archive.write(other, tmp_path)
+    page = tmp_path / "page.html"
+    ran = fmha("report", first.name, second.name, "--results", str(tmp_path), "--output", str(page))
+    assert ran.returncode == 0, ran.stderr
+    text = page.read_text()
+    assert f"</span> LSE error grew 99 times in {IDS[0]}; everything else as before</h1>" in text
+    assert f"Before: commit {'1' * 12}, on emulator. 2 configurations compared." in text
+    assert "Against the baseline" not in text
+
+
+def test_every_figure_is_drawn_as_what_it_is() -> None:
+    run = plain_run()
+    new = changed(run, lambda item: item.parameters.head_dim == 64, grown("max_error", 0.1, 0.1))
+    new = changed(new, lambda item: item.id == "hd128_t1_sk128", counted("barrier_waits", 1.3))
+    found = delta.changes(compare(run, new), run, new)
+    assert [(item.name, item.worse) for item in found.worse] == [("barrier waits", 1), ("bits", 36)]
+    (best,) = found.others
+    assert (best.name, best.better, best.worst.look) == ("largest error", 36, delta.Look.BETTER)
+    assert "relative L2" in found.same
+    counter = found.by_id["hd128_t1_sk128"]["barrier_waits"]
+    assert (counter.look, counter.text, counter.before, counter.after) == (delta.Look.WORSE1, "+30%", "100", "130")
+
+
+def test_more_sizes_of_keys_than_columns_share_columns() -> None:
+    assert [delta.columns_of([1, 128, 384])(value) for value in (1, 384)] == ["1", "384"]
+    column = delta.columns_of(range(20))
+    assert [column(value) for value in (0, 63, 64, 383, 1407, 5000)] == ["0+", "0+", "64+", "256+", "1024+", "1024+"]
+
+
+@pytest.mark.parametrize("name", ["a b", "../x", HOSTILE, "é" * 300, "a_b"])
+def test_an_anchor_is_a_name_that_a_link_can_have(name: str) -> None:
+    anchor = details.anchor_of(name)
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,140}", anchor)
+    assert (anchor == name) is (name == "a_b")
+    assert anchor != details.anchor_of(f"{name}!")

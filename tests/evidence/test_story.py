@@ -1,0 +1,107 @@
+"""What is said of regressions: one sentence with what changed and where, by the smallest filter that covers it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fmha.harness.archive import RunRecord
+from fmha.harness.config import parse_filter
+from fmha.harness.evidence.comparison import Kind, compare
+from fmha.harness.evidence.limits import configuration_of
+from fmha.harness.evidence.story import Group, sentence, tell
+from tests.evidence.planted import PLANTED, changed, counted, grown, later, plain_run
+
+RUN = plain_run()
+BY_NAME = {plant.name: plant for plant in PLANTED}
+SAID = {
+    "lse-hd256": "LSE error at head_dim 256 grew 50 to 310 times in 36 of 36 configurations; everything else as before",
+    "max-causal": "Largest error with mask causal grew 2.5 to 4 times in 48 of 48 configurations; "
+    "everything else as before",
+    "cosine-t1": "1 - cosine at T = 1 grew 3 to 5.8 times in 36 of 36 configurations; everything else as before",
+    "hazard": "Hazard tmem-race is new at head_dim 128, T = 32 and more in 18 of 18 configurations; "
+    "everything else as before",
+    "counter": "Bulk load bytes at s_k = 384 grew by 25% in 48 of 48 configurations; everything else as before",
+    "registers": "Spill loads grew from 0 to 16 and registers from 128 to 255 in hd512; everything else as before",
+    "vanished": "36 of 36 configurations at T = 128 not run any more; everything else as before",
+    "judge": "The judge is another: harness/reference.py; everything else as before",
+    "fails": "12 of 12 configurations at head_dim 64, mask window fail (LSE error); everything else as before",
+    "bits": "Outputs have other bits at head_dim 512 in 36 of 36 configurations; everything else as before",
+    "two": "LSE error at head_dim 256 grew 50 to 310 times in 36 of 36 configurations; "
+    "barrier waits at T = 1 grew by 30% in 36 of 36 configurations; everything else as before",
+}
+
+
+def told(new: RunRecord) -> tuple[tuple[Group, ...], str]:
+    comparison = compare(RUN, new)
+    groups = tell(comparison, RUN, new)
+    return groups, sentence(groups, comparison.compared)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.name)
+def test_one_sentence_says_what_was_planted(plant) -> None:  # type: ignore[no-untyped-def]
+    assert told(plant.make(RUN))[1] == SAID[plant.name]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.name)
+def test_a_group_s_filter_accepts_all_of_its_cases_and_every_case_is_in_a_group(plant) -> None:  # type: ignore[no-untyped-def]
+    new = plant.make(RUN)
+    comparison = compare(RUN, new)
+    groups = tell(comparison, RUN, new)
+    assert sorted(map(str, comparison.regressions)) == sorted(
+        str(item) for group in groups for item in group.regressions
+    )
+    parameters = {item.id: item.parameters for item in RUN.configurations}
+    for group in groups:
+        if group.where and group.where.filter:
+            accepted = parse_filter([group.where.filter])
+            cases = {item.subject for item in group.regressions}
+            assert all(accepted.accepts(configuration_of(parameters[name])) for name in cases)
+            of = sum(accepted.accepts(configuration_of(item)) for item in parameters.values())
+            assert (group.where.count, group.where.total) == (len(cases), of)
+
+
+def test_nothing_is_said_to_have_changed_where_nothing_has() -> None:
+    assert told(later(RUN)) == ((), "Nothing got worse in 144 configurations")
+
+
+def test_cases_with_nothing_in_common_are_told_in_parts() -> None:
+    new = changed(
+        RUN, lambda item: item.parameters.head_dim == 256 or item.id == "hd64_t1_sk128", counted("barrier_waits", 2)
+    )
+    groups, words = told(new)
+    assert [group.where and group.where.count for group in groups] == [36, 1]
+    assert words == (
+        "Barrier waits at head_dim 256 grew 2 times in 36 of 36 configurations; "
+        "barrier waits grew 2 times in hd64_t1_sk128; everything else as before"
+    )
+
+
+def test_figures_that_grew_in_the_same_places_are_one_thing() -> None:
+    new = changed(RUN, lambda item: item.parameters.t == 4, grown("lse_error", 9, 9))
+    new = changed(new, lambda item: item.parameters.t == 4, grown("row_sum_error", 4, 4))
+    (numbers, _), words = told(new)
+    assert (numbers.kind, numbers.whats) == (Kind.NUMBERS, ("lse_error", "row_sum_error"))
+    assert words.startswith("LSE error at T = 4 grew 9 times in 36 of 36 configurations, with row sum error;")
+
+
+def test_what_is_no_number_any_more_is_said() -> None:
+    new = changed(RUN, lambda item: item.parameters.t == 4, grown("lse_error", 9, 9))
+    items = [
+        item.model_copy(update={"metrics": item.metrics.model_copy(update={"lse_error": math.nan})})
+        if item.metrics and item.parameters.t == 4
+        else item
+        for item in new.configurations
+    ]
+    words = told(new.model_copy(update={"configurations": items}))[1]
+    assert words.startswith("LSE error at T = 4 is no number any more in 36 of 36 configurations")
+
+
+def test_four_things_are_not_read_out() -> None:
+    new = later(RUN)
+    for t, counter in ((1, "barrier_waits"), (4, "bulk_load_bytes")):
+        new = changed(new, lambda item, t=t: item.parameters.t == t, counted(counter, 3))  # type: ignore[misc]
+    new = changed(new, lambda item: item.parameters.t == 32, grown("lse_error", 9, 9))
+    new = changed(new, lambda item: item.parameters.head_dim == 64, grown("max_error", 4, 4))
+    assert told(new)[1].endswith("; and 1 more change")
