@@ -47,6 +47,7 @@ BESIDE = (
     "harness/cli/init.py",
     "harness/cli/logs.py",
     "harness/cli/ps.py",
+    "harness/cli/publish.py",
     "harness/cli/report.py",
     "harness/cli/results.py",
     "harness/cli/text.py",
@@ -59,6 +60,7 @@ BESIDE = (
     "harness/scripted/",
     "harness/stages/administration.py",
     "harness/stages/init.py",
+    "harness/trends/",
 )
 _PACKAGE = "fmha"
 _ROOTS = (_PACKAGE, "harness", "emulator")

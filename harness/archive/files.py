@@ -62,6 +62,19 @@ def read(path: Path) -> RunRecord:
 
     Raises UserError when it cannot be read, is no record, or is not what was written.
     """
+    data = document(path)
+    try:
+        # From JSON again: strict validation takes an enum's or a date's text there only.
+        return RunRecord.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"is no run record: {field}: {first['msg']}", where=str(path)) from error
+
+
+def document(path: Path) -> Any:
+    """What a file holds, as of the current version and with its checksum proved, but not held against the model: what
+    reads thousands of files takes this, and answers for what is no record. Raises UserError as `read` does."""
     data = _parsed(path)
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -72,14 +85,7 @@ def read(path: Path) -> RunRecord:
         raise UserError(
             "does not match its checksum: it was damaged or edited", where=str(path), next_step="restore or remove it"
         )
-    data = upgraded(data) if isinstance(version, int) else data
-    try:
-        # From JSON again: strict validation takes an enum's or a date's text there only.
-        return RunRecord.model_validate_json(json.dumps(data), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise UserError(f"is no run record: {field}: {first['msg']}", where=str(path)) from error
+    return upgraded(data) if isinstance(version, int) else data
 
 
 def schema() -> str:

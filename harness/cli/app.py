@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "compare": ("Compare two runs: files, commits or hosts.", DONE),
     "history": ("A configuration's numbers over the archived runs.", DONE),
     "report": ("Write a run as one HTML file.", DONE),
+    "publish": ("Write the archive as a site over commits.", DONE),
     "watch": ("Run the guard and what was touched after every save.", DONE),
     "results": ("The archive: ls, show, verify, prune.", DONE | {1: "verify found a damaged record"}),
     "hosts": ("List the hosts of matrix.yaml, whether they answer, and who has their GPUs.", ANSWERS),

@@ -21,11 +21,16 @@ def print_json(kind: str, version: int, fields: Mapping[str, Any], indent: int |
     A field keeps its name and meaning within a version; fields may be added. Numbers that JSON has no token for are
     the strings of the archive. Without an indent it is one line, and written at once.
     """
-    document = {"format": f"fmha-{kind}/{version}"} | encode_numbers(dict(fields))
-    text = json.dumps(document, indent=indent, allow_nan=False, ensure_ascii=False)
-    sys.stdout.buffer.write(f"{escaped_json(text)}\n".encode())
+    sys.stdout.buffer.write(json_bytes(kind, version, fields, indent))
     if indent is None:
         sys.stdout.flush()
+
+
+def json_bytes(kind: str, version: int, fields: Mapping[str, Any], indent: int | None = 1) -> bytes:
+    """What `print_json` prints."""
+    document = {"format": f"fmha-{kind}/{version}"} | encode_numbers(dict(fields))
+    text = json.dumps(document, indent=indent, allow_nan=False, ensure_ascii=False)
+    return f"{escaped_json(text)}\n".encode()
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console, left: int = 1) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ from rich.console import Console
 from fmha.harness.archive import RunRecord
 from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose
-from fmha.harness.cli.output import print_json, say
+from fmha.harness.cli.output import json_bytes, print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import comment, github, junit
@@ -25,6 +27,9 @@ from fmha.harness.evidence.story import sentence, told_fields
 from fmha.harness.evidence.views import regression_fields, speed_fields, speed_lines
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
+from fmha.harness.text import one_line
+
+HOOK_SECONDS = 60
 
 HELP = """Run what the baseline ran, the guard's head_dim first, and say what got worse.
 
@@ -42,6 +47,7 @@ Examples:
   fmha regress --allow hash
   fmha regress --host b200
   fmha regress --json | jq .regressions
+  fmha regress --on-regression "curl -fsS --json @- https://chat.example.com/hook"
 """
 
 
@@ -69,15 +75,24 @@ def command(
         Path | None,
         typer.Option("--comment", metavar="FILE", help="Write what got worse as Markdown, for a pull request."),
     ] = None,
+    on_regression: Annotated[
+        str | None,
+        typer.Option(
+            "--on-regression",
+            metavar="COMMAND",
+            help="Run this when something got worse, the object of --json on its standard input; no shell reads it.",
+        ),
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
+    hook = _command(on_regression)
     request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, None, results)
     context.obj.action = lambda: judged(
         request,
         judge,
         accept_judge,
-        lambda chosen: _run(chosen, named, tuple(allow or ()), json, junit_file, comment_file, quiet, verbose),
+        lambda chosen: _run(chosen, named, tuple(allow or ()), json, junit_file, comment_file, hook, quiet, verbose),
     )
 
 
@@ -88,6 +103,7 @@ def _run(
     json: bool,
     junit_file: Path | None,
     comment_file: Path | None,
+    hook: Sequence[str],
     quiet: bool,
     verbose: bool,
 ) -> ExitCode:
@@ -118,7 +134,32 @@ def _run(
         junit.write(junit_file, verdict.new, verdict.counted)
     if comment_file:
         comment.write(comment_file, verdict)
+    if hook and verdict.counted:
+        _tell(hook, json_bytes("regress", 1, _fields(verdict)))
     return verdict.exit_code
+
+
+def _command(text: str | None) -> list[str]:
+    try:
+        words = shlex.split(text or "")
+    except ValueError as error:
+        raise UserError(f"--on-regression: {error}", next_step="close the quotation") from error
+    if text is not None and not words:
+        raise UserError("--on-regression: there is no command")
+    return words
+
+
+def _tell(command: Sequence[str], document: bytes) -> None:
+    """Carry out the command. The verdict stands whatever becomes of it: that is told, and changes no exit code."""
+    try:
+        done = subprocess.run(command, input=document, capture_output=True, timeout=HOOK_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"fmha: --on-regression: {command[0]}: {one_line(str(error))}", file=sys.stderr)
+        return
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [""]
+        words = f"{command[0]} ended with {done.returncode}: {said[-1]}".removesuffix(": ")
+        print(f"fmha: --on-regression: {one_line(words)}", file=sys.stderr)
 
 
 def _kinds(names: Sequence[str]) -> frozenset[Kind]:

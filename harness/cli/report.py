@@ -51,8 +51,6 @@ def command(
 
 
 def _run(run: str, later: str | None, output: Path | None, results: Path | None, json: bool) -> ExitCode:
-    from fmha.harness.report import Evidence, render  # here: jinja2 is not for every command's start
-
     folder = archive_folder(results)
     found = archive.find(later or run, folder, Path.cwd())
     base: archive.RunRecord | None
@@ -64,10 +62,7 @@ def _run(run: str, later: str | None, output: Path | None, results: Path | None,
         base, damage = _baseline(found, folder)
     if damage:
         print(f"fmha: the baseline is left out: {damage}", file=sys.stderr)
-    with Index(folder) as index:
-        comparison = compare(base, found.record, _expected(base, found.record)) if base else None
-        limit = limits_of(found.record, Path.cwd())
-        text = render(Evidence(found.record, found.path.name, index, base, comparison, limit, damage, other))
+    text = _page(found, folder, base, damage, other)
     path = output or found.path.parent / f"{stem(found.path.name)}.html"
     archive.replace(text.encode("utf-8", "replace"), path)
     if json:
@@ -75,6 +70,21 @@ def _run(run: str, later: str | None, output: Path | None, results: Path | None,
     else:
         say(f"wrote {path}")
     return ExitCode.PASS
+
+
+def page_of(found: Found, folder: Path) -> tuple[str, str]:
+    """The page of an archived run against its baseline, and what is wrong with that."""
+    base, damage = _baseline(found, folder)
+    return _page(found, folder, base, damage, ""), damage
+
+
+def _page(found: Found, folder: Path, base: archive.RunRecord | None, damage: str, other: str) -> str:
+    from fmha.harness.report import Evidence, render  # here: jinja2 is not for every command's start
+
+    with Index(folder) as index:
+        comparison = compare(base, found.record, _expected(base, found.record)) if base else None
+        limit = limits_of(found.record, Path.cwd())
+        return render(Evidence(found.record, found.path.name, index, base, comparison, limit, damage, other))
 
 
 def _expected(base: archive.RunRecord, new: archive.RunRecord) -> set[str] | None:

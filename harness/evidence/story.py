@@ -93,8 +93,14 @@ def tell(comparison: Comparison, base: RunRecord, new: RunRecord) -> tuple[Group
     gone = {item.subject for item in comparison.regressions if item.kind is Kind.VANISHED}
     present = {item.id for item in new.configurations} | gone
     universe = {item.id: axes_of(item.parameters) for item in base.configurations if item.id in present}
+    return grouped(comparison.regressions, universe)
+
+
+def grouped(regressions: Iterable[Regression], universe: Mapping[str, Axes]) -> tuple[Group, ...]:
+    """Regressions, or changes for the better, of configurations of a universe and of what else there is; what matters
+    most first. Those of one call go one way."""
     found: dict[tuple[Kind, str], list[Regression]] = {}
-    for item in comparison.regressions:
+    for item in regressions:
         what = _cause(item) if item.kind is Kind.STATUS else item.what
         found.setdefault((item.kind, what), []).append(item)
     parts: dict[tuple[Kind, frozenset[str], str], list[tuple[str, list[Regression], Where | None]]] = {}
@@ -271,8 +277,9 @@ def _group(kind: Kind, parts: Sequence[tuple[str, list[Regression], Where | None
 
 
 def _size(item: Regression) -> float:
+    """By what factor it changed, whichever way."""
     factor = factor_of(item)
-    return 1.0 if factor is None else factor
+    return 1.0 if factor is None else 1.0 / factor if 0 < factor < 1 else factor if factor > 0 else math.inf
 
 
 def _weight(group: Group) -> float:
@@ -317,8 +324,9 @@ def _resources(parts: Sequence[tuple[str, list[Regression], Where | None]]) -> s
     """What grew in the same variants, in one clause."""
     grew: list[str] = []
     for what, items, _ in parts:
-        spans = dict.fromkeys(f"{item.before} to {item.after}" for item in items)
-        grew.append(f"{what.replace('_', ' ')}{'' if grew else ' grew'} from {_list(list(spans), 'or')}")
+        spans = dict.fromkeys(f"{item.before:.4g} to {item.after:.4g}" for item in items)
+        verb = "grew" if _grown(items[0]) else "fell"
+        grew.append(f"{what.replace('_', ' ')}{'' if grew else f' {verb}'} from {_list(list(spans), 'or')}")
     return f"{_list(grew)} in {_list([item.subject for item in parts[0][1]])}"
 
 
@@ -346,9 +354,16 @@ def name_of(what: str) -> str:
     return METRICS[what].words if what in METRICS else what.replace("_", " ")
 
 
+def _grown(item: Regression) -> bool:
+    factor = factor_of(item)
+    return factor is None or factor >= 1.0
+
+
 def _grew(items: Sequence[Regression]) -> str:
     factors = [factor for item in items if (factor := factor_of(item)) is not None]
     known = [factor for factor in factors if math.isfinite(factor)]
+    if known and len(known) == len(factors) and max(known) < 1.0:
+        return _fell(known)
     if not known:
         return "grew from nothing" if all(isinstance(item.after, int) for item in items) else "is no number any more"
     low, high = min(known), max(known)
@@ -361,6 +376,17 @@ def _grew(items: Sequence[Regression]) -> str:
         return f"grew up to {_rounded(high)} times"
     shares = [_percent(low), _percent(high)]
     return f"grew by {shares[0]}%" if shares[0] == shares[1] else f"grew by {shares[0]} to {shares[1]}%"
+
+
+def _fell(factors: Sequence[float]) -> str:
+    if min(factors) <= 0:
+        return "fell to nothing" if max(factors) <= 0 else "fell, some to nothing"
+    low, high = 1 / max(factors), 1 / min(factors)
+    if low >= 2.0:
+        span = _rounded(low) if _rounded(low) == _rounded(high) else f"{_rounded(low)} to {_rounded(high)}"
+        return f"fell {span} times"
+    shares = [f"{100 * (1 - factor):.2g}" for factor in (max(factors), min(factors))]
+    return f"fell by {shares[0]}%" if shares[0] == shares[1] else f"fell by {shares[0]} to {shares[1]}%"
 
 
 def _percent(factor: float) -> str:

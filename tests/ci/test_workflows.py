@@ -27,7 +27,7 @@ def steps(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [step for job in document["jobs"].values() for step in job["steps"]]
 
 
-@pytest.mark.parametrize("name", ["tests", "evidence"])
+@pytest.mark.parametrize("name", ["tests", "evidence", "publish"])
 def test_what_a_workflow_may_not_do(repository: Path, name: str) -> None:
     document = workflow(repository, name)
     assert document["permissions"] == {"contents": "read"}
@@ -48,6 +48,14 @@ def test_a_pull_request_needs_the_label(repository: Path) -> None:
     assert job["if"] == "github.event_name == 'workflow_dispatch' || github.event.label.name == 'run-b200'"
     (checkout, *_) = job["steps"]
     assert checkout["with"]["ref"] == "${{ github.event.pull_request.head.sha || github.sha }}"
+
+
+def test_only_the_job_that_has_nothing_else_may_write_pages(repository: Path) -> None:
+    jobs = workflow(repository, "publish")["jobs"]
+    assert "permissions" not in jobs["site"]
+    assert jobs["deploy"]["permissions"] == {"pages": "write", "id-token": "write"}
+    (step,) = jobs["deploy"]["steps"]
+    assert step["uses"].startswith("actions/deploy-pages@")
 
 
 def test_the_tests_are_what_ci_run_calls(repository: Path) -> None:

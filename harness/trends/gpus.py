@@ -1,0 +1,95 @@
+"""GPUs of one model side by side, and the one that is not like the others."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fmha.harness.evidence.distributions import student_tail
+from fmha.harness.trends.extract import Facts
+
+LEAST = 4  # of a model: among fewer nobody knows which one is odd
+LEAST_DEVIATION = 0.002  # of the logarithms of times: what GPUs of one model differ by anyway
+MOST_CHANCE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """`slower` is by what share its times are longer than the model's median; None where nothing was timed.
+    `other_bits` counts outputs that most GPUs of the model have otherwise. `chance` is that of one so far out."""
+
+    model: str
+    uuid: str
+    hosts: tuple[str, ...]
+    runs: int
+    slower: float | None
+    other_bits: int
+    chance: float
+
+    @property
+    def odd(self) -> bool:
+        return self.chance < MOST_CHANCE or self.other_bits > 0
+
+
+def gpus(runs: Sequence[Facts]) -> list[Gpu]:
+    """By model and uuid."""
+    by_model: dict[str, dict[str, list[Facts]]] = {}
+    for run in runs:
+        if run.gpu and not run.dirty:
+            by_model.setdefault(run.gpu, {}).setdefault(run.uuid, []).append(run)
+    return [gpu for model, found in sorted(by_model.items()) for gpu in _model(model, found)]
+
+
+def _model(model: str, found: Mapping[str, Sequence[Facts]]) -> list[Gpu]:
+    slower, other = _slower(found), _other_bits(found)
+    made = []
+    for uuid, runs in sorted(found.items()):
+        rest = [value for name, value in slower.items() if name != uuid]
+        hosts = tuple(sorted({run.host for run in runs}))
+        own = slower.get(uuid)
+        chance = _chance(own, rest) if own is not None and len(slower) >= LEAST else 1.0
+        share = None if own is None else math.expm1(own)
+        made.append(Gpu(model, uuid, hosts, len(runs), share, other[uuid], chance))
+    return made
+
+
+def _chance(own: float, rest: Sequence[float]) -> float:
+    deviation = max(statistics.stdev(rest), LEAST_DEVIATION) * math.sqrt(1 + 1 / len(rest))
+    return min(1.0, 2 * student_tail(abs(own - statistics.fmean(rest)) / deviation, len(rest) - 1) * (len(rest) + 1))
+
+
+def _slower(found: Mapping[str, Sequence[Facts]]) -> dict[str, float]:
+    """The median logarithm of a GPU's times over the model's, where others have timed the same commit."""
+    times: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for uuid, runs in found.items():
+        for run in runs:
+            for name, figures in run.figures.items():
+                if figures.get("time", 0) > 0:
+                    times.setdefault((run.sha, name), {}).setdefault(uuid, []).append(figures["time"])
+    ratios: dict[str, list[float]] = {}
+    for by_gpu in times.values():
+        medians = {uuid: statistics.median(values) for uuid, values in by_gpu.items()}
+        middle = statistics.median(medians.values())
+        for uuid, value in medians.items():
+            if len(medians) > 1:
+                ratios.setdefault(uuid, []).append(math.log(value / middle))
+    return {uuid: statistics.median(values) for uuid, values in ratios.items()}
+
+
+def _other_bits(found: Mapping[str, Sequence[Facts]]) -> Counter[str]:
+    """How many outputs of each GPU are not those of the majority, from the same commit and seed."""
+    seen: dict[tuple[str, int, str, str], dict[str, set[str]]] = {}
+    for uuid, runs in found.items():
+        for run in runs:
+            for name, bits in run.bits.items():
+                seen.setdefault((run.sha, run.seed, run.schedule, name), {}).setdefault(bits, set()).add(uuid)
+    odd: Counter[str] = Counter()
+    for by_bits in seen.values():
+        most, *others = sorted(by_bits.values(), key=len, reverse=True)
+        for uuids in others:
+            if len(uuids) < len(most):
+                odd.update(uuids)
+    return odd

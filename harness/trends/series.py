@@ -1,0 +1,173 @@
+"""Series over commits: one for each configuration or variant, figure and line, with the steps in it.
+
+A *line* is what can be compared with itself: a host, its GPU, and the schedule.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fmha.harness.config.filters import KEYS
+from fmha.harness.evidence.comparison import Kind, Regression
+from fmha.harness.evidence.noise import LEAST_DEVIATION
+from fmha.harness.evidence.story import Axes, Group, grouped
+from fmha.harness.metrics import METRICS
+from fmha.harness.status import Status
+from fmha.harness.trends.ancestry import Commit
+from fmha.harness.trends.extract import Facts
+from fmha.harness.trends.steps import Step, exact_steps, steps
+from fmha.harness.worker.configuration import DEFAULTS
+
+ALARMS = 1e-3  # sites that show a step where there is none, if noise is normal
+FAILED = "failed"  # 1 where any run did not pass
+NOISY = frozenset({*METRICS, "time", "build_seconds"})  # everything else is counted
+FLOOR = {"time": 1e-9, "build_seconds": 0.1}  # seconds
+DEVIATION = {"time": 0.002, "build_seconds": 0.1}  # of their logarithms; of errors it is the noise's
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values at places among the commits; `steps` are places in `at`."""
+
+    subject: str
+    figure: str
+    line: str
+    at: tuple[int, ...]
+    values: tuple[float, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What changed at a commit on one line, for the worse or for the better; `chance` is of the surest of its steps."""
+
+    place: int
+    line: str
+    group: Group
+    worse: bool
+    chance: float
+    links: tuple[tuple[str, str], ...]  # subject, figure: the largest first
+
+
+@dataclass(frozen=True, slots=True)
+class Trends:
+    commits: Sequence[Commit]
+    runs: Sequence[Facts]
+    lines: tuple[str, ...]
+    series: Sequence[Series]
+    changes: Sequence[Change]
+    tested: int  # series in which a step was looked for among noise
+
+
+def line_of(run: Facts) -> str:
+    words = run.host if not run.gpu else f"{run.host}, {run.gpu} {run.uuid[-6:]}"
+    return words if run.schedule == "realistic" else f"{words}, {run.schedule}"
+
+
+def trends(runs: Sequence[Facts], commits: Sequence[Commit]) -> Trends:
+    """All series of the runs of whole commits. `commits` has every commit of them."""
+    places = {commit.sha: place for place, commit in enumerate(commits)}
+    clean = [run for run in runs if not run.dirty]
+    points = _points(clean, places)
+    noisy = sum(figure in NOISY for _, figure, _ in points)
+    series = [one_series(*key, found, ALARMS / max(noisy, 1)) for key, found in sorted(points.items())]
+    axes = {name: _axes(values) for name, values in {k: v for run in clean for k, v in run.axes.items()}.items()}
+    changes = sorted(_changes(series, axes), key=lambda item: (-item.place, item.line, not item.worse))
+    lines = tuple(name for name, _ in Counter(line_of(run) for run in clean).most_common())
+    return Trends(commits, runs, lines, series, changes, noisy)
+
+
+def _points(runs: Sequence[Facts], places: Mapping[str, int]) -> dict[tuple[str, str, str], dict[int, float]]:
+    """The median over the runs of a commit; of what is counted, those of the seed that the line has most often."""
+    seeds: dict[str, Counter[int]] = {}
+    for run in runs:
+        seeds.setdefault(line_of(run), Counter())[run.seed] += 1
+    usual = {line: counts.most_common(1)[0][0] for line, counts in seeds.items()}
+    found: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for run in runs:
+        line, place = line_of(run), places[run.sha]
+        its_own = run.seed == usual[line]
+        for subject, figures in (*run.figures.items(), *run.variants.items()):
+            for figure, value in figures.items():
+                if its_own or figure in NOISY or subject in run.variants:
+                    found.setdefault((subject, figure, line), {}).setdefault(place, []).append(value)
+        for name, status in run.status.items():
+            if status != Status.NOT_RUN:
+                found.setdefault((name, FAILED, line), {}).setdefault(place, []).append(float(status != Status.PASS))
+    return {
+        key: {place: _middle(key[1], values) for place, values in sorted(by_place.items())}
+        for key, by_place in found.items()
+    }
+
+
+def _middle(figure: str, values: Sequence[float]) -> float:
+    if len(values) == 1:
+        return values[0]
+    return max(values) if figure == FAILED else statistics.median(values)
+
+
+def one_series(subject: str, figure: str, line: str, found: Mapping[int, float], most_chance: float) -> Series:
+    """The series of values by place, with the steps that chance makes with at most `most_chance`."""
+    at, values = tuple(found), tuple(found.values())
+    if len(set(values)) < 2:
+        return Series(subject, figure, line, at, values, ())
+    if figure not in NOISY:
+        return Series(subject, figure, line, at, values, tuple(exact_steps(values)))
+    floor = METRICS[figure].floor if figure in METRICS else FLOOR[figure]
+    scaled = [math.log(max(value, 0.0) + floor) if math.isfinite(value) else math.inf for value in values]
+    top = max((value for value in scaled if math.isfinite(value)), default=0.0) + math.log(1e3)
+    known = [value if math.isfinite(value) else top for value in scaled]  # what is no number is far worse than any
+    steps_of = steps(known, DEVIATION.get(figure, LEAST_DEVIATION), most_chance)
+    levels = tuple(
+        Step(step.at, math.exp(step.before) - floor, math.exp(step.after) - floor, step.chance) for step in steps_of
+    )
+    return Series(subject, figure, line, at, values, levels)
+
+
+def _axes(values: Mapping[str, int | str]) -> Axes:
+    if "kernel" in values:
+        return dict(values)
+    return {key: values.get(name, DEFAULTS.get(name, 0)) for key, name in KEYS.items()}
+
+
+def _changes(series: Sequence[Series], axes: Mapping[str, Axes]) -> Iterator[Change]:
+    """The steps at a commit, put together by what the configurations have in common."""
+    found: dict[tuple[int, str, bool], list[tuple[Series, Step]]] = {}
+    for item in series:
+        for step in item.steps:
+            found.setdefault((item.at[step.at], item.line, step.after > step.before), []).append((item, step))
+    for (place, line, worse), those in found.items():
+        universe = {
+            item.subject: axes[item.subject]
+            for item in series
+            if item.line == line and item.subject in axes and item.at[0] <= place <= item.at[-1]
+        }
+        chances = {(item.subject, item.figure): step.chance for item, step in those}
+        told = [_told(item, step, axes) for item, step in those]
+        for group in grouped(told, universe):
+            names = [(item.subject, item.what) for item in group.regressions]
+            yield Change(place, line, group, worse, min(chances[name] for name in names), tuple(names))
+
+
+def _told(item: Series, step: Step, axes: Mapping[str, Axes]) -> Regression:
+    kind, before, after = _kind(item, axes), step.before, step.after
+    if kind is Kind.STATUS:
+        words = ("pass", "fail") if after > before else ("fail", "pass")
+        return Regression(kind, item.subject, item.figure, *words, "")
+    if item.figure == "cosine":  # of which a regression has the value, and not the error
+        before, after = 1 - before, 1 - after
+    return Regression(kind, item.subject, item.figure, before, after, "")
+
+
+def _kind(item: Series, axes: Mapping[str, Axes]) -> Kind:
+    if item.figure == FAILED:
+        return Kind.STATUS
+    if item.figure == "time":
+        return Kind.SPEED
+    if item.subject not in axes:
+        return Kind.RESOURCES
+    return Kind.NUMBERS if item.figure in METRICS else Kind.COUNTERS
