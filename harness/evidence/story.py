@@ -308,7 +308,7 @@ def _clause(kind: Kind, whats: Sequence[str], items: Sequence[Regression], where
         case Kind.STATUS:
             return f"{place.whole} {whats[0]}"
         case Kind.VANISHED:
-            return f"{place.whole} not run any more"
+            return f"{place.whole} {'is' if len(items) == 1 else 'are'} not run any more"
         case Kind.JUDGE:
             return _judge(items)
     return f"outputs have other bits{place.near}{place.of}"

@@ -294,7 +294,8 @@ def _cell(items: Sequence[Change] | None, head_dim: int, t: int, column: str) ->
     bad = sum(item.bad for item in items)
     share = f"{bad}/{len(items)}" if 0 < bad < len(items) else ""
     told = worst.text or "as before"
-    words = f"head_dim {head_dim}, T {t}, s_k {column}: {told}" + (f", {bad} of {len(items)} worse" if bad else "")
+    words = f"head_dim {head_dim}, T {t}, s_k {column}: {told}" + (f" {share}" if share else "")
+    words += f", {bad} of {len(items)} worse" if bad else ""
     return Cell(worst, share, words)
 
 

@@ -46,6 +46,7 @@ class Change:
     """What changed at a commit on one line, for the worse or for the better; `chance` is of the surest of its steps."""
 
     place: int
+    unknown: int  # commits before it that were not run on this line, and may be the ones
     line: str
     group: Group
     worse: bool
@@ -147,10 +148,12 @@ def _changes(series: Sequence[Series], axes: Mapping[str, Axes]) -> Iterator[Cha
             if item.line == line and item.subject in axes and item.at[0] <= place <= item.at[-1]
         }
         chances = {(item.subject, item.figure): step.chance for item, step in those}
+        between = {(item.subject, item.figure): place - item.at[step.at - 1] - 1 for item, step in those}
         told = [_told(item, step, axes) for item, step in those]
         for group in grouped(told, universe):
             names = [(item.subject, item.what) for item in group.regressions]
-            yield Change(place, line, group, worse, min(chances[name] for name in names), tuple(names))
+            unknown = min(between[name] for name in names)
+            yield Change(place, unknown, line, group, worse, min(chances[name] for name in names), tuple(names))
 
 
 def _told(item: Series, step: Step, axes: Mapping[str, Axes]) -> Regression:

@@ -24,7 +24,7 @@ from fmha.harness.report.details import anchor_of
 from fmha.harness.trends.baselines import Baseline
 from fmha.harness.trends.extract import Facts
 from fmha.harness.trends.gpus import Gpu
-from fmha.harness.trends.series import NOISY, Change, Series, Trends, line_of
+from fmha.harness.trends.series import Change, Series, Trends, line_of
 
 MOST_CHANGES = 100  # on the first page; a commit's page has all of its own
 MOST_LINKS = 6
@@ -175,7 +175,7 @@ def _data(content: Content) -> Iterator[tuple[str, str]]:
     for item in trends.series:
         by_subject.setdefault(item.subject, []).append(item)
     places = {commit.sha: place for place, commit in enumerate(trends.commits)}
-    figures = {item.figure: [name_of(item.figure), item.figure in NOISY] for item in trends.series}
+    figures = {item.figure: [name_of(item.figure), item.figure in METRICS] for item in trends.series}
     index = {
         "commits": [[item.sha, item.subject[:100], item.when[:10], " ".join(item.tags)] for item in trends.commits],
         "lines": list(trends.lines),

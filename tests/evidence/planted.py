@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,7 +60,12 @@ def changed(run: RunRecord, where: Where, change: Change) -> RunRecord:
         item.model_copy(update=dict(change(item, chance))) if where(item) and item.metrics else item
         for item in run.configurations
     ]
-    return later(run).model_copy(update={"configurations": items})
+    counts = Counter(item.status for item in items)
+    word, code = ("PASS", 0) if set(counts) == {Status.PASS} else ("FAIL", 1)
+    verdict = {"word": word, "exit_code": code, "passed": counts[Status.PASS], "counts": dict(counts)}
+    return later(run).model_copy(
+        update={"configurations": items, "verdict": run.verdict.model_copy(update=verdict | {"total": len(items)})}
+    )
 
 
 def grown(metric: str, low: float, high: float) -> Change:
@@ -120,7 +126,8 @@ def _registers(run: RunRecord) -> RunRecord:
 
 def _without(run: RunRecord, where: Where) -> RunRecord:
     kept = [item for item in run.configurations if not where(item)]
-    return later(run).model_copy(update={"configurations": kept})
+    verdict = run.verdict.model_copy(update={"passed": len(kept), "total": len(kept)})
+    return later(run).model_copy(update={"configurations": kept, "verdict": verdict})
 
 
 def _judged(run: RunRecord) -> RunRecord:

@@ -24,7 +24,7 @@ SAID = {
     "everything else as before",
     "counter": "Bulk load bytes at s_k = 384 grew by 25% in 48 of 48 configurations; everything else as before",
     "registers": "Spill loads grew from 0 to 16 and registers from 128 to 255 in hd512; everything else as before",
-    "vanished": "36 of 36 configurations at T = 128 not run any more; everything else as before",
+    "vanished": "36 of 36 configurations at T = 128 are not run any more; everything else as before",
     "judge": "The judge is another: harness/reference.py; everything else as before",
     "fails": "12 of 12 configurations at head_dim 64, mask window fail (LSE error); everything else as before",
     "bits": "Outputs have other bits at head_dim 512 in 36 of 36 configurations; everything else as before",

@@ -98,6 +98,21 @@ def test_what_changed_is_found_at_its_commit_and_told_as_one_thing(tmp_path: Pat
     assert {name for name, _ in errors.links} == set(IDS)
 
 
+def test_a_line_that_was_not_run_at_every_commit_says_so(tmp_path: Path) -> None:
+    """Run at every third commit: a step at the tenth may be of the ninth or the eighth."""
+    found = walked(tmp_path, lambda place: [record(resources={"registers": 128 + 8 * (place >= 8)})] * (place % 3 == 0))
+    (change,) = found.changes
+    assert (found.commits[change.place].subject, change.unknown) == ("Change 9", 0)
+    other = walked(
+        tmp_path / "b",
+        lambda place: (
+            [record(host="h200")] + [record(resources={"registers": 128 + 8 * (place >= 8)})] * (place % 3 == 0)
+        ),
+    )
+    (change,) = other.changes
+    assert (other.commits[change.place].subject, change.unknown, change.line) == ("Change 9", 2, "emulator")
+
+
 def test_what_got_better_is_told_as_that(tmp_path: Path) -> None:
     found = walked(tmp_path, lambda place: [record(resources={"registers": 128 - 8 * (place >= 4)})])
     (change,) = found.changes

@@ -192,10 +192,13 @@
     return element;
   }
   function tables(mine, places, raw) {
+    // A step may be of any commit since the one before it that was run on that line.
+    const unrun = (item, place) => place - item.places[item.places.indexOf(place) - 1] - 1;
+    const subject = (item, place) => index.commits[place][1] + (unrun(item, place) > 0 ? ` (or of the ${unrun(item, place)} before it, not run on this line)` : "");
     const steps = mine.flatMap(item => item.steps.map(step => [item, ...step])).sort((a, b) => b[1] - a[1]);
     at("steps").replaceChildren(...steps.map(([item, place, before, after, worse, sure]) => {
       const row = make("tr");
-      row.append(head(place), cell(index.commits[place][1], "left"), cell(index.lines[item.line], "left"),
+      row.append(head(place), cell(subject(item, place), "left"), cell(index.lines[item.line], "left"),
         cell(number(before)), cell(number(after), worse ? "fail" : "PASS"), cell(sure, "left"));
       return row;
     }));
