@@ -126,7 +126,8 @@ def sentence(groups: Sequence[Group], compared: int) -> str:
     told = "; ".join(clauses[:MOST_CLAUSES])
     more = len(clauses) - MOST_CLAUSES
     rest = f"and {more} more {'changes' if more > 1 else 'change'}" if more > 0 else "everything else as before"
-    return f"{told[0].upper()}{told[1:]}; {rest}"
+    named = "_" in told.split(" ")[0]  # a configuration's name is no word
+    return f"{told if named else told[0].upper() + told[1:]}; {rest}"
 
 
 def told_fields(groups: Sequence[Group], compared: int) -> dict[str, Any]:
@@ -170,7 +171,7 @@ def _follows(group: Group, other: Group) -> bool:
     if other.kind not in leads.get(group.kind, ()) or group.where is None or other.where is None:
         return False
     mine, theirs = ({item.subject for item in each.regressions} for each in (group, other))
-    return group.where.filter == other.where.filter or mine <= theirs
+    return mine <= theirs or (bool(group.where.terms) and group.where.terms == other.where.terms)
 
 
 def _covers(cases: set[str], universe: Mapping[str, Axes]) -> Iterator[tuple[Where, set[str]]]:
@@ -306,12 +307,19 @@ def _clause(kind: Kind, whats: Sequence[str], items: Sequence[Regression], where
         case Kind.STATUS if where is None:
             return f"together they are biased: {first.text}"
         case Kind.STATUS:
-            return f"{place.whole} {whats[0]}"
+            return f"{place.whole} {_one(whats[0]) if len(items) == 1 else whats[0]}"
         case Kind.VANISHED:
             return f"{place.whole} {'is' if len(items) == 1 else 'are'} not run any more"
         case Kind.JUDGE:
             return _judge(items)
     return f"outputs have other bits{place.near}{place.of}"
+
+
+def _one(words: str) -> str:
+    """What several do, said of one."""
+    verb, _, rest = words.partition(" ")
+    does = {"fail": "fails", "have": "has", "run": "runs", "crash": "crashes", "do": "does", "pass": "passes"}
+    return " ".join(filter(None, (does.get(verb, verb), rest)))
 
 
 def _judge(items: Sequence[Regression]) -> str:

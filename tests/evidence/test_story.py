@@ -11,7 +11,7 @@ from fmha.harness.config import parse_filter
 from fmha.harness.evidence.comparison import Kind, compare
 from fmha.harness.evidence.limits import configuration_of
 from fmha.harness.evidence.story import Group, sentence, tell
-from tests.evidence.planted import PLANTED, changed, counted, grown, later, plain_run
+from tests.evidence.planted import PLANTED, changed, counted, grown, later, missed, plain_run
 
 RUN = plain_run()
 BY_NAME = {plant.name: plant for plant in PLANTED}
@@ -60,6 +60,18 @@ def test_a_group_s_filter_accepts_all_of_its_cases_and_every_case_is_in_a_group(
             assert all(accepted.accepts(configuration_of(parameters[name])) for name in cases)
             of = sum(accepted.accepts(configuration_of(item)) for item in parameters.values())
             assert (group.where.count, group.where.total) == (len(cases), of)
+
+
+def test_numbers_of_more_than_what_fails_are_said_as_well() -> None:
+    """A gate catches one of two cases that grew; neither has a filter of its own."""
+    cases = ("hd64_t1_sk128", "hd128_t4_sk256_causal")
+    new = changed(RUN, lambda item: item.id == cases[0], missed)
+    second = changed(RUN, lambda item: item.id == cases[1], grown("lse_error", 99, 99))
+    other = next(item for item in second.configurations if item.id == cases[1])
+    items = [other if item.id == cases[1] else item for item in new.configurations]
+    words = told(new.model_copy(update={"configurations": items}))[1]
+    assert words.startswith(f"{cases[0]} fails (LSE error); LSE error grew ")
+    assert f"in {cases[0]} and {cases[1]}" in words
 
 
 def test_nothing_is_said_to_have_changed_where_nothing_has() -> None:

@@ -124,8 +124,8 @@ def test_a_configuration_that_fails_is_a_change(tmp_path: Path) -> None:
     wrong = {"status": "fail", "reasons": ("lse_error",)}
     found = walked(tmp_path, lambda place: [record(outcomes={IDS[0]: wrong} if place in (3, 4) else None)])
     assert [(item.place, item.worse, item.group.text) for item in found.changes] == [
-        (5, False, f"{IDS[0]} pass"),
-        (3, True, f"{IDS[0]} fail"),
+        (5, False, f"{IDS[0]} passes"),
+        (3, True, f"{IDS[0]} fails"),
     ]
 
 
