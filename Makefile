@@ -152,12 +152,13 @@ torch: $(STAMPS)/run
 	  }; \
 	}
 
-# For the tests of Triton's kernels on the emulator: 286 MB, a gigabyte once installed. It asks for nothing of CUDA's.
+# For the tests of Triton's kernels on the emulator: 286 MB, a gigabyte once installed. It asks for nothing of CUDA's. Liger, which is
+# of Python alone, is the kernel of docs/tutorial.md.
 .PHONY: triton
 triton: torch
-	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") and not u.find_spec("triton"))' || { \
+	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") and not u.find_spec("liger_kernel"))' || { \
 	  echo 'install: triton'; \
-	  $(PIP) -c constraints.txt triton 2>/dev/null || \
+	  $(PIP) -c constraints.txt triton liger-kernel 2>/dev/null || \
 	    echo 'triton: there is no build of it for this machine: tests that need it are skipped' >&2; \
 	}
 
