@@ -1,3 +1,5 @@
+from typing import Any
+
 OPS: dict[str, int]
 SPECIALS: dict[str, int]
 TYPES: dict[str, int]
@@ -19,7 +21,23 @@ class Program:
         param_bytes: int,
     ) -> None: ...
 
+class Recorder:
+    @property
+    def clusters(self) -> list[dict[str, Any]]: ...
+    def replay(
+        self,
+        program: Program,
+        ordinals: list[int],
+        constants: dict[str, float],
+        sms: float,
+        from_hbm: float,
+        traced: bool,
+    ) -> dict[str, Any]: ...
+
 class Machine:
+    recorded: list[int]  # clusters by ordinal
+    only_recorded: bool
+    recorder: Recorder | None
     seed: int
     checks: bool
     watched: bool

@@ -20,6 +20,8 @@ from fmha.emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from fmha.emulator.ptx import Function, PtxError, Variable, parse
 from fmha.emulator.ptx import Module as ParsedModule
 from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
+from fmha.emulator.timing.architecture import architecture
+from fmha.emulator.timing.launch import L2_BYTES, Shape, Timing, resident_ctas, sampled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +36,7 @@ PROFILES: tuple[Profile, ...] = ("strict", "lenient")
 MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
 _MAX_STATIC_SHARED = 49152
+_MACHINE_SMS = 148  # of core/machine/machine.hpp
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
 # the barrier of grid.sync(), and two words that CUDA's headers do not name.
 _WORKSPACE = struct.pack("<4I", 16, 0, 1, 0)
@@ -65,6 +68,7 @@ class Entry:
     required_cluster: Dim3 | None = None  # .reqnctapercluster
     explicit_cluster: bool = False  # .explicitcluster: a launch has to give cluster dimensions
     max_cluster: int | None = None  # .maxclusterrank
+    least_ctas: int | None = None  # .minnctapersm
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ def _entry(function: Function) -> Entry:
     block = _three(required) if required else None
     cluster = directives.get("reqnctapercluster")
     most = directives.get("maxclusterrank")
+    least = directives.get("minnctapersm")
     return Entry(
         function.name,
         params,
@@ -113,6 +118,7 @@ def _entry(function: Function) -> Entry:
         _three(cluster) if cluster else None,
         "explicitcluster" in directives,
         int(most[0]) if most else None,
+        int(least[0]) if least else None,
     )
 
 
@@ -148,7 +154,9 @@ class Device:
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
     `max_instructions` ends a launch that executes more warp instructions. `threads` of the host may run CTAs side by
     side; what a launch does and reports is the same with any number of them. `watch` marks the instructions that are
-    executed, for `coverage`.
+    executed, for `coverage`. `timing` names the GPU, "h200" or "b200", whose time for a launch is modelled
+    (docs/timing.md): then reports have a `timing`. `sampled` True runs only the clusters that the model looks at: the
+    rest of the outputs is not written.
     """
 
     def __init__(
@@ -162,6 +170,8 @@ class Device:
         threads: int = 1,
         mma_sums: MmaSums = "fast",
         watch: bool = False,
+        timing: str | None = None,
+        sampled: bool = False,
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
@@ -185,6 +195,12 @@ class Device:
         self._symbols: dict[Module, dict[str, int]] = {}
         self._executed: dict[tuple[Module, str], bytes] = {}
         self._workspace: Buffer | None = None  # of cooperative launches
+        if sampled and timing is None:
+            raise ValueError("sampled is for a device with timing")
+        self._architecture = None if timing is None else architecture(timing)
+        self._sampled = sampled
+        self._sizes: dict[int, int] = {}  # of allocations, by their addresses
+        self._in_l2: list[int] = []  # allocations that launches have touched, the latest last
 
     # Memory
 
@@ -192,7 +208,9 @@ class Device:
         """Zeroed device memory, 256-byte aligned, with a guard gap behind it; `name` appears in reports."""
         if nbytes <= 0:
             raise ValueError(f"allocation of {nbytes} bytes")
-        return Buffer(self._machine.allocate(nbytes, name), nbytes, name)
+        address = self._machine.allocate(nbytes, name)
+        self._sizes[address] = nbytes
+        return Buffer(address, nbytes, name)
 
     def free(self, buffer: Buffer) -> None:
         self._machine.release(buffer.address)
@@ -237,11 +255,46 @@ class Device:
         packed = _pack_args(info, args)
         workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
         before = time.thread_time()
+        shape = self._record(info, decoded, ctas, threads, clusters, shared_bytes)
         raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed, workspace)
         if self._machine.watched:
             self._mark(module, entry)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
-        return Report(apply_waivers(findings_of(decoded.sources, raw), self._waivers), stats)
+        findings = apply_waivers(findings_of(decoded.sources, raw), self._waivers)
+        return Report(findings, stats, None if shape is None else self._timing(decoded, shape))
+
+    def _record(
+        self, info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
+    ) -> Shape | None:
+        """Asks the machine for recordings of some clusters of the launch to come."""
+        if self._architecture is None:
+            return None
+        along_x, size = grid[0] // cluster[0], math.prod(cluster)
+        self._machine.recorded = [x * cluster[0] for x in sampled(along_x)]
+        self._machine.only_recorded = self._sampled
+        by_memory = self._machine.resident_clusters(decoded.program, block, (1, 1, 1), shared_bytes) // _MACHINE_SMS
+        resident = resident_ctas(by_memory, math.prod(block), self._architecture.registers, info.least_ctas)
+        return Shape(along_x, cluster[0], math.prod(grid) // size, size, resident)
+
+    def _timing(self, decoded: Decoded, shape: Shape) -> Timing:
+        assert self._architecture is not None
+        assert self._machine.recorder is not None
+        held, room = set(), L2_BYTES
+        for base in reversed(self._in_l2):
+            room -= self._sizes.get(base, 0)
+            if room >= 0:
+                held.add(base)
+        timing = Timing(
+            self._architecture,
+            self._machine.recorder,
+            decoded.program,
+            decoded.sources,
+            shape,
+            self._sizes,
+            frozenset(held),
+        )
+        self._in_l2 = [base for base in self._in_l2 if base not in timing.touched] + sorted(timing.touched)
+        return timing
 
     def executed(self, module: Module) -> dict[str, bytes]:
         """What this device's launches have executed of each entry of `module`: a byte an instruction, 1 or 0; no bytes

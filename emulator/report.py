@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fmha.emulator.coverage import chain_of
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.rules import RULES
+from fmha.emulator.timing.launch import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class Report:
     # went into the multiplications of tcgen05.mma and wgmma. thread_seconds is the processor time of the thread that
     # launched.
     stats: dict[str, float]
+    timing: Timing | None = None  # of a device that has one
 
     @property
     def ok(self) -> bool:

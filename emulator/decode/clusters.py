@@ -50,9 +50,9 @@ def setmaxnreg(b: Builder, m: Modifiers) -> None:
 
 def griddepcontrol(b: Builder, m: Modifiers) -> None:
     """A launch is alone: every prerequisite grid is complete, no dependent one is waiting (PTX ISA 9.7.13.16)."""
-    m.choose({"launch_dependents": 0, "wait": 1})
+    waits = m.choose({"launch_dependents": 0, "wait": 1})
     m.done()
-    b.emit("nop")
+    b.emit("nop", immediate=waits)
 
 
 def clusterlaunchcontrol(b: Builder, m: Modifiers) -> None:

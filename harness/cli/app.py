@@ -47,6 +47,8 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "report": ("Write a run as one HTML file.", DONE),
     "publish": ("Write the archive as a site over commits.", DONE),
     "watch": ("Run the guard and what was touched after every save.", DONE),
+    "roofline": ("What bounds a kernel on a GPU that is not there: modelled time and floors.", DONE),
+    "trace": ("A modelled timeline of one configuration, for Perfetto, and its critical path.", DONE),
     "results": ("The archive: ls, show, verify, prune.", DONE | {1: "verify found a damaged record"}),
     "hosts": ("List the hosts of matrix.yaml, whether they answer, and who has their GPUs.", ANSWERS),
     "attach": ("Follow a run on a host elsewhere to its verdict.", VERDICT),

@@ -18,6 +18,7 @@ ARROWS = {
     "order": {"isa", "findings"},
     "memory": {"isa", "findings", "order"},
     "machine": {"isa", "findings", "order", "memory"},
+    "timing": {"isa", "findings", "order", "memory", "machine"},
     "ptx": {"isa", "findings", "numbers", "order", "memory", "machine"},
 }
 

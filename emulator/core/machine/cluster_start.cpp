@@ -185,7 +185,7 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
     auto cluster = std::make_unique<Cluster>();
     cluster->machine = &m;
     cluster->number = number;
-    cluster->ordinal = (u64{first[2]} * launch.grid[1] + first[1]) * launch.grid[0] + first[0];
+    cluster->ordinal = ordinal_of(launch, first);
     cluster->random.seed(m.seed + 0x9E3779B97F4A7C15ull * cluster->ordinal);
     const auto& c = launch.cluster;
     const u32 threads = launch.block[0] * launch.block[1] * launch.block[2];

@@ -4,6 +4,7 @@
 #include "machine/deadlock.hpp"
 #include "machine/machine.hpp"
 #include "machine/schedule.hpp"
+#include "timing/recorder.hpp"
 
 namespace ptxm {
 
@@ -86,6 +87,7 @@ private:
         while (resident_.size() < wanted || (idle_ > patience && resident_.size() < limit_)) {
             std::array<u32, 3> first;
             if (!m_.cursor->take(first)) break;
+            if (m_.only_recorded && !m_.recorder->wants(ordinal_of(*m_.launch, first))) continue;
             resident_.push_back(make_cluster(m_, first, m_.next_number(resident_)));
             idle_ = 0;
             turn_ = resident_.size() - 1;  // the others only poll

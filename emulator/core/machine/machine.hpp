@@ -19,6 +19,7 @@
 namespace ptxm {
 
 class GridCursor;
+class Recorder;
 
 // A warp's last acquiring fence of the tensormap proxy on one map, and what the warp knew then.
 struct MapFence {
@@ -38,6 +39,11 @@ struct Launch {
     std::vector<u8> params;
     u64 workspace = 0;  // of a cooperative launch: what its CTAs meet at; 0 of any other
 };
+
+// A cluster's place in the grid, from that of its first CTA.
+inline u64 ordinal_of(const Launch& launch, const std::array<u32, 3>& first) {
+    return (u64{first[2]} * launch.grid[1] + first[1]) * launch.grid[0] + first[0];
+}
 
 struct Machine {
     Machine() = default;
@@ -61,6 +67,9 @@ struct Machine {
     bool watched = false;  // instructions leave a mark when they are executed
     std::vector<u8>
         executed;  // by pc, in the launch in progress or the last one: 1 once a lane has; empty unless watched
+    std::vector<u64> recorded;   // clusters of a launch, by their ordinals, that leave a recording for the timing model
+    bool only_recorded = false;  // the others are left out
+    std::shared_ptr<Recorder> recorder;  // of the launch in progress or the last one; null where nothing is recorded
     u64 seed = 0;
     u64 max_instructions = 4'000'000'000ull;
     std::mt19937_64 random{0};

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,6 +11,8 @@
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"
 #include "ptx/tcgen05/product/fast/host_tiles.hpp"
+#include "timing/recorder.hpp"
+#include "timing/replay.hpp"
 
 namespace nb = nanobind;
 using namespace ptxm;
@@ -105,6 +108,92 @@ nb::dict stats_of(const Machine& m) {
     d["seconds"] = m.stats.seconds;
     d["product_seconds"] = m.stats.product_seconds;
     return d;
+}
+
+timing::Times times_of(const nb::dict& given) {
+    timing::Times t;
+    std::size_t known = 0;
+#define PTXM_TIME(name)                                                                          \
+    if (!given.contains(#name)) throw std::invalid_argument("no value for the constant " #name); \
+    t.name = nb::cast<double>(given[#name]);                                                     \
+    known += 1;
+    PTXM_TIMES(PTXM_TIME)
+#undef PTXM_TIME
+    if (known != given.size()) throw std::invalid_argument("constants that the timing model does not have");
+    return t;
+}
+
+constexpr const char* kCauseNames[] = {
+#define PTXM_CAUSE(name) #name,
+    PTXM_CAUSES(PTXM_CAUSE)
+#undef PTXM_CAUSE
+};
+
+nb::dict by_cause(const std::array<double, timing::kCauses>& values) {
+    nb::dict d;
+    for (u32 k = 0; k < timing::kCauses; ++k) d[kCauseNames[k]] = values[k];
+    return d;
+}
+
+nb::list spans(const std::vector<timing::Wait>& all) {
+    nb::list out;
+    for (const timing::Wait& s : all)
+        out.append(nb::make_tuple(s.cta, s.warp, s.pc, s.from, s.to, kCauseNames[static_cast<u32>(s.cause)],
+                                  s.by == timing::kNobody ? nb::object(nb::none()) : nb::object(nb::int_(s.by)),
+                                  s.place));
+    return out;
+}
+
+nb::dict replay(const Recorder& recorder, const Program& program, const std::vector<u64>& ordinals,
+                const nb::dict& constants, double sms, double from_hbm, bool traced) {
+    std::vector<const timing::ClusterRecording*> clusters;
+    for (u64 ordinal : ordinals) {
+        const auto& all = recorder.clusters();
+        const auto it = std::ranges::find_if(all, [&](const auto& c) { return c->ordinal == ordinal; });
+        if (it == all.end())
+            throw std::invalid_argument(format("cluster %llu was not recorded", (unsigned long long)ordinal));
+        clusters.push_back(it->get());
+    }
+    timing::Result r;
+    const timing::Times times = times_of(constants);
+    {
+        nb::gil_scoped_release release;
+        r = timing::replay(program, clusters, times, {sms, from_hbm}, traced);
+    }
+    nb::dict d;
+    d["cycles"] = r.cycles;
+    d["forced"] = r.forced;
+    d["before"] = r.before;
+    d["sms"] = r.sms;
+    d["cta_ends"] = r.cta_ends;
+    d["busy"] = by_cause(r.busy);
+    nb::list warps;
+    for (const timing::WarpTime& w : r.warps)
+        warps.append(nb::make_tuple(w.cta, w.warp, w.start, w.end, w.instructions, by_cause(w.waited)));
+    d["warps"] = warps;
+    d["waits"] = spans(r.waits);
+    d["operations"] = spans(r.operations);
+    d["issuers"] = r.issuers;
+    return d;
+}
+
+nb::list recorded_clusters(const Recorder& recorder) {
+    nb::list out;
+    for (const auto& c : recorder.clusters()) {
+        nb::dict d, read, written;
+        for (const auto& [base, bytes] : c->read) read[nb::int_(base)] = bytes;
+        for (const auto& [base, bytes] : c->written) written[nb::int_(base)] = bytes;
+        d["ordinal"] = c->ordinal;
+        d["read"] = read;
+        d["written"] = written;
+        nb::list warps;
+        u64 steps = 0;
+        for (const auto& cta : c->ctas)
+            for (const auto& w : cta) steps += w.steps.size();
+        d["instructions"] = steps;
+        out.append(d);
+    }
+    return out;
 }
 
 template <class E>
@@ -231,8 +320,15 @@ NB_MODULE(_core, module) {
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),
              nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"));
+    nb::class_<Recorder>(module, "Recorder")
+        .def_prop_ro("clusters", &recorded_clusters)
+        .def("replay", &replay, nb::arg("program"), nb::arg("ordinals"), nb::arg("constants"), nb::arg("sms"),
+             nb::arg("from_hbm"), nb::arg("traced"));
     nb::class_<Machine>(module, "Machine")
         .def(nb::init<>())
+        .def_rw("recorded", &Machine::recorded)
+        .def_rw("only_recorded", &Machine::only_recorded)
+        .def_ro("recorder", &Machine::recorder)
         .def_rw("seed", &Machine::seed)
         .def_rw("checks", &Machine::checks)
         .def_rw("watched", &Machine::watched)

@@ -4,6 +4,7 @@
 #include "machine/grid.hpp"
 #include "machine/machine.hpp"
 #include "machine/threads.hpp"
+#include "timing/recorder.hpp"
 
 namespace ptxm {
 
@@ -25,8 +26,9 @@ void Machine::run(const Program& p, const Launch& l) {
     launch = &l;
     executed.assign(watched ? p.insts.size() : 0, 0);
     begin();
+    recorder = recorded.empty() ? nullptr : std::make_shared<Recorder>(std::set(recorded.begin(), recorded.end()));
     const auto start = std::chrono::steady_clock::now();
-    if (!run_side_by_side(*this)) {
+    if (recorder || !run_side_by_side(*this)) {
         GridCursor grid(l);
         cursor = &grid;
         run_grid(*this);

@@ -7,6 +7,7 @@
 #include "machine/machine.hpp"
 #include "ptx/tcgen05/load_store.hpp"
 #include "ptx/wgmma/wgmma.hpp"
+#include "timing/recorder.hpp"
 
 namespace ptxm {
 namespace {
@@ -240,8 +241,16 @@ template <bool Watched>
     const u32 undefined = checks ? check_sources(w, i, mask) : 0;
     if (w.wgmma) use_wgmma_registers(w, i);
     if (w.loaded.open) use_loaded_registers(w, i);
-    if constexpr (Watched) machine_of(w).executed[static_cast<u32>(w.fragment().pc)] = 1;
+    Recorder* recorder = nullptr;
+    const i32 pc = w.fragment().pc;
+    if constexpr (Watched) {
+        Machine& m = machine_of(w);
+        if (m.watched) m.executed[static_cast<u32>(pc)] = 1;
+        recorder = m.recorder.get();
+        if (recorder) recorder->look(w, i, mask);
+    }
     const Flow flow = i.handler(w, i, mask);
+    if (recorder && flow != Flow::stay) recorder->keep(w, i, pc, mask);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
     if (checks) mark_destinations(w, i, i.aligned ? mask : after.mask & (i.guard >= 0 ? mask : after.mask), undefined);
@@ -345,7 +354,7 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         }
         m.running = w;
         const u32 live_before = cluster.live_warps;
-        m.watched ? run_slice<true>(*w) : run_slice<false>(*w);
+        m.watched || m.recorder ? run_slice<true>(*w) : run_slice<false>(*w);
         if (w->unpolled > kWorking || cluster.live_warps != live_before) cluster.note_progress();
     }
     check_exit(cluster);

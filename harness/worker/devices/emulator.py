@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
+from fmha.emulator.timing.launch import Timing
 from fmha.harness.worker.devices.base import (
     DeviceError,
     LaunchConfig,
@@ -33,7 +34,8 @@ class EmulatorDevice:
     """One emulator.Device: memory, seed, schedule and `mma_sums` of its own. DeviceError for what the driver would
     refuse.
 
-    `threads` of the host run CTAs side by side: as many as this process may use where it is not given.
+    `threads` of the host run CTAs side by side: as many as this process may use where it is not given. `timing` names
+    the GPU whose time is modelled: then only a few CTAs of a launch run, and no output is whole.
     """
 
     name = "emulator"
@@ -48,8 +50,10 @@ class EmulatorDevice:
         threads: int | None = None,
         mma_sums: str = "fast",
         watch: bool = False,
+        timing: str | None = None,
     ) -> None:
         self._watch = watch
+        self.timings: list[tuple[str, Timing]] = []  # of launches, by the entry
         try:
             self._device = emulator.Device(
                 seed=seed,
@@ -58,6 +62,8 @@ class EmulatorDevice:
                 mma_sums=cast(Any, mma_sums),
                 threads=threads or min(_MAX_THREADS, len(os.sched_getaffinity(0))),
                 watch=watch,
+                timing=timing,
+                sampled=timing is not None,
             )
         except ValueError as error:
             raise DeviceError(str(error)) from error
@@ -97,6 +103,9 @@ class EmulatorDevice:
             )
         except (emulator.LaunchError, emulator.PtxError) as error:
             raise DeviceError(f"launch of {entry} refused: {error}") from error
+        if report.timing is not None:
+            report.timing.overlaps = config.overlaps
+            self.timings.append((entry, report.timing))
         stats: dict[str, Any] = dict(report.stats)
         if self._watch:
             stats["coverage"] = self._coverage(module)

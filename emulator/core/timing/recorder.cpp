@@ -1,0 +1,272 @@
+#include "timing/recorder.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "machine/addresses.hpp"
+#include "memory/tensor_map.hpp"
+#include "ptx/copies/bulk.hpp"
+#include "ptx/wgmma/operands.hpp"
+
+namespace ptxm {
+
+using timing::Did;
+
+namespace {
+
+constexpr u32 kSector = 32, kBanks = 32, kWord = 4;
+
+template <class F>
+void each_lane(u32 mask, F f) {
+    for (; mask; mask &= mask - 1) f(static_cast<u32>(std::countr_zero(mask)));
+}
+
+u64 address_in(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
+    return (width == 64 ? w.reg<u64>(unit)[lane] : w.reg<u32>(unit)[lane]) + static_cast<u64>(offset);
+}
+
+// How many turns of 32 banks the lanes' words take. Lanes go together as long as they ask for at most 128 bytes.
+u32 wavefronts(const u64 (&at)[kLanes], u32 mask, u32 bytes) {
+    const u32 together = std::max(1u, std::min(kLanes, kBanks * kWord / std::max(bytes, kWord)));
+    u32 total = 0;
+    for (u32 first = 0; first < kLanes; first += together) {
+        std::array<std::array<u64, 8>, kBanks> words;
+        std::array<u8, kBanks> count{};
+        u32 most = 0;
+        for (u32 l = first; l < first + together; ++l) {
+            if (!(mask >> l & 1)) continue;
+            for (u64 word = at[l] / kWord; word <= (at[l] + bytes - 1) / kWord; ++word) {
+                const u32 bank = static_cast<u32>(word % kBanks);
+                u8& n = count[bank];
+                const auto end = words[bank].begin() + std::min<u32>(n, 8);
+                if (std::find(words[bank].begin(), end, word) != end) continue;
+                if (n < 8) words[bank][n] = word;
+                most = std::max<u32>(most, ++n);
+            }
+        }
+        total += most;
+    }
+    return std::max(1u, total);
+}
+
+u32 accessed_bytes(const Inst& i) {
+    const Op op = static_cast<Op>(i.op);
+    const u32 values = op == Op::st || op == Op::st_sync ? i.n_src - 1u : std::max<u32>(1, i.n_dst);
+    return element_bytes(static_cast<Ty>(i.type)) * values;
+}
+
+}  // namespace
+
+timing::ClusterRecording* Recorder::of(const Cluster& cluster) {
+    if (&cluster == current_of_ && current_ && current_->ordinal == cluster.ordinal) return current_;
+    current_of_ = &cluster;
+    current_ = nullptr;
+    if (!wants(cluster.ordinal)) return nullptr;
+    for (const auto& c : clusters_)
+        if (c->ordinal == cluster.ordinal) return current_ = c.get();
+    auto made = std::make_shared<timing::ClusterRecording>();
+    made->ordinal = cluster.ordinal;
+    for (const auto& cta : cluster.ctas) {
+        made->ctas.emplace_back(cta->warps.size());
+        for (const Warp& w : cta->warps) made->ctas.back()[w.index].threads = static_cast<u32>(std::popcount(w.live));
+    }
+    clusters_.push_back(std::move(made));
+    return current_ = clusters_.back().get();
+}
+
+void Recorder::note_global(Warp& w, u64 address, u64 bytes, bool write) {
+    const Allocation* a = machine_of(w).global.find(address, 1);
+    if (a) (write ? current_->written : current_->read)[a->base] += bytes;
+}
+
+// A plain load, store or atomic operation, a matrix of ldmatrix or stmatrix.
+void Recorder::access(Warp& w, const Inst& i, u32 mask) {
+    const Op op = static_cast<Op>(i.op);
+    if (op == Op::ldmatrix || op == Op::stmatrix) {
+        const u32 registers = op == Op::ldmatrix ? i.n_dst : i.n_src - 1u;
+        return add(Did::shared_access, 0, std::max(1u, registers), 0);
+    }
+    Space space = space_of(i);
+    const i32 unit = w.ops(i)[i.n_dst];
+    u64 at[kLanes];
+    const u32 first = static_cast<u32>(std::countr_zero(mask));
+    for (u32 l = 0; l < kLanes; ++l) at[l] = address_in(w, unit, i.width_src, mask >> l & 1 ? l : first, i.immediate);
+    if (space == Space::generic) space = window_of(at[first]);
+    if (space == Space::param || space == Space::constant) return;
+    const u32 bytes = accessed_bytes(i);
+    if (space == Space::shared || space == Space::shared_cluster || space == Space::local)
+        return add(Did::shared_access, 0, space == Space::local ? 1 : wavefronts(at, mask, bytes), 0);
+    std::array<u64, kLanes * 2> sectors;
+    u32 n = 0;
+    each_lane(mask, [&](u32 l) {
+        for (u64 s = at[l] / kSector; s <= (at[l] + bytes - 1) / kSector && n < sectors.size(); ++s) sectors[n++] = s;
+    });
+    std::sort(sectors.begin(), sectors.begin() + n);
+    const u32 moved = kSector * static_cast<u32>(std::unique(sectors.begin(), sectors.begin() + n) - sectors.begin());
+    const bool write = op == Op::st || op == Op::st_sync;
+    add(write ? Did::global_write : Did::global_read, 0, moved, 0);
+    note_global(w, at[first], moved, write);
+}
+
+void Recorder::barrier_at(Warp& w, Did what, u64 address, u32 b) {
+    if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
+    const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "an mbarrier");
+    if (!found_.empty() && what == Did::mbarrier_arrive) {  // of the lanes of a warp, one deed
+        timing::Deed& last = found_.back();
+        if (last.what == what && last.rank == ref.cta->rank && last.a == ref.offset) {
+            last.b += b;
+            return;
+        }
+    }
+    add(what, ref.cta->rank, ref.offset, b);
+}
+
+void Recorder::mbarrier(Warp& w, const Inst& i, u32 mask) {
+    const i32* s = w.ops(i) + i.n_dst;
+    const auto place = [&](u32 l) { return address_in(w, s[0], i.width_src, l, i.immediate); };
+    switch (static_cast<Op>(i.op)) {
+        case Op::mbar_init:
+            return each_lane(mask, [&](u32 l) { barrier_at(w, Did::mbarrier_init, place(l), w.reg<u32>(s[1])[l]); });
+        case Op::mbar_expect_tx:
+            return each_lane(mask, [&](u32 l) { barrier_at(w, Did::mbarrier_expect, place(l), w.reg<u32>(s[1])[l]); });
+        case Op::mbar_complete_tx:
+            return each_lane(mask,
+                             [&](u32 l) { barrier_at(w, Did::mbarrier_expect, place(l), 0u - w.reg<u32>(s[1])[l]); });
+        case Op::mbar_arrive:
+            return each_lane(mask, [&](u32 l) {
+                if (i.mods & kMbarExpectTx) barrier_at(w, Did::mbarrier_expect, place(l), w.reg<u32>(s[1])[l]);
+                const bool counted = !(i.mods & kMbarExpectTx) && i.n_src > 1;
+                barrier_at(w, Did::mbarrier_arrive, place(l), counted ? w.reg<u32>(s[1])[l] : 1);
+            });
+        case Op::cp_async_mbar: return each_lane(mask, [&](u32 l) { barrier_at(w, Did::copy_arrive, place(l), 1); });
+        default: return;
+    }
+}
+
+void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    switch (static_cast<Op>(i.op)) {
+        case Op::tma_load: {
+            const i32* after = o + 2 + coordinate_units(i.mods);
+            each_lane(mask, [&](u32 l) {
+                const Box box = read_loaded_box(w, w.reg<u64>(o[1])[l], o + 2, l, i.mods);
+                const u32 bytes = box.data_bytes();
+                const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "an mbarrier");
+                note_global(w, box.map.address, bytes, false);
+                if (!(i.mods & kBulkMulticast)) return add(Did::copy_in, at.cta->rank, at.offset, bytes);
+                for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l]))
+                    add(Did::copy_in, signal_rank(rank, at.cta->rank, i.mods & kTmaPair), at.offset, bytes);
+            });
+            return;
+        }
+        case Op::bulk_load:
+            return each_lane(mask, [&](u32 l) {
+                note_global(w, w.reg<u64>(o[1])[l], w.reg<u32>(o[2])[l], false);
+                barrier_at(w, Did::copy_in, w.reg<u32>(o[3])[l], w.reg<u32>(o[2])[l]);
+            });
+        case Op::bulk_send:
+            return each_lane(mask,
+                             [&](u32 l) { barrier_at(w, Did::copy_in, w.reg<u32>(o[3])[l], w.reg<u32>(o[2])[l]); });
+        case Op::bulk_store:
+            return each_lane(mask, [&](u32 l) {
+                note_global(w, w.reg<u64>(o[0])[l], w.reg<u32>(o[2])[l], true);
+                add(Did::copy_out, 0, 0, w.reg<u32>(o[2])[l]);
+            });
+        case Op::tma_store:
+            return each_lane(mask, [&](u32 l) {
+                const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, i.mods);
+                note_global(w, box.map.address, box.bytes(), true);
+                add(Did::copy_out, 0, 0, box.bytes());
+            });
+        default: return add(Did::copy_async, 0, 0, 16 * static_cast<u32>(std::popcount(mask)));  // cp.async
+    }
+}
+
+void Recorder::matrix(Warp& w, const Inst& i, u32 mask) {
+    const i32* o = w.ops(i);
+    if (static_cast<Op>(i.op) == Op::wgmma) {
+        const WgmmaShape s = wgmma_shape(i);
+        const u32 a_bytes = s.a_registers ? 0 : 64 * kWgmmaKBytes;
+        return add(Did::matrix, 0, 64u << 16 | s.n, a_bytes + s.n * s.b_k_bytes());
+    }
+    // tcgen05.mma: rows and columns from the instruction descriptor (PTX ISA 9.7.16.4.2).
+    const u32 bits = w.reg<u32>(o[3])[std::countr_zero(mask)];
+    const u32 n = (bits >> 17 & 0x3F) << 3, m = (bits >> 24 & 0x1F) << 4;
+    const bool in_tmem = i.mods & kTcATmem, pair = i.mods & kTcPair;
+    const u32 ctas = pair ? 2 : 1;
+    add(Did::matrix, (in_tmem ? 1u : 0u) | (pair ? 2u : 0u), m << 16 | n,
+        (in_tmem ? 0 : m / ctas * 32) + n / ctas * 32);
+}
+
+void Recorder::look(Warp& w, const Inst& i, u32 mask) {
+    found_.clear();
+    if (!of(*w.cta->cluster)) return;
+    const i32* s = w.ops(i) + i.n_dst;
+    switch (static_cast<Op>(i.op)) {
+        case Op::ld:
+        case Op::st:
+        case Op::ld_sync:
+        case Op::st_sync:
+        case Op::atom:
+        case Op::ldmatrix:
+        case Op::stmatrix: return access(w, i, mask);
+        case Op::mbar_init:
+        case Op::mbar_arrive:
+        case Op::mbar_expect_tx:
+        case Op::mbar_complete_tx:
+        case Op::cp_async_mbar: return mbarrier(w, i, mask);
+        case Op::tma_load:
+        case Op::tma_store:
+        case Op::bulk_load:
+        case Op::bulk_send:
+        case Op::bulk_store:
+        case Op::cp_async: return copy(w, i, mask);
+        case Op::wgmma:
+        case Op::tc_mma: return matrix(w, i, mask);
+        case Op::tc_commit:
+            return each_lane(mask, [&](u32 l) {
+                u64 address = address_in(w, s[0], i.width_src, l, 0);
+                if (!(i.mods & kTcMulticast)) return barrier_at(w, Did::commit, address, 0);
+                for (u32 rank = 0; rank < w.cta->cluster->ctas.size(); ++rank)
+                    if (w.reg<u16>(s[1])[l] >> rank & 1)
+                        add(Did::commit, rank, static_cast<u32>(address) & kSharedOffsetMask, 0);
+            });
+        case Op::bar:
+        case Op::bar_red: {
+            const u32 lane = static_cast<u32>(std::countr_zero(mask));
+            const u32 count = i.mods & kBarHasCount ? w.reg<u32>(s[1])[lane] : 0;
+            return add(Did::barrier, i.mods & kBarArriveOnly ? 1 : 0, w.reg<u32>(s[0])[lane], count);
+        }
+        case Op::cluster_arrive: return add(Did::cluster_arrive, 0, 0, static_cast<u32>(std::popcount(mask)));
+        case Op::cluster_wait: return add(Did::cluster_wait, 0, 0, w.cta->cluster->barrier.phase);
+        default: return;
+    }
+}
+
+void Recorder::keep(Warp& w, const Inst& i, i32 pc, u32 mask) {
+    if (!current_) return;
+    if (static_cast<Op>(i.op) == Op::mbar_wait) {
+        const i32* o = w.ops(i);
+        if (!(w.pred(o[0]) & mask)) return;  // a poll that failed
+        const u32 lane = static_cast<u32>(std::countr_zero(w.pred(o[0]) & mask));
+        u64 address = address_in(w, o[1], i.width_src, lane, i.immediate);
+        if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
+        const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "an mbarrier");
+        u32 phases = ref.cta->mbarriers.at(ref.offset).phase;
+        if (!(i.mods & kMbarParity))
+            phases = static_cast<u32>(w.reg<u64>(o[2])[lane]) + 1;
+        else if ((phases & 1) == (w.reg<u32>(o[2])[lane] & 1))
+            phases -= 1;  // the barrier has moved on since
+        add(Did::mbarrier_wait, ref.cta->rank, ref.offset, phases);
+    }
+    timing::WarpRecording& r = current_->ctas[w.cta->rank][w.index];
+    u32 first = 0;
+    if (!found_.empty()) {
+        first = static_cast<u32>(r.deeds.size()) + 1;
+        for (timing::Deed& d : found_) d.more = &d != &found_.back();
+        r.deeds.insert(r.deeds.end(), found_.begin(), found_.end());
+    }
+    r.steps.push_back({static_cast<u32>(pc), first});
+}
+
+}  // namespace ptxm

@@ -1,0 +1,40 @@
+// Notes what warps execute, for the clusters that were asked for.
+#pragma once
+
+#include <memory>
+#include <set>
+
+#include "machine/machine.hpp"
+#include "timing/recording.hpp"
+
+namespace ptxm {
+
+class Recorder {
+public:
+    explicit Recorder(std::set<u64> wanted) : wanted_(std::move(wanted)) {}
+
+    bool wants(u64 ordinal) const { return wanted_.contains(ordinal); }
+    // What the instruction is about to do. `keep` follows if it has been executed, and not if it has to be tried again.
+    void look(Warp& w, const Inst& i, u32 mask);
+    void keep(Warp& w, const Inst& i, i32 pc, u32 mask);
+
+    const std::vector<std::shared_ptr<timing::ClusterRecording>>& clusters() const { return clusters_; }
+
+private:
+    timing::ClusterRecording* of(const Cluster& cluster);
+    void add(timing::Did what, u32 rank, u32 a, u32 b) { found_.push_back({what, static_cast<u8>(rank), false, a, b}); }
+    void access(Warp& w, const Inst& i, u32 mask);
+    void barrier_at(Warp& w, timing::Did what, u64 address, u32 b);
+    void mbarrier(Warp& w, const Inst& i, u32 mask);
+    void copy(Warp& w, const Inst& i, u32 mask);
+    void matrix(Warp& w, const Inst& i, u32 mask);
+    void note_global(Warp& w, u64 address, u64 bytes, bool write);
+
+    std::set<u64> wanted_;
+    std::vector<std::shared_ptr<timing::ClusterRecording>> clusters_;
+    timing::ClusterRecording* current_ = nullptr;
+    const Cluster* current_of_ = nullptr;
+    std::vector<timing::Deed> found_;
+};
+
+}  // namespace ptxm

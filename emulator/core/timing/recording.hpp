@@ -1,0 +1,57 @@
+// What a launch leaves for the timing model: for each warp the instructions it executed, in order, and what an
+// instruction did that its text does not tell. docs/timing.md has the reasons.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "isa/program.hpp"
+
+namespace ptxm::timing {
+
+enum class Did : u8 {
+    shared_access,    // a: wavefronts
+    global_read,      // a: bytes, in sectors of 32
+    global_write,     // a: bytes
+    mbarrier_init,    // rank, a: offset; b: count
+    mbarrier_expect,  // rank, a: offset; b: bytes
+    mbarrier_arrive,  // rank, a: offset; b: count
+    mbarrier_wait,    // rank, a: offset; b: phases that have to be complete
+    copy_in,          // rank, a: offset of the mbarrier; b: bytes
+    copy_out,         // b: bytes
+    commit,           // rank, a: offset of the mbarrier that the tensor core arrives on
+    matrix,   // a: m << 16 | n; b: bytes of operands in shared memory; rank: 1 if A is in tensor memory, 2: of a pair
+    barrier,  // a: number; b: threads, 0 for all; rank: 1 if it only arrives
+    cluster_arrive,  // b: threads
+    cluster_wait,    // b: phases that have to be complete
+    copy_async,      // b: bytes, of cp.async
+    copy_arrive,     // rank, a: offset of the mbarrier that the copies so far arrive on; b: count
+};
+
+struct Deed {
+    Did what;
+    u8 rank = 0;
+    bool more = false;  // the next one is of the same instruction
+    u32 a = 0, b = 0;
+};
+
+struct Step {
+    u32 pc;
+    u32 deed;  // index of the first, plus one; 0: none
+};
+
+struct WarpRecording {
+    std::vector<Step> steps;
+    std::vector<Deed> deeds;
+    u32 threads = 0;
+};
+
+struct ClusterRecording {
+    u64 ordinal = 0;
+    std::vector<std::vector<WarpRecording>> ctas;
+    std::unordered_map<u64, u64> read;  // bytes asked for, by the address of the allocation
+    std::unordered_map<u64, u64> written;
+};
+
+}  // namespace ptxm::timing

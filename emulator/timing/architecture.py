@@ -1,0 +1,56 @@
+"""What the timing model knows of a GPU: emulator/timing/NAME.yaml, each constant with its source and how sure it is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+
+NAMES: Final = ("h200", "b200")
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: float
+    within: str  # how far it may be off
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """`times` are the core's constants by name, in cycles of `clock_mhz`, bytes, or bytes a cycle."""
+
+    name: str
+    gpu: str
+    arch: str
+    multiprocessors: int
+    registers: int
+    clock_mhz: Constant
+    power_clock_mhz: Constant  # at which the tensor pipe may be busy all the time
+    launch_us: Constant
+    combine_us: Constant  # of a launch that overlaps the one before it
+    times: Mapping[str, Constant]
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {name: constant.value for name, constant in self.times.items()}
+
+
+@functools.cache
+def architecture(name: str) -> Architecture:
+    """The constants of a GPU, one of NAMES; ValueError for another."""
+    if name not in NAMES:
+        raise ValueError(f"timing {name!r} is not one of {', '.join(NAMES)}")
+    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text())
+    times = {key: _constant(entry) for key, entry in document.pop("times").items()}
+    given: dict[str, Any] = {k: _constant(entry) if isinstance(entry, dict) else entry for k, entry in document.items()}
+    return Architecture(name=name, times=MappingProxyType(times), **given)
+
+
+def _constant(entry: Mapping[str, Any]) -> Constant:
+    return Constant(float(entry["value"]), str(entry["within"]), str(entry["from"]))

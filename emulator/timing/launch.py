@@ -1,0 +1,192 @@
+"""The time of a launch from the recordings of a few of its clusters.
+
+A grid is a wave and its tail. The clusters that were recorded are replayed, each with as many copies as an SM holds at
+once. Those between two of them along x are taken to last as long as lies between, and those of one x to last alike.
+Then they are dealt out in the order of the grid, each to the SM that is free first. So what a tail costs is known, and
+a grid of thousands costs as much as a handful. The first on an SM finds the instruction cache cold, the others do not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fmha.emulator import _core
+from fmha.emulator.ptx import Instruction
+from fmha.emulator.timing.architecture import Architecture
+
+SAMPLES: Final = 5  # along x
+L2_BYTES: Final = 50 << 20  # of the H200's manual; a B200's is larger
+_GUESSED_REGISTERS: Final = 128  # a thread, where a kernel's launch bounds do not say
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One SM with what it holds at once, or the SMs of a cluster. Times in cycles."""
+
+    cycles: float
+    busy: Mapping[str, float]  # of each server
+    warps: Sequence[
+        tuple[int, int, float, float, int, Mapping[str, float]]
+    ]  # CTA, warp, start, end, instructions, waits
+    waits: Sequence[tuple[Any, ...]]  # CTA, warp, pc, from, to, cause, by whom, place
+    operations: Sequence[tuple[Any, ...]]
+    issuers: Sequence[int]
+    forced: int
+    before: float  # cycles that come before the first warp waits for the grid before this one
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """What the model says of a launch."""
+
+    cycles: float  # from the first CTA's start to the last one's end
+    clock_mhz: float
+    waves: float
+    busy: Mapping[str, float]  # of a server, the part of the time that its SM is at work
+    bound: str  # the server that is busiest, or "latency" where none is for half of the time
+    from_hbm: float  # the part of what is read that L2 does not have
+    forced: int  # waits that the model could not follow: above 0, it is not to be trusted
+
+    @property
+    def seconds(self) -> float:
+        """Without what a launch costs."""
+        return self.cycles / self.clock_mhz * 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a launch: clusters along x and in all, and CTAs that an SM holds."""
+
+    along_x: int
+    pitch: int  # CTAs of a cluster along x
+    clusters: int
+    cluster_size: int
+    resident: int
+
+
+class Timing:
+    """The recordings of a launch; the model may be asked again, with other constants."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        recorder: _core.Recorder,
+        program: _core.Program,
+        sources: tuple[Instruction, ...],
+        shape: Shape,
+        sizes: Mapping[int, int],
+        resident: frozenset[int],
+    ) -> None:
+        """`sizes`: bytes of each allocation by its address; `resident`: those that L2 holds before the launch."""
+        self.architecture = architecture
+        self.shape = shape
+        self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
+        self.sources = sources  # by pc
+        self._recorder = recorder
+        self._program = program
+        clusters = recorder.clusters
+        self.ordinals: tuple[int, ...] = tuple(sorted(c["ordinal"] for c in clusters))
+        self.instructions = sum(c["instructions"] for c in clusters)
+        self.touched = frozenset(base for c in clusters for base in (*c["read"], *c["written"]))
+        self.from_hbm = self._from_hbm(clusters, sizes, resident)
+
+    def _from_hbm(
+        self, clusters: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], resident: frozenset[int]
+    ) -> float:
+        asked: dict[int, float] = {}
+        for cluster in clusters:
+            for base, nbytes in cluster["read"].items():
+                asked[base] = asked.get(base, 0) + nbytes * self.shape.clusters / len(clusters)
+        total = sum(asked.values())
+        cold = sum(min(nbytes, sizes.get(base, 0)) for base, nbytes in asked.items() if base not in resident)
+        return cold / total if total else 0.0
+
+    def replay(self, ordinal: int, times: Mapping[str, float] | None = None, traced: bool = False) -> Replayed:
+        """The cluster `ordinal`, with as many copies of it as an SM holds beside it."""
+        copies = self._copies
+        sms = min(self.architecture.multiprocessors, -(-self.shape.clusters * self.shape.cluster_size // copies))
+        raw = self._recorder.replay(
+            self._program,
+            [ordinal] * copies,
+            self.architecture.values | dict(times or {}),
+            sms=float(sms),
+            from_hbm=self.from_hbm,
+            traced=traced,
+        )
+        busy = {name: cycles / raw["sms"] for name, cycles in raw["busy"].items()}
+        return Replayed(
+            raw["cycles"],
+            busy,
+            raw["warps"],
+            raw["waits"],
+            raw["operations"],
+            raw["issuers"],
+            raw["forced"],
+            raw["before"],
+        )
+
+    def _lasting(self, replayed: Mapping[int, Replayed]) -> list[float]:
+        """Cycles of each cluster along x."""
+        at = {ordinal // self.shape.pitch: r.cycles for ordinal, r in replayed.items()}
+        return [_between(at, x) for x in range(self.shape.along_x)]
+
+    @property
+    def _copies(self) -> int:
+        if self.shape.cluster_size > 1:
+            return 1
+        return max(1, min(self.shape.resident, -(-self.shape.clusters // self.architecture.multiprocessors)))
+
+    def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
+        """The whole launch, with these of the constants in the architecture's place."""
+        replayed = {ordinal: self.replay(ordinal, times) for ordinal in self.ordinals}
+        first = self._lasting(replayed)
+        rest = self.shape.clusters // self.shape.along_x
+        slots = max(1, self.architecture.multiprocessors // self.shape.cluster_size) * self._copies
+        ends = [0.0] * min(slots, self.shape.clusters)
+        later = first
+        if self.shape.clusters > slots:  # an SM that has run one CTA has the code
+            later = self._lasting({n: self.replay(n, {**(times or {}), "code_miss": 0.0}) for n in self.ordinals})
+        for _ in range(rest):
+            for cold, warm in zip(first, later, strict=True):
+                heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
+        cycles = max(ends)
+        own = sum(r.cycles for r in replayed.values())
+        servers = next(iter(replayed.values())).busy
+        busy = {name: sum(r.busy[name] for r in replayed.values()) / own for name in servers}
+        bound = max(busy, key=lambda name: busy[name])
+        at_work = self.shape.clusters * sum(later) / len(later) / (slots * cycles)
+        hidden = min(r.before for r in replayed.values()) if self.overlaps else 0.0
+        # Power goes with the work of a cycle and the cube of the clock, for the voltage follows it.
+        power = self.architecture.power_clock_mhz.value / max(busy["tensor"] * at_work, 1e-3) ** (1 / 3)
+        return Modelled(
+            cycles - hidden,
+            min(self.architecture.clock_mhz.value, power),
+            self.shape.clusters / slots,
+            busy,
+            bound if busy[bound] >= 0.5 else "latency",
+            self.from_hbm,
+            sum(r.forced for r in replayed.values()),
+        )
+
+
+def sampled(along_x: int) -> tuple[int, ...]:
+    """The clusters along x that are recorded."""
+    n = min(SAMPLES, along_x)
+    return tuple(sorted({round(k * (along_x - 1) / max(1, n - 1)) for k in range(n)}))
+
+
+def resident_ctas(shared_limit: int, threads: int, registers: int, least: int | None) -> int:
+    """CTAs that an SM holds: by shared memory, and by registers, which PTX does not fix: the kernel's .minnctapersm, or
+    a guess."""
+    return max(1, min(shared_limit, least or registers // (threads * _GUESSED_REGISTERS)))
+
+
+def _between(at: Mapping[int, float], x: int) -> float:
+    if x in at:
+        return at[x]
+    left = max(k for k in at if k < x)
+    right = min(k for k in at if k > x)
+    return at[left] + (at[right] - at[left]) * (x - left) / (right - left)

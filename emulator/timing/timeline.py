@@ -1,0 +1,216 @@
+"""A replay as a timeline: who did what when, who waited for whom, and the longest chain of causes."""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fmha.emulator.ptx import Instruction
+from fmha.emulator.timing.launch import Replayed
+
+RUNNING: Final = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Cycles `start` to `end` of a warp, by its number among those replayed, or of an operation beside it."""
+
+    cta: int
+    warp: int
+    pc: int
+    start: float
+    end: float
+    cause: str
+    by: int | None  # an operation, or ~(a warp)
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A part of the critical path: `what` is what went on, in which warp or beside which."""
+
+    cta: int
+    warp: int
+    start: float
+    end: float
+    what: str
+
+
+class Timeline:
+    """The spans of a traced replay."""
+
+    def __init__(self, replayed: Replayed, times: Mapping[str, float]) -> None:
+        self.cycles = replayed.cycles
+        self.warps = [(cta, warp, start, end) for cta, warp, start, end, *_ in replayed.warps]
+        self.waits = [Span(*w) for w in replayed.waits]
+        self.operations = [Span(*o) for o in replayed.operations]
+        self.issuers = list(replayed.issuers)
+        self._times = times
+        self._numbers = {(cta, warp): k for k, (cta, warp, *_) in enumerate(self.warps)}
+
+    def role(self, number: int) -> str:
+        """What a warp, or its warpgroup, does: by what it issues."""
+        cta, warp, *_ = self.warps[number]
+        issued: set[str] = set()
+        for operation in self.operations:
+            if operation.cta == cta and (operation.warp == warp or operation.cause == "tensor"):
+                same = operation.warp // 4 == warp // 4 if self._by_groups else operation.warp == warp
+                if operation.warp == warp or same:
+                    issued.add(operation.cause)
+        if "tensor" in issued:
+            return "multiplies"
+        return "loads" if "tma" in issued else "computes"
+
+    @property
+    def _by_groups(self) -> bool:
+        """Whether warpgroups multiply together: those of wgmma, whose products no warp alone issues."""
+        return self._times["matrix_least"] == 0
+
+    def critical_path(self) -> list[Link]:
+        """From the last warp's end back to the start: each wait leads to who ended it, latest link first."""
+        waits: dict[int, list[Span]] = defaultdict(list)
+        for wait in self.waits:
+            waits[self._numbers[wait.cta, wait.warp]].append(wait)
+        ends = {number: [w.end for w in spans] for number, spans in waits.items()}
+        number = max(range(len(self.warps)), key=lambda k: self.warps[k][3])
+        at, links = self.warps[number][3], []
+        for _ in range(len(self.waits) + len(self.operations) + 1):
+            cta, warp, start, _ = self.warps[number]
+            place = bisect.bisect_right(ends.get(number, []), at) - 1
+            before = waits[number][place] if place >= 0 else None
+            links.append(Link(cta, warp, before.end if before else min(start, at), at, RUNNING))
+            if before is None:
+                break
+            wait = before
+            if wait.by is None:
+                links.append(Link(cta, warp, wait.start, wait.end, wait.cause))
+                at = wait.start
+            elif wait.by < 0:
+                arrived = max(wait.start, wait.end - self._until_seen(wait.cause))
+                links.append(Link(cta, warp, arrived, wait.end, wait.cause))
+                number, at = ~wait.by, arrived
+            else:
+                number, at = self._behind(wait.by, wait.end, links)
+        return [link for link in links if link.end > link.start]
+
+    def _behind(self, index: int, until: float, links: list[Link]) -> tuple[int, float]:
+        """Through an operation, and those that kept it waiting in the same queue, to the warp that issued the first."""
+        operation = self.operations[index]
+        links.append(Link(operation.cta, operation.warp, operation.start, until, operation.cause))
+        latencies = (self._times["matrix_latency_registers"], self._times["matrix_latency_shared"])
+        while operation.cause == "tensor":
+            before = next(
+                (
+                    k
+                    for k in range(index - 1, max(-1, index - 64), -1)
+                    if self.operations[k].cause == "tensor"
+                    and any(abs(self.operations[k].end - late - operation.start) < 1e-6 for late in latencies)
+                ),
+                None,
+            )
+            if before is None:
+                break
+            index, last = before, operation.start
+            operation = self.operations[index]
+            links.append(Link(operation.cta, operation.warp, operation.start, last, operation.cause))
+        return self.issuers[index], operation.start
+
+    def _until_seen(self, cause: str) -> float:
+        """From an arrival to the first instruction behind the wait."""
+        if cause == "mbarrier":
+            return self._times["mbarrier_arrive"] + self._times["mbarrier_wake"]
+        return self._times.get(f"{cause}_wake", 0.0)
+
+    def shares(self, links: Sequence[Link]) -> dict[str, float]:
+        """Of the critical path's time, what each thing took, the largest first."""
+        total: dict[str, float] = defaultdict(float)
+        for link in links:
+            total[link.what] += link.end - link.start
+        whole = sum(total.values())
+        return {what: took / whole for what, took in sorted(total.items(), key=lambda item: -item[1])}
+
+    def events(self, clock_mhz: float, sources: Sequence[Instruction]) -> list[dict[str, Any]]:
+        """As Perfetto and chrome://tracing read them: a process a CTA, a thread a warp, what works beside the warps as
+        asynchronous events, the critical path a process of its own. Microseconds."""
+        events: list[dict[str, Any]] = []
+        scale = 1 / clock_mhz
+
+        def put(phase: str, name: str, pid: int, tid: int, at: float, **more: Any) -> None:
+            events.append({"ph": phase, "name": name, "pid": pid, "tid": tid, "ts": at * scale, **more})
+
+        def place(pc: int) -> dict[str, Any]:
+            source = sources[pc]
+            said: dict[str, Any] = {"ptx": f"line {source.line}: {source.text}"}
+            if source.location is not None:
+                said["cuda"] = f"{source.location.file}:{source.location.line}"
+            return said
+
+        for number, (cta, warp, start, end) in enumerate(self.warps):
+            put("M", "process_name", cta + 1, 0, 0, args={"name": f"CTA {cta}"})
+            put("M", "thread_name", cta + 1, warp + 1, 0, args={"name": f"warp {warp}, {self.role(number)}"})
+            at = start
+            for wait in (w for w in self.waits if (w.cta, w.warp) == (cta, warp)):
+                if wait.end - wait.start < 2 and wait.by is None:
+                    continue  # an instruction's turn: not to be seen, and most of the file
+                if wait.start > at:
+                    put("X", RUNNING, cta + 1, warp + 1, at, dur=(wait.start - at) * scale, cat="run")
+                said = place(wait.pc) | {"for": self._whom(wait)}
+                put(
+                    "X",
+                    _words(wait),
+                    cta + 1,
+                    warp + 1,
+                    wait.start,
+                    dur=(wait.end - wait.start) * scale,
+                    cat="wait",
+                    args=said,
+                )
+                at = max(at, wait.end)
+            if end > at:
+                put("X", RUNNING, cta + 1, warp + 1, at, dur=(end - at) * scale, cat="run")
+        for index, operation in enumerate(self.operations):
+            name, track = _operation(operation), {"cat": operation.cause, "id": index}
+            said = place(operation.pc) | {"issued by": f"warp {operation.warp}"}
+            put("b", name, operation.cta + 1, 0, operation.start, args=said, **track)
+            put("e", name, operation.cta + 1, 0, operation.end, **track)
+        put("M", "process_name", 0, 0, 0, args={"name": "critical path"})
+        for link in self.critical_path():
+            said = {"where": f"CTA {link.cta}, warp {link.warp}"}
+            put("X", link.what, 0, 1, link.start, dur=(link.end - link.start) * scale, cat="critical", args=said)
+        return events
+
+    def _whom(self, wait: Span) -> str:
+        if wait.by is None:
+            return "its own operands or a busy pipe"
+        if wait.by < 0:
+            cta, warp, *_ = self.warps[~wait.by]
+            return f"warp {warp} of CTA {cta}, which {self.role(~wait.by)}"
+        operation = self.operations[wait.by]
+        return f"{_operation(operation)}, issued by warp {operation.warp}"
+
+
+def _words(wait: Span) -> str:
+    match wait.cause:
+        case "mbarrier":
+            return f"waits at the mbarrier at {wait.place}"
+        case "barrier":
+            return f"waits at barrier {wait.place}"
+        case "tensor":
+            return "waits for its products"
+        case cause:
+            return f"waits: {cause}"
+
+
+def _operation(operation: Span) -> str:
+    match operation.cause:
+        case "tensor":
+            return f"product {operation.place >> 16} x {operation.place & 0xFFFF}"
+        case "tma":
+            return f"copy of {operation.place} bytes"
+        case "tmem":
+            return f"tensor memory, {operation.place} registers"
+        case cause:
+            return f"{cause}, {operation.place} bytes"

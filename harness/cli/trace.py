@@ -1,0 +1,54 @@
+"""`fmha trace`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fmha.harness.cli.roofline import configurations_of
+from fmha.harness.errors import ExitCode
+from fmha.harness.stages.preflight import home_of
+
+HELP = """Write a modelled timeline of one CTA, or of those that an SM holds at once, for https://ui.perfetto.dev: warps
+by role, copies, products, waits with who is waited for, and the critical path. docs/timing.md says how to read it.
+
+\b
+Example:
+  fmha trace hd128_t128_sk4096_out-bf16 --output trace.json
+"""
+
+
+def command(
+    context: typer.Context,
+    configuration: Annotated[str, typer.Argument(metavar="CONFIGURATION", show_default=False)],
+    gpu: Annotated[str, typer.Option(help="Whose time: h200 or b200.")] = "b200",
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("trace.json"),
+) -> None:
+    context.obj.action = partial(_run, configuration, gpu, output)
+
+
+def _run(name: str, gpu: str, output: Path) -> ExitCode:
+    from fmha.harness.stages import modelled  # here: no other command needs the machine
+
+    items = configurations_of([name], gpu)
+    ((_, _, time),) = modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
+    timeline, sources = modelled.timeline_of(time)
+    clock = time.architecture.clock_mhz.value
+    document = {"traceEvents": timeline.events(clock, sources), "displayTimeUnit": "ns"}
+    output.write_text(json.dumps(document), encoding="utf-8")
+    links = timeline.critical_path()
+    whole = time.seconds() * 1e6
+    print(f"wrote {output}: {timeline.cycles:.0f} cycles, {len(timeline.operations)} operations beside the warps")
+    print(f"the call takes {whole:.1f} us; of the critical path of this CTA:")
+    for what, share in timeline.shares(links).items():
+        if share >= 0.005:
+            print(f"  {share:5.1%} {what}")
+    print("the call, if this were free:")
+    for what, micros in sorted(modelled.what_if(time).items(), key=lambda item: item[1]):
+        print(f"  {micros:8.1f} us ({micros / whole - 1:+.0%}) {what}")
+    return ExitCode.PASS

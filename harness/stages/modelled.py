@@ -1,0 +1,137 @@
+"""Configurations on the timing model: kernels are built, a few of their CTAs run, the model says how long it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from fmha.emulator.timing.architecture import Architecture, architecture
+from fmha.emulator.timing.timeline import Timeline
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.launch import Call
+from fmha.harness.worker.modelled import CallTime, call_for, model
+from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.variants import variant_for
+
+BUILD_SECONDS: Final = 600
+# What is made free, one at a time, and the constants that do it; bytes and rates become large, cycles none.
+FREE: Final[Mapping[str, tuple[str, ...]]] = {
+    "tensor": ("matrix_least", "matrix_latency_registers", "matrix_latency_shared"),
+    "mufu": ("mufu_interval",),
+    "fma": ("fma_interval",),
+    "alu": ("alu_interval",),
+    "convert": ("pack_interval", "convert_interval"),
+    "memory": ("l2_latency", "hbm_latency", "tma_latency", "tma_box"),
+    "barriers": ("mbarrier_arrive", "mbarrier_wake", "barrier_wake"),
+    "code": ("code_miss", "branch_gap"),
+}
+_UNBOUNDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "tensor": ("matrix_rate", "shared_bytes"),
+    "memory": ("port_bytes", "l2_bytes", "hbm_bytes", "bytes_in_flight"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A configuration on a GPU. Microseconds."""
+
+    configuration: Configuration
+    splits: int
+    modelled_us: float
+    bound: str
+    memory_floor_us: float
+    product_floor_us: float
+    forced: int
+    measured_us: float | None = None
+
+    @property
+    def floor_us(self) -> float:
+        return max(self.memory_floor_us, self.product_floor_us)
+
+    @property
+    def error(self) -> float | None:
+        """Of the model, relative to what was measured."""
+        return None if self.measured_us is None else self.modelled_us / self.measured_us - 1
+
+
+def modelled(
+    root: Path, configurations: Sequence[Configuration], gpu: str, say: Callable[[str], None]
+) -> Iterator[tuple[Configuration, Call, CallTime]]:
+    """Each configuration's call, once the kernels are built; UserError for one that no kernel runs."""
+    arch = architecture(gpu).arch
+    chosen: list[tuple[Configuration, Call, Variant]] = []
+    for item in configurations:
+        call = call_for(item, arch)
+        variant = variant_for(replace(item, splits=call.splits), arch)
+        if item.topk:
+            variant = "the timing model draws no lists of sparse keys"
+        if isinstance(variant, str):
+            raise UserError(variant, where=item.id)
+        chosen.append((item, call, variant))
+    variants = tuple(dict.fromkeys(variant for *_, variant in chosen))
+    built = {b.variant.name: b for b in build_variants(root, variants, root / ".fmha" / "cache", BUILD_SECONDS, 2, say)}
+    for item, call, variant in chosen:
+        result = built[variant.name]
+        if result.error:
+            raise InfrastructureError(result.error.splitlines()[0], where=variant.name)
+        yield item, call, model(gpu, variant, Path(result.ptx), call)
+
+
+def row_of(item: Configuration, call: Call, time: CallTime, measured_us: float | None = None) -> Row:
+    launches, gpu = time.launches(), time.architecture
+    longest = max(launches, key=lambda m: m.cycles)
+    clock = gpu.clock_mhz.value
+    return Row(
+        item,
+        call.splits,
+        time.seconds() * 1e6,
+        longest.bound,
+        time.bytes / gpu.times["hbm_bytes"].value / clock,
+        time.flop / 2 / gpu.times["matrix_rate"].value / gpu.multiprocessors / clock,
+        sum(m.forced for m in launches),
+        measured_us,
+    )
+
+
+def what_if(time: CallTime) -> dict[str, float]:
+    """Microseconds of the call if one thing were free, by the thing."""
+    return {name: time.seconds(free(time.architecture, name)) * 1e6 for name in FREE}
+
+
+def free(gpu: Architecture, name: str) -> dict[str, float]:
+    """The constants that make a thing free."""
+    return dict.fromkeys(FREE[name], 0.0) | dict.fromkeys(_UNBOUNDED.get(name, ()), 1e12)
+
+
+def timeline_of(time: CallTime) -> tuple[Timeline, Any]:
+    """Of the CTA in the middle of the longest launch; the program's sources too."""
+    _, timing = max(time.timings, key=lambda item: item[1].modelled().cycles)
+    ordinal = timing.ordinals[len(timing.ordinals) // 2]
+    return Timeline(timing.replay(ordinal, traced=True), time.architecture.values), timing.sources
+
+
+def measured(path: Path) -> dict[str, float]:
+    """Microseconds by configuration, of a record of `fmha bench --peer`; UserError for another file."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        return {configuration_of(row).id: float(row["results"]["ours"]["median_us"]) for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError("this is no record of `fmha bench --peer`", where=str(path)) from error
+
+
+def configuration_of(row: Mapping[str, Any]) -> Configuration:
+    """The configuration of a row of such a record: query heads that share a K/V head are rows of one batch entry."""
+    return Configuration(
+        head_dim=row["head_dim"],
+        t=row["t"],
+        s_k=row["s_k"],
+        batch=row["batch"] * row["kv_heads"],
+        heads=row["heads"] // row["kv_heads"],
+        mask="causal" if row["causal"] else "none",
+        output="bf16",
+    )

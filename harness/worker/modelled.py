@@ -1,0 +1,91 @@
+"""What the timing model says of a call, from a few of its CTAs on the emulator: docs/timing.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fmha.emulator.timing.architecture import Architecture, architecture
+from fmha.emulator.timing.launch import Modelled, Timing
+from fmha.harness.worker.bf16 import round_to_bf16
+from fmha.harness.worker.choice import splits_of
+from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.devices.emulator import EmulatorDevice
+from fmha.harness.worker.launch import Call, launch_attention
+from fmha.harness.worker.protocol import Variant
+
+_PERIOD = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """The launches of a call, by their entries, and what the model says of each."""
+
+    architecture: Architecture
+    timings: tuple[tuple[str, Timing], ...]
+    bytes: float  # that have to come from memory once: Q, K, V and the outputs
+    flop: float
+
+    def launches(self, times: Mapping[str, float] | None = None) -> tuple[Modelled, ...]:
+        return tuple(timing.modelled(times) for _, timing in self.timings)
+
+    def seconds(self, times: Mapping[str, float] | None = None) -> float:
+        """Of a call among others on a stream, what launches cost included."""
+        return seconds_of(self.architecture, self.launches(times))
+
+
+def seconds_of(gpu: Architecture, launches: tuple[Modelled, ...]) -> float:
+    """Of the launches of one call: the first waits for the GPU, those behind it overlap the one before."""
+    overhead = gpu.launch_us.value + gpu.combine_us.value * (len(launches) - 1)
+    return overhead * 1e-6 + sum(m.seconds for m in launches)
+
+
+def call_for(item: Configuration, arch: str) -> Call:
+    """The call that a configuration's sizes ask for, split as the rule of fmha.harness.worker.choice says where the
+    configuration leaves it open."""
+    left, right = item.bounds
+    call = Call(
+        head_dim=item.head_dim,
+        batch=item.batch,
+        t=item.t,
+        heads=item.heads,
+        s_k=item.s_k,
+        shared_kv=item.kv == "shared",
+        window_left=left,
+        window_right=right,
+        scale=item.head_dim**-0.5,
+        normalise=item.output != "unnormalised",
+        output_bf16=item.output == "bf16",
+        splits=item.splits,
+    )
+    return call if item.splits > 1 else replace(call, splits=splits_of(arch, call) or 1)
+
+
+def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
+    """Launches `call` on a device that keeps time. Inputs are drawn; lists are not modelled."""
+    device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu)
+    rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k
+    numbers = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
+    addresses = {}
+    tensors = {"q": rows} | {name: keys for name in ("k",) if call.s_k} | ({} if call.shared_kv else {"v": keys})
+    for k, (name, count) in enumerate(tensors.items()):
+        elements = count * call.head_dim
+        data = np.resize(np.roll(numbers, 12345 * k), elements)
+        addresses[name] = device.alloc(data.nbytes, name)
+        device.upload(addresses[name], data)
+    addresses["o"] = device.alloc(rows * call.head_dim * (2 if call.output_bf16 else 4), "o")
+    for name in ("row_max", "row_sum", "lse"):
+        addresses[name] = device.alloc(rows * 4, name)
+    for name, count in call.partial_elements.items():
+        addresses[name] = device.alloc(count * 4, name)
+    launch_attention(device, device.load(artifact), variant, call, addresses)
+    seen = float(call.s_k)
+    if call.window_left is not None and call.window_right is not None:
+        seen = min(seen, call.window_left + call.window_right + 1.0)
+    elif call.window_left is not None or call.window_right is not None:
+        seen -= min(call.t - 1, call.s_k) / 2
+    moved = 2.0 * call.head_dim * (rows * 2 + keys * (1 if call.shared_kv else 2))
+    return CallTime(architecture(gpu), tuple(device.timings), moved, 4.0 * rows * seen * call.head_dim)

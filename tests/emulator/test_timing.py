@@ -1,0 +1,208 @@
+"""The timing model: what kernels whose time is arithmetic take, and that it changes nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from fmha import emulator
+from fmha.emulator import _core
+from fmha.emulator.timing.architecture import NAMES, architecture
+from fmha.emulator.timing.launch import sampled
+from fmha.emulator.timing.timeline import RUNNING, Timeline
+
+HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+
+
+def kernel(body: str, registers: str = ".reg .f32 %f<40>;", params: str = ".param .u64 out") -> emulator.Module:
+    return emulator.load_ptx(f"{HEAD}.visible .entry k({params})\n{{\n{registers}\n{body}\nret;\n}}\n")
+
+
+def timed(module: emulator.Module, grid: int = 1, block: int = 32, gpu: str = "h200", **options):
+    device = emulator.Device(timing=gpu, **options)
+    out = device.alloc(4 * grid * block, "out")
+    report = device.launch(module, "k", grid, block, [out.address])
+    assert report.timing is not None
+    return report, device.read(out.address, out.nbytes)
+
+
+def cycles(body: str, **options: int) -> float:
+    report, _ = timed(kernel(body), **options)
+    modelled = report.timing.modelled()
+    assert modelled.forced == 0
+    return modelled.cycles
+
+
+def chain(op: str, n: int) -> str:
+    return "mov.f32 %f0, 0f3F800000;\n" + f"{op} %f0, %f0{', %f0' if op.startswith('add') else ''};\n" * n
+
+
+def apart(op: str, n: int) -> str:
+    moves = "".join(f"mov.f32 %f{k}, 0f3F800000;\n" for k in range(32))
+    return moves + "".join(f"{op} %f{k % 32}, %f{k % 32};\n" for k in range(n))
+
+
+H200 = architecture("h200").values
+
+
+def without_code(gpu: str = "h200") -> dict[str, float]:
+    """Constants with an instruction cache that is never cold."""
+    return architecture(gpu).values | {"code_miss": 0.0}
+
+
+def slope(text, block: int = 32) -> float:
+    """Cycles an instruction, of 64 more of them."""
+    found = [timed(kernel(text(n)), block=block)[0].timing.modelled(without_code()).cycles for n in (64, 128)]
+    return (found[1] - found[0]) / 64
+
+
+def test_a_chain_takes_the_latency_of_each_link():
+    assert slope(lambda n: chain("add.f32", n)) == H200["fma_latency"]
+    assert slope(lambda n: chain("ex2.approx.ftz.f32", n)) == H200["mufu_latency"]
+
+
+def test_what_does_not_depend_takes_the_interval_of_its_pipe():
+    assert slope(lambda n: apart("ex2.approx.ftz.f32", n)) == H200["mufu_interval"]
+    assert slope(lambda n: apart("ex2.approx.ftz.f32", n), block=128) == H200["mufu_interval"], "a pipe a scheduler"
+    assert slope(lambda n: apart("ex2.approx.ftz.f32", n), block=256) == 2 * H200["mufu_interval"]
+
+
+def test_the_busiest_server_bounds():
+    report, _ = timed(kernel(apart("ex2.approx.ftz.f32", 2000)), block=256)
+    assert report.timing.modelled(without_code()).bound == "mufu"
+    report, _ = timed(kernel(chain("ex2.approx.ftz.f32", 2000)))
+    assert report.timing.modelled(without_code()).bound == "latency"
+
+
+def test_a_wave_and_its_tail():
+    gpu, body = architecture("h200"), apart("ex2.approx.ftz.f32", 256)
+    threads = 512  # by the guess at registers one CTA an SM
+    one, whole, tail = (cycles(body, grid=n, block=threads) for n in (1, gpu.multiprocessors, gpu.multiprocessors + 1))
+    assert one == whole
+    report, _ = timed(kernel(body), block=threads)
+    assert tail == one + report.timing.modelled(without_code()).cycles  # the second on an SM finds its code there
+
+
+def test_code_is_fetched_once_an_sm():
+    body = apart("ex2.approx.ftz.f32", 640)
+    report, _ = timed(kernel(body))
+    cold, warm = (report.timing.modelled(times).cycles for times in (None, without_code()))
+    assert cold - warm > 8 * H200["code_miss"]
+
+
+STORE = """.reg .u64 %rd<4>; .reg .b32 %r<4>;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %ntid.x;
+mov.u32 %r3, %tid.x;
+mad.lo.s32 %r1, %r1, %r2, %r3;
+mul.wide.u32 %rd2, %r1, 4;
+add.s64 %rd1, %rd1, %rd2;
+st.global.u32 [%rd1], %r1;"""
+
+
+def test_nothing_else_changes():
+    module = kernel(STORE)
+    report, out = timed(module, grid=64)
+    plain = emulator.Device()
+    buffer = plain.alloc(4 * 64 * 32, "out")
+    other = plain.launch(module, "k", 64, 32, [buffer.address])
+    assert other.timing is None
+    assert report.findings == other.findings
+    assert report.stats["warp_instructions"] == other.stats["warp_instructions"]
+    assert (out == plain.read(buffer.address, buffer.nbytes)).all()
+
+
+def test_sampled_runs_only_what_is_looked_at():
+    module = kernel(STORE)
+    whole, _ = timed(module, grid=64)
+    report, out = timed(module, grid=64, sampled=True)
+    written = np.flatnonzero(out.view(np.uint32)[::32])
+    assert {0, *written.tolist()} == set(sampled(64))
+    assert report.timing.modelled() == whole.timing.modelled()
+    with pytest.raises(ValueError, match="for a device with timing"):
+        emulator.Device(sampled=True)
+
+
+HANDOVER = """.reg .u64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p<4>; .shared .align 8 .b64 bar;
+mov.u32 %r1, bar;
+mov.u32 %r2, %tid.x;
+setp.eq.u32 %p1, %r2, 0;
+@%p1 mbarrier.init.shared::cta.b64 [%r1], 32;
+bar.sync 0;
+setp.lt.u32 %p2, %r2, 32;
+@!%p2 bra waits;
+mov.f32 %f0, 0f3F800000;
+CHAIN
+mbarrier.arrive.shared::cta.b64 _, [%r1];
+bra done;
+waits:
+mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1], 0;
+@!%p3 bra waits;
+done:"""
+
+
+@pytest.fixture(scope="module")
+def handover() -> Timeline:
+    body = HANDOVER.replace("CHAIN", "ex2.approx.ftz.f32 %f0, %f0;\n" * 100)
+    report, _ = timed(kernel(body), block=64)
+    assert report.ok
+    replayed = report.timing.replay(0, without_code(), traced=True)
+    assert replayed.forced == 0
+    timeline = Timeline(replayed, without_code())
+    timeline.sources = report.timing.sources
+    return timeline
+
+
+def test_a_wait_names_who_ended_it(handover):
+    (wait,) = [w for w in handover.waits if w.cause == "mbarrier"]
+    assert (wait.warp, wait.by) == (1, ~0)
+    assert 100 * H200["mufu_latency"] < wait.end - wait.start < 110 * H200["mufu_latency"]
+
+
+def test_the_critical_path_leads_through_the_one_who_is_waited_for(handover):
+    links = handover.critical_path()
+    assert links[0].end == handover.cycles
+    assert {link.warp for link in links} == {0, 1}
+    assert all(later.start <= earlier.end for earlier, later in itertools.pairwise(links))
+    assert next(iter(handover.shares(links))) == "mufu"
+
+
+def test_events_are_what_trace_viewers_take(handover):
+    events = json.loads(json.dumps(handover.events(1980.0, handover.sources)))
+    spans = [e for e in events if e["ph"] == "X"]
+    assert {e["ph"] for e in events} == {"M", "X"}
+    assert all(e["dur"] > 0 and e["ts"] >= 0 and e["name"] for e in spans)
+    names = {e["args"]["name"] for e in events if e["ph"] == "M"}
+    assert names == {"CTA 0", "warp 0, computes", "warp 1, computes", "critical path"}
+    waits = [e for e in spans if e["name"].startswith("waits at the mbarrier")]
+    assert [e["args"]["for"] for e in waits] == ["warp 0 of CTA 0, which computes"]
+    tracks = {(e["pid"], e["tid"]) for e in spans if e["name"] == RUNNING}
+    for track in tracks:  # no two spans of a warp overlap
+        own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if (e["pid"], e["tid"]) == track)
+        assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(own))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_constant_has_a_source_and_the_core_knows_it(name):
+    gpu = architecture(name)
+    assert all(c.source and c.within.endswith("%") for c in gpu.times.values())
+    timed(kernel(chain("add.f32", 1)), gpu=name)
+
+
+def test_constants_are_all_that_the_core_wants_and_no_other():
+    report, _ = timed(kernel(chain("add.f32", 1)))
+    with pytest.raises(ValueError, match="that the timing model does not have"):
+        report.timing.modelled({"warp_speed": 9.0})
+    with pytest.raises(ValueError, match="no value for the constant fma_latency"):
+        report.timing._recorder.replay(
+            _core.Program(b"", b"", b"", 0, 0, 0, 0), [0], {"fma_interval": 1.0}, 1, 0, False
+        )
+
+
+def test_an_unknown_gpu_is_refused():
+    with pytest.raises(ValueError, match="'h300' is not one of h200, b200"):
+        emulator.Device(timing="h300")

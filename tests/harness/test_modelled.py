@@ -1,0 +1,101 @@
+"""Configurations on the timing model: rows of the roofline, the timeline, what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fmha.harness.errors import UserError
+from fmha.harness.stages import modelled
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.configuration import Configuration, parse_id
+from fmha.harness.worker.launch import Call
+from fmha.harness.worker.modelled import CallTime, call_for, model
+from fmha.harness.worker.variants import variant_for
+
+
+def modelled_on_b200(repository: Path, cache: Path, item: Configuration) -> tuple[Configuration, Call, CallTime]:
+    variant = variant_for(item, "sm_100a")
+    assert not isinstance(variant, str)
+    (built,) = build_variants(repository, [variant], cache, 300.0, 1, lambda line: None)
+    call = call_for(item, "sm_100a")
+    return item, call, model("b200", variant, Path(built.ptx), call)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def time(repository, cache):
+    return modelled_on_b200(repository, cache, parse_id("hd64_t128_sk1024_out-bf16"))
+
+
+def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
+    row = modelled.row_of(*time, measured_us=10.0)
+    assert row.forced == 0
+    flop = 4 * 128 * 1024 * 64
+    assert row.product_floor_us == pytest.approx(flop / 8192 / 148 / 1845)
+    assert row.modelled_us > row.floor_us > 0
+    assert row.error == pytest.approx(row.modelled_us / 10 - 1)
+
+
+def test_nothing_that_is_free_makes_a_call_slower(time):
+    *_, timed = time
+    whole = timed.seconds() * 1e6
+    free = modelled.what_if(timed)
+    assert set(free) == set(modelled.FREE)
+    assert max(free.values()) <= whole * 1.02  # another order at a queue may cost a little
+    assert min(free.values()) < 0.95 * whole
+
+
+def test_the_timeline_has_every_role_and_what_works_beside_them(time):
+    *_, timed = time
+    timeline, sources = modelled.timeline_of(timed)
+    roles = {timeline.role(k) for k in range(len(timeline.warps))}
+    assert roles == {"loads", "multiplies", "computes"}
+    events = timeline.events(1845.0, sources)
+    begun = {e["name"].split()[0] for e in events if e["ph"] == "b"}
+    assert {"copy", "product", "tensor"} <= begun
+    assert sum(e["ph"] == "b" for e in events) == sum(e["ph"] == "e" for e in events)
+    waits = [e for e in events if e.get("cat") == "wait" and "product" in e["args"]["for"]]
+    assert waits
+    assert all("kernel/" in e["args"]["cuda"] for e in waits)
+
+
+def test_twice_the_keys_take_about_twice_as_long(repository, cache):
+    items = [Configuration(64, 128, keys, output="bf16") for keys in (2048, 4096)]
+    short, long = (modelled_on_b200(repository, cache, item)[2].launches()[0].cycles for item in items)
+    assert 1.6 < long / short < 2.1
+
+
+def test_rows_of_a_record_are_configurations(tmp_path):
+    shape = {"head_dim": 128, "batch": 4, "heads": 32, "kv_heads": 2, "t": 8, "s_k": 512, "causal": True}
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"rows": [shape | {"results": {"ours": {"median_us": 7.5}}}]}))
+    assert modelled.measured(record) == {"hd128_t8_sk512_b8_h16_causal_out-bf16": 7.5}
+    record.write_text("{}")
+    with pytest.raises(UserError, match="no record of"):
+        modelled.measured(record)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["roofline"], "no configuration; name one, or give --measured"),
+        (["roofline", "hd128"], "hd128: it has no t, s_k: names begin like hd64_t32_sk384"),
+        (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, b200"),
+        (
+            ["roofline", "hd64_t4_sk128_top8_of64"],
+            "hd64_t4_sk128_top8_of64: the timing model draws no lists of sparse keys",
+        ),
+    ],
+)
+def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
+    done = subprocess.run([sys.executable, "-m", "fmha", *arguments], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"fmha: {said}\n")
