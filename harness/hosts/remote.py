@@ -21,7 +21,7 @@ from typing import Any
 
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.errors import CancelledError, InfrastructureError
-from fmha.harness.hosts import answers, credentials, early, installed, ledger, sync
+from fmha.harness.hosts import answers, credentials, early, ledger, sync
 from fmha.harness.hosts.answers import checked
 from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
 from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier
@@ -113,6 +113,8 @@ class RemoteHost:
     def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
         secrets_of_setup = credentials.fetched(self._settings.secrets, self._host.name)  # before anything leaves
         if self._own:
+            from fmha.harness.hosts import installed  # here: nothing else needs it, and `ps` is not to wait for it
+
             self._judge = installed.committed(self._root, self._settings.device)
         for sha in commits_of(order.sha, order.beside, self._judge):
             sync.check(self._root, sha)
