@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,23 +151,68 @@ def test_a_host_that_the_users_own_settings_accept(server: Server, project: Path
 def test_a_socket_that_the_users_own_ssh_holds_open(server: Server, project: Path, tmp_path: Path):
     """Whatever it took to log in was done once, by somebody."""
     config = configured(server, tmp_path)
-    socket = Path("/tmp") / f"fmha-{os.getpid()}-{random.getrandbits(32):x}"
-    master = subprocess.Popen(["ssh", "-F", config, "-M", "-S", socket, "-N", "gpu"], stdin=subprocess.DEVNULL)
-    try:
-        assert eventually(socket.exists)
+    with opened_socket(config) as socket:
         keyless = configured(
             server, tmp_path, IdentityFile="none", ControlPath=str(socket), ControlMaster="auto", ControlPersist="yes"
         )
         code, said = asks(project, keyless)
         assert code == 0, said
-    finally:
-        master.terminate()
-        master.wait()
-        socket.unlink(missing_ok=True)
     code, said = asks(project, keyless)
     assert code == 3
     assert "accepts none of the keys" in said
     assert not socket.exists()  # no master of ours stays behind
+
+
+@contextlib.contextmanager
+def opened_socket(config: Path) -> Iterator[Path]:
+    """A socket over which an ssh of the user's is logged in."""
+    socket = Path("/tmp") / f"fmha-{os.getpid()}-{random.getrandbits(32):x}"
+    master = subprocess.Popen(["ssh", "-F", config, "-M", "-S", socket, "-N", "gpu"], stdin=subprocess.DEVNULL)
+    try:
+        assert eventually(socket.exists)
+        yield socket
+    finally:
+        master.terminate()
+        master.wait()
+        socket.unlink(missing_ok=True)
+
+
+def log_in(connection: Any, known: Path, policy: Any) -> None:
+    """As careful as it can be told to be."""
+    connection.client.set_missing_host_key_policy(policy)
+    connection.client.load_host_keys(str(known))
+    connection.open()
+
+
+@pytest.mark.parametrize("form", ["certificate of the host", "open socket", "unknown host"])
+def test_what_fabric_cannot_do(server: Server, project: Path, tmp_path: Path, form: str):
+    """Why OpenSSH's own client carries the bytes and no fabric.Connection: it knows neither certificates of hosts nor
+    sockets that are open, and by itself it runs a command on a host that nobody knows. Where it can do one of these
+    some day, this says so."""
+    fabric = pytest.importorskip("fabric", reason="pip install fabric, to see what it cannot do")
+    paramiko = pytest.importorskip("paramiko")
+    config = configured(server, tmp_path)
+    known = tmp_path / "ssh" / "known_hosts"
+    with contextlib.ExitStack() as stack:
+        if form == "certificate of the host":
+            authority = " ".join((server.folder / "ca.pub").read_text().split()[:2])
+            known.write_text(f"@cert-authority [127.0.0.1]:{server.port},127.0.0.1 {authority}\n")
+        elif form == "open socket":
+            socket = stack.enter_context(opened_socket(config))
+            key(tmp_path / "nobodys")
+            config = configured(server, tmp_path, IdentityFile=str(tmp_path / "nobodys"), ControlPath=str(socket))
+        else:
+            known.write_text("")
+        code, said = asks(project, config)
+        assert code == (3 if form == "unknown host" else 0), said
+        settings = fabric.Config(runtime_ssh_path=str(config))
+        options = {"allow_agent": False, "look_for_keys": False}
+        connection = stack.enter_context(fabric.Connection("gpu", config=settings, connect_kwargs=options))
+        if form == "unknown host":
+            assert connection.run("true", hide=True, in_stream=False).ok
+            return
+        with pytest.raises((paramiko.SSHException, paramiko.hostkeys.InvalidHostKey)):
+            log_in(connection, known, paramiko.RejectPolicy())
 
 
 def test_more_clients_at_once_than_the_server_lets_in(server: Server, project: Path, tmp_path: Path):
