@@ -87,7 +87,9 @@ def _gpus(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
         return
     rules = gpus.Rules.of(settings["gpu"], folder)
     for gpu in gpus.choose(rules):
-        yield _finding(f"gpu {gpu.index}", True, f"{gpu.name}, compute capability {gpu.compute_capability}, {gpu.uuid}")
+        mode = f"compute mode {gpu.mode}"
+        seen = f"{gpu.name}, compute capability {gpu.compute_capability}, {mode}, {gpu.uuid}"
+        yield _finding(f"gpu {gpu.index}", True, seen)
         yield _finding("driver", True, gpu.driver)
         there = gpus.processes_on(rules, gpu.uuid)
         names = ", ".join(f"{pid} ({name})" for pid, name in there.items())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,24 @@ FOREIGN_SECONDS = 2.0  # between looks at a GPU that others are on
 PASS_SECONDS = 5.0  # for each who is before us and leaves a free GPU alone: a stopped process must not stop the queue
 _LATEST = 9e10  # a moment; somebody may say that it keeps a GPU for ever
 _LONGEST = 1e8  # seconds; somebody may say that it holds a GPU since 1970
-_FIELDS = "uuid,index,name,driver_version,compute_cap"
+_FIELDS = "uuid,index,name,driver_version,compute_cap,mig.mode.current,compute_mode"
+# What `nvidia-smi -L` prints: a GPU, and below one that is divided its MIG devices.
+_LISTED_GPU = re.compile(r"GPU (\d+): .*\(UUID: (\S+)\)")
+_LISTED_PART = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (\S+)\)")
+_MPS = "nvidia-cuda-mps-server"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as nvidia-smi names it."""
+    """One GPU, or one MIG device of a GPU that is divided, as nvidia-smi names it. The index of a MIG device is that of
+    its GPU, a colon, and its own. `mode` is nvidia-smi's compute mode."""
 
     uuid: str
     index: str
     name: str
     driver: str
     compute_capability: str
+    mode: str
 
 
 @dataclass(frozen=True)
@@ -65,25 +72,51 @@ class Rules:
 
 
 def query(rules: Rules) -> list[Gpu]:
-    """The host's GPUs. Raises HostError when nvidia-smi is missing, fails or does not answer in time."""
-    rows = _smi(rules, f"--query-gpu={_FIELDS}")
-    return [Gpu(*row) for row in rows if len(row) == 5]
+    """The host's GPUs; of one that is divided its MIG devices, for nothing runs on it as a whole. Raises HostError when
+    nvidia-smi is missing, fails or does not answer in time."""
+    rows = [row for row in _table(rules, f"--query-gpu={_FIELDS}") if len(row) == 7]
+    whole = [(Gpu(row[0], row[1], row[2], row[3], row[4], row[6]), row[5] == "Enabled") for row in rows]
+    parts = _parts(rules) if any(divided for _, divided in whole) else {}
+    return [part for gpu, divided in whole for part in (_devices(gpu, parts) if divided else [gpu])]
+
+
+def _devices(gpu: Gpu, parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> list[Gpu]:
+    return [
+        replace(gpu, uuid=uuid, index=f"{gpu.index}:{number}", name=f"{gpu.name} MIG {profile}")
+        for profile, number, uuid in parts.get(gpu.uuid, ())
+    ]
+
+
+def _parts(rules: Rules) -> dict[str, list[tuple[str, str, str]]]:
+    """Profile, number and UUID of the MIG devices, by the UUID of their GPU."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    parts: list[tuple[str, str, str]] = []
+    for line in _smi(rules, "-L").splitlines():
+        if gpu := _LISTED_GPU.match(line):
+            parts = found.setdefault(gpu[2], [])
+        elif part := _LISTED_PART.match(line):
+            parts.append((part[1], part[2], part[3]))
+    return found
 
 
 def processes_on(rules: Rules, uuid: str) -> dict[int, str]:
     """The processes that compute on a GPU, by pid."""
-    rows = _smi(rules, "--query-compute-apps=gpu_uuid,pid,process_name")
+    rows = _table(rules, "--query-compute-apps=gpu_uuid,pid,process_name")
     return {int(row[1]): row[2] for row in rows if len(row) == 3 and row[0] == uuid and row[1].isdigit()}
 
 
 def choose(rules: Rules) -> list[Gpu]:
     """The GPUs a run may take, in the order it prefers them."""
     found = query(rules)
-    wanted = [gpu for gpu in found if not rules.use or gpu.uuid in rules.use or gpu.index in rules.use]
+    wanted = [gpu for gpu in found if not rules.use or {gpu.uuid, gpu.index, gpu.index.split(":")[0]} & {*rules.use}]
     if not wanted:
         there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in found) or "none"
         raise HostError(f"no GPU of {', '.join(rules.use) or 'this host'} is there; it has {there}", "correct gpus")
-    return wanted
+    if not (usable := [gpu for gpu in wanted if gpu.mode != "Prohibited"]):
+        names = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in wanted)
+        step = "ask its administrator, or choose another one with gpus"
+        raise HostError(f"the compute mode of {names} is Prohibited: nothing may run there", step)
+    return usable
 
 
 class Lease:
@@ -310,6 +343,12 @@ def _obstacle(rules: Rules, gpu: Gpu) -> str | None:
             return f"{gpu.uuid} is quarantined: killed process {stuck[0]} of run {words['run']} is still on it"
         mark.unlink(missing_ok=True)
     if there:
+        if servers := [pid for pid, name in there.items() if name.rpartition("/")[2] == _MPS]:
+            whose = _of_account(servers[0])
+            return (
+                f"{gpu.uuid} is shared by MPS (process {servers[0]}, {_MPS}{whose}): its clients are on it too; "
+                "it ends by `echo quit | nvidia-cuda-mps-control`, or name other GPUs in gpus.use"
+            )
         pid, name = next(iter(there.items()))
         return f"{gpu.uuid} is used by process {pid} ({name}), which is not ours{_of_account(pid)}"
     return None
@@ -334,8 +373,14 @@ def _mark(rules: Rules, name: str) -> Path:
     return rules.marks / f"{locks.safe(name)}.json"
 
 
-def _smi(rules: Rules, question: str) -> list[list[str]]:
-    command = [rules.nvidia_smi, question, "--format=csv,noheader"]
+def _table(rules: Rules, question: str) -> list[list[str]]:
+    """The rows that nvidia-smi answers, as cells."""
+    lines = _smi(rules, question, "--format=csv,noheader").splitlines()
+    return [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
+
+
+def _smi(rules: Rules, *words: str) -> str:
+    command = [rules.nvidia_smi, *words]
     try:
         answer = run_group(command, cwd=Path("/"), limit_seconds=rules.smi_seconds)
     except OSError as error:
@@ -347,7 +392,7 @@ def _smi(rules: Rules, question: str) -> list[list[str]]:
     if answer.returncode != 0:
         said = answer.output.strip().splitlines() or [f"exit code {answer.returncode}"]
         raise HostError(f"nvidia-smi failed: {said[0]}", "see fmha doctor")
-    return [[cell.strip() for cell in line.split(",")] for line in answer.output.splitlines() if line.strip()]
+    return answer.output
 
 
 def as_dict(gpu: Gpu) -> dict[str, str]:

@@ -31,7 +31,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SMI = """#!/bin/sh
 case "$1" in
 *compute-apps*) ;;
-*) for n in {numbers}; do echo "GPU-0000000$n-0000-0000-0000-000000000000, $n, Pretended, 570.1, 10.0"; done ;;
+*) for n in {numbers}; do echo "GPU-0000000$n-0000-0000-0000-000000000000, $n, Pretended, 570, 10.0, Disabled, Default"
+   done ;;
 esac
 """
 

@@ -18,7 +18,7 @@ A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-1111"
 SMI = """#!/bin/sh
 case "$1" in
 *compute-apps*) cat {apps} ;;
-*) printf '{a}, 0, Stub 1, 570.1, 10.0\\n{b}, 1, Stub 1, 570.1, 10.0\\n' ;;
+*) printf '{a}, 0, Stub 1, 570.1, 10.0, Disabled, Default\\n{b}, 1, Stub 1, 570.1, 10.0, Disabled, Default\\n' ;;
 esac
 """
 
@@ -136,3 +136,65 @@ def test_a_gpu_that_is_not_there(client: Client, apps: Path):
     assert done.returncode == 3
     assert f"it has 0 ({A}), 1 ({B})" in done.stdout
     assert set(client.statuses().values()) == {"infra-error"}
+
+
+PARTS = ("MIG-11111111-aaaa", "MIG-22222222-bbbb")
+# As the manual of nvidia-smi and the MIG user guide show it; no GPU that is divided was at hand.
+MIG_SMI = f"""#!/bin/sh
+case "$1" in
+*compute-apps*) cat {{apps}} ;;
+-L) cat <<'END'
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: {A})
+  MIG 3g.40gb     Device  0: (UUID: {PARTS[0]})
+  MIG 1g.10gb     Device  1: (UUID: {PARTS[1]})
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: {B})
+END
+;;
+*) printf '{A}, 0, NVIDIA H100 80GB HBM3, 570.1, 9.0, Enabled, Default\\n'
+   printf '{B}, 1, NVIDIA H100 80GB HBM3, 570.1, 9.0, Disabled, {{mode}}\\n' ;;
+esac
+"""
+
+
+def divided(client: Client, apps: Path, use: list[object], mode: str = "Default") -> None:
+    text = MIG_SMI.format(apps=shlex.quote(str(apps)), mode=mode)
+    (client.server.folder / "bin" / "nvidia-smi").write_text(text)
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(use=use))
+
+
+def test_a_divided_gpu_is_its_mig_devices(client: Client, apps: Path):
+    divided(client, apps, [0])
+    with client.server.hold("t1"):
+        runs = [client.detached(), client.detached()]
+        assert eventually(lambda: sum(started("hd64_t1_sk128")(client.events(run)) for run in client.runs()) == 2)
+        (host,) = [host for host in json.loads(client.run("hosts", "--json").stdout)["hosts"] if host["name"] == "gpu"]
+        assert {row["gpu"] for row in host["gpus"]} == set(PARTS)
+        seen = [Path(f"/proc/{line.split()[0]}/environ").read_bytes() for line in client.server.left_over()]
+        for part in PARTS:
+            assert any(f"CUDA_VISIBLE_DEVICES={part}".encode() in environment.split(b"\0") for environment in seen)
+        found = json.loads(client.run("doctor", "--host", "gpu", "--json").stdout)["findings"]
+        named = {finding["name"]: finding["seen"] for finding in found}
+        assert named["gpu 0:1"].startswith("NVIDIA H100 80GB HBM3 MIG 1g.10gb, compute capability 9.0, compute mode")
+    for run in runs:
+        assert client.run("attach", run, "-q").returncode == 0
+    assert {record["host"]["gpu"]["name"] for record in client.records()} == {
+        "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    }
+
+
+def test_what_keeps_a_gpu_from_runs_is_named_for_what_it_is(client: Client, apps: Path):
+    divided(client, apps, ["0:1", 1])
+    apps.write_text(f"{PARTS[1]}, 4242, python train.py\n{B}, 99, /usr/bin/nvidia-cuda-mps-server\n")
+    process = client.start("run-matrix", "--host", "gpu", "-q")
+    waiting = client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
+    assert eventually(
+        lambda: "is shared by MPS (process 99, nvidia-cuda-mps-server" in str(client.events(waiting))
+    ) or (f"{PARTS[1]} is used by process 4242" in str(client.events(waiting)))
+    apps.write_text(f"{PARTS[1]}, 4242, python train.py\n")
+    process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0
+    divided(client, apps, [1], mode="Prohibited")
+    done = client.run("run-matrix", "--host", "gpu", "-q")
+    assert done.returncode == 3
+    assert f"the compute mode of 1 ({B}) is Prohibited: nothing may run there" in done.stdout + done.stderr

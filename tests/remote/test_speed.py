@@ -22,7 +22,7 @@ IDS = ["hd64_t1_sk128", "hd64_t32_sk128"]
 SMI = """#!/bin/sh
 case "$1" in
 *compute-apps*) ;;
-*) printf 'GPU-aaaaaaaa-0000, 0, Stub 1, 570.1, 10.0\\n' ;;
+*) printf 'GPU-aaaaaaaa-0000, 0, Stub 1, 570.1, 10.0, Disabled, Default\\n' ;;
 esac
 """
 SLEEP = '    asm volatile("nanosleep.u32 {};");\n    extern __shared__'
