@@ -46,8 +46,17 @@ def test_a_pull_request_needs_the_label(repository: Path) -> None:
     assert document["on"]["pull_request_target"] == {"types": ["labeled"]}
     (job,) = document["jobs"].values()
     assert job["if"] == "github.event_name == 'workflow_dispatch' || github.event.label.name == 'run-b200'"
-    (checkout, *_) = job["steps"]
-    assert checkout["with"]["ref"] == "${{ github.event.pull_request.head.sha || github.sha }}"
+    base, commit, install, *_ = job["steps"]
+    assert commit["with"]["ref"] == "${{ github.event.pull_request.head.sha || github.sha }}"
+    default = "github.event.repository.default_branch"
+    assert base["with"]["ref"] == f"${{{{ github.event.pull_request.base.sha || {default} }}}}"
+    assert install["run"] == "make -C base install", "nothing of a pull request runs beside the runner's key"
+
+
+@pytest.mark.parametrize(("name", "job"), [("evidence", "matrix"), ("regress", "regress")])
+def test_a_job_that_reaches_a_host_waits_for_a_reviewer(repository: Path, name: str, job: str) -> None:
+    """A label says nothing of who set it, or of which commit was read."""
+    assert workflow(repository, name)["jobs"][job]["environment"] == "gpu"
 
 
 def test_only_the_job_that_has_nothing_else_may_write_pages(repository: Path) -> None:
@@ -66,24 +75,23 @@ def test_the_tests_are_what_ci_run_calls(repository: Path) -> None:
 @pytest.mark.slow
 def test_the_steps_of_the_evidence_job(repository: Path, tmp_path: Path) -> None:
     """In a clone with the kernel, on the emulator; `make install` is what made the .venv that is lent to it."""
-    root = tmp_path / "clone"
+    root = tmp_path / "commit"
     shutil.copytree(repository / "kernel", root / "kernel")
     matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
     small = {"small": {"axes": {"head_dim": [64], "t": [32], "s_k": [256]}}}
     (root / "matrix.yaml").write_text(yaml.safe_dump(matrix | {"suites": small, "default_suite": "small"}))
-    (root / ".gitignore").write_text("/build/\n/.fmha/\n/.venv/\n")
+    (root / ".gitignore").write_text("/.fmha/\n")
     git(root, "init", "-q", "-b", "main")
     git(root, "add", ".")
     git(root, "commit", "-q", "-m", "start")
-    (root / ".venv" / "bin").mkdir(parents=True)
-    script = root / ".venv" / "bin" / "fmha"
+    script = tmp_path / "base" / ".venv" / "bin" / "fmha"
+    script.parent.mkdir(parents=True)
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m fmha "$@"\n')
     script.chmod(0o755)
     document = workflow(repository, "evidence")
     (job,) = document["jobs"].values()
     assert set(job["env"]) == {"FMHA_HOST", "FMHA_SUITE", "FMHA_JUDGE", "PIP_EXTRA_INDEX_URL"}
-    summary = root / "build" / "summary.md"
-    summary.parent.mkdir()
+    summary = tmp_path / "summary.md"
     environment = os.environ | {
         "PYTHONPATH": str(repository),
         "FMHA_HOST": "emulator",
@@ -95,9 +103,16 @@ def test_the_steps_of_the_evidence_job(repository: Path, tmp_path: Path) -> None
     for step in job["steps"]:
         if "run" in step and step["name"] != "Install":
             command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-            ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+            ran = subprocess.run(
+                command,
+                cwd=tmp_path / step["working-directory"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             assert ran.returncode == 0, ran.stdout + ran.stderr
-    uploaded = root / job["steps"][-1]["with"]["path"]
+    uploaded = tmp_path / job["steps"][-1]["with"]["path"]
     with Index(uploaded) as index:
         assert [row.word for row in index.runs()] == ["PASS"]
     assert {"junit.xml", "report.html"} <= {path.name for path in uploaded.iterdir()}
