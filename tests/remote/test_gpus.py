@@ -130,6 +130,19 @@ def test_an_nvidia_smi_that_hangs_is_given_up(client: Client, apps: Path):
     assert "nvidia-smi does not answer within 1 s" in done.stderr
 
 
+def test_an_nvidia_smi_that_is_not_there_is_told_before_anything_is_made(client: Client):
+    def change(matrix: dict) -> None:
+        matrix["hosts"]["gpu"]["gpus"].update(nvidia_smi="/nowhere/nvidia-smi")
+        matrix["hosts"]["gpu"]["environment"]["setup"] += "; : another"
+
+    client.change_matrix(change)
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 3
+    assert "/nowhere/nvidia-smi cannot be started: No such file or directory" in done.stdout + done.stderr
+    (run,) = client.runs()
+    assert [event for event in client.events(run) if event["kind"] == "state"] == []
+
+
 def test_a_gpu_that_is_not_there(client: Client, apps: Path):
     client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(use=["7"]))
     done = client.run("run-matrix", "--host", "gpu")
@@ -181,20 +194,3 @@ def test_a_divided_gpu_is_its_mig_devices(client: Client, apps: Path):
         "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
         "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
     }
-
-
-def test_what_keeps_a_gpu_from_runs_is_named_for_what_it_is(client: Client, apps: Path):
-    divided(client, apps, ["0:1", 1])
-    apps.write_text(f"{PARTS[1]}, 4242, python train.py\n{B}, 99, /usr/bin/nvidia-cuda-mps-server\n")
-    process = client.start("run-matrix", "--host", "gpu", "-q")
-    waiting = client.wait_for(lambda events: any(event["kind"] == "waiting" for event in events))
-    assert eventually(
-        lambda: "is shared by MPS (process 99, nvidia-cuda-mps-server" in str(client.events(waiting))
-    ) or (f"{PARTS[1]} is used by process 4242" in str(client.events(waiting)))
-    apps.write_text(f"{PARTS[1]}, 4242, python train.py\n")
-    process.communicate(timeout=DEADLINE_SECONDS)
-    assert process.returncode == 0
-    divided(client, apps, [1], mode="Prohibited")
-    done = client.run("run-matrix", "--host", "gpu", "-q")
-    assert done.returncode == 3
-    assert f"the compute mode of 1 ({B}) is Prohibited: nothing may run there" in done.stdout + done.stderr
