@@ -14,6 +14,7 @@ from fmha.harness.trends.extract import Facts
 LEAST = 4  # of a model: among fewer nobody knows which one is odd
 LEAST_DEVIATION = 0.002  # of the logarithms of times: what GPUs of one model differ by anyway
 MOST_CHANCE = 0.01
+ROUNDS = 20  # each halves what is left at least where a thing was timed by two
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +63,35 @@ def _chance(own: float, rest: Sequence[float]) -> float:
 
 
 def _slower(found: Mapping[str, Sequence[Facts]]) -> dict[str, float]:
-    """The median logarithm of a GPU's times over the model's, where others have timed the same commit."""
+    """By what logarithm a GPU's times are longer than the model's median, where others have timed the same commit."""
     times: dict[tuple[str, str], dict[str, list[float]]] = {}
     for uuid, runs in found.items():
         for run in runs:
             for name, figures in run.figures.items():
                 if figures.get("time", 0) > 0:
                     times.setdefault((run.sha, name), {}).setdefault(uuid, []).append(figures["time"])
-    ratios: dict[str, list[float]] = {}
-    for by_gpu in times.values():
-        medians = {uuid: statistics.median(values) for uuid, values in by_gpu.items()}
-        middle = statistics.median(medians.values())
-        for uuid, value in medians.items():
-            if len(medians) > 1:
-                ratios.setdefault(uuid, []).append(math.log(value / middle))
-    return {uuid: statistics.median(values) for uuid, values in ratios.items()}
+    shared = [
+        {uuid: math.log(statistics.median(values)) for uuid, values in by_gpu.items()}
+        for by_gpu in times.values()
+        if len(by_gpu) > 1
+    ]
+    return _effects(shared)
+
+
+def _effects(shared: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What each GPU adds to the logarithm of a time. Each of `shared` are those of the GPUs that timed the same thing:
+    not always the same ones, so that what the others there add is taken off before they are compared."""
+    found = dict.fromkeys(sorted({uuid for each in shared for uuid in each}), 0.0)
+    for _ in range(ROUNDS):
+        left: dict[str, list[float]] = {}
+        for each in shared:
+            level = statistics.fmean(value - found[uuid] for uuid, value in each.items())
+            for uuid, value in each.items():
+                left.setdefault(uuid, []).append(value - level)
+        medians = {uuid: statistics.median(values) for uuid, values in left.items()}
+        middle = statistics.median(medians.values()) if medians else 0.0
+        found = {uuid: value - middle for uuid, value in medians.items()}
+    return found
 
 
 def _other_bits(found: Mapping[str, Sequence[Facts]]) -> Counter[str]:

@@ -165,6 +165,17 @@ def test_the_gpu_that_is_not_like_the_others_is_named(tmp_path: Path) -> None:
     assert [item.other_bits for item in found] == [0, 0, 0, 0, 2]
 
 
+def test_gpus_that_never_timed_the_same_thing_together_are_compared_by_others(tmp_path: Path) -> None:
+    """Two of five at a time, in a ring: the mean of two hides half of what one of them is slower by."""
+    for number in range(10):
+        for gpu in (number % 5, (number + 1) % 5):
+            run = record(sha=f"{number:040x}", host="h200", minutes=10 * number + gpu)
+            archive.write(timed(run, f"GPU-{gpu}", 1e-5 * (1 + number) * (1.05 if gpu == 3 else 1.0)), tmp_path)
+    found = gpus(facts(tmp_path)[0])
+    assert [item.slower for item in found] == pytest.approx([0, 0, 0, 0.05, 0], abs=1e-3)
+    assert [item.odd for item in found] == [False, False, False, True, False]
+
+
 def test_three_gpus_have_no_odd_one_out(tmp_path: Path) -> None:
     for number, seconds in enumerate([1.0, 1.0, 1.05]):
         archive.write(timed(record(host="h200", minutes=number), f"GPU-{number}", 1e-5 * seconds), tmp_path)
