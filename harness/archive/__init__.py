@@ -11,6 +11,7 @@ from fmha.harness.archive.folder import BASELINES, baseline_commits, prepare
 if TYPE_CHECKING:
     from fmha.harness.archive.files import dumps, read, replace, schema, write
     from fmha.harness.archive.index import Index
+    from fmha.harness.archive.measured import costs
     from fmha.harness.archive.record import RunRecord
     from fmha.harness.archive.search import Found, find
 
@@ -20,6 +21,7 @@ __all__ = [
     "Index",
     "RunRecord",
     "baseline_commits",
+    "costs",
     "dumps",
     "find",
     "prepare",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "measured": ("costs",),
     "files": ("dumps", "read", "replace", "schema", "write"),
     "search": ("Found", "find"),
     "index": ("Index",),

@@ -93,6 +93,7 @@ class HostFacts(Record):
     kind: str
     machine: Machine
     gpu: Gpu | None = Field(None, description="null on the emulator")
+    gpus: list[Gpu] = Field(default_factory=list, description="all of them, the first too, where a run had several")
     versions: dict[str, str | None] = Field(description="null when the distribution is not installed")
     mma_sums: Literal["silicon"] | None = Field(
         None, description="silicon where the emulator added as a B200 does; null for its own sums, and elsewhere"
@@ -276,6 +277,7 @@ class ConfigurationRecord(Record):
     seconds: Seconds
     timing: Timing | None = None
     limits: int | None = Field(None, ge=0, description="which of the run's `limits` it was held to; null before 3")
+    place: str | None = Field(None, description="GPU or node that it ran on, where the run had several; else null")
 
 
 class Verdict(Record):

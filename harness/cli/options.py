@@ -19,6 +19,17 @@ Junit = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the results as JUnit XML, for CI systems.")
 ]
 Host = Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        "--gpus",
+        min=1,
+        max=1024,
+        help="How many configurations run at once, at the most: workers of the emulator, or GPUs of the host.  "
+        "[default: gpus.count of the host; on the emulator one a core, where that helps]",
+    ),
+]
 Suites = Annotated[
     list[str] | None,
     typer.Option(

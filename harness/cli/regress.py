@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
-from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose
+from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose, Workers
 from fmha.harness.cli.output import json_bytes, print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError
@@ -83,11 +83,12 @@ def command(
             help="Run this when something got worse, the object of --json on its standard input; no shell reads it.",
         ),
     ] = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     hook = _command(on_regression)
-    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, None, results)
+    request = Request(Path.cwd(), host, suite, tuple(filters or ()), seed, None, results, workers=workers)
     context.obj.action = lambda: judged(
         request,
         judge,

@@ -14,7 +14,7 @@ from rich.console import Console
 from fmha.harness import archive
 from fmha.harness.cli.interrupts import attended
 from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
-from fmha.harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, suites
+from fmha.harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, Workers, suites
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import ProgressDisplay, progress_for
 from fmha.harness.errors import ExitCode
@@ -101,6 +101,7 @@ def command(
         Literal["high", "normal", "low"],
         typer.Option(help="Host elsewhere: which of your own waiting runs gets a GPU first."),
     ] = "normal",
+    workers: Workers = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Host elsewhere: start, print the run's name and leave; exits with 4.")
     ] = False,
@@ -122,6 +123,7 @@ def command(
         random_cases=cases,
         cases=tuple(case or ()),
         drawn=drawn,
+        workers=workers,
     )
     if plan_only:
         context.obj.action = partial(_plan, request, json)

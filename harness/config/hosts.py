@@ -42,6 +42,7 @@ Line = Annotated[Text, AfterValidator(_filled)]
 # A name of fmha.harness.worker.devices.factory, or `module:attribute`.
 Device = Annotated[str, AfterValidator(_device)]
 Sync = Literal["auto", "remote", "direct"]
+Count = Annotated[int, Field(ge=1, le=1024)]
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DEFAULT_SETUP = "sh scripts/environment.sh"
 DEFAULT_FILES = (
@@ -101,10 +102,11 @@ class EnvironmentSection(Section):
 class GpuSection(Section):
     """`nvidia_smi` is what is asked about GPUs; a host whose device is not cuda has none unless it is given.
 
-    `locks` is a name: runs exclude each other whose hosts have the same.
+    `locks` is a name: runs exclude each other whose hosts have the same. `count` is the most GPUs that a run takes.
     """
 
     use: list[Annotated[Line, BeforeValidator(_index)]] = Field(default=[])
+    count: Count = 1
     locks: Line = "fmha"
     wait_seconds: Seconds = 24 * 3600.0
     foreign: Literal["wait", "refuse"] = "wait"
@@ -135,12 +137,13 @@ class KeepSection(Section):
 
 
 class HostSection(Section):
-    """One host. All but `kind`, `schedule` and `arch` is for kinds with a supervisor, `ssh` and `local`; `mma_sums` is
-    for the emulator."""
+    """One host. All but `kind`, `schedule`, `arch` and `workers` is for kinds with a supervisor, `ssh` and `local`;
+    `mma_sums` is for the emulator, `workers` for what has no GPU."""
 
     kind: Literal["emulator", "local", "ssh"]
     schedule: Schedule = "realistic"
     mma_sums: Literal["fast", "silicon"] = "fast"
+    workers: Count | None = None
     device: Device = "cuda"
     arch: Line = "sm_100a"
     alias: Line | None = None
@@ -162,11 +165,13 @@ class HostSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        own = {"kind", "schedule", "mma_sums", "arch"}
+        own = {"kind", "schedule", "mma_sums", "arch", "workers"}
         if self.kind == "emulator" and (odd := sorted(self.model_fields_set - own)):
             raise wrong((odd[0],), "is for hosts of kind ssh or local")
         if self.kind != "emulator" and "mma_sums" in self.model_fields_set:
             raise wrong(("mma_sums",), "is for hosts of kind emulator")
+        if self.workers is not None and self.kind != "emulator" and self.device != "emulator":
+            raise wrong(("workers",), "is for the emulator; gpus.count says how many GPUs a run may take")
         if self.kind == "local" and self.alias is not None:
             raise wrong(("alias",), "is for hosts of kind ssh")
         for section, names in (("env", self.env), ("secrets", self.secrets)):
@@ -181,7 +186,9 @@ class HostSection(Section):
 
     def settings(self, name: str) -> HostSettings:
         if self.kind == "emulator":
-            return HostSettings(name, self.kind, self.schedule, mma_sums=self.mma_sums, arch=self.arch)
+            return HostSettings(
+                name, self.kind, self.schedule, mma_sums=self.mma_sums, arch=self.arch, workers=self.workers or 0
+            )
         smi = self.gpus.nvidia_smi or ("nvidia-smi" if self.device == "cuda" else None)
         return HostSettings(
             name,
@@ -209,6 +216,7 @@ class HostSection(Section):
                 protected=tuple(self.protected),
                 silence_seconds=self.silence_seconds,
                 reconnect_seconds=self.reconnect_seconds,
+                workers=self.workers or 0,
             ),
         )
 
@@ -244,6 +252,7 @@ class RemoteSettings:
     protected: tuple[str, ...]
     silence_seconds: float  # after which a connection is taken for lost
     reconnect_seconds: float
+    workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +265,7 @@ class HostSettings:
     remote: RemoteSettings | None = None
     mma_sums: Literal["fast", "silicon"] = "fast"  # of the emulator
     arch: str = "sm_100a"  # whose kernels the emulator runs
+    workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
 
 
 def _forbidden_word(setup: str, forbidden: list[str]) -> str | None:

@@ -112,6 +112,7 @@ class StateEvent(Answer):
     state: Annotated[str, Field(pattern=r"^[a-z][a-z-]{0,30}$")]
     at: Moment
     gpu: Gpu | None = None
+    gpus: Annotated[list[Gpu], Field(max_length=1024)] = []
 
 
 class WaitingEvent(Answer):
@@ -217,6 +218,7 @@ class _Said(Answer):
     seconds: Seconds
     status: Name
     message: Annotated[str, Field(max_length=MOST_WORDS)]
+    place: Name
 
 
 class _Timing(Answer):

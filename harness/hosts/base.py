@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -41,6 +41,7 @@ class HostFacts:
     versions: Mapping[str, str | None]
     gpu: Gpu | None = None
     mma_sums: Literal["silicon"] | None = None  # of the emulator where they are not its own
+    gpus: tuple[Gpu, ...] = ()  # all of them, where a run has several; `gpu` is the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class Order:
     priority: str = "normal"  # among the runs of one account: high, normal or low
     beside: str | None = None  # a commit whose builds are to be timed beside this one's
     spare: Sequence[str] = ()  # commits whose runs the host is to keep: those of baselines
+    workers: int | None = None  # how many configurations run at once; None: the host's word
+    costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
 
 
 class Host(Protocol):

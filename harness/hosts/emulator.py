@@ -17,6 +17,7 @@ from fmha.harness.judge import installed_root
 from fmha.harness.worker.apart import Declares, KernelSide, KernelSideError, OwnSide, Side
 from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
+from fmha.harness.worker.spread import shares, spread
 from fmha.harness.worker.supervise import run_worker
 
 KEPT_RUNS = 20
@@ -79,7 +80,8 @@ class EmulatorHost:
         root = self._root
         if self._tree:  # the worker must find the judge's modules first, and it looks where it is started
             job, root = replace(job, kernel_side=self._tree), installed_root()
-        yield from run_worker(job, folder, limits.silence_seconds, limits.total_seconds, root)
+        job, workers = spread(job, job.workers or self._settings.workers)
+        yield from run_worker(job, folder, limits.silence_seconds, limits.total_seconds, root, shares(workers))
 
     def finish(self) -> None:
         self._side.close()

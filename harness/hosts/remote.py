@@ -90,6 +90,7 @@ class RemoteHost:
         self._note: Callable[[str], None] = lambda text: None
         self._facts: answers.FactsEvent | None = None
         self._gpu: answers.Gpu | None = None
+        self._gpus: list[answers.Gpu] = []  # all of them, where the run has several
         self._states: list[tuple[str, float]] = []
         self._beside: str | None = None  # the commit that is timed beside the run's
         self._jobs = 0
@@ -152,6 +153,7 @@ class RemoteHost:
             Machine(**facts.machine.model_dump()) if facts else Machine("unknown", 1, "unknown"),
             facts.versions if facts else {},
             Gpu(**gpu.model_dump()) if gpu else None,
+            gpus=tuple(Gpu(**each.model_dump()) for each in self._gpus),
         )
 
     def durations(self) -> Mapping[str, float]:
@@ -195,6 +197,9 @@ class RemoteHost:
             said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._own)
             self._take_note(event.get("job"), said)
             if event["job"] != self._jobs:
+                continue
+            if said.event == "note":
+                self._note(said.message)
                 continue
             if said.event != "done" and said.config not in pending:
                 raise self._void(f"{said.config!r} was not asked for, or is done")
@@ -249,6 +254,7 @@ class RemoteHost:
                     state = checked(answers.StateEvent, event, where)
                     self._states.append((state.state, state.at))
                     self._gpu = state.gpu or self._gpu
+                    self._gpus = state.gpus or self._gpus
                     self._note(f"{self._host.name}: {state.state}")
                 case "waiting":
                     waiting = checked(answers.WaitingEvent, event, where)
@@ -362,7 +368,7 @@ def job_of(
         "by": _who(),
         "keep": {**settings.keep, "spare": list(order.spare)},
         **settings_of_job(settings),
-        "gpu": {**settings.gpu, "priority": order.priority},
+        "gpu": {**settings.gpu, "priority": order.priority, **({"count": order.workers} if order.workers else {})},
         "limits": {
             "build_seconds": order.limits.build_seconds,
             "total_seconds": order.limits.total_seconds,
@@ -374,6 +380,8 @@ def job_of(
             "request": dict(order.request),
             "beside": order.beside,
             "own": own,
+            "workers": order.workers or settings.workers,
+            "costs": dict(order.costs),
         },
         "order": {
             "branch": order.branch,

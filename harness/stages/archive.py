@@ -77,6 +77,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
             kind=run.host.kind,
             machine=model.Machine(**asdict(run.host.machine)),
             gpu=model.Gpu(**asdict(run.host.gpu)) if run.host.gpu else None,
+            gpus=[model.Gpu(**asdict(gpu)) for gpu in run.host.gpus],
             versions=dict(run.host.versions),
             mma_sums=run.host.mma_sums,
         ),
@@ -198,6 +199,7 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
         seconds=outcome.seconds,
         timing=_timing(outcome.timing) if outcome.timing else None,
         limits=limits,
+        place=outcome.place or None,
     )
 
 

@@ -32,7 +32,8 @@ from fmha.harness.worker.codec import encode
 from fmha.harness.worker.offer import OfferError, offered
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.protocol import Beside, BuildResult, Cell, Event, Job, Variant
-from fmha.harness.worker.supervise import run_worker
+from fmha.harness.worker.spread import shares, spread
+from fmha.harness.worker.supervise import Seat, run_worker
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -68,6 +69,8 @@ class _Here(EmulatorHost):
         self._job = 0
         self._other = (work.get("beside"), directory / "beside")
         self._beside: Beside | None = None
+        self._gpus: list[str] = []
+        self._workers = work.get("workers", 0)
 
     def variant_for(self, configuration: Cell) -> Variant | str:
         return side_variant(self._side, configuration, self._arch)
@@ -93,7 +96,9 @@ class _Here(EmulatorHost):
         self._job += 1
         job = replace(job, beside=self._beside, kernel_side=self._tree)
         folder = self._folder / str(self._job)
-        with closing(run_worker(job, folder, limits.silence_seconds, limits.total_seconds, Path.cwd())) as events:
+        job, seats = self._seats(job)
+        how = (limits.silence_seconds, limits.total_seconds, Path.cwd(), seats)
+        with closing(run_worker(job, folder, *how)) as events:
             for event in events:
                 self._say({"kind": "event", "job": self._job, "event": encode(event)})
                 yield event
@@ -103,8 +108,20 @@ class _Here(EmulatorHost):
         line = sys.stdin.readline()
         if not line:
             raise SystemExit(1)  # the supervisor has gone, and with it whoever would hear us
-        if (gpu := json.loads(line)["gpu"]) is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+        given = json.loads(line)
+        self._gpus = given.get("gpus") or [given["gpu"]] if given["gpu"] is not None else []
+        if self._gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = self._gpus[0]
+
+    def _seats(self, job: Job) -> tuple[Job, tuple[Seat, ...]]:
+        """One a GPU; without GPUs, workers that share the cores."""
+        if not self._gpus:
+            asked = job.workers or self._workers or (0 if self.device.startswith("emulator") else 1)
+            job, workers = spread(job, asked)
+            return job, shares(workers)
+        job, workers = spread(job, min(len(self._gpus), job.workers or len(self._gpus)))
+        named = len(self._gpus) > 1
+        return job, tuple(Seat({"CUDA_VISIBLE_DEVICES": gpu}, gpu if named else "") for gpu in self._gpus[:workers])
 
 
 def _beside(commit: str, tree: Path, variants: Sequence[Variant], cache: Path, limits: Limits, jobs: int) -> Beside:
@@ -148,7 +165,7 @@ def _carry_out(directory: Path, say: Say) -> None:
     host = _Here(work, directory, root, say, declared_by(settings))
     if judge != root and not own:
         host.judge_apart("", root)
-    prepared = prepare_for(request, git, settings, host)
+    prepared = replace(prepare_for(request, git, settings, host), costs=work.get("costs", {}))
     carry_out(prepared, Progress(), _Notes(say))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fmha.harness.config import Matrix
@@ -30,6 +30,8 @@ class Context:
     noise_seeds: tuple[int, ...] = ()
     coverage: bool = False
     drawn: int | None = None  # the seed that this run drew, under which every configuration is judged as well
+    workers: int = 0  # at once, at the most; 0 leaves it to the host
+    costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations took before, by id
 
 
 def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
@@ -68,12 +70,16 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         root=context.matrix.root,
         schedules=context.schedules,
         noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
+        workers=context.workers,
+        costs={name: context.costs[name] for name in waiting if name in context.costs},
     )
     events = context.host.run(job, context.matrix.limits)
     try:
         for event in events:
             if event.event == "started":
                 context.observer.started(event.config)
+            elif event.event == "note":
+                context.observer.note(event.message)
             elif event.event in ("result", "error"):
                 step = _take(waiting, event)
                 yield replace(_outcome(event, step, context), limits=_limits(step, context))
@@ -91,7 +97,12 @@ def _take(waiting: dict[str, Step], event: Event) -> Step:
 
 
 def _outcome(event: Event, step: Step, context: Context) -> Outcome:
-    common: dict[str, Any] = {"findings": event.findings, "stats": event.stats, "seconds": event.seconds}
+    common: dict[str, Any] = {
+        "findings": event.findings,
+        "stats": event.stats,
+        "seconds": event.seconds,
+        "place": event.place,
+    }
     if event.event == "error":
         return Outcome(step, _status(event), (event.message or f"{event.status} without a message",), **common)
     if event.measurement is None:

@@ -65,6 +65,7 @@ class Outcome:
     noise: Mapping[int, Measurement] = field(default_factory=dict)  # under other seeds, where it passed
     limits: tuple[Limit, ...] = ()  # all gates that it was, or would have been, held to
     drawn: Measurement | None = None  # on the inputs of the seed that the run drew
+    place: str = ""  # which of several GPUs or nodes it ran on
 
     @property
     def id(self) -> str:

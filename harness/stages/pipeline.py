@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -74,6 +74,7 @@ class Request:
     priority: str = "normal"
     judge: Judge | None = None  # another commit's; None: the harness that runs, with the checkout's matrix.yaml
     beside: str | None = None  # a commit to time beside, on hosts that run commits
+    workers: int | None = None  # how many configurations run at once; None: the host's word
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Prepared:
     schedules: tuple[str, ...]
     results: Path
     elsewhere: Elsewhere | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
 
     @property
     def schedule(self) -> str:
@@ -204,6 +206,7 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
     """Hand the whole order to the host; one that takes commits only gets the commit. The facts of what is judged."""
     request, host = prepared.request, prepared.host
     git, matrix_text = prepared.git, ""
+    costs = archive.costs(prepared.results, request.host)
     if host.exact:
         git = exact_commit(git, observer.tell, snapshot=request.snapshot)
         matrix_text = sync.matrix_text(request.judge.tree if request.judge else git.root)
@@ -227,9 +230,11 @@ def begin(prepared: Prepared, observer: Observer) -> Prepared:
         priority=request.priority,
         beside=request.beside,
         spare=archive.baseline_commits(prepared.results) if host.exact else (),
+        workers=request.workers,
+        costs={name: costs[name] for step in prepared.plan.steps if (name := step.configuration.id) in costs},
     )
     host.begin(order, observer.note, observer.tell)
-    return replace(prepared, git=git)
+    return replace(prepared, git=git, costs=order.costs)
 
 
 def choices(request: Request) -> dict[str, object]:
@@ -284,7 +289,7 @@ def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
 
 
 def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> None:
-    """Build, guard and matrix on the host; builds and outcomes are added to `progress`."""
+    """Build, guard and matrix on the host; builds and outcomes are added to `progress`, these in the plan's order."""
     plan = prepared.plan
     with progress.stage("build"):
         observer.stage("build", _count(plan.variants, "variant"))
@@ -303,6 +308,8 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
         tuple(prepared.request.noise_seeds),
         prepared.request.coverage,
         prepared.drawn,
+        prepared.request.workers or 0,
+        prepared.costs,
     )
     with progress.stage("guard"):
         observer.stage("guard", _count(plan.guard, "configuration"))
@@ -335,6 +342,8 @@ def _collect(
         for outcome in outcomes:
             progress.outcomes.append(outcome)
             observer.finished(outcome, len(progress.outcomes), len(prepared.plan.steps))
+    places = {step.configuration.id: place for place, step in enumerate(prepared.plan.steps)}
+    progress.outcomes.sort(key=lambda outcome: places[outcome.id])  # several workers end in another order
 
 
 def _count(things: Sequence[object], noun: str) -> str:

@@ -53,7 +53,8 @@ def first_red(outcomes: list[Outcome]) -> int | None:
 
 
 def _first_failing(outcome: Outcome, context: matrix.Context, deadline: float) -> Outcome | None:
-    with closing(matrix.run(list(_steps(outcome.step, context)), context)) as outcomes:
+    alone = replace(context, workers=1)  # the first that fails, whatever the number of workers
+    with closing(matrix.run(list(_steps(outcome.step, context)), alone)) as outcomes:
         for candidate in outcomes:
             if candidate.status is outcome.status:
                 return candidate

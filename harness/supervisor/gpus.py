@@ -55,6 +55,7 @@ class Rules:
     wait_seconds: float
     foreign: str  # "wait" or "refuse"
     priority: str = "normal"
+    count: int = 1  # the most that the run takes
 
     @staticmethod
     def of(wish: dict[str, Any], folder: Path) -> Rules:
@@ -68,6 +69,7 @@ class Rules:
             wait_seconds=wish["wait_seconds"],
             foreign=wish["foreign"],
             priority=wish.get("priority", "normal"),
+            count=wish.get("count", 1),
         )
 
 
@@ -120,11 +122,16 @@ def choose(rules: Rules) -> list[Gpu]:
 
 
 class Lease:
-    """One GPU, held until `close` or the death of this process."""
+    """One GPU or several, held until `close` or the death of this process. The pseudo GPU is none."""
 
     def __init__(self, gpu: Gpu | None, names: Sequence[locks.Name]) -> None:
-        self.gpu = gpu
-        self._names = names
+        self.gpus: tuple[Gpu, ...] = (gpu,) if gpu else ()
+        self._names = tuple(names)
+
+    def join(self, other: Lease) -> None:
+        """Takes over what another lease holds."""
+        self.gpus += other.gpus
+        self._names += other._names
 
     def answer(self) -> None:
         """To be called now and then, so that others can see who holds the GPU."""
@@ -171,22 +178,20 @@ class Wait:
         self._space.close()
 
     def attempt(self) -> Lease | None:
-        """A GPU, if one is free and it is our turn."""
+        """What is free and our turn, `count` GPUs at the most; None when that is nothing."""
         state = self._space.look()
-        for name in self._gpus:
-            if self._due(state, name) <= 0 and (lease := self._take(state, name)) is not None:
-                return lease
-        return None
+        return self._take_some(state, [name for name in self._gpus if self._due(state, name) <= 0])
 
     def lease(self) -> Lease:
-        """Waits for a GPU. Raises HostError after `wait_seconds`, or if `foreign: refuse` leaves none to wait for."""
+        """Waits for a GPU, and takes with it what else is free, `count` at the most: two who waited for more with some
+        in hand could wait for each other. Raises HostError after `wait_seconds`, or if `foreign: refuse` leaves none to
+        wait for."""
         deadline = time.monotonic() + self._rules.wait_seconds
         while True:
             state = self._space.look()
             due = {name: self._due(state, name) for name in self._gpus}
-            for name in [name for name, seconds in due.items() if seconds <= 0]:
-                if (lease := self._take(state, name)) is not None:
-                    return lease
+            if (lease := self._take_some(state, [name for name, seconds in due.items() if seconds <= 0])) is not None:
+                return lease
             reason = self._explain(state)
             if time.monotonic() > deadline:
                 raise HostError(
@@ -221,6 +226,24 @@ class Wait:
     def _holder(self, state: locks.State, name: str) -> locks.Claim | None:
         """Who has the lock that we need, or is left inside of a reservation that was killed."""
         return state.locks.get(self._door(state, name)) or state.locks.get(locks.inside(name))
+
+    def _take_some(self, state: locks.State, names: Sequence[str]) -> Lease | None:
+        held: Lease | None = None
+        try:
+            for name in names:
+                if held is not None and len(held.gpus) >= self._rules.count:
+                    break
+                if (lease := self._take(state, name)) is None:
+                    continue
+                if held is None:
+                    held = lease
+                else:
+                    held.join(lease)
+        except BaseException:
+            if held is not None:
+                held.close()
+            raise
+        return held
 
     def _take(self, state: locks.State, name: str) -> Lease | None:
         gpu, door = self._gpus[name], self._door(state, name)

@@ -36,7 +36,7 @@ def reserve(folder: Path, wish: dict[str, Any], name: str, seconds: float) -> di
             os.setsid()
             if os.fork() == 0:
                 os.close(reading)
-                _keep(gpus.Rules.of(wish, folder), bool(wish["query"]), name, seconds, writing)
+                _keep(gpus.Rules.of({**wish, "count": 1}, folder), bool(wish["query"]), name, seconds, writing)
         finally:
             os._exit(0)
     os.close(writing)
@@ -91,7 +91,7 @@ def _keep(rules: gpus.Rules, query: bool, name: str, seconds: float, pipe: int) 
     except HostError as error:
         say(error=error.what, next=error.next_step)
         return
-    gpu = lease.gpu.uuid if lease.gpu else gpus.PSEUDO
+    gpu = lease.gpus[0].uuid if lease.gpus else gpus.PSEUDO
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     say(gpu=gpu, until=time.time() + seconds)
     deadline, space, ended = time.monotonic() + seconds, locks.Space(rules.locks), False

@@ -226,11 +226,14 @@ class _Run:
         assert self._lease is not None
         self._wait.leave()
         self._limit = self._job["limits"]["total_seconds"] + SLACK_SECONDS
-        gpu = self._lease.gpu
-        self._state("run", gpu=gpus.as_dict(gpu) if gpu else None)
+        held = self._lease.gpus
+        first = held[0] if held else None
+        more: dict[str, Any] = {"gpus": [gpus.as_dict(gpu) for gpu in held]} if len(held) > 1 else {}
+        self._state("run", gpu=gpus.as_dict(first) if first else None, **more)
         assert runner.stdin is not None
+        given = {"gpu": first.uuid if first else None, "gpus": [gpu.uuid for gpu in held]}  # an older judge knows one
         with contextlib.suppress(BrokenPipeError):  # its end is noticed when its lines end
-            runner.stdin.write(json.dumps({"gpu": gpu.uuid if gpu else None}).encode() + b"\n")
+            runner.stdin.write(json.dumps(given).encode() + b"\n")
             runner.stdin.flush()
 
     def _rules(self) -> gpus.Rules:
@@ -241,20 +244,25 @@ class _Run:
         event = said.get("event")
         if not isinstance(event, dict) or event.get("status") not in ("timeout", "crash"):
             return
-        if self._lease is None or self._lease.gpu is None:
+        if self._lease is None or not self._lease.gpus:
             return
-        rules, gpu = self._rules(), self._lease.gpu
+        rules, held = self._rules(), {gpu.uuid: gpu for gpu in self._lease.gpus}
         deadline = time.monotonic() + LEAVE_SECONDS
         while True:
-            stuck = sorted(set(gpus.processes_on(rules, gpu.uuid)) - set(processes.marked(self._directory.run)))
+            ours = set(processes.marked(self._directory.run))
+            stuck = [
+                (gpu, pid) for gpu in held.values() for pid in gpus.processes_on(rules, gpu.uuid) if pid not in ours
+            ]
             if not stuck:
                 return
             if time.monotonic() > deadline:
                 break
             time.sleep(TICK_SECONDS)  # only nvidia-smi knows, and it has to be asked
-        gpus.quarantine(rules, gpu, stuck, self._directory.run)
+        gpu = stuck[0][0]
+        pids = sorted(pid for other, pid in stuck if other is gpu)
+        gpus.quarantine(rules, gpu, pids, self._directory.run)
         raise HostError(
-            f"{gpu.uuid} is quarantined: process {stuck[0]} was killed but is still on it",
+            f"{gpu.uuid} is quarantined: process {pids[0]} was killed but is still on it",
             "use another GPU, or have this one reset; the quarantine ends when the process is gone",
         )
 

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -46,25 +46,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.parent is not None:
         die_with_parent(options.parent)
     stream = _claim_stdout()
+    handed = _claim_stdin() if options.handed else None
     try:
         job = read_job(options.job)
         factory = device_factory(job.device)
     except (OSError, CodecError, LookupError) as error:
         print(f"{options.job}: {error}", file=sys.stderr)
         return EXIT_BAD_JOB
-    finished = run_job(job, factory, lambda event: _write(stream, event))
+    configurations = (job.configurations[int(line)] for line in handed) if handed else job.configurations
+    finished = run_job(job, factory, lambda event: _write(stream, event), configurations)
     return 0 if finished else EXIT_DEVICE_LOST
 
 
-def run_job(job: Job, factory: DeviceFactory, emit: Callable[[Event], None]) -> bool:
-    """Runs the configurations in order; emits `started` before and `result` or `error` after each, then `done`.
+def run_job(
+    job: Job,
+    factory: DeviceFactory,
+    emit: Callable[[Event], None],
+    configurations: Iterable[Cell] | None = None,
+) -> bool:
+    """Runs the configurations in order, all of the job's where none are given; emits `started` before and `result` or
+    `error` after each, then `done`.
 
     Returns false, and runs no more, after one that took the device down.
     """
     builds = {build.variant.name: build for build in job.builds}
     kernels = _declared(job)
     with closing(side_of(job.kernel_side, kernels)) as side:
-        for configuration in job.configurations:
+        for configuration in job.configurations if configurations is None else configurations:
             emit(Event("started", configuration.id))
             try:
                 emit(_run_one(_Work(job, factory, side, _subject(side, kernels, configuration)), builds, configuration))
@@ -207,6 +215,14 @@ def _claim_stdout() -> BinaryIO:
     return stream
 
 
+def _claim_stdin() -> Iterator[bytes]:
+    """Takes the standard input for what is handed to us, a line each, and leaves an empty one to everybody else."""
+    stream = os.fdopen(os.dup(0), "rb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return iter(stream.readline, b"")
+
+
 def _write(stream: BinaryIO, event: Event) -> None:
     stream.write(event_to_line(event))
     stream.flush()
@@ -216,6 +232,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fmha.harness.worker", description="Runs a job's configurations.")
     parser.add_argument("job", type=Path, metavar="JOB.json")
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process, the one that starts us, ends")
+    parser.add_argument("--handed", action="store_true", help="run the configurations whose places in the job come in")
     return parser
 
 

@@ -12,6 +12,7 @@ import math
 import numbers
 import types
 import typing
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -38,9 +39,9 @@ def read_job(path: Path) -> Job:
     job = decode(Job, _parse(path.read_bytes()), "job")
     if job.schema != JOB_SCHEMA:
         raise CodecError(f"job.schema: this worker reads {JOB_SCHEMA}, not {job.schema}")
-    names = [configuration.id for configuration in job.configurations]
-    if duplicates := {name for name in names if names.count(name) > 1}:
-        raise CodecError(f"job.configurations: more than once: {', '.join(sorted(duplicates))}")
+    names = Counter(configuration.id for configuration in job.configurations)
+    if duplicates := sorted(name for name, count in names.items() if count > 1):
+        raise CodecError(f"job.configurations: more than once: {', '.join(duplicates)}")
     return job
 
 

@@ -15,6 +15,8 @@ from fmha.harness.worker.configuration import Mask as Mask
 
 # How P reaches the second product: through tensor memory, through shared memory, or from registers.
 PPath = Literal["tmem", "smem", "registers"]
+# In a worker's environment: how many threads its emulator has.
+THREADS = "FMHA_THREADS"
 # A configuration of the attention kernels, or of a kernel of one's own.
 Cell = Configuration | Case
 
@@ -107,6 +109,8 @@ class Job:
     kernels: dict[str, str] = field(default_factory=dict)  # of one's own: FILE.py:CLASS by name
     root: str = ""  # where those files are
     kernel_side: str = ""  # a checkout whose code launches the kernels; empty: that of the worker itself
+    workers: int = 0  # at once, at the most; 0: as many as the host has and as help
+    costs: dict[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
     schema: int = 2
 
 
@@ -168,7 +172,7 @@ class Drawn:
     findings: tuple[FindingRecord, ...] = ()
 
 
-EventKind = Literal["started", "result", "error", "done"]
+EventKind = Literal["started", "result", "error", "done", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,8 @@ class Event:
     """One JSON line from the worker.
 
     `started` names a configuration about to run; `result` carries its measurement; `error` says why it has none
-    (`status` is one of the statuses in docs/architecture.md); `done` closes the stream.
+    (`status` is one of the statuses in docs/architecture.md); `done` closes the stream. `note` is about no
+    configuration: its `message` is for people. `place` says which of several machines or GPUs it ran on.
     """
 
     event: EventKind
@@ -189,3 +194,4 @@ class Event:
     message: str = ""
     timing: Timed | None = None
     noise: tuple[Drawn, ...] = ()
+    place: str = ""

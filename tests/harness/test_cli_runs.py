@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,6 +169,19 @@ def test_an_interrupted_run_leaves_what_it_has_done(fresh: Path, number: signal.
     assert record["verdict"]["exit_code"] == ExitCode.INCOMPLETE
 
 
+def test_an_interrupted_run_of_two_workers_leaves_what_both_have_done(fresh: Path) -> None:
+    process = start(fresh, "--suite", "slow", "--workers", "2")
+    assert process.stderr is not None
+    assert any("[2/3]" in line for line in process.stderr)
+    pids = eventually(lambda: hanging(fresh))
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == ExitCode.INCOMPLETE
+    assert alive(pids) == []
+    (path,) = (fresh / "results").iterdir()
+    assert json.loads(path.read_text())["verdict"]["counts"] == {"pass": 2, "not-run": 1}
+
+
 def test_impatience_does_not_disturb_the_clearing_up(fresh: Path) -> None:
     process = start(fresh, "--suite", "slow", "--quiet")
     pids = eventually(lambda: hanging(fresh))
@@ -208,9 +222,16 @@ def test_nohup_is_respected(fresh: Path) -> None:
 
 
 def test_the_emulator_itself(fresh: Path) -> None:
-    """Nothing stands in for anything here."""
+    """Nothing stands in for anything here, and two workers leave what one does."""
+    alone, two = (emulated(fresh, workers) for workers in (1, 2))
+    assert [(item["id"], item["metrics"]) for item in two] == [(item["id"], item["metrics"]) for item in alone]
+    assert all(item["metrics"]["output_hash"] for item in two)
+    assert {item["stats"]["threads"] for item in two} == {1}
+
+
+def emulated(fresh: Path, workers: int) -> list[dict[str, Any]]:
     ran = subprocess.run(
-        [sys.executable, "-m", "fmha", "run-matrix", "--json", "--quiet"],
+        [sys.executable, "-m", "fmha", "run-matrix", "--json", "--quiet", "--workers", str(workers)],
         cwd=fresh,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
         capture_output=True,
@@ -219,6 +240,8 @@ def test_the_emulator_itself(fresh: Path) -> None:
     )
     assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
     assert ran.stderr == ""
-    for item in json.loads(ran.stdout)["configurations"]:
+    configurations: list[dict[str, Any]] = json.loads(ran.stdout)["configurations"]
+    for item in configurations:
         assert item["findings"] == []
         assert item["stats"]["warp_instructions"] > 1000
+    return configurations

@@ -40,6 +40,14 @@ def test_the_emulator_has_no_supervisor():
     assert host("kind: emulator").remote is None
 
 
+def test_how_many_run_at_once():
+    assert host("kind: emulator").workers == 0
+    assert host("kind: emulator, workers: 3").workers == 3
+    assert host("kind: ssh, device: emulator, workers: 3").remote.workers == 3
+    assert host("kind: ssh").remote.gpu["count"] == 1
+    assert host("kind: ssh, gpus: {count: 4}").remote.gpu["count"] == 4
+
+
 def test_the_emulator_s_sums_are_chosen():
     assert host("kind: emulator").mma_sums == "fast"
     assert host("kind: emulator, mma_sums: silicon").mma_sums == "silicon"
@@ -56,6 +64,9 @@ def test_the_emulator_s_sums_are_chosen():
         ("kind: ssh, env: {'A B': x}", "hosts.b200.env.'A B': is no name of a variable"),
         ('kind: ssh, python: "a\\nb"', "hosts.b200.python: has characters that do not print"),
         ("kind: ssh, sync: never", "hosts.b200.sync: must be 'auto', 'remote' or 'direct'"),
+        ("kind: ssh, workers: 2", "hosts.b200.workers: is for the emulator; gpus.count says how many GPUs"),
+        ("kind: emulator, workers: 0", "hosts.b200.workers: must be at least 1"),
+        ("kind: ssh, gpus: {count: 0}", "hosts.b200.gpus.count: must be at least 1"),
         ("kind: ssh, gpus: {wait_seconds: 0}", "hosts.b200.gpus.wait_seconds: must be more than 0"),
     ],
 )

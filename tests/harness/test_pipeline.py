@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +12,12 @@ import pytest
 from fmha.harness import archive
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
+from fmha.harness.config import Limits
 from fmha.harness.errors import ExitCode, InfrastructureError, InterruptionError, UserError
 from fmha.harness.stages import dry_run
 from fmha.harness.stages.pipeline import Request, execute, prepare
 from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Configuration, Event
+from fmha.harness.worker.protocol import Configuration, Event, Job
 from tests.harness.support import GOOD, RACE, Recorder, ScriptedHost, event, git
 
 GUARDS = ["hd64_t1_sk128", "hd64_t32_sk128"]
@@ -64,6 +65,35 @@ def test_everything_passes(checkout: Path) -> None:
     assert set(run.record.durations) == {"preflight", "build", "guard", "matrix"}
     assert archive.read(run.path).model_copy(update={"checksum": None}) == run.record
     assert run.path.parent == checkout / "results"
+
+
+class Unordered(ScriptedHost):
+    """Several workers: what ends first is not what was asked for first."""
+
+    def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
+        *events, done = super().run(job, limits)
+        pairs = list(zip(events[::2], events[1::2], strict=True))
+        yield from [item for pair in reversed(pairs) for item in pair]
+        yield done
+
+
+@pytest.mark.parametrize("kind", [ScriptedHost, Unordered])
+def test_the_order_in_which_configurations_end_changes_nothing(checkout: Path, kind: type[ScriptedHost]) -> None:
+    script = {name: changed(cosine=0.5) for name in REST}
+    run = Run(checkout, kind(script))
+    assert [item.id for item in run.record.configurations] == GUARDS + REST
+    assert [item.id for item in run.observer.outcomes[2:]] == (REST if kind is ScriptedHost else REST[::-1])
+    broken = Run(checkout, kind({name: error("crash", name) for name in GUARDS}))
+    assert {broken[name].reasons[0] for name in REST} == {f"guard: {GUARDS[0]} failed (crash) and 1 more"}
+
+
+def test_what_configurations_took_before_is_told_to_the_host(checkout: Path) -> None:
+    first, second = ScriptedHost(), ScriptedHost()
+    Run(checkout, first)
+    Run(checkout, second, workers=3)
+    assert [job.costs for job in first.jobs] == [{}, {}]
+    assert [job.costs for job in second.jobs] == [dict.fromkeys(GUARDS, 0.5), dict.fromkeys(REST, 0.5)]
+    assert [job.workers for job in (*first.jobs, *second.jobs)] == [0, 0, 3, 3]
 
 
 def test_the_record_has_its_provenance(checkout: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import stat
@@ -166,9 +167,13 @@ def start_stubborn_child() -> None:
 
 
 def event_descriptors() -> list[int]:
-    """Descriptors above standard error that are pipes: the stream of events."""
+    """Descriptors above standard error that are pipes to write into: the stream of events."""
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
-    return [number for number in numbers if number > 2 and is_pipe(number)]
+    return [number for number in numbers if number > 2 and is_pipe(number) and is_written(number)]
+
+
+def is_written(number: int) -> bool:
+    return fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
 
 
 def is_pipe(number: int) -> bool:

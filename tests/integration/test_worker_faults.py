@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fmha.harness.worker.protocol import BuildResult, Configuration, Job, Resources
-from fmha.harness.worker.supervise import WorkerError, run_worker
+from fmha.harness.worker.supervise import Seat, WorkerError, run_worker
 from fmha.harness.worker.variants import VARIANTS
 from tests.integration import fault_devices as fault
 from tests.integration.processes import alive, eventually, logged_pids
@@ -158,18 +158,20 @@ def test_configurations_that_nothing_runs(tmp_path, repository):
     odd = Configuration(96, 1, 128)
     unbuilt = replace(job.builds[0], error="nvcc: no such option")
     job = Job(job.device, (unbuilt,), (odd, *job.configurations), seed=0)
-    ends = [event for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository) if event.event == "error"]
-    assert [event.status for event in ends] == ["not-run", "build-error"]
-    assert ends[0].message == "no kernel for head_dim 96 on sm_100a yet"
-    assert ends[1].message == "sm100_hd64_ptmem: nvcc: no such option"
+    errors = [
+        event for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository) if event.event == "error"
+    ]
+    assert [event.status for event in errors] == ["not-run", "build-error"]
+    assert errors[0].message == "no kernel for head_dim 96 on sm_100a yet"
+    assert errors[1].message == "sm100_hd64_ptmem: nvcc: no such option"
 
 
 def test_an_artefact_that_is_gone(tmp_path, repository):
     job = make_job(tmp_path, 1)
     (tmp_path / "kernel.ptx").unlink()
-    ends = [event for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository) if event.event == "error"]
-    assert ends[0].status == "infra-error"
-    assert "no such file" in ends[0].message
+    (gone,) = ends(run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository)).values()
+    assert gone.status == "infra-error"
+    assert "no such file" in gone.message
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,59 @@ def test_closing_the_events_ends_the_worker_and_its_children(tmp_path, repositor
     next(events)
     assert eventually(lambda: "hanging" in (folder / "worker-001.stderr").read_text())
     assert len(alive(logged_pids(folder))) == 2
+    events.close()
+    assert_nobody_is_left(folder)
+
+
+def ends(events):
+    return {event.config: event for event in events if event.event in ("result", "error")}
+
+
+def test_two_seats_share_a_job(tmp_path, repository):
+    """The first configuration hangs until it is killed; the other seat does all the rest meanwhile."""
+    job = make_job(tmp_path, fault.HANGS, *range(64, 74))
+    seats = (Seat({}, "one"), Seat({}, "two"))
+    *events, done = run_worker(job, tmp_path / "run", PATIENCE, PLENTY, repository, seats)
+    assert done.event == "done"
+    found = ends(events)
+    assert found.keys() == {item.id for item in job.configurations}
+    hung = found.pop(f"hd64_t{fault.HANGS}_sk128")
+    assert (hung.status, hung.message.split(",")[0]) == ("timeout", "silent for 8 s")
+    assert {event.event for event in found.values()} == {"result"}
+    assert {event.place for event in found.values()} == {"one", "two"} - {hung.place}
+    assert events[-1] is hung
+    assert_nobody_is_left(tmp_path / "run")
+
+
+def test_several_seats_measure_what_one_does(tmp_path, repository):
+    job = make_job(tmp_path, *range(64, 70), fault.KILLED)
+    alone = ends(run_worker(job, tmp_path / "alone", PLENTY, PLENTY, repository))
+    three = ends(run_worker(job, tmp_path / "three", PLENTY, PLENTY, repository, (Seat(),) * 3))
+    assert [replace(event, seconds=0) for event in map(three.get, alone)] == [
+        replace(event, seconds=0) for event in alone.values()
+    ]
+
+
+def test_a_seat_on_which_nothing_starts_is_given_up_and_named(tmp_path, repository, monkeypatch):
+    device = "tests.integration.start_faults:where_told"
+    job = make_job(tmp_path, *range(64, 68), device=device)
+    seats = (Seat({"FMHA_TEST_SICK": "1"}, "GPU-sick"), Seat({}, "GPU-well"))
+    events = list(run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository, seats))
+    (note,) = [event for event in events if event.event == "note"]
+    assert note.message.startswith("GPU-sick is given up: workers end before they start")
+    assert {event.place for event in ends(events).values()} == {"GPU-well"}
+    assert len(ends(events)) == 4
+    with pytest.raises(WorkerError, match="before they start a configuration"):
+        list(run_worker(job, tmp_path / "all", PLENTY, PLENTY, repository, seats[:1] * 2))
+
+
+def test_closing_the_events_ends_every_seat(tmp_path, repository):
+    folder = tmp_path / "run"
+    job = make_job(tmp_path, fault.HANGS, fault.DEAF)
+    events = run_worker(job, folder, PLENTY, PLENTY, repository, (Seat(),) * 2)
+    assert [next(events).event for _ in range(2)] == ["started"] * 2
+    assert eventually(lambda: all("hanging" in path.read_text() for path in folder.glob("*.stderr")))
+    assert len(alive(logged_pids(folder, "*.stderr"))) == 4
     events.close()
     assert_nobody_is_left(folder)
 

@@ -15,6 +15,7 @@ from tests.remote.conftest import Client, started
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
 A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-1111"
+AXES = {"head_dim": [64], "t": [1, 32, *range(64, 82)], "s_k": [128]}
 SMI = """#!/bin/sh
 case "$1" in
 *compute-apps*) cat {apps} ;;
@@ -64,6 +65,31 @@ def test_two_gpus_take_two_runs_at_once(client: Client, apps: Path):
         assert eventually(lambda: sum(started("hd64_t1_sk128")(client.events(run)) for run in client.runs()) == 2)
     for run in runs:
         assert client.run("attach", run).returncode == 0
+
+
+def test_a_run_of_two_gpus_has_a_worker_on_each(client: Client, apps: Path):
+    """Their locks are its own until it ends; the record says which of them gave each number."""
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(use=[]))
+    client.change_matrix(lambda matrix: matrix["suites"].update(many={"axes": AXES}))
+    with client.server.hold("t65"), client.server.hold("t80"):
+        run = client.detached("--suite", "many", "--gpus", "2")
+        client.wait_for(lambda events: all(started(f"hd64_t{t}_sk128")(events) for t in (65, 80)))
+        (host,) = [host for host in json.loads(client.run("hosts", "--json").stdout)["hosts"] if host["name"] == "gpu"]
+        assert {(row["gpu"], row["run"]) for row in host["gpus"]} == {(A, run), (B, run)}
+    assert client.run("attach", run).returncode == 0
+    (record,) = client.records()
+    assert [gpu["uuid"] for gpu in record["host"]["gpus"]] == [A, B]
+    places = {item["id"]: item["place"] for item in record["configurations"]}
+    assert {places["hd64_t65_sk128"], places["hd64_t80_sk128"]} == {A, B}
+
+
+def test_a_run_takes_what_is_free_of_the_gpus_that_it_may_have(client: Client, apps: Path):
+    client.change_matrix(lambda matrix: matrix["hosts"]["gpu"]["gpus"].update(use=[], count=2))
+    apps.write_text(f"{A}, 77, elsewhere\n")
+    done = client.run("run-matrix", "--host", "gpu")
+    assert done.returncode == 0, done.stderr
+    (record,) = client.records()
+    assert (record["host"]["gpu"]["uuid"], record["host"]["gpus"]) == (B, [])
 
 
 def test_a_foreign_process_is_waited_for(client: Client, apps: Path):

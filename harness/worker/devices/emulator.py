@@ -22,7 +22,7 @@ from fmha.harness.worker.devices.base import (
     TensorMapSpec,
 )
 from fmha.harness.worker.lines import Lines
-from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.worker.protocol import THREADS, FindingRecord
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
 _MAX_THREADS = 16
@@ -34,8 +34,9 @@ class EmulatorDevice:
     """One emulator.Device: memory, seed, schedule and `mma_sums` of its own. DeviceError for what the driver would
     refuse.
 
-    `threads` of the host run CTAs side by side: as many as this process may use where it is not given. `timing` names
-    the GPU whose time is modelled: then only a few CTAs of a launch run, and no output is whole.
+    `threads` of the host run CTAs side by side: where it is not given, FMHA_THREADS of the environment or as many as
+    this process may use. `timing` names the GPU whose time is modelled: then only a few CTAs of a launch run, and no
+    output is whole.
     """
 
     name = "emulator"
@@ -60,7 +61,7 @@ class EmulatorDevice:
                 schedule=cast(Any, schedule),
                 checks=checks,
                 mma_sums=cast(Any, mma_sums),
-                threads=threads or min(_MAX_THREADS, len(os.sched_getaffinity(0))),
+                threads=threads or min(_MAX_THREADS, int(os.environ.get(THREADS) or len(os.sched_getaffinity(0)))),
                 watch=watch,
                 timing=timing,
                 sampled=timing is not None,

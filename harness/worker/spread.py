@@ -1,0 +1,63 @@
+"""How a job is spread over several workers: the longest configurations first, and no more workers than help."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fmha.harness.worker.case import Case
+from fmha.harness.worker.protocol import THREADS, Cell, Job
+from fmha.harness.worker.supervise import Seat
+
+WORTH_SECONDS = 0.5  # of work, for which another worker is started: about what its start takes
+UNKNOWN_SECONDS = 0.06  # of a configuration, where nothing has been measured
+
+
+def spread(job: Job, asked: int) -> tuple[Job, int]:
+    """The job in the order in which it is handed out, and to how many workers; one alone keeps the job's order.
+
+    So many as are `asked` for; where that is 0, one a core, as long as there is work for it. Longest first, by the
+    job's costs: the last to end is then a short one, and all workers end together.
+    """
+    seconds = estimates(job.configurations, job.costs)
+    worth = min(cores(), math.ceil(sum(seconds.values()) / WORTH_SECONDS))
+    workers = max(1, min(asked or worth, len(job.configurations)))
+    if workers == 1:
+        return job, 1
+    # Equal ones keep their order.
+    ordered = sorted(job.configurations, key=lambda item: seconds[item.id], reverse=True)
+    return replace(job, configurations=tuple(ordered)), workers
+
+
+def estimates(configurations: Sequence[Cell], costs: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by id: as measured; by size what was not, at the rate of what was."""
+    known = [(size_of(item), costs[item.id]) for item in configurations if costs.get(item.id, 0.0) > 0]
+    sizes = {item.id: size_of(item) for item in configurations}
+    size, seconds = (sum(column) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
+    if not known:
+        size, seconds = sum(sizes.values()), UNKNOWN_SECONDS * len(sizes)
+    return {name: costs.get(name) or sizes[name] * seconds / size for name in sizes}
+
+
+_LEAST = 100_000  # what the smallest configuration costs as well
+
+
+def size_of(item: Cell) -> float:
+    """What a configuration costs the worker, roughly and in no unit: elements of what goes in, out and between."""
+    if isinstance(item, Case):
+        return float(math.prod(abs(value) or 1 for _, value in item.values if isinstance(value, int)))
+    keys = item.s_k + item.topk
+    heads = item.batch * item.heads
+    return float(heads * (item.t * (keys + item.head_dim) + keys * item.head_dim) + _LEAST)
+
+
+def shares(workers: int) -> tuple[Seat, ...]:
+    """A seat each for workers that share this machine's cores."""
+    threads = max(1, cores() // workers)
+    return (Seat({THREADS: str(threads)}),) * workers
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))

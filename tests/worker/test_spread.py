@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fmha.harness.worker.case import Case
+from fmha.harness.worker.protocol import Configuration, Job
+from fmha.harness.worker.spread import WORTH_SECONDS, estimates, spread
+
+SMALL, MIDDLE, LARGE = (Configuration(64, t, 128) for t in (1, 32, 128))
+
+
+def job(*cells: Configuration, costs: dict[str, float] | None = None) -> Job:
+    return Job("emulator", (), cells, seed=0, costs=costs or {})
+
+
+def ids(items: Job) -> list[str]:
+    return [item.id for item in items.configurations]
+
+
+def test_the_longest_are_handed_out_first() -> None:
+    costs = {SMALL.id: 9.0, MIDDLE.id: 1.0, LARGE.id: 3.0}
+    given, workers = spread(job(SMALL, MIDDLE, LARGE, costs=costs), 2)
+    assert (ids(given), workers) == ([SMALL.id, LARGE.id, MIDDLE.id], 2)
+
+
+def test_one_worker_keeps_the_order_of_the_plan() -> None:
+    costs = {SMALL.id: 1.0, LARGE.id: 3.0}
+    given, workers = spread(job(SMALL, LARGE, costs=costs), 1)
+    assert (ids(given), workers) == ([SMALL.id, LARGE.id], 1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cores", "asked", "workers"),
+    [
+        (WORTH_SECONDS / 8, 16, 0, 1),
+        (WORTH_SECONDS / 2, 16, 0, 2),
+        (WORTH_SECONDS, 2, 0, 2),
+        (100.0, 16, 0, 3),
+        (WORTH_SECONDS / 8, 1, 2, 2),
+        (100.0, 1, 9, 3),
+    ],
+)
+def test_no_worker_is_started_for_less_than_its_start_takes_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, cores: int, asked: int, workers: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    costs = dict.fromkeys((SMALL.id, MIDDLE.id, LARGE.id), seconds)
+    assert spread(job(SMALL, MIDDLE, LARGE, costs=costs), asked)[1] == workers
+
+
+def test_what_was_not_measured_is_taken_for_its_size() -> None:
+    found = estimates((SMALL, MIDDLE, LARGE), {MIDDLE.id: 2.0})
+    assert found[MIDDLE.id] == 2.0
+    assert 0 < found[SMALL.id] < 2.0 < found[LARGE.id]
+
+
+def test_sizes_of_kernels_of_ones_own() -> None:
+    small, large = (Case("gemm", f"gemm_m{m}", (("m", m), ("n", 128), ("trans", "no"), ("k", 0))) for m in (16, 4096))
+    found = estimates((small, large), {})
+    assert 0 < found[small.id] < found[large.id]
