@@ -136,11 +136,31 @@ class KeepSection(Section):
     runs: Annotated[int, Field(ge=1)] = 200
 
 
-class HostSection(Section):
-    """One host. All but `kind`, `schedule`, `arch` and `workers` is for kinds with a supervisor, `ssh` and `local`;
-    `mma_sums` is for the emulator, `workers` for what has no GPU."""
+class SlurmSection(Section):
+    """What a host of kind slurm asks its scheduler for; empty is the site's default. `tasks` is how many it is asked
+    for at once, at the most; `late_seconds`, how late a node may see what another has written."""
 
-    kind: Literal["emulator", "local", "ssh"]
+    login: Literal["ssh", "here"] = "ssh"
+    tasks: Count = 1
+    partition: Text = ""
+    account: Text = ""
+    qos: Text = ""
+    gres: Text = ""
+    time: Text = ""
+    constraint: Text = ""
+    exclude: Text = ""
+    mem: Text = ""
+    cpus_per_task: Count | None = None
+    container_image: Text = ""
+    container_mounts: list[Line] = Field(default=[])
+    late_seconds: Seconds = 70.0
+
+
+class HostSection(Section):
+    """One host. All but `kind`, `schedule`, `arch` and `workers` is for kinds with a supervisor: `ssh`,
+    `slurm` and `local`; `mma_sums` is for the emulator, `workers` for what has no GPU."""
+
+    kind: Literal["emulator", "local", "ssh", "slurm"]
     schedule: Schedule = "realistic"
     mma_sums: Literal["fast", "silicon"] = "fast"
     workers: Count | None = None
@@ -155,6 +175,7 @@ class HostSection(Section):
     environment: EnvironmentSection = EnvironmentSection()
     nvcc: Text = ""
     gpus: GpuSection = GpuSection()
+    slurm: SlurmSection = SlurmSection()
     sync: Sync = "auto"
     remote: Line = "origin"
     fetch_url: Text = ""
@@ -167,13 +188,15 @@ class HostSection(Section):
     def _check(self) -> Self:
         own = {"kind", "schedule", "mma_sums", "arch", "workers"}
         if self.kind == "emulator" and (odd := sorted(self.model_fields_set - own)):
-            raise wrong((odd[0],), "is for hosts of kind ssh or local")
+            raise wrong((odd[0],), "is for hosts of kind ssh, slurm or local")
+        if self.kind != "slurm" and "slurm" in self.model_fields_set:
+            raise wrong(("slurm",), "is for hosts of kind slurm")
         if self.kind != "emulator" and "mma_sums" in self.model_fields_set:
             raise wrong(("mma_sums",), "is for hosts of kind emulator")
         if self.workers is not None and self.kind != "emulator" and self.device != "emulator":
             raise wrong(("workers",), "is for the emulator; gpus.count says how many GPUs a run may take")
         if self.kind == "local" and self.alias is not None:
-            raise wrong(("alias",), "is for hosts of kind ssh")
+            raise wrong(("alias",), "is for hosts of kind ssh or slurm")
         for section, names in (("env", self.env), ("secrets", self.secrets)):
             for name in names:
                 if not VARIABLE.fullmatch(name):
@@ -183,6 +206,10 @@ class HostSection(Section):
         if word := _forbidden_word(self.environment.setup, self.forbidden):
             raise wrong(("environment", "setup"), f"{word!r} is forbidden on hosts; see forbidden in docs/remote.md")
         return self
+
+    def _slurm(self) -> dict[str, object]:
+        wish = self.slurm.model_dump(exclude={"login"})
+        return {**wish, "wait_seconds": self.gpus.wait_seconds}
 
     def settings(self, name: str) -> HostSettings:
         if self.kind == "emulator":
@@ -209,7 +236,13 @@ class HostSection(Section):
                 setup_files=tuple(self.environment.files),
                 setup_seconds=self.environment.seconds,
                 nvcc=self.nvcc,
-                gpu={**self.gpus.model_dump(), "query": smi is not None, "nvidia_smi": smi},
+                gpu={
+                    **self.gpus.model_dump(),
+                    "query": smi is not None and self.kind != "slurm",
+                    "nvidia_smi": smi,
+                },
+                slurm=self._slurm() if self.kind == "slurm" else None,
+                here=self.kind == "local" or (self.kind == "slurm" and self.slurm.login == "here"),
                 sync=self.sync,
                 remote=self.remote,
                 fetch_url=self.fetch_url,
@@ -253,6 +286,8 @@ class RemoteSettings:
     silence_seconds: float  # after which a connection is taken for lost
     reconnect_seconds: float
     workers: int = 0  # of the emulator, at once; 0: one a core, where that helps
+    slurm: Mapping[str, object] | None = None  # plain data, as fmha.harness.supervisor.slurm reads it
+    here: bool = False  # the supervisor runs on this machine
 
 
 @dataclass(frozen=True, slots=True)

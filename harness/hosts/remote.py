@@ -48,7 +48,7 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
     A server that drops connections because there are too many at once (sshd's MaxStartups) is tried again.
     """
     settings = settings_of(host)
-    if host.kind == "local":
+    if settings.here:
         return _opened(LocalCarrier(settings.python), host, request)
     if (carrier := early.take(settings.alias, settings.python)) is not None:
         with contextlib.suppress(LineError):  # it may have broken while it was not needed yet
@@ -341,6 +341,7 @@ def settings_of_job(settings: RemoteSettings) -> dict[str, Any]:
         "python": settings.python,
         "env": dict(settings.env),
         "nvcc": settings.nvcc,
+        "slurm": dict(settings.slurm) if settings.slurm is not None else None,
     }
 
 
@@ -382,6 +383,7 @@ def job_of(
             "own": own,
             "workers": order.workers or settings.workers,
             "costs": dict(order.costs),
+            "slurm": settings.slurm is not None,
         },
         "order": {
             "branch": order.branch,

@@ -152,6 +152,7 @@ def _answered(place: Place) -> list[Finding]:
             "env": dict(settings.env),
             "nvcc": settings.nvcc,
             "gpu": dict(settings.gpu),
+            "slurm": dict(settings.slurm) if settings.slurm is not None else None,
             "archs": [settings.arch],
         },
     }
@@ -180,7 +181,7 @@ def forced_command(place: Place) -> str:
     settings = remote.settings_of(place.host)
     job = remote.settings_of_job(settings)
     policy = {
-        **{name: job[name] for name in ("environment", "python", "env", "nvcc", "protected")},
+        **{name: job[name] for name in ("environment", "python", "env", "nvcc", "slurm", "protected")},
         "gpu": dict(settings.gpu),
         "keep": dict(settings.keep),
         "device": settings.device,

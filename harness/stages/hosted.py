@@ -23,6 +23,7 @@ from fmha.harness.config import HostSettings, Limits, load
 from fmha.harness.errors import FmhaError
 from fmha.harness.hosts import declared_by
 from fmha.harness.hosts.emulator import EmulatorHost, side_variant
+from fmha.harness.stages.cluster import Cluster
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from fmha.harness.stages.preflight import GitFacts
@@ -71,6 +72,7 @@ class _Here(EmulatorHost):
         self._beside: Beside | None = None
         self._gpus: list[str] = []
         self._workers = work.get("workers", 0)
+        self._cluster = _cluster(directory, self._workers, say) if work.get("slurm") else None
 
     def variant_for(self, configuration: Cell) -> Variant | str:
         return side_variant(self._side, configuration, self._arch)
@@ -96,9 +98,13 @@ class _Here(EmulatorHost):
         self._job += 1
         job = replace(job, beside=self._beside, kernel_side=self._tree)
         folder = self._folder / str(self._job)
-        job, seats = self._seats(job)
-        how = (limits.silence_seconds, limits.total_seconds, Path.cwd(), seats)
-        with closing(run_worker(job, folder, *how)) as events:
+        if self._cluster is not None:
+            told = self._cluster.run(job, limits)
+        else:
+            job, seats = self._seats(job)
+            how = (limits.silence_seconds, limits.total_seconds, Path.cwd(), seats)
+            told = run_worker(job, folder, *how)
+        with closing(told) as events:
             for event in events:
                 self._say({"kind": "event", "job": self._job, "event": encode(event)})
                 yield event
@@ -122,6 +128,11 @@ class _Here(EmulatorHost):
         job, workers = spread(job, min(len(self._gpus), job.workers or len(self._gpus)))
         named = len(self._gpus) > 1
         return job, tuple(Seat({"CUDA_VISIBLE_DEVICES": gpu}, gpu if named else "") for gpu in self._gpus[:workers])
+
+
+def _cluster(directory: Path, tasks: int, say: Say) -> Cluster:
+    wish = json.loads((directory / "job.json").read_text(encoding="utf-8"))["slurm"]
+    return Cluster(directory.name, directory / "cluster", {**wish, "tasks": tasks or wish["tasks"]}, say)
 
 
 def _beside(commit: str, tree: Path, variants: Sequence[Variant], cache: Path, limits: Limits, jobs: int) -> Beside:

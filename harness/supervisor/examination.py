@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.supervisor import gpus, locks
+from fmha.harness.supervisor import gpus, locks, slurm
 from fmha.harness.supervisor.rundir import HostError
 from fmha.harness.worker.process import run_group
 
@@ -25,7 +25,7 @@ Finding = dict[str, Any]
 def examine(folder: Path, settings: dict[str, Any]) -> list[Finding]:
     """One finding a check: its name, whether it is good, what was seen, and what to do. A check never stops another."""
     findings = []
-    for check in (_python, _git, _folder, _disk, _nvcc, _gpus, _locks, _linger):
+    for check in (_python, _git, _folder, _disk, _nvcc, _gpus, _slurm, _locks, _linger):
         try:
             findings += list(check(folder, settings))
         except (OSError, HostError, ValueError) as error:
@@ -94,6 +94,20 @@ def _gpus(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
         there = gpus.processes_on(rules, gpu.uuid)
         names = ", ".join(f"{pid} ({name})" for pid, name in there.items())
         yield _finding(f"gpu {gpu.index} free", not there, names or "no process", "ask their owners, or wait")
+
+
+def _slurm(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:
+    """Whether the controller answers; Slurm's own words say which partitions there are."""
+    if not settings.get("slurm"):
+        return
+    try:
+        seen = slurm.partitions(settings["env"])
+    except slurm.AwayError as error:
+        yield _finding("slurm", False, str(error), "ask its administrator whether the controller runs")
+        return
+    wanted = settings["slurm"]["partition"]
+    good = not wanted or wanted in seen
+    yield _finding("slurm", good, f"partitions {', '.join(seen)}", f"no partition is named {wanted}: correct it")
 
 
 def _locks(folder: Path, settings: dict[str, Any]) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> Non
         raise HostError("this key may not approve changes of protected files", _APPROVE, usage=True)
     if not any((folder / "approved").glob("*.json")):
         raise HostError("nothing has been approved here yet, and this key may not approve", _APPROVE, usage=True)
-    for name in ("environment", "python", "env", "nvcc", "protected"):
+    for name in ("environment", "python", "env", "nvcc", "slurm", "protected"):
         _same(name, job[name], policy[name])
     if job.get("secrets"):
         raise HostError("this key may not bring secrets: they would be variables of the set-up", _OWNER, usage=True)

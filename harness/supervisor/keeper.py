@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fmha.harness.supervisor import processes
-from fmha.harness.supervisor.run import supervise
+from fmha.harness.supervisor.run import ended, supervise
 from fmha.harness.supervisor.rundir import HostError, RunDirectory, read_json, write_json
 from fmha.harness.supervisor.watch import Watch
 from fmha.harness.worker.process import describe_exit
@@ -99,6 +99,7 @@ class Stopped:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
             processes.end(self._directory.run)
+            ended(self._directory)
             self._directory.finish(*_after_stop(self._directory, self._patience))
 
 
@@ -120,6 +121,7 @@ def recover(directory: RunDirectory) -> None:
             directory.finish("lost", "the run was never started: the connection ended before", started=False)
             return
         processes.end(directory.run)
+        ended(directory)
         directory.finish("lost", "supervisor and keeper were killed, or the host went down")
     finally:
         os.close(lock)
@@ -159,8 +161,10 @@ def _keep(directory: RunDirectory, secrets: Mapping[str, str]) -> int:
     status, stopped = _attend(child, seconds)
     if directory.status() is None:
         left = processes.end(directory.run)
+        tasks = ended(directory)
         state, reason = _after_stop(directory, seconds) if stopped else _after_death(directory, status)
         stuck = f"; processes {', '.join(map(str, left))} survive SIGKILL" if left else ""
+        stuck += f"; {tasks}" if tasks else ""
         directory.finish(state, f"{reason}{stuck}")
     return 0
 

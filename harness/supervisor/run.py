@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
-from fmha.harness.supervisor import bytecode, gpus, processes, retention
+from fmha.harness.supervisor import bytecode, gpus, processes, retention, slurm
 from fmha.harness.supervisor.environments import Recipe, environment
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import EventLog, HostError, RunDirectory, write_json
@@ -59,12 +59,21 @@ def supervise(directory: RunDirectory, secrets: Mapping[str, str] = MappingProxy
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         left = processes.end(directory.run)
+        tasks = ended(directory)
     state, reason, next_step = outcome
+    if tasks:
+        reason = f"{reason}; {tasks}".lstrip("; ")
     if left:
         reason = f"{reason}; processes {', '.join(map(str, left))} survive SIGKILL".lstrip("; ")
     directory.finish(state, reason, next_step=next_step)
     if state == "done":
         bytecode.keep(directory.folder, directory.tree, directory.job()["sha"])
+
+
+def ended(directory: RunDirectory) -> str:
+    """Ends what a run has on a cluster; words that say what may be left of it."""
+    job = directory.job()
+    return slurm.end(directory.run, job["env"]) if job.get("slurm") else ""
 
 
 class _Run:
@@ -162,6 +171,8 @@ class _Run:
                 if kind == "failed":
                     self._log.add(kind, **said)
                     raise HostError(said["reason"], said["next_step"])
+                if kind == "alive":
+                    continue  # one that waits for a scheduler has nothing else to say
                 if kind == "ready":
                     if not self._get_gpu(stack):
                         return False
@@ -212,6 +223,8 @@ class _Run:
 
     def _get_gpu(self, stack: contextlib.ExitStack) -> bool:
         """Whether a GPU could be had at once; otherwise there is a place in the queue."""
+        if self._job.get("slurm"):
+            self._lease = gpus.Lease(None, [])  # the scheduler has its own
         if self._lease is None:
             self._state("queued")
             rules = self._rules()
@@ -222,9 +235,9 @@ class _Run:
         return self._lease is not None
 
     def _give_gpu(self, runner: subprocess.Popen[bytes]) -> None:
-        assert self._wait is not None
         assert self._lease is not None
-        self._wait.leave()
+        if self._wait is not None:
+            self._wait.leave()
         self._limit = self._job["limits"]["total_seconds"] + SLACK_SECONDS
         held = self._lease.gpus
         first = held[0] if held else None

@@ -74,7 +74,13 @@ class _Limits:
 
 
 def run_worker(
-    job: Job, run_dir: Path, silence_seconds: float, total_seconds: float, cwd: Path, seats: Sequence[Seat] = (Seat(),)
+    job: Job,
+    run_dir: Path,
+    silence_seconds: float,
+    total_seconds: float,
+    cwd: Path,
+    seats: Sequence[Seat] = (Seat(),),
+    places: Iterable[int] | None = None,
 ) -> Generator[Event, None, None]:
     """The events of `job`, one `result` or `error` a configuration, then one `done`.
 
@@ -83,11 +89,13 @@ def run_worker(
     package `harness` is looked for first. `total_seconds` bounds a configuration, and what comes before the first one;
     a worker that for `silence_seconds` writes neither an event nor a line to its standard error is ended too. Whoever
     closes the generator, or interrupts it, ends the workers and everything they started. Workers also end with this
-    process. A seat on which nothing starts is given up, which a `note` says; WorkerError is raised when it is the last.
+    process. `places` are those in the job of the configurations to run, taken one by one as seats are free; all where
+    it is not given. A seat on which nothing starts is given up, which a `note` says; WorkerError when it is the last.
     """
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        pool = _Pool(job, run_dir, _Limits(silence_seconds, total_seconds), cwd)
+        handed = range(len(job.configurations)) if places is None else places
+        pool = _Pool(job, run_dir, _Limits(silence_seconds, total_seconds), cwd, _Queue(handed))
         with contextlib.closing(pool.serve(seats[: len(job.configurations)])) as events:
             yield from events
     except OSError as error:
@@ -99,7 +107,8 @@ class _Queue:
     """The configurations that nobody has started, handed out by their place in the job."""
 
     def __init__(self, places: Iterable[int]) -> None:
-        self._waiting = deque(places)
+        self._places = iter(places)
+        self._waiting: deque[int] = deque()
         self._offered = 0  # handed to a worker that has not started them yet: they may come back
         self._closed = False
         self._changed = threading.Condition()
@@ -107,11 +116,16 @@ class _Queue:
     def take(self) -> int | None:
         """The next one, waited for as long as one may come back; None when there is none any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or not self._offered or self._closed)
-            if not self._waiting or self._closed:
-                return None
-            self._offered += 1
-            return self._waiting.popleft()
+            while not self._closed:
+                if not self._waiting:
+                    self._waiting.extend(itertools.islice(self._places, 1))
+                if self._waiting:
+                    self._offered += 1
+                    return self._waiting.popleft()
+                if not self._offered:
+                    return None
+                self._changed.wait()
+            return None
 
     def started(self) -> None:
         with self._changed:
@@ -131,15 +145,17 @@ class _Queue:
 
     @property
     def empty(self) -> bool:
+        """Whether nothing is left; takes one more to find out."""
+        if not self._waiting:
+            self._waiting.extend(itertools.islice(self._places, 1))
         return not self._waiting
 
 
 class _Pool:
     """The seats of a job, a thread each, and what they say in the order in which it happens."""
 
-    def __init__(self, job: Job, run_dir: Path, limits: _Limits, cwd: Path) -> None:
-        self._job, self._run_dir, self._limits, self._cwd = job, run_dir, limits, cwd
-        self._queue = _Queue(range(len(job.configurations)))
+    def __init__(self, job: Job, run_dir: Path, limits: _Limits, cwd: Path, waiting: _Queue) -> None:
+        self._job, self._run_dir, self._limits, self._cwd, self._queue = job, run_dir, limits, cwd, waiting
         self._said: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()  # None: a seat has ended
         self._numbers = itertools.count(1)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -160,8 +176,7 @@ class _Pool:
                     working -= 1
                 else:
                     yield said
-            if not self._queue.empty:
-                assert self._given_up is not None
+            if self._given_up is not None and not self._queue.empty:
                 raise self._given_up
         finally:
             os.eventfd_write(self._stop, 1)

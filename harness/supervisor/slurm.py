@@ -1,0 +1,156 @@
+"""Slurm's commands, as a run uses them: one array submitted, all of a run's tasks asked about at once, all cancelled.
+
+Every array of a run has the run's name. It is by this name that tasks are asked about and cancelled, so that one whose
+number was never learned, because the answer to its submission was lost, is found as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fmha.harness.supervisor.rundir import HostError
+
+COMMAND_SECONDS: Final = 60.0  # Slurm's own MessageTimeout is 10 s, and a controller under load exceeds it
+END_SECONDS: Final = 60.0  # for cancelled tasks to end: KillWait of a site is 30 s
+_LOOK_SECONDS: Final = 0.5
+_FORMAT: Final = "%A|%F|%K|%T|%N|%r"
+_FIELDS: Final = 6
+
+# What a task may become again, or is still; every other state is its end. See squeue(1), JOB STATE CODES.
+WAITING: Final = frozenset(
+    ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"),
+)
+LIVE: Final = WAITING | frozenset(
+    ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"),
+)
+CANCELLED: Final = "CANCELLED"
+# What sbatch and squeue say when nobody answers: the same may be asked again.
+_AWAY: Final = (
+    "Unable to contact slurm controller",
+    "Socket timed out",
+    "Connection refused",
+    "Zero Bytes were transmitted",
+    "temporarily unable",
+    "Transport endpoint",
+    "Connection reset",
+    "Communication connection failure",
+    "communication failure",
+    "Authentication",
+    "Munge",
+    "Protocol authentication error",
+)
+
+
+class AwayError(Exception):
+    """Slurm does not answer now."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of an array as the scheduler sees it. `reason` is why it waits, or how it ended."""
+
+    array: int
+    index: int
+    state: str
+    node: str
+    reason: str
+
+
+def submit(wish: Mapping[str, Any], run: str, tasks: int, command: Sequence[str], folder: Path) -> int:
+    """Submits `command` as an array of so many tasks, and returns its number. What they print goes to `folder`.
+
+    Raises AwayError when nothing is known of what became of it, HostError when Slurm refuses.
+    """
+    options = ["--parsable", f"--job-name={name_of(run)}", f"--array=0-{tasks - 1}", f"--chdir={folder}"]
+    options += [f"--output={folder}/%A_%a.log", "--open-mode=append", "--requeue"]
+    for option in ("partition", "account", "qos", "gres", "time", "constraint", "exclude", "mem"):
+        if wish[option]:
+            options.append(f"--{option}={wish[option]}")
+    if wish["cpus_per_task"]:
+        options.append(f"--cpus-per-task={wish['cpus_per_task']}")
+    said = _run(["sbatch", *options], text=script(wish, command))
+    number = said.strip().partition(";")[0]
+    if not number.isdigit():
+        raise HostError(f"sbatch answers {said.strip()[:200]!r}", "it should print the number of the job")
+    return int(number)
+
+
+def script(wish: Mapping[str, Any], command: Sequence[str]) -> str:
+    """What a task runs. In a container `command` runs under srun, whose options Pyxis adds."""
+    words = list(command)
+    if wish["container_image"]:
+        mounts = ",".join(wish["container_mounts"])
+        words = ["srun", f"--container-image={wish['container_image']}", f"--container-mounts={mounts}", *words]
+    # The mark of the run's own processes: a task is no child of the supervisor, and is ended through Slurm.
+    return f"#!/bin/sh\nunset FMHA_RUN\nexec {shlex.join(words)}\n"
+
+
+def tasks_of(run: str, more: Mapping[str, str] | None = None) -> list[Task]:
+    """All tasks of the run that Slurm has not forgotten yet. Raises AwayError, or HostError for what it refuses."""
+    question = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.geteuid()}", f"--name={name_of(run)}"]
+    rows = [line.split("|", _FIELDS - 1) for line in _run([*question, f"--format={_FORMAT}"], more=more).splitlines()]
+    found = []
+    for _, array, index, state, node, reason in (row for row in rows if len(row) == _FIELDS):
+        if array.isdigit() and index.isdigit():
+            found.append(Task(int(array), int(index), state, node, reason))
+    return found
+
+
+def partitions(more: Mapping[str, str]) -> list[str]:
+    """Those of the cluster, by name. Raises as `tasks_of`."""
+    return sorted(set(_run(["sinfo", "--noheader", "--format=%R"], more=more).split()))
+
+
+def cancel(run: str, more: Mapping[str, str] | None = None) -> None:
+    """Asks Slurm to end every task of the run. Raises as `tasks_of`."""
+    _run(["scancel", "--quiet", f"--user={os.geteuid()}", f"--name={name_of(run)}"], more=more)
+
+
+def end(run: str, more: Mapping[str, str] | None = None, seconds: float = END_SECONDS) -> str:
+    """Ends every task of the run and waits until that is so; otherwise words that say what may be left.
+
+    `more` is what the commands have in their environment besides our own.
+    """
+    deadline, why = time.monotonic() + seconds, "they do not end"
+    while True:
+        try:
+            cancel(run, more)
+            if not any(task.state in LIVE for task in tasks_of(run, more)):
+                return ""
+            why = "they do not end"
+        except (AwayError, HostError) as error:
+            why = str(error)
+        if time.monotonic() > deadline:
+            return f"its tasks may still run ({why}): scancel --name={name_of(run)}"
+        time.sleep(_LOOK_SECONDS)  # the scheduler tells nobody
+
+
+def name_of(run: str) -> str:
+    return f"fmha-{run}"
+
+
+def _run(command: Sequence[str], text: str = "", more: Mapping[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command, env=os.environ | dict(more or {}), input=text, capture_output=True, text=True, errors="replace",
+            timeout=COMMAND_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise AwayError(f"{command[0]} does not answer within {COMMAND_SECONDS:g} s") from None
+    except OSError as error:
+        raise HostError(
+            f"{command[0]} cannot be started: {error.strerror}", "log in to a node that has Slurm"
+        ) from error
+    if done.returncode == 0:
+        return done.stdout
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+    if any(words in done.stderr for words in _AWAY):
+        raise AwayError(lines[-1])
+    raise HostError(lines[-1][:300], "correct the host's section slurm, or ask the site's administrator")

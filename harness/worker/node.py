@@ -1,0 +1,120 @@
+"""A task of a cluster: `python -m fmha.harness.worker.node FOLDER`, started by the scheduler on a node.
+
+Takes configurations of the job in FOLDER until none is left, or until there is a file `closed`. Tasks share nothing but
+the folder. A configuration is taken by making its name in `claims/`, a hard link to a file of the task's own: over NFS
+too, one task alone succeeds in that, and who has it can be read. All that a task has to say is in its event file,
+which only grows; no scheduler is asked for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from fmha.harness.errors import FmhaError
+from fmha.harness.worker.codec import encode, read_job
+from fmha.harness.worker.spread import shares
+from fmha.harness.worker.supervise import Seat, run_worker
+
+BEAT_SECONDS: Final = 2.0
+EVENTS: Final = "events.jsonl"
+BEAT: Final = "beat"
+CLOSED: Final = "closed"
+CLAIMS: Final = "claims"
+TASKS: Final = "tasks"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 0 when the job has no configuration left to take, 1 when this task can run none."""
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.worker.node", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args(arguments).folder
+    own = _own(folder)
+    threading.Thread(target=_beat, args=(own / BEAT,), daemon=True).start()
+    with (own / EVENTS).open("ab", buffering=0) as file:
+
+        def say(kind: str, **fields: Any) -> None:
+            data = memoryview(json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode() + b"\n")
+            while data:
+                data = data[file.write(data) :]
+            os.fsync(file.fileno())
+
+        say("begin", node=_node(), gpus=_gpus())
+        try:
+            _work(folder, own, say)
+        except FmhaError as error:
+            say("failed", reason=str(error))
+            return 1
+        say("end")
+    return 0
+
+
+def _work(folder: Path, own: Path, say: Any) -> None:
+    job = read_job(folder / "job.json")
+    limits = json.loads((folder / "limits.json").read_text(encoding="utf-8"))
+    gpus = _gpus()
+    node = _node()
+    if gpus:
+        seats = tuple(Seat({"CUDA_VISIBLE_DEVICES": gpu}, f"{node} {gpu}") for gpu in gpus)
+    else:
+        cores = int(os.environ.get("SLURM_CPUS_PER_TASK") or 1) if job.device.startswith("emulator") else 1
+        seats = tuple(Seat(seat.env, node) for seat in shares(cores))
+    judge = Path(os.environ["PYTHONPATH"])
+    how = (limits["silence_seconds"], limits["total_seconds"], judge, seats)
+    with closing(run_worker(job, own / "workers", *how, _claimed(folder, own, len(job.configurations)))) as events:
+        for event in events:
+            say("event", event=encode(event))
+
+
+def _own(folder: Path) -> Path:
+    """This task's folder: that of the first start, or of one more after it was requeued."""
+    name = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    own = folder / TASKS / f"{name}.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
+    own.mkdir(parents=True)
+    (own / "token").write_text(own.name, encoding="utf-8")
+    return own
+
+
+def _claimed(folder: Path, own: Path, count: int) -> Iterator[int]:
+    """Places in the job that are this task's, each taken when it is asked for."""
+    for place in range(count):
+        claim = folder / CLAIMS / str(place)
+        if (folder / CLOSED).exists():
+            return
+        if claim.exists():
+            continue
+        with contextlib.suppress(FileExistsError):
+            os.link(own / "token", claim)
+        # NFS repeats a request whose answer was lost, and then says that the name is there: by whom is what counts.
+        if os.path.samefile(own / "token", claim):
+            yield place
+
+
+def _gpus() -> list[str]:
+    return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+
+
+def _node() -> str:
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def _beat(path: Path) -> None:
+    count = 0
+    while True:
+        count += 1
+        with contextlib.suppress(OSError):
+            path.write_text(str(count), encoding="ascii")
+        threading.Event().wait(BEAT_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""A real Slurm on loopback: munged, slurmctld, and slurmd for each of a few nodes with names of their own.
+
+Everything lies in one folder, with a key, sockets and ports of its own; nothing of the machine's own Slurm is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.integration.processes import eventually
+from tests.remote.server import free_port
+
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
+NODES = ("n1", "n2")
+CONFIG = """\
+ClusterName=fmha
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munged.sock
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmdTimeout=5
+KillWait=1
+"""
+
+
+@dataclass
+class Slurm:
+    folder: Path
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    def start(self, name: str) -> None:
+        """One of munged, slurmctld and the nodes."""
+        munge = [f"--key-file={self.folder}/munge.key", f"--socket={self.folder}/munged.sock", "--force", "-F"]
+        munge += [f"--{what}-file={self.folder}/munge.{what}" for what in ("pid", "log", "seed")]
+        command = {"munged": ["munged", *munge], "slurmctld": ["slurmctld", "-D"]}.get(
+            name, ["slurmd", "-D", "-N", name]
+        )
+        program = shutil.which(command[0], path=PATH)
+        assert program
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self.daemons[name] = subprocess.Popen(
+                [program, *command[1:]], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """Without a word, and of a node everything that runs there."""
+        daemon = self.daemons.pop(name)
+        victims = self.left_over(name) if name in NODES else []
+        steps = {parent for process in victims for parent in process.parents() if parent.name() == "slurmstepd"}
+        # Who would report the end of a task goes before the task.
+        for process in (psutil.Process(daemon.pid), *steps, *victims):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        daemon.wait()
+
+    def ask(self, *command: str) -> str:
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def ready(self) -> bool:
+        command = ["sinfo", "--noheader", "--format=%T %D"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        return done.stdout.split() == ["idle", str(len(NODES))]
+
+    def left_over(self, node: str = "") -> list[psutil.Process]:
+        """What the nodes, or this one, have started and still lives."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                mine = process.environ()
+                where = mine.get("SLURMD_NODENAME")
+                if mine.get("SLURM_CONF") == str(self.config) and where and where == (node or where):
+                    found.append(process)
+        return found
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"SLURM_CONF": str(self.config), "PATH": PATH}
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[Slurm]:
+    """Stopped with everything that it started."""
+    if missing := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
+        pytest.skip(f"no Slurm: {missing[0]} is missing; install slurm-wlm and munge")
+    made = Slurm(folder)
+    (folder / "state").mkdir(parents=True)
+    (folder / "munge.key").write_bytes(os.urandom(1024))
+    (folder / "munge.key").chmod(0o400)
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    host, user = socket.gethostname().partition(".")[0], pwd.getpwuid(os.geteuid()).pw_name
+    text = CONFIG.format(folder=folder, host=host, user=user, port=free_port())
+    for name in NODES:
+        (folder / f"spool.{name}").mkdir()
+        text += f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1\n"
+    made.config.write_text(f"{text}PartitionName=main Nodes=ALL Default=YES State=UP\n")
+    try:
+        made.start("munged")
+        assert eventually((folder / "munged.sock").exists)
+        for name in ("slurmctld", *NODES):
+            made.start(name)
+        assert eventually(made.ready), (folder / "slurmctld.log").read_text()[-3000:]
+        yield made
+    finally:
+        for process in made.left_over():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        for daemon in made.daemons.values():
+            daemon.send_signal(signal.SIGTERM)
+        for daemon in made.daemons.values():
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
