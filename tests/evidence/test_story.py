@@ -90,6 +90,14 @@ def test_cases_with_nothing_in_common_are_told_in_parts() -> None:
     )
 
 
+def test_what_few_cases_share_by_chance_is_not_named() -> None:
+    """Of three cases at three head_dims and three T all may well be causal: every third configuration is."""
+    cases = {"hd64_t1_sk128_causal", "hd128_t4_sk256_causal", "hd512_t32_sk384_causal"}
+    ((group,), _) = told(changed(RUN, lambda item: item.id in cases, counted("barrier_waits", 2)))
+    assert group.where
+    assert (group.where.filter, group.where.count, group.where.total) == ("", 3, 144)
+
+
 def test_figures_that_grew_in_the_same_places_are_one_thing() -> None:
     new = changed(RUN, lambda item: item.parameters.t == 4, grown("lse_error", 9, 9))
     new = changed(new, lambda item: item.parameters.t == 4, grown("row_sum_error", 4, 4))

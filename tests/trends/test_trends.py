@@ -133,13 +133,15 @@ def test_hosts_and_schedules_are_lines_of_their_own_and_changed_trees_are_none(t
     def make(place: int) -> list[RunRecord]:
         run, there = record(), record(host="h200")
         other = run.model_copy(update={"selection": run.selection.model_copy(update={"schedule": "late"})})
-        dirty = run.model_copy(update={"commit": run.commit.model_copy(update={"dirty": True})})
-        return [run, run, there, other, dirty]
+        dirty = record(resources={"registers": 200})
+        dirty = dirty.model_copy(update={"commit": run.commit.model_copy(update={"dirty": True})})
+        return [run, dirty, there, other, dirty]
 
     found = walked(tmp_path, make)
     assert set(found.lines) == {"emulator", "emulator, late", "h200"}
     assert len(found.runs) == 60
     assert all(len(item.at) == 12 for item in found.series)
+    assert {value for item in found.series if item.figure == "registers" for value in item.values} == {128.0}
 
 
 def timed(run: RunRecord, uuid: str, seconds: float, bits: str = "") -> RunRecord:
