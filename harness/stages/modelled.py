@@ -63,10 +63,11 @@ def modelled(
     root: Path, configurations: Sequence[Configuration], gpu: str, say: Callable[[str], None]
 ) -> Iterator[tuple[Configuration, Call, CallTime]]:
     """Each configuration's call, once the kernels are built; UserError for one that no kernel runs."""
-    arch = architecture(gpu).arch
+    target = architecture(gpu)
+    arch = target.arch
     chosen: list[tuple[Configuration, Call, Variant]] = []
     for item in configurations:
-        call = call_for(item, arch)
+        call = call_for(item, target)
         variant = variant_for(replace(item, splits=call.splits), arch)
         if item.topk:
             variant = "the timing model draws no lists of sparse keys"

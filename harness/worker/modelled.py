@@ -14,8 +14,9 @@ from fmha.harness.worker.bf16 import round_to_bf16
 from fmha.harness.worker.choice import splits_of
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.launch import Call, launch_attention
+from fmha.harness.worker.launch import Call, choose_splits, launch_attention
 from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.variants import variant_for
 
 _PERIOD = 1 << 16  # elements that are drawn; tensors repeat them, each from a place of its own
 
@@ -43,9 +44,9 @@ def seconds_of(gpu: Architecture, launches: tuple[Modelled, ...]) -> float:
     return overhead * 1e-6 + sum(m.seconds for m in launches)
 
 
-def call_for(item: Configuration, arch: str) -> Call:
-    """The call that a configuration's sizes ask for, split as the rule of fmha.harness.worker.choice says where the
-    configuration leaves it open."""
+def call_for(item: Configuration, gpu: Architecture) -> Call:
+    """The call that a configuration's sizes ask for. Where the configuration leaves the splits open, they are those
+    that `attention` takes: by the rule of fmha.harness.worker.choice, or as many as fill the GPU."""
     left, right = item.bounds
     call = Call(
         head_dim=item.head_dim,
@@ -61,7 +62,13 @@ def call_for(item: Configuration, arch: str) -> Call:
         output_bf16=item.output == "bf16",
         splits=item.splits,
     )
-    return call if item.splits > 1 else replace(call, splits=splits_of(arch, call) or 1)
+    if item.splits > 1:
+        return call
+    splits = splits_of(gpu.arch, call)
+    if splits is None:
+        variant = variant_for(item, gpu.arch)
+        splits = 1 if isinstance(variant, str) else choose_splits(variant, call, gpu.multiprocessors)
+    return replace(call, splits=splits)
 
 
 def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fmha.emulator.timing.architecture import architecture
 from fmha.harness.errors import UserError
 from fmha.harness.stages import modelled
 from fmha.harness.worker.build import build_variants
@@ -22,7 +23,7 @@ def modelled_on_b200(repository: Path, cache: Path, item: Configuration) -> tupl
     variant = variant_for(item, "sm_100a")
     assert not isinstance(variant, str)
     (built,) = build_variants(repository, [variant], cache, 300.0, 1, lambda line: None)
-    call = call_for(item, "sm_100a")
+    call = call_for(item, architecture("b200"))
     return item, call, model("b200", variant, Path(built.ptx), call)
 
 
@@ -69,9 +70,15 @@ def test_the_timeline_has_every_role_and_what_works_beside_them(time):
 
 
 def test_twice_the_keys_take_about_twice_as_long(repository, cache):
-    items = [Configuration(64, 128, keys, output="bf16") for keys in (2048, 4096)]
+    items = [Configuration(64, 256, keys, heads=128, output="bf16") for keys in (2048, 4096)]
     short, long = (modelled_on_b200(repository, cache, item)[2].launches()[0].cycles for item in items)
     assert 1.6 < long / short < 2.1
+
+
+def test_splits_are_those_of_attention():
+    decode = parse_id("hd64_t1_sk8192_b16_h128_out-bf16")
+    assert call_for(decode, architecture("h200")).splits == 8
+    assert call_for(decode, architecture("b200")).splits == 148 // 16
 
 
 def test_rows_of_a_record_are_configurations(tmp_path):
