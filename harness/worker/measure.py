@@ -24,7 +24,8 @@ Array = NDArray[np.float64]
 def measure(configuration: Configuration, outputs: Outputs, reference: Reference) -> Measurement:
     """Compares `outputs` with `reference`; shapes must be equal."""
     with np.errstate(all="ignore"):
-        o, o_reference = _told_apart(*compared(configuration, outputs, reference))
+        factors = np.ones_like(reference.o) if configuration.output == "unnormalised" else reference.o_unnormalised
+        o, o_reference = _told_apart(*compared(configuration, outputs, reference), factors)
         visible = reference.row_sum > 0
         row_sum = outputs.row_sum.astype(np.float64)
         # Rows without a key hold zeros: their error is absolute. `where` keeps 0 / 0 out.
@@ -58,12 +59,14 @@ def compared(configuration: Configuration, outputs: Outputs, reference: Referenc
     return o / divisor, reference.o_unnormalised / wanted
 
 
-def _told_apart(o: Array, wanted: Array) -> tuple[Array, Array]:
+def _told_apart(o: Array, wanted: Array, factors: Array) -> tuple[Array, Array]:
     """`o` where it differs from `wanted` by what float32 with flushed denormals can tell apart, else `wanted`.
 
-    A sink far above all logits leaves O below float32's smallest normal number: zero is then as right as any bits.
+    A sink far above all logits leaves O below float32's smallest normal number: zero is then as right as any bits. It
+    is so where that becomes of the number that un-normalised O, `factors`, is multiplied by.
     """
-    return np.where(np.abs(o - wanted) < np.finfo(np.float32).tiny, wanted, o), wanted
+    least = np.finfo(np.float32).tiny * np.maximum(1.0, np.abs(factors))
+    return np.where(np.abs(o - wanted) < least, wanted, o), wanted
 
 
 def output_hash(outputs: Outputs) -> str:

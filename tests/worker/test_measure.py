@@ -178,3 +178,16 @@ def test_what_float32_can_hold_is_no_zero():
     measured = measure(configuration, outputs_of(wanted, o=np.zeros_like(wanted.o, np.float32)), wanted)
     assert measured.relative_l2 > 0.9
     assert measured.max_error > 0.9
+
+
+def test_what_a_flushed_factor_leaves_is_right_as_zero():
+    """Of un-normalised O and the number it is multiplied by, 8e-39, float32 keeps none."""
+    inputs = make_inputs(0, CONFIGURATION)
+    plain = reference(inputs)
+    highest = float(plain.row_max.max() + np.log(8e-39) * -1)
+    sunk = dataclasses.replace(inputs, sink=np.full(inputs.q.shape[2], highest, np.float32))
+    wanted = reference(sunk)
+    assert np.abs(wanted.o).max() > 2 * np.finfo(np.float32).tiny
+    configuration = dataclasses.replace(CONFIGURATION, output="fp32", sink="finite")
+    measured = measure(configuration, outputs_of(wanted, o=np.zeros_like(wanted.o, np.float32)), wanted)
+    assert (measured.cosine, measured.relative_l2, measured.max_error) == (pytest.approx(1), 0, 0)
