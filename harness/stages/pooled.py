@@ -18,6 +18,11 @@ VARIANT: Final = "variant "  # the group of a kernel, before its name
 LEAST_CONFIGURATIONS: Final = 2  # one alone has gates of its own
 
 
+def misses(value: float, limit: float) -> bool:
+    """Written as `not (...)`, so that what is no number misses."""
+    return not value <= limit
+
+
 @dataclass(frozen=True, slots=True)
 class Pooled:
     """A figure over the configurations of a group, with `text` that says it. `value` is in the limit's unit."""
@@ -31,8 +36,7 @@ class Pooled:
 
     @property
     def missed(self) -> bool:
-        """Written as `not (...)`, so that what is no number misses."""
-        return not self.value <= self.limit
+        return misses(self.value, self.limit)
 
     def __str__(self) -> str:
         return f"{self.group}: {self.text}"

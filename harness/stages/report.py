@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fmha.harness.stages.gate import HAZARDS
+from fmha.harness.stages.pooled import misses
 from fmha.harness.status import Status
 from fmha.harness.text import one_line
 
@@ -89,8 +90,8 @@ def _verdict_words(record: RunRecord) -> str:
 
 
 def missed(record: RunRecord) -> list[Pooled]:
-    """The figures over many configurations that miss their limits, the worst first. `not`: what is no number does."""
-    return [figure for figure in record.pooled if not figure.value <= figure.limit]
+    """The figures over many configurations that miss their limits, the worst first."""
+    return [figure for figure in record.pooled if misses(figure.value, figure.limit)]
 
 
 def judge_lines(record: RunRecord) -> Iterator[str]:

@@ -36,7 +36,7 @@ def test_regress_finds_what_was_planted(history: History, place: int) -> None:
 
 
 @pytest.mark.parametrize("place", [CLEAN[1], CLEAN[-1]])
-@pytest.mark.parametrize("seed", [[], ["--seed", "4711"]], ids=["same seed", "other seed"])
+@pytest.mark.parametrize("seed", [[], ["--seed", "4"]], ids=["same seed", "other seed"])
 def test_a_clean_commit_raises_no_alarm(history: History, place: int, seed: list[str]) -> None:
     found = history.regress(place, *seed)
     assert found["regressions"] == []
