@@ -116,7 +116,8 @@ class Space:
         fields = {name: value for name, value in row.items() if name in DEFAULTS}
         fields |= {"mask": "none", **MASKS[row["mask"]], **kernel.fields, "s_k": self.keys(row)}
         if row["topk"]:
-            fields["s_sparse"] = 2 * row["topk"] + 1 if row["sparse_rows"] == "many" else (row["topk"] + 2) // 3
+            sizes = {"many": 2 * row["topk"] + 1, "few": (row["topk"] + 2) // 3, "none": 0}
+            fields["s_sparse"] = sizes[row["sparse_rows"]]
         return Configuration(**fields)
 
     def keys(self, row: Row) -> int:
@@ -172,7 +173,7 @@ def rows(space: Space) -> list[Row]:
             narrow = {**space.fields, name: (value,)}
             pairs = [item for item in wanted(narrow) if len(item) == 2 and (name, value) in item]
             made += completed(space, narrow, pairs, [row for row in made if row[name] == value])
-    return made
+    return [*made, *lists_of_nothing(space)]
 
 
 def rounds(space: Space) -> Iterator[Row]:
@@ -183,6 +184,14 @@ def rounds(space: Space) -> Iterator[Row]:
         yield {**plain, "tiles": ROUNDS, "t": 33, "data": "steps"}
         entries = ROUNDS * space.kernels[kernel].keys
         yield {**plain, "tiles": 1, "topk": entries, "heads": 3, "data": "steps"}
+
+
+def lists_of_nothing(space: Space) -> Iterator[Row]:
+    """Each kernel with a list and no tensor whose rows it could name: it is not to be looked at."""
+    extra = {"merge": "auto"} if "merge" in space.fields else {}
+    for kernel in space.kernels:
+        yield {**PLAIN, **extra, "kernel": kernel, "tiles": 1, "topk": 65, "sparse_rows": "none",
+               "sparse_indices": "invalid"}  # fmt: skip
 
 
 def spans(fields: Iterable[str]) -> tuple[tuple[str, ...], ...]:

@@ -216,6 +216,38 @@ def test_the_default_run_sees(matrix: Matrix, tmp_path: Path, name: str) -> None
     assert Examination(tmp_path, "sm_100a", matrix, {}, 60.0).run(Suite("cover", mine)) is not None
 
 
+# Seen at head_dim 64 alone, these are not seen: what notices each, and where.
+AT_LARGE_HEADS = {
+    "a fence of P gone at 256": ("proxy-fence-p", "hd256_t32_sk384_p-smem", "hazard", "missing-proxy-fence"),
+    "a fence of P gone at 512": ("proxy-fence-p", "hd512_t32_sk384", "hazard", "missing-proxy-fence"),
+    "causal dropped": ("causal-dropped", "hd512_t32_sk384_causal", "gate", "cosine"),
+    "a wait for what never comes at T = 128": ("endless", "hd512_t128_sk128", "timeout", "deadlock"),
+    "LSE + 3e-5 at 256": ("lse-larger", "hd256_t32_sk384", "gate", "lse_bias"),
+}
+LAST_WAIT = "ptx::mbarrier_wait(shared.output_full(), (work.tiles - 1) & 1);"
+PLANTED = {
+    "endless": Edit(
+        "sm100/softmax_role.cuh",
+        LAST_WAIT,
+        f"{LAST_WAIT} if (params.t == 128) ptx::mbarrier_wait(shared.output_full(), work.tiles & 1);",
+    ),
+    "lse-larger": Edit("common/row_output.cuh", "ptx::log2(sum) * kLn2", "ptx::log2(sum) * kLn2 + 3e-5f"),
+}
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", AT_LARGE_HEADS)
+def test_a_mistake_at_a_large_head_dim_is_red_for_its_reason(matrix: Matrix, tmp_path: Path, planted: str) -> None:
+    name, configuration, kind, by = AT_LARGE_HEADS[planted]
+    mutant = MUTANTS.get(name) or Mutant(name, planted, "ordering", (PLANTED[name],))
+    copy_kernel(ROOT, tmp_path, mutant.sources(ROOT / "kernel"))
+    suite = Suite("planted", (parse_id(configuration),))
+    kill = Examination(tmp_path, "sm_100a", matrix, {}, 60.0).run(suite)
+    assert kill is not None
+    assert (kill.kind, by in kill.by) == (kind, True), kill
+
+
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.parametrize("case", sample(), ids=lambda case: f"{case['name']}-{case['arch']}")
