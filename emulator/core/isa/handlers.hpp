@@ -1,4 +1,4 @@
-// The handler families; bind_handler (isa/bind.cpp) asks each in turn.
+// The handler families; bind (isa/bind.cpp) asks each in turn.
 #pragma once
 
 #include "isa/program.hpp"

@@ -206,7 +206,23 @@ struct Inst;
 enum class Flow : u8 { next, jump, stay };
 using Handler = Flow (*)(Warp&, const Inst&, u32 mask);
 
-// As laid out by emulator/decode/layout.py; 48 bytes, then what the core adds.
+// What an instruction keeps busy. Of memory: by its state space, `other` being generic, local, and parameters.
+// clang-format off
+#define PTXM_CLASSES(X)                                                                                          \
+    X(integer) X(floating) X(transcendental) X(conversion) X(control) X(exchange) X(shared_memory) X(global_memory) \
+        X(other_memory) X(barrier) X(copy) X(matrix) X(tensor_memory)
+// clang-format on
+
+enum class InstructionClass : u8 {
+#define PTXM_ENUM(name) name,
+    PTXM_CLASSES(PTXM_ENUM)
+#undef PTXM_ENUM
+};
+#define PTXM_ONE(name) +1
+constexpr u32 kClasses = 0 PTXM_CLASSES(PTXM_ONE);
+#undef PTXM_ONE
+
+// As the decoder lays them out, 48 bytes, then what the core adds.
 struct InstRecord {
     u16 op;
     u8 type;
@@ -217,7 +233,7 @@ struct InstRecord {
     u8 aligned;  // the instruction needs every live lane of the warp
     i32 guard;   // unit of the guard predicate, -1 for none
     u8 guard_negated;
-    u8 pad;
+    u8 kind;  // the core's: InstructionClass
     u16 n_src;
     u32 mods;
     u32 operands;  // first index into Program::operands: destinations, then sources
@@ -287,7 +303,7 @@ struct Program {
     std::unique_ptr<std::atomic<bool>> communicates = std::make_unique<std::atomic<bool>>(false);
 };
 
-// Throws std::invalid_argument when the core has no handler for a record: decoder and core disagree.
-Handler bind_handler(const InstRecord& inst);
+// Sets handler and class. Throws std::invalid_argument when the core has no handler: decoder and core disagree.
+void bind(Inst& inst);
 
 }  // namespace ptxm

@@ -38,8 +38,11 @@ void Machine::absorb(Machine& other) {
     stats.bulk_loads += other.stats.bulk_loads;
     stats.bulk_load_bytes += other.stats.bulk_load_bytes;
     stats.bulk_stores += other.stats.bulk_stores;
+    stats.bulk_store_bytes += other.stats.bulk_store_bytes;
     stats.async_ops += other.stats.async_ops;
     stats.barrier_waits += other.stats.barrier_waits;
+    stats.bank_conflicts += other.stats.bank_conflicts;
+    for (u32 k = 0; k < kClasses; ++k) stats.executed[k] += other.stats.executed[k];
     stats.product_seconds += other.stats.product_seconds;
 }
 

@@ -33,7 +33,7 @@ Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb
     for (const InstRecord& r : records<InstRecord>(insts)) {
         Inst i;
         static_cast<InstRecord&>(i) = r;
-        i.handler = bind_handler(r);
+        bind(i);
         p.insts.push_back(i);
     }
     p.operands = records<i32>(operands);
@@ -102,8 +102,14 @@ nb::dict stats_of(const Machine& m) {
     d["mma"] = m.stats.mma;
     d["bulk_loads"] = m.stats.bulk_loads;
     d["bulk_load_bytes"] = m.stats.bulk_load_bytes;
+    d["bulk_stores"] = m.stats.bulk_stores;
+    d["bulk_store_bytes"] = m.stats.bulk_store_bytes;
     d["async_operations"] = m.stats.async_ops;
     d["barrier_waits"] = m.stats.barrier_waits;
+    d["bank_conflicts"] = m.stats.bank_conflicts;
+#define PTXM_COUNT(name) d[#name "_instructions"] = m.stats.executed[static_cast<u32>(InstructionClass::name)];
+    PTXM_CLASSES(PTXM_COUNT)
+#undef PTXM_COUNT
     d["threads"] = m.stats.threads;
     d["seconds"] = m.stats.seconds;
     d["product_seconds"] = m.stats.product_seconds;

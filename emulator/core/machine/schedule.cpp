@@ -213,7 +213,7 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
 
 // One instruction of the current fragment. False when the fragment cannot go on (it waits, split, joined or exited).
 template <bool Watched>
-[[gnu::always_inline]] inline bool step(Warp& w, bool checks) {
+[[gnu::always_inline]] inline bool step(Machine& m, Warp& w, bool checks) {
     Fragment& f = w.fragment();
     if (f.pc == f.join_pc) {
         reach_join(w);
@@ -226,6 +226,7 @@ template <bool Watched>
         const u32 p = w.pred(i.guard);
         mask &= i.guard_negated ? ~p : p;
         if (mask == 0) {
+            m.stats.executed[i.kind] += 1;
             f.pc += 1;
             return true;
         }
@@ -244,13 +245,13 @@ template <bool Watched>
     Recorder* recorder = nullptr;
     const i32 pc = w.fragment().pc;
     if constexpr (Watched) {
-        Machine& m = machine_of(w);
         if (m.watched) m.executed[static_cast<u32>(pc)] = 1;
         recorder = m.recorder.get();
         if (recorder) recorder->look(w, i, mask);
     }
     const Flow flow = i.handler(w, i, mask);
     if (recorder && flow != Flow::stay) recorder->keep(w, i, pc, mask);
+    m.stats.executed[i.kind] += flow != Flow::stay;
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
     if (checks) mark_destinations(w, i, i.aligned ? mask : after.mask & (i.guard >= 0 ? mask : after.mask), undefined);
@@ -291,7 +292,7 @@ template <bool Watched>
         w.time += 1;
         m.stats.warp_instructions += 1;
         cluster.instructions += 1;
-        if (!step<Watched>(w, checks)) break;
+        if (!step<Watched>(m, w, checks)) break;
         if (w.spun) break;
     }
     w.unpolled = w.spun ? 0 : w.unpolled + cluster.instructions - before;

@@ -140,6 +140,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
             masked ? masked_runs(address, bytes, w.reg<u16>(o[3])[l]) : std::vector<Range>{{address, bytes}};
         if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_global(a, w, written, writer, true);
         m.stats.bulk_stores += 1;
+        m.stats.bulk_store_bytes += bytes;
         auto data = std::make_shared<std::vector<u8>>();
         Cta& cta = *w.cta;
         start_bulk_store(

@@ -45,6 +45,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
         if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_box(w, box, writer);
         m.stats.bulk_stores += 1;
+        m.stats.bulk_store_bytes += bytes;
         Cta& cta = *w.cta;
         if (!same || !repeats_last_store(w, i, mask, l)) same = std::make_shared<SharedStore>(*cta.cluster);
         auto data = std::make_shared<SharedStore::Bytes>();

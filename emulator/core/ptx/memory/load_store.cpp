@@ -2,6 +2,7 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
+#include "memory/banks.hpp"
 #include "order/conflicts.hpp"
 #include "order/lane_races.hpp"
 #include "ptx/memory/generic_access.hpp"
@@ -260,6 +261,7 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
     switch (space) {
         case Space::shared:
         case Space::shared_cluster:
+            machine_of(w).stats.bank_conflicts += bank_conflicts(a.at, mask, size);
             resolve_shared_lanes({w, a, mask, size, store, what}, space, who, pointers);
             check_lanes(w, a.at, mask, size, who);
             break;

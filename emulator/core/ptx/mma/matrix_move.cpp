@@ -1,6 +1,7 @@
 // ldmatrix, stmatrix, movmatrix (PTX ISA 9.7.14.5.15 to 9.7.14.5.17).
 #include "isa/handlers.hpp"
 #include "machine/machine.hpp"
+#include "memory/banks.hpp"
 #include "order/conflicts.hpp"
 #include "order/lane_races.hpp"
 #include "ptx/mma/matrix.hpp"
@@ -12,6 +13,8 @@ constexpr u32 kRowBytes = 16;
 
 MoveShape shape_of(const Inst& i) { return static_cast<MoveShape>(i.mods >> kMatShapeShift & 3); }
 u32 count_of(const Inst& i) { return i.mods >> kMatCountShift & 7; }
+
+u32 first_rows(u32 count) { return count == kLanes ? kFullMask : (1u << count) - 1; }
 
 // Offsets of the rows, one a lane: rows of matrix n are named by the n-th eight (m16n16: sixteen) lanes. Lanes beyond
 // them give no address.
@@ -25,6 +28,9 @@ void row_offsets(Warp& w, const Inst& i, u32 rows, i32 unit, u32 width, const ch
             throw Fault("misaligned", format("%s: the row at shared 0x%x (lane %u) is not aligned to %u bytes", what,
                                              out[l], l, kRowBytes));
     }
+    u64 at[kLanes] = {};
+    std::copy(out, out + rows, at);
+    machine_of(w).stats.bank_conflicts += bank_conflicts(at, first_rows(rows), kRowBytes);
 }
 
 // `rows`: a bit a row.
@@ -41,8 +47,6 @@ void touch_rows(Warp& w, const u32* offsets, u32 rows, bool write, bool repeats)
     for (u32 l = 0; l < kLanes; ++l) at[l] = w.cta->shared_address(offsets[l]);
     check_lanes(w, at, rows, kRowBytes, who);
 }
-
-u32 first_rows(u32 count) { return count == kLanes ? kFullMask : (1u << count) - 1; }
 
 // The 16 bytes of a row; packed 6- and 4-bit elements become bytes: 6 bits in the low bits of theirs, 4 bits in bits 2
 // to 5 (PTX ISA 9.7.16.5, optional decompression).
