@@ -190,7 +190,8 @@ def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, tmp_path: 
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_nothing_is_said_where_the_kernel_itself_is_red(matrix: Matrix, tmp_path: Path) -> None:
-    strict = replace(matrix, guard=replace(matrix.guard, thresholds=replace(matrix.guard.thresholds, cosine=1.1)))
+    beyond = replace(matrix.guard.thresholds, limits={**matrix.guard.thresholds.limits, "cosine": 1.1})
+    strict = replace(matrix, guard=replace(matrix.guard, thresholds=beyond))
     cases = [Case(MUTANTS["lse-base-2"], "sm_100a")]
     with pytest.raises(CampaignError, match="cosine"):
         list(run(cases, plan(strict, "hd64_t4_sk128"), tmp_path, lambda case, outcome: None))
