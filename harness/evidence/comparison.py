@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, VariantRecord
 from fmha.harness.evidence import speed
 from fmha.harness.evidence.judged import Difference, differences
-from fmha.harness.evidence.noise import LEAST_DEVIATION, LEAST_SEEDS, band_of, plain_band, scaled, values_of
+from fmha.harness.evidence.noise import LEAST_DEVIATION, LEAST_SEEDS, Band, band_of, plain_band, scaled, values_of
 from fmha.harness.stages.report import missed
 from fmha.harness.status import RED, Status
 
@@ -139,23 +139,28 @@ def _numbers(
         return
     before, after = values_of(a.metrics), values_of(b.metrics)
     for metric, value in before.items():
-        measured = base.acceptance.noise.get(a.id, {}).get(metric, []) if base.acceptance else []
-        if len(measured) < LEAST_SEEDS:
-            measured = []
-            band = plain_band(metric, value, same_inputs=same_inputs(base, new))
-            limit = band.limit(comparisons)
-        else:
-            band, alike = band_of(metric, measured), _under_the_same_seed(base, new, value, measured)
+        band = band_for(base, a.id, metric, value, same_inputs(base, new))
+        limit = band.limit(comparisons)
+        if band.count:
+            alike = _under_the_same_seed(base, new, a.id, metric, value)
             if alike is None:
                 continue
-            limit = max(band.limit(comparisons), scaled(metric, alike) + LEAST_DEVIATION)
+            limit = max(limit, scaled(metric, alike) + LEAST_DEVIATION)
         if scaled(metric, after[metric]) > limit:
             text = f"{metric} {_shown(metric, before[metric])} -> {_shown(metric, after[metric])}"
             noise = f"beyond the noise of {band.count} seeds" if band.count else "noise not measured"
             yield Regression(Kind.NUMBERS, a.id, metric, before[metric], after[metric], f"{text}, {noise}")
 
 
-def _under_the_same_seed(base: RunRecord, new: RunRecord, own: float, measured: Sequence[float]) -> float | None:
+def band_for(base: RunRecord, configuration: str, metric: str, value: float, same: bool) -> Band:
+    """The band of a metric in `base`, whose own value is given."""
+    measured = base.acceptance.noise.get(configuration, {}).get(metric, []) if base.acceptance else []
+    if len(measured) >= LEAST_SEEDS:
+        return band_of(metric, measured)
+    return plain_band(metric, value, same_inputs=same)
+
+
+def _under_the_same_seed(base: RunRecord, new: RunRecord, configuration: str, metric: str, own: float) -> float | None:
     """What the baseline has measured from the inputs of `new`; None where it has not. `own` is under its own seed.
 
     How far errors go under seeds that nobody has measured cannot be told from twenty: that of few rows, or of the
@@ -165,7 +170,7 @@ def _under_the_same_seed(base: RunRecord, new: RunRecord, own: float, measured: 
         return own
     if base.acceptance is None or not _measured(base, new):
         return None
-    return measured[base.acceptance.seeds.index(new.selection.seed)]
+    return base.acceptance.noise[configuration][metric][base.acceptance.seeds.index(new.selection.seed)]
 
 
 def _measured(base: RunRecord, new: RunRecord) -> bool:
