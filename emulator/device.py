@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -201,6 +202,7 @@ class Device:
         self._sampled = sampled
         self._sizes: dict[int, int] = {}  # of allocations, by their addresses
         self._in_l2: list[int] = []  # allocations that launches have touched, the latest last
+        self._buffers: dict[int, Buffer] = {}  # by address
 
     # Memory
 
@@ -208,12 +210,19 @@ class Device:
         """Zeroed device memory, 256-byte aligned, with a guard gap behind it; `name` appears in reports."""
         if nbytes <= 0:
             raise ValueError(f"allocation of {nbytes} bytes")
-        address = self._machine.allocate(nbytes, name)
-        self._sizes[address] = nbytes
-        return Buffer(address, nbytes, name)
+        buffer = Buffer(self._machine.allocate(nbytes, name), nbytes, name)
+        self._buffers[buffer.address] = buffer
+        self._sizes[buffer.address] = nbytes
+        return buffer
 
     def free(self, buffer: Buffer) -> None:
         self._machine.release(buffer.address)
+        del self._buffers[buffer.address]
+
+    def buffer_at(self, address: int) -> Buffer | None:
+        """The buffer that holds an address."""
+        held = (b for b in self._buffers.values() if b.address <= address < b.address + b.nbytes)
+        return next(held, None)
 
     def write(self, address: int, data: NDArray[Any] | Tensor | bytes) -> None:
         """Copies the bytes of an array or a torch tensor. IndexError when they do not fit one allocation."""
@@ -295,6 +304,20 @@ class Device:
         )
         self._in_l2 = [base for base in self._in_l2 if base not in timing.touched] + sorted(timing.touched)
         return timing
+
+    @contextmanager
+    def observed(self, observer: _core.Observer) -> Iterator[None]:
+        """Shows `observer` what launches do meanwhile. They run on one thread of the host then, and several times as
+        long; what they do is the same."""
+        observer.watch(self._machine)
+        try:
+            yield
+        finally:
+            observer.leave()
+
+    def decoded(self, module: Module, entry: str) -> Decoded:
+        """The program that a launch of `entry` runs. PtxError for what is not modelled."""
+        return self._decode(module, entry)
 
     def executed(self, module: Module) -> dict[str, bytes]:
         """What this device's launches have executed of each entry of `module`: a byte an instruction, 1 or 0; no bytes

@@ -11,6 +11,7 @@ it without a value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
 
@@ -110,8 +111,19 @@ def _intervals(emitted: list[Emitted], start: Mapping[int, int]) -> dict[int, tu
     return {unit: (pc, last[unit]) for unit, pc in first.items()}
 
 
-def allocate(builder: Builder, start: Mapping[int, int]) -> None:
-    """Renumbers the units of the builder's records and constants. `start`: the pc of each body index."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a register lies, and the first and the last pc at which it is its own."""
+
+    unit: int
+    width: int  # bits; 1 for a predicate
+    first: int
+    last: int
+
+
+def allocate(builder: Builder, start: Mapping[int, int]) -> dict[str, Place]:
+    """Renumbers the units of the builder's records and constants, and says where registers have come to lie, by name.
+    `start`: the pc of each body index."""
     fixed = builder.const_units()
     place: dict[int, int] = {}
     units = 0
@@ -136,4 +148,10 @@ def allocate(builder: Builder, start: Mapping[int, int]) -> None:
             at, units = units, units + units_of(width)
         place[unit] = at
         heappush(busy, (end, at, width))
+    registers = {
+        name: Place(place[unit], builder.width(unit), *intervals[unit])
+        for name, unit in builder.register_units().items()
+        if unit in intervals
+    }
     builder.renumber(place, units)
+    return registers

@@ -139,6 +139,10 @@ class Builder:
     def const_units(self) -> list[int]:
         return list(self._consts.values())
 
+    def register_units(self) -> dict[str, int]:
+        """The first unit of each register, by name."""
+        return dict(self._registers)
+
     def renumber(self, place: Mapping[int, int], units: int) -> None:
         """Moves registers and constants: `place` says where to, by their first units; there are `units` then."""
         for e in self.emitted:

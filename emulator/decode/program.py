@@ -25,7 +25,7 @@ from fmha.emulator.decode import (
     tcgen05,
     wmma,
 )
-from fmha.emulator.decode.allocation import allocate
+from fmha.emulator.decode.allocation import Place, allocate
 from fmha.emulator.decode.atomics import ATOM_CODES
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from fmha.emulator.decode.calls import inline_calls
@@ -63,6 +63,7 @@ class Decoded:
     sources: tuple[Instruction, ...]  # by pc
     shared_static: int  # bytes
     dynamic_align: int  # of the .extern .shared arrays, 1 when there is none
+    registers: Mapping[str, Place]  # by name
 
 
 def _align(offset: int, alignment: int) -> int:
@@ -224,7 +225,7 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
         builder.emit("ret")
         sources.append(end)
     _mark_validated_loads(builder.emitted)
-    allocate(builder, start)
+    registers = allocate(builder, start)
     insts, operands = _pack(builder.emitted, start, reconvergence(function))
     program = _core.Program(
         insts,
@@ -235,4 +236,4 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
         local_bytes=local_bytes,
         param_bytes=parameter_layout(function)[1],
     )
-    return Decoded(program, tuple(sources), shared_bytes, dynamic_align)
+    return Decoded(program, tuple(sources), shared_bytes, dynamic_align, registers)

@@ -33,6 +33,15 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
         "Run a launch of any PTX kernel, or a Python script, on the emulator.",
         DONE | {0: "no hazard, and no compared output is wrong", 1: "a hazard, a wrong output, or a script that fails"},
     ),
+    "diag": (
+        "Show a kernel's layouts, bank conflicts, barriers and descriptors.",
+        DONE | {1: "a descriptor or a tensor map is wrong"},
+    ),
+    "budget": ("Show what a kernel takes of a multiprocessor, and what if it took less.", DONE),
+    "diff-run": (
+        "Find the first instruction whose value differs between two launches.",
+        DONE | {0: "no value differs", 1: "a value differs"},
+    ),
     "regress": (
         "Run what the baseline ran, and say what got worse.",
         VERDICT | {0: "nothing got worse", 1: "something got worse, or a gate failed"},

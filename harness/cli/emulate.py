@@ -96,6 +96,7 @@ def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bo
 
 def _run(ptx: Path, launch: Path | None, schedules: int | None, mma_sums: str | None, as_json: bool) -> ExitCode:
     from fmha.harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
+    from fmha.harness.emulate.launch import why_it_hangs
 
     if launch is None:
         for option, given in (("--schedules", schedules), ("--mma-sums", mma_sums)):
@@ -103,11 +104,14 @@ def _run(ptx: Path, launch: Path | None, schedules: int | None, mma_sums: str | 
                 raise UserError(f"{option}: there is nothing to run", next_step="give --launch")
         _list(entries(ptx), as_json)
         return ExitCode.PASS
-    result = emulate(ptx, read_launch_file(launch), launch.parent, schedules, mma_sums)
+    file = read_launch_file(launch)
+    result = emulate(ptx, file, launch.parent, schedules, mma_sums)
+    hung = next((e for e in result.exploration.findings if e.finding.rule in ("deadlock", "livelock")), None)
+    why = why_it_hangs(ptx, file, launch.parent, hung.schedule, hung.seed) if hung else []
     if as_json:
-        print(json.dumps(_plain(result), indent=2))
+        print(json.dumps(_plain(result) | ({"hang": why} if why else {}), indent=2))
     else:
-        _show(result)
+        _show(result, why)
     return ExitCode.PASS if result.passed else ExitCode.GATE_FAILED
 
 
@@ -150,9 +154,11 @@ def _plain(result: Emulation) -> dict[str, Any]:
     }
 
 
-def _show(result: Emulation) -> None:
+def _show(result: Emulation, why: Sequence[str]) -> None:
     found, runs = result.exploration.findings, result.exploration.runs
     _tell(result)
+    for line in why:
+        print(line)
     for c in result.comparisons:
         print(_verdict(c, len(runs) > 1))
     for path in result.written:

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import struct
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
+from fmha.emulator.debug.hang import Watch, explained
 from fmha.emulator.device import MMA_SUMS, Schedule
 from fmha.harness.config.validation import validated
 from fmha.harness.emulate import arrays
 from fmha.harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
 from fmha.harness.errors import UserError
+from fmha.harness.worker.devices.emulator import Around
 
 Entry = emulator.Entry
 _FORMATS = {"u8": "<B", "u16": "<H", "u32": "<I", "s32": "<i", "u64": "<Q", "s64": "<q", "f32": "<f", "f64": "<d"}
@@ -91,6 +94,30 @@ def emulate(
     return Emulation(entry, launch.mma_sums, exploration, tuple(written), tuple(comparisons))
 
 
+def look_at(
+    ptx: Path, launch: LaunchFile, folder: Path, around: Around, schedule: Schedule | None = None, seed: int = 0
+) -> emulator.Report:
+    """Runs one launch under its own schedule, or `schedule` and `seed`, within what `around` makes for it.
+
+    Raises UserError for what cannot be launched.
+    """
+    _check_memory(launch)
+    module = _load(ptx)
+    entry = _entry(module, launch, ptx)
+    chosen: tuple[Schedule, int] = (schedule, seed) if schedule else (launch.schedule, launch.seed)
+    try:
+        return _Session(launch, folder, *chosen, around).launch(module, entry)
+    except (emulator.LaunchError, emulator.PtxError) as error:
+        raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
+
+
+def why_it_hangs(ptx: Path, launch: LaunchFile, folder: Path, schedule: Schedule, seed: int) -> list[str]:
+    """The circle of waits of a launch that hangs under this schedule, and the likely cause. Runs it again."""
+    watch = Watch()
+    look_at(ptx, launch, folder, watch, schedule, seed)
+    return [line for hang in watch.hangs for line in explained(hang)]
+
+
 def _check_memory(launch: LaunchFile) -> None:
     """Refuses what would make the machine swap or be killed half-way: Linux promises more memory than there is."""
     needed = sum(map(arrays.nbytes, launch.buffers.values()))
@@ -151,7 +178,10 @@ def _waivers(launch: LaunchFile) -> list[emulator.Waiver]:
 class _Session:
     """A device with the launch file's buffers and tensor maps in place."""
 
-    def __init__(self, launch: LaunchFile, folder: Path, schedule: Schedule, seed: int) -> None:
+    def __init__(
+        self, launch: LaunchFile, folder: Path, schedule: Schedule, seed: int, around: Around | None = None
+    ) -> None:
+        self._around = around
         self._launch = launch
         self._folder = folder
         self._schedule, self._seed = schedule, seed
@@ -190,9 +220,10 @@ class _Session:
         arguments = [self._packed(a)[0] for a in launch.args]
         cluster = _dim3(launch.cluster) if launch.cluster else None
         grid, block = _dim3(launch.grid), _dim3(launch.block)
-        return self.device.launch(
-            module, entry, grid, block, arguments, launch.shared_bytes, cluster, launch.cooperative
-        )
+        with self._around(self.device, module, entry) if self._around else nullcontext():
+            return self.device.launch(
+                module, entry, grid, block, arguments, launch.shared_bytes, cluster, launch.cooperative
+            )
 
     def _packed(self, argument: ArgumentSection) -> tuple[bytes, int]:
         """(bytes, alignment)"""

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 
 namespace ptxm {
 
@@ -29,7 +30,7 @@ void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> comple
 void enqueue_async(Cluster& cluster, AsyncOp op) {
     op.sequence = cluster.sequence++;
     if (cluster.machine->schedule == Schedule::early) {
-        op.complete();
+        finish_async(cluster, op);
         return;
     }
     cluster.pending.push(std::move(op), cluster.machine->schedule != Schedule::random);

@@ -20,6 +20,8 @@ std::string describe_mbarrier(const Cluster& cluster, const Fragment& f) {
                   (long long)b.tx);
 }
 
+}  // namespace
+
 std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment& f) {
     switch (f.wait) {
         case Wait::mbarrier: return describe_mbarrier(cluster, f);
@@ -46,8 +48,6 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
         default: return "nothing: it polls";
     }
 }
-
-}  // namespace
 
 void report_deadlock(std::span<const std::unique_ptr<Cluster>> resident, const char* rule) {
     Finding f;

@@ -3,6 +3,7 @@
 #include "machine/cluster_start.hpp"
 #include "machine/deadlock.hpp"
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 #include "machine/schedule.hpp"
 #include "timing/recorder.hpp"
 
@@ -42,7 +43,10 @@ public:
             const u64 before = cluster.progress;
             m_.running = nullptr;
             switch (run_cluster(cluster, budget())) {
-                case Progress::failed: return report_deadlock({&resident_[turn], 1}, "deadlock");
+                case Progress::failed:
+                    report_deadlock({&resident_[turn], 1}, "deadlock");
+                    if (Observer* const o = Observer::of(m_)) o->stuck(cluster);
+                    return;
                 case Progress::done:
                     progress = m_.stats.warp_instructions;
                     m_.running = nullptr;
@@ -63,6 +67,7 @@ public:
             }
             if (m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
                 report_deadlock(resident_, "livelock");
+                if (Observer* const o = Observer::of(m_)) o->stuck(cluster);
                 return;
             }
             turn_ = turn + 1;

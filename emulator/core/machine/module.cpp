@@ -8,8 +8,10 @@
 
 #include "machine/grid.hpp"
 #include "machine/machine.hpp"
+#include "machine/python_observer.hpp"
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"
+#include "ptx/tcgen05/describe.hpp"
 #include "ptx/tcgen05/product/fast/host_tiles.hpp"
 #include "timing/recorder.hpp"
 #include "timing/replay.hpp"
@@ -360,4 +362,6 @@ NB_MODULE(_core, module) {
         .def("resident_clusters", &resident_clusters, nb::arg("program"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"))
         .def_prop_ro("stats", &stats_of);
+    bind_observer(module);
+    tc::bind_descriptors(module);
 }

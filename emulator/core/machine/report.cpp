@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 
 namespace ptxm {
 
@@ -30,6 +31,7 @@ void Machine::report(const Cta& cta, std::string rule, std::string message, i32 
 }
 
 void Machine::tell(Finding f) {
+    if (Observer* const o = Observer::of(*this)) o->found(f);
     Findings& told = findings ? *findings : launch_findings;
     if (!told.seen(f.rule, f.pc, f.other_pc)) told.add(std::move(f));
 }

@@ -5,6 +5,7 @@
 
 #include "machine/convergence.hpp"
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 #include "ptx/tcgen05/load_store.hpp"
 #include "ptx/wgmma/wgmma.hpp"
 #include "timing/recorder.hpp"
@@ -40,7 +41,7 @@ void complete(Cluster& cluster, u32 place) {
     const AsyncOp op = cluster.pending.take(place);
     cluster.now = std::max(cluster.now, op.time);
     cluster.note_progress();
-    op.complete();
+    finish_async(cluster, op);
 }
 
 bool ready(const Warp& w) {
@@ -211,8 +212,11 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
     for (u32 k = 1; k < i.n_dst; ++k) mark(k);
 }
 
+// Whether instructions leave a mark when they are executed, or somebody looks on.
+enum class Looks : u8 { none, marks, observer };
+
 // One instruction of the current fragment. False when the fragment cannot go on (it waits, split, joined or exited).
-template <bool Watched>
+template <Looks L>
 [[gnu::always_inline]] inline bool step(Machine& m, Warp& w, bool checks) {
     Fragment& f = w.fragment();
     if (f.pc == f.join_pc) {
@@ -242,16 +246,19 @@ template <bool Watched>
     const u32 undefined = checks ? check_sources(w, i, mask) : 0;
     if (w.wgmma) use_wgmma_registers(w, i);
     if (w.loaded.open) use_loaded_registers(w, i);
-    Recorder* recorder = nullptr;
-    const i32 pc = w.fragment().pc;
-    if constexpr (Watched) {
+    [[maybe_unused]] const i32 pc = w.fragment().pc;
+    [[maybe_unused]] Recorder* recorder = nullptr;
+    if constexpr (L != Looks::none) {
         if (m.watched) m.executed[static_cast<u32>(pc)] = 1;
         recorder = m.recorder.get();
         if (recorder) recorder->look(w, i, mask);
     }
+    if constexpr (L == Looks::observer) Observer::of(m)->step(w, i, mask);
     const Flow flow = i.handler(w, i, mask);
-    if (recorder && flow != Flow::stay) recorder->keep(w, i, pc, mask);
+    if constexpr (L != Looks::none)
+        if (recorder && flow != Flow::stay) recorder->keep(w, i, pc, mask);
     m.stats.executed[i.kind] += flow != Flow::stay;
+    if constexpr (L == Looks::observer) Observer::of(m)->stepped(w, i, mask, pc, flow != Flow::stay);
     if (flow != Flow::next) return flow == Flow::jump;
     Fragment& after = w.fragment();
     if (checks) mark_destinations(w, i, i.aligned ? mask : after.mask & (i.guard >= 0 ? mask : after.mask), undefined);
@@ -278,8 +285,9 @@ void choose_fragment(Warp& w) {
     }
 }
 
-// Not inlined: its loop is to have the registers to itself. Two of it, so that marks cost nothing where none are left.
-template <bool Watched>
+// Not inlined: its loop is to have the registers to itself. Several of it, so that looking costs nothing where nobody
+// looks.
+template <Looks L>
 [[gnu::noinline]] void run_slice(Warp& w) {
     Machine& m = machine_of(w);
     const bool checks = m.checks;
@@ -292,7 +300,7 @@ template <bool Watched>
         w.time += 1;
         m.stats.warp_instructions += 1;
         cluster.instructions += 1;
-        if (!step<Watched>(m, w, checks)) break;
+        if (!step<L>(m, w, checks)) break;
         if (w.spun) break;
     }
     w.unpolled = w.spun ? 0 : w.unpolled + cluster.instructions - before;
@@ -313,7 +321,7 @@ void check_exit(Cluster& cluster) {
     // Stores are still performed, in order; what would only have changed the cluster's own memory is dropped.
     while (!cluster.pending.empty()) {
         const AsyncOp op = cluster.pending.drain();
-        if (op.store) op.complete();
+        if (op.store) finish_async(cluster, op);
     }
     for (auto& cta : cluster.ctas) {
         const i32 owner = *std::max_element(cta->tmem.owner.begin(), cta->tmem.owner.end());
@@ -328,6 +336,8 @@ void check_exit(Cluster& cluster) {
 Progress run_cluster(Cluster& cluster, u64 budget) {
     Machine& m = *cluster.machine;
     m.findings = &cluster.findings;
+    Observer* const observer = Observer::of(m);
+    if (observer) observer->enter(cluster);
     const u64 start = cluster.instructions;
     while (cluster.live_warps) {
         // Before anything is drawn: what a cluster does is not to depend on the turns that it gets.
@@ -355,11 +365,38 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         }
         m.running = w;
         const u32 live_before = cluster.live_warps;
-        m.watched || m.recorder ? run_slice<true>(*w) : run_slice<false>(*w);
+        if (observer)
+            run_slice<Looks::observer>(*w);
+        else if (m.watched || m.recorder)
+            run_slice<Looks::marks>(*w);
+        else
+            run_slice<Looks::none>(*w);
         if (w->unpolled > kWorking || cluster.live_warps != live_before) cluster.note_progress();
     }
     check_exit(cluster);
     return Progress::done;
+}
+
+void suppose_released(Warp& w, u64 budget) {
+    Machine& m = machine_of(w);
+    Cluster& cluster = *w.cta->cluster;
+    for (Fragment& f : w.fragments) {
+        f.passed_barrier = f.passed_barrier || f.wait == Wait::barrier;
+        f.wait_over = f.wait == Wait::mbarrier || f.wait == Wait::none;
+        if (f.wait == Wait::mbarrier || f.wait == Wait::barrier) f.wait = Wait::none;
+    }
+    Findings* const told = m.findings;
+    Findings unheard;
+    m.findings = &unheard;
+    const u64 start = cluster.instructions;
+    try {
+        do {
+            if (!w.live || !ready(w)) break;
+            run_slice<Looks::observer>(w);
+        } while (!w.spun && cluster.instructions - start < budget);
+    } catch (const Fault&) {  // what it does with data that never came
+    }
+    m.findings = told;
 }
 
 }  // namespace ptxm

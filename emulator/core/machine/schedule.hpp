@@ -15,4 +15,8 @@ namespace ptxm {
 enum class Progress : u8 { done, polling, failed, yielded };
 Progress run_cluster(Cluster& cluster, u64 budget);
 
+// What a warp that waits would do if its wait were over: runs it alone up to its next wait, or for so many
+// instructions. For an observer of a launch that has ended in a deadlock: nothing that follows means anything.
+void suppose_released(Warp& w, u64 budget);
+
 }  // namespace ptxm

@@ -6,6 +6,7 @@
 #include "machine/cluster_start.hpp"
 #include "machine/grid.hpp"
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 #include "machine/schedule.hpp"
 #include "memory/access_log.hpp"
 
@@ -107,7 +108,7 @@ bool run_side_by_side(Machine& m) {
     u64 clusters = 1;
     for (u32 d = 0; d < 3; ++d) clusters *= l.grid[d] / l.cluster[d];
     const u32 threads = static_cast<u32>(std::min<u64>(m.threads, clusters));
-    if (threads < 2 || l.workspace || *m.program->communicates) return false;
+    if (threads < 2 || l.workspace || Observer::of(m) || *m.program->communicates) return false;
     return SideBySide(m, threads).run();
 }
 

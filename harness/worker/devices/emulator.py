@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
@@ -27,6 +28,7 @@ from fmha.harness.worker.protocol import THREADS, FindingRecord
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.
 _MAX_THREADS = 16
 
+Around = Callable[[emulator.Device, emulator.Module, str], AbstractContextManager[object]]
 _Spelled = dict[str, dict[str, list[str]]]  # "ptx" by entry and "source" by file: lines as Lines.as_json has them
 
 
@@ -36,7 +38,7 @@ class EmulatorDevice:
 
     `threads` of the host run CTAs side by side: where it is not given, FMHA_THREADS of the environment or as many as
     this process may use. `timing` names the GPU whose time is modelled: then only a few CTAs of a launch run, and no
-    output is whole.
+    output is whole. Every launch runs within the context that `around` makes for it: of somebody who looks on.
     """
 
     name = "emulator"
@@ -52,8 +54,10 @@ class EmulatorDevice:
         mma_sums: str = "fast",
         watch: bool = False,
         timing: str | None = None,
+        around: Around | None = None,
     ) -> None:
         self._watch = watch
+        self._around = around or (lambda device, module, entry: nullcontext())
         self.timings: list[tuple[str, Timing]] = []  # of launches, by the entry
         try:
             self._device = emulator.Device(
@@ -99,9 +103,10 @@ class EmulatorDevice:
         assert isinstance(module, emulator.Module)
         given = [params] if isinstance(params, bytes) else params
         try:
-            report = self._device.launch(
-                module, entry, config.grid, config.block, given, config.shared_bytes, config.cluster
-            )
+            with self._around(self._device, module, entry):
+                report = self._device.launch(
+                    module, entry, config.grid, config.block, given, config.shared_bytes, config.cluster
+                )
         except (emulator.LaunchError, emulator.PtxError) as error:
             raise DeviceError(f"launch of {entry} refused: {error}") from error
         if report.timing is not None:

@@ -6,6 +6,7 @@
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
+#include "machine/observer.hpp"
 #include "order/cta_exit.hpp"
 
 namespace ptxm {
@@ -81,6 +82,7 @@ void settle_phase(Cta& cta, u32 offset, Mbarrier& bar, i32 pc) {
                  pc, bar.init_pc);
     cta.cluster->note_progress();
     bar.phase += 1;
+    show_barrier(BarrierEvent::phase, cta, offset, bar, nullptr, pc, bar.phase);
     std::rotate(bar.arrivals, bar.arrivals + 2, bar.arrivals + 3);  // the vectors keep their memory
     bar.arrivals[0].clear();
     bar.pending = bar.expected;
@@ -142,6 +144,7 @@ Mbarrier& mbarrier_at(Warp& w, u32 address, const char* what) { return *mbarrier
 
 void mbarrier_arrive(Warp* w, Cta& cta, u32 offset, Mbarrier& bar, u32 count, const Message* message) {
     const i32 pc = w ? w->pc() : -1;
+    show_barrier(BarrierEvent::arrive, cta, offset, bar, w, pc, count);
     if (count > bar.pending) {
         Machine& m = *cta.cluster->machine;
         const char* rule = "mbarrier-over-arrival";
@@ -169,6 +172,7 @@ TxSource begin_tx(Warp& w, u32 address, const char* what) {
         bar.agent = t.cta->cluster->new_agent({AgentKind::bulk_load, static_cast<u16>(t.cta->rank), 0, t.offset});
     }
     bar.in_flight += 1;
+    show_barrier(BarrierEvent::promise, *t.cta, t.offset, bar, &w, w.pc(), 0);
     const TxSource source{t.cta, t.offset, bar.agent, bar.phase};
     // The copy accesses the mbarrier, when it completes: whoever has waited for that phase knows it.
     if (t.cta != w.cta) note_outside_access(*t.cta, source.agent, source.clock(), static_cast<u32>(w.pc()));
@@ -185,6 +189,7 @@ void end_tx(const TxSource& source, u32 bytes, i32 pc) {
 }
 
 void mbarrier_complete_tx(Cta& cta, u32 offset, Mbarrier& bar, u32 bytes, u32 issued_phase, i32 pc) {
+    show_barrier(BarrierEvent::bytes, cta, offset, bar, nullptr, pc, bytes);
     if (bar.phase == issued_phase && bar.in_flight) bar.in_flight -= 1;
     bar.tx -= bytes;
     if (bar.tx < -kMaxTx)

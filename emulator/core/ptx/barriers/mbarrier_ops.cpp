@@ -6,6 +6,7 @@
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
+#include "machine/observer.hpp"
 #include "order/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 
@@ -112,7 +113,8 @@ Flow init(Warp& w, const Inst& i, u32 mask) {
         bar.init_pc = w.pc();
         bar.init = Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true}.access();
         bar.phases = w.cta->cluster->new_agent({AgentKind::phase, static_cast<u16>(ref.cta->rank), 0, ref.offset});
-        ref.cta->mbarriers.emplace(ref.offset, std::move(bar));
+        const Mbarrier& made = ref.cta->mbarriers.emplace(ref.offset, std::move(bar)).first->second;
+        show_barrier(BarrierEvent::init, *ref.cta, ref.offset, made, &w, w.pc(), count);
         ref.cta->live_mbarriers.add(ref.offset);
     }
     return Flow::next;
@@ -135,6 +137,7 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
             t.cta->invalidated.push_back(t.offset);
             t.cta->cluster->invalidated = true;
         }
+        show_barrier(BarrierEvent::invalidate, *t.cta, t.offset, *t.bar, &w, w.pc(), 0);
         t.cta->mbarriers.erase(t.offset);
         t.cta->live_mbarriers.remove(t.offset);
         w.clocks.note_access(mask);
@@ -168,6 +171,11 @@ bool comes_too_late(Warp& w, u64 address) {
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, "mbarrier.arrive");
     const std::vector<u32>& gone = ref.cta->invalidated;
     return ref.cta != w.cta && std::find(gone.begin(), gone.end(), ref.offset) != gone.end();
+}
+
+void expect(Warp& w, const MbarrierTarget& t, u32 bytes) {
+    expect_bytes(t, bytes);
+    show_barrier(BarrierEvent::expect, *t.cta, t.offset, *t.bar, &w, w.pc(), bytes);
 }
 
 // Operands: [state], address, [tx bytes | count]. Every active lane arrives. arrive_drop also lowers the count of later
@@ -212,7 +220,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
         }
         u32 count = 1;
         if (i.mods & kMbarExpectTx)
-            expect_bytes(t, w.reg<u32>(s[1])[l]);
+            expect(w, t, w.reg<u32>(s[1])[l]);
         else if (i.n_src > 1)
             count = w.reg<u32>(s[1])[l];
         check_arrival(i, t, count);
@@ -228,7 +236,7 @@ Flow expect_tx(Warp& w, const Inst& i, u32 mask) {
         if (!(mask >> l & 1)) continue;
         MbarrierTarget t = mbarrier_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.expect_tx");
         check_mbarrier_visible(w, *t.bar, false);
-        expect_bytes(t, w.reg<u32>(o[1])[l]);
+        expect(w, t, w.reg<u32>(o[1])[l]);
         settle_phase(*t.cta, t.offset, *t.bar, w.pc());  // of bytes that came before they were expected
     }
     return Flow::next;
@@ -289,6 +297,11 @@ u32 same_question(Warp& w, const Inst& i, u32 mask) {
     return same & mask;
 }
 
+u32 asked_parity(Warp& w, const Inst& i, u32 lane) {
+    const i32 unit = w.ops(i)[2];
+    return (i.mods & kMbarParity ? w.reg<u32>(unit)[lane] : token_phase(w.reg<u64>(unit)[lane])) & 1;
+}
+
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
 // completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
 // its time runs out: the random schedule draws that half of the time, for kernels that do not try again, and where
@@ -299,8 +312,9 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     if (w.fragment().wait_over) {
         w.fragment().wait_over = false;
         const u32 lane = static_cast<u32>(std::countr_zero(mask));
-        check_phase_lag(w, i, lane,
-                        mbarrier_of(w, lane_address(w, o[1], i.width_src, lane, i.immediate), "mbarrier wait"));
+        const MbarrierTarget t = mbarrier_of(w, lane_address(w, o[1], i.width_src, lane, i.immediate), "mbarrier wait");
+        check_phase_lag(w, i, lane, t);
+        show_barrier(BarrierEvent::pass, *t.cta, t.offset, *t.bar, &w, w.pc(), asked_parity(w, i, lane));
         w.pred(o[0]) |= mask;
         return Flow::next;
     }
@@ -331,7 +345,9 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
             if (observed != t.bar || w.clocks.by_lane) observe_phase(w, *t.bar, i.mods & kMbarRelaxed, asking);
             observed = t.bar;
             done |= 1u << l;
+            show_barrier(BarrierEvent::pass, *t.cta, t.offset, *t.bar, &w, w.pc(), asked_parity(w, i, l));
         } else {
+            show_barrier(BarrierEvent::wait, *t.cta, t.offset, *t.bar, &w, w.pc(), asked_parity(w, i, l));
             const u64 canonical = t.cta->shared_address(t.offset);
             same = same && (blocked_on == 0 || blocked_on == canonical);
             blocked_on = canonical;

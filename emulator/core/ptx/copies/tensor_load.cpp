@@ -4,6 +4,7 @@
 #include "machine/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
+#include "machine/observer.hpp"
 #include "memory/tensor_map.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
@@ -48,6 +49,7 @@ void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const cha
     const u32 bytes = box.data_bytes(), pc = static_cast<u32>(w.pc());
     const TxSource source = begin_tx(w, signal, what);
     touch_box_shared(to, w, box, offset, Accessor{source.agent, source.clock(), pc, true});
+    if (Observer* const o = Observer::of(m); o && o->wants_operands()) o->copies({&w, w.pc(), &to, offset, true, &box});
     m.stats.bulk_loads += 1;
     m.stats.bulk_load_bytes += bytes;
     start_async(w, false, 500 + bytes / 64, [&m, &to, box, offset, bytes, source, pc] {

@@ -2,6 +2,7 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 #include "memory/banks.hpp"
 #include "order/conflicts.hpp"
 #include "order/lane_races.hpp"
@@ -258,6 +259,8 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
     }
     fill_inactive(a, mask);
     check_alignment(a, mask, size, what);
+    if (Observer* const o = Observer::of(machine_of(w)); o && space != Space::param && space != Space::local)
+        o->accesses(w, space == Space::shared || space == Space::shared_cluster, a.at, mask, size, write);
     switch (space) {
         case Space::shared:
         case Space::shared_cluster:

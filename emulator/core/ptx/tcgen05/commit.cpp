@@ -3,6 +3,7 @@
 #include "machine/addresses.hpp"
 #include "machine/async.hpp"
 #include "machine/names.hpp"
+#include "machine/observer.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
@@ -61,8 +62,11 @@ Flow commit(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const std::vector<SharedRef> at = targets(w, i, l);
-        for (const SharedRef& t : at)
-            check_mbarrier_visible(w, mbarrier_at(w, t.cta->shared_address(t.offset), "tcgen05.commit"), true);
+        for (const SharedRef& t : at) {
+            Mbarrier& bar = mbarrier_at(w, t.cta->shared_address(t.offset), "tcgen05.commit");
+            check_mbarrier_visible(w, bar, true);
+            show_barrier(BarrierEvent::promise, *t.cta, t.offset, bar, &w, w.pc(), 1);
+        }
         start_async(w, true, 0, [at, message = commit_message(w, l), &completed = w.commit_phases]() mutable {
             for (const SharedRef& t : at) arrive(t, message, completed);
         });

@@ -8,6 +8,7 @@
 #include "isa/handlers.hpp"
 #include "machine/lanes.hpp"
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 #include "order/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 
@@ -102,6 +103,20 @@ void each_register(Tmem& t, const Region& r, u32 registers, F f) {
     }
 }
 
+// Shows an observer which cell each register of each lane is moved to or from.
+void show_cells(Warp& w, const Region& r, u32 registers, bool write) {
+    Observer* const o = Observer::of(machine_of(w));
+    if (!o || !o->wants_operands()) return;
+    Tmem& t = w.cta->tmem;
+    TensorAccessSeen seen{&w, w.pc(), write, {}};
+    seen.cells.resize(registers * kLanes);
+    each_register(t, r, registers, [&](u32 k, u32 l, const u32* word) {
+        const u32 at = static_cast<u32>(word - t.row(0));
+        seen.cells[k * kLanes + l] = at / Tmem::kPitch << 16 | at % Tmem::kPitch;
+    });
+    o->tensor_memory(seen);
+}
+
 void load_registers(Warp& w, const Region& r, const i32* destinations, u32 registers) {
     Tmem& t = w.cta->tmem;
     if (r.shape == TmemShape::s32x32b && !r.packed) {
@@ -165,6 +180,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
     const u32 registers = i.n_dst - (reducing ? 1u : 0u);
     const Region r = region_of(w, i, mask, o[i.n_dst], registers, "tcgen05.ld");
     touch_region(w, r, Accessor{w.clocks.ld, w.clocks.issue_ld(), static_cast<u32>(w.pc()), false}, "tcgen05.ld");
+    show_cells(w, r, registers, false);
     load_registers(w, r, o, registers);
     note_loaded(w, o, i.n_dst);
     if (!reducing) return Flow::next;
@@ -181,6 +197,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
     const u32 registers = i.n_src - 1u;
     const Region r = region_of(w, i, mask, o[0], registers, "tcgen05.st");
     touch_region(w, r, Accessor{w.clocks.st, w.clocks.issue_st(), static_cast<u32>(w.pc()), true}, "tcgen05.st");
+    show_cells(w, r, registers, true);
     Tmem& t = w.cta->tmem;
     if (r.shape == TmemShape::s32x32b && !r.packed) {
         for (u32 k = 0; k < registers; ++k) {

@@ -3,8 +3,10 @@
 #include "isa/handlers.hpp"
 #include "machine/async.hpp"
 #include "machine/machine.hpp"
+#include "machine/observer.hpp"
 #include "order/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
+#include "ptx/tcgen05/show.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm {
@@ -185,6 +187,7 @@ Flow mma(Warp& w, const Inst& i, u32 mask) {
         if (cta) check_cta(x, op, *cta);
     check_order(w, op, x.reads);
     machine_of(w).stats.mma += 1;
+    if (Observer::of(machine_of(w))) show_mma(w, i, lane, op);
     start_async(w, true, op.shape.n / 2, [op] { execute(op); });
     return Flow::next;
 }

@@ -1,0 +1,46 @@
+"""`fmha budget`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fmha.harness.cli.diag import Kernel, LaunchFile
+from fmha.harness.errors import ExitCode
+
+HELP = """What a kernel takes of a multiprocessor: shared and tensor memory by buffer, registers by role, occupancy.
+
+KERNEL is a configuration, or a file of PTX with its --launch. The limits are those of sm_90a and sm_100a.
+
+\b
+Examples:
+  fmha budget hd128_t32_sk384
+  fmha budget hd256_t1_sk512 --what-if registers=128 --what-if shared=114688
+"""
+
+
+def command(
+    context: typer.Context,
+    kernel: Kernel,
+    launch: LaunchFile = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=N", help="Another value of threads, registers, shared or columns."),
+    ] = None,
+) -> None:
+    context.obj.action = partial(_show, kernel, launch, what_if or [])
+
+
+def _show(kernel: str, launch: Path | None, what_if: list[str]) -> ExitCode:
+    from fmha.harness.see.budget import budget_of, check_what_if, lines_of
+    from fmha.harness.see.subject import subject_of
+    from fmha.harness.stages.preflight import git_root
+
+    changed = check_what_if(what_if)
+    budget = budget_of(subject_of(Path.cwd() if launch else git_root(Path.cwd()), kernel, launch))
+    for line in lines_of(budget, changed):
+        print(line)
+    return ExitCode.PASS

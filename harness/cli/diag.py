@@ -1,0 +1,149 @@
+"""`fmha diag`: tmem, smem, barriers, descriptor, tensormap, probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fmha.harness.errors import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from fmha.harness.see.diagrams import Shown
+    from fmha.harness.see.subject import Subject
+
+HELP = """Where a kernel has its data, and who waits for whom: read off a launch on the emulator.
+
+KERNEL is a configuration of our kernels, e.g. hd64_t32_sk384, or a file of PTX whose --launch is a YAML file as for
+fmha emulate. docs/see.md explains what is printed.
+
+\b
+Examples:
+  fmha diag tmem hd64_t32_sk384 --svg tmem.svg
+  fmha diag smem hd128_t32_sk384_p-smem
+  fmha diag barriers kernel.ptx --launch launch.yaml
+  fmha diag descriptor 0x4000404000010000
+  fmha diag descriptor --instruction 0x8200490 --kind f16
+  fmha diag tensormap map.bin
+  fmha diag probe
+"""
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+Kernel = Annotated[str, typer.Argument(metavar="KERNEL", help="A configuration, or a file of PTX.")]
+LaunchFile = Annotated[Path | None, typer.Option("--launch", metavar="LAUNCH", help="The launch of a file of PTX.")]
+Scheduled = Annotated[
+    str | None, typer.Option("--schedule", help="realistic, early, late, random, random:SEED.  [default: the launch's]")
+]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")]
+
+
+@app.command(name="tmem", help="Which row and column of S, P and O is in which lane and column of tensor memory.")
+def tmem(
+    context: typer.Context, kernel: Kernel, launch: LaunchFile = None, schedule: Scheduled = None, svg: Svg = None
+) -> None:
+    context.obj.action = partial(_look, "tmem", kernel, launch, schedule, svg)
+
+
+@app.command(name="smem", help="Layouts in shared memory, in CuTe's notation, and bank conflicts by line.")
+def smem(context: typer.Context, kernel: Kernel, launch: LaunchFile = None, schedule: Scheduled = None) -> None:
+    context.obj.action = partial(_look, "smem", kernel, launch, schedule, None)
+
+
+@app.command(name="barriers", help="Who arrives on each mbarrier, who waits, how many phases.")
+def barriers(
+    context: typer.Context, kernel: Kernel, launch: LaunchFile = None, schedule: Scheduled = None, svg: Svg = None
+) -> None:
+    context.obj.action = partial(_look, "barriers", kernel, launch, schedule, svg)
+
+
+@app.command(name="descriptor", help="A shared-memory or instruction descriptor in words, and what is wrong with it.")
+def descriptor(
+    context: typer.Context,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="0x..., or decimal.")],
+    is_instruction: Annotated[bool, typer.Option("--instruction", help="It is an instruction descriptor.")] = False,
+    kind: Annotated[str, typer.Option(help="Of the tcgen05.mma that an instruction descriptor is for.")] = "f16",
+    ws: Annotated[bool, typer.Option("--ws", help="It is a tcgen05.mma.ws.")] = False,
+    pair: Annotated[bool, typer.Option("--pair", help="It has .cta_group::2.")] = False,
+    a_tmem: Annotated[bool, typer.Option("--a-tmem", help="Its A is in tensor memory.")] = False,
+    sparse: Annotated[bool, typer.Option("--sparse", help="It is a tcgen05.mma.sp.")] = False,
+) -> None:
+    context.obj.action = partial(_descriptor, value, is_instruction, kind, ws, pair, a_tmem, sparse)
+
+
+@app.command(name="tensormap", help="A tensor map in words: 128 bytes in a file, as the emulator encodes them.")
+def tensormap(
+    context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="The 128 bytes.")]
+) -> None:
+    context.obj.action = partial(_tensormap, file)
+
+
+@app.command(name="probe", help="Round trips through tensor memory: what is stored, where it lies, what an MMA reads.")
+def probe(context: typer.Context) -> None:
+    context.obj.action = _probe
+
+
+def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg: Path | None) -> ExitCode:
+    from fmha.harness.see import diagrams  # here: no other command needs the machine
+    from fmha.harness.see.subject import subject_of
+    from fmha.harness.stages.preflight import git_root
+
+    subject = subject_of(Path.cwd() if launch else git_root(Path.cwd()), kernel, launch, schedule)
+    shows: dict[str, Callable[[Subject], Shown]] = {
+        "tmem": diagrams.tmem,
+        "smem": diagrams.smem,
+        "barriers": diagrams.barriers,
+    }
+    shown = shows[what](subject)
+    for line in shown.lines:
+        print(line)
+    if svg is not None and shown.svg is not None:
+        _write(svg, shown.svg)
+        print(f"wrote {svg}")
+    return ExitCode.PASS
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def _descriptor(
+    value: str, is_instruction: bool, kind: str, ws: bool, pair: bool, a_tmem: bool, sparse: bool
+) -> ExitCode:
+    from fmha.harness.see import descriptors
+
+    if is_instruction:
+        bits = descriptors.number(value, 32)
+        lines, good = descriptors.instruction(bits, kind, ws=ws, pair=pair, a_tmem=a_tmem, sparse=sparse)
+    else:
+        lines, good = descriptors.matrix(descriptors.number(value, 64))
+    print("\n".join(lines))
+    return ExitCode.PASS if good else ExitCode.GATE_FAILED
+
+
+def _tensormap(file: Path) -> ExitCode:
+    from fmha.harness.see import descriptors
+
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(file)) from error
+    lines, good = descriptors.tensor_map(raw)
+    print("\n".join(lines))
+    return ExitCode.PASS if good else ExitCode.GATE_FAILED
+
+
+def _probe() -> ExitCode:
+    from fmha.emulator.debug.probes import round_trips
+
+    trips = round_trips()
+    for trip in trips:
+        print(f"{'same' if trip.same else 'DIFFERS'}: {trip.what}")
+        for line in trip.lines:
+            print(f"  {line}")
+    return ExitCode.PASS

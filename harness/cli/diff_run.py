@@ -1,0 +1,40 @@
+"""`fmha diff-run`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fmha.harness.cli.diag import LaunchFile
+from fmha.harness.errors import ExitCode
+
+HELP = """Find the first instruction whose value differs between two launches of the emulator.
+
+A and B are NAME, NAME@COMMIT, NAME+SCHEDULE or NAME@COMMIT+SCHEDULE. NAME is a configuration of our kernels, or a file
+of PTX when --launch gives its launch. Exits with 1 when a value differs.
+
+\b
+Examples:
+  fmha diff-run hd64_t32_sk384 hd64_t32_sk384+late
+  fmha diff-run hd64_t32_sk384@HEAD~1 hd64_t32_sk384
+  fmha diff-run good.ptx bad.ptx --launch launch.yaml
+"""
+
+SideName = Annotated[str, typer.Argument(metavar="NAME[@COMMIT][+SCHEDULE]")]
+
+
+def command(context: typer.Context, a: SideName, b: SideName, launch: LaunchFile = None) -> None:
+    context.obj.action = partial(_compare, a, b, launch)
+
+
+def _compare(a: str, b: str, launch: Path | None) -> ExitCode:
+    from fmha.harness.see.differing import compare, parse_side
+    from fmha.harness.stages.preflight import git_root
+
+    found = compare(Path.cwd() if launch else git_root(Path.cwd()), parse_side(a), parse_side(b), launch)
+    for line in found.lines:
+        print(line)
+    return ExitCode.PASS if found.same else ExitCode.GATE_FAILED

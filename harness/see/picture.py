@@ -1,0 +1,94 @@
+"""Pictures of tensor memory and of barriers, as SVG that stands alone: no script, no font, no file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+COLOURS: Final = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
+_HEAD: Final = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" '
+    'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Columns of tensor memory [first, last] in lanes [lane, lane + lanes), and what is in them."""
+
+    name: str
+    text: str
+    first: int
+    last: int
+    lane: int
+    lanes: int
+
+
+def tensor_memory(title: str, areas: Sequence[Area]) -> str:
+    """512 columns from left to right, 128 lanes from top to bottom."""
+    left, top, scale, height = 60, 50, 2, 256
+    names = list(dict.fromkeys(area.name for area in areas))
+    width, total = left + 512 * scale + 20, top + height + 40 + 18 * len(names)
+    out = [_HEAD.format(w=width, h=total), f'<text x="{left}" y="18" font-size="14">{escape(title)}</text>']
+    out.append(f'<rect x="{left}" y="{top}" width="{512 * scale}" height="{height}" fill="#f2f2f2" stroke="#888"/>')
+    for column in range(0, 513, 64):
+        out.append(f'<text x="{left + column * scale}" y="{top - 6}" text-anchor="middle">{column}</text>')
+    for warp in range(4):
+        y = top + warp * height // 4
+        out.append(f'<text x="{left - 6}" y="{y + 12}" text-anchor="end">lane {32 * warp}</text>')
+        out.append(f'<line x1="{left}" x2="{left + 512 * scale}" y1="{y}" y2="{y}" stroke="#ccc"/>')
+    for area in areas:
+        x, y = left + area.first * scale, top + area.lane * height // 128
+        w, h = (area.last - area.first + 1) * scale, area.lanes * height // 128
+        colour = COLOURS[names.index(area.name) % len(COLOURS)]
+        out.append(f'<rect x="{x}" y="{y}" width="{w}" height="{h}" fill="{colour}" fill-opacity="0.7" stroke="#444"/>')
+        out.append(f'<text x="{x + w / 2:g}" y="{y + h / 2 + 4:g}" text-anchor="middle">{escape(area.name)}</text>')
+    for index, name in enumerate(names):
+        y = top + height + 30 + 18 * index
+        text = next(area.text for area in areas if area.name == name)
+        colour = COLOURS[index % len(COLOURS)]
+        out.append(f'<rect x="{left}" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
+        out.append(f'<text x="{left + 18}" y="{y}">{escape(name)}: {escape(text)}</text>')
+    return "".join([*out, "</svg>\n"])
+
+
+def graph(title: str, middle: Sequence[str], edges: Sequence[tuple[str, int, str, bool]]) -> str:
+    """Barriers in the middle. Who arrives stands to their left, who waits to their right: (who, barrier, words, whether
+    it arrives)."""
+    row, top, width = 46, 50, 1000
+    sides: dict[bool, list[str]] = {True: [], False: []}
+    for who, _, _, arrives in edges:
+        if who not in sides[arrives]:
+            sides[arrives].append(who)
+    rows = max(len(middle), len(sides[True]), len(sides[False]))
+    out = [_HEAD.format(w=width, h=top + row * rows + 10), f'<text x="20" y="18" font-size="14">{escape(title)}</text>']
+
+    def place(index: int, count: int) -> float:
+        return top + row * rows * (index + 0.5) / count
+
+    for who, bar, words, arrives in edges:
+        x1, x2 = (190, 380) if arrives else (620, 810)
+        side, at = place(sides[arrives].index(who), len(sides[arrives])), place(bar, len(middle))
+        y1, y2 = (side, at) if arrives else (at, side)
+        out.append(
+            f'<line x1="{x1}" y1="{y1:g}" x2="{x2}" y2="{y2:g}" stroke="#777"><title>{escape(words)}</title></line>'
+        )
+    for index, text in enumerate(middle):
+        out.append(_box(380, place(index, len(middle)), 240, text, "#ffffff"))
+    for arrives, x, colour in ((True, 10, "#dfe8fb"), (False, 810, "#fbe9d5")):
+        for index, text in enumerate(sides[arrives]):
+            out.append(_box(x, place(index, len(sides[arrives])), 180, text, colour))
+    return "".join([*out, "</svg>\n"])
+
+
+def _box(x: float, y: float, width: float, text: str, colour: str) -> str:
+    first, _, second = text.partition("\n")
+    lines = f'<tspan x="{x + width / 2:g}" dy="{-2 if second else 4}">{escape(first)}</tspan>'
+    if second:
+        lines += f'<tspan x="{x + width / 2:g}" dy="14" font-size="10">{escape(second)}</tspan>'
+    return (
+        f'<rect x="{x:g}" y="{y - 18:g}" width="{width:g}" height="36" rx="4" fill="{colour}" stroke="#555"/>'
+        f'<text x="{x + width / 2:g}" y="{y:g}" text-anchor="middle">{lines}</text>'
+    )

@@ -1,0 +1,101 @@
+"""A launch to look at: of one of our kernels by a configuration's name, or of any kernel by its PTX and launch.yaml."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from fmha.emulator.device import Schedule
+from fmha.harness import config
+from fmha.harness.emulate import read_launch_file
+from fmha.harness.emulate.launch import look_at
+from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.configuration import Configuration, parse_id
+from fmha.harness.worker.devices.emulator import Around, EmulatorDevice
+from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.protocol import BuildResult, Resources
+from fmha.harness.worker.run import run_attention
+from fmha.harness.worker.schedules import parse_schedule
+from fmha.harness.worker.variants import variant_for
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`run` makes its launches, each within what its argument makes for it."""
+
+    name: str
+    run: Callable[[Around], None]
+    resources: Resources | None = None  # what ptxas says of the kernel, where it was built here
+    arch: str = "sm_100a"
+    threads: int = 0  # of a CTA
+    shared_bytes: int = 0  # dynamic, that the launch asks for
+
+
+def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
+    """Of `fmha emulate`'s files. Raises UserError."""
+    file = read_launch_file(launch)
+    chosen, seed = _schedule(schedule) if schedule else (None, 0)
+
+    def run(around: Around) -> None:
+        look_at(ptx, file, launch.parent, around, chosen, seed)
+
+    threads = 1
+    for extent in file.block:
+        threads *= extent
+    return Subject(ptx.name, run, None, "sm_100a", threads, file.shared_bytes)
+
+
+def of_configuration(
+    root: Path, name: str, *, schedule: str = "realistic", seed: int | None = None, cache: Path | None = None
+) -> Subject:
+    """Of the attention kernel that runs a configuration, built from the sources below `root` as a run builds them.
+
+    Raises UserError for a name that is none, or a kernel that does not build.
+    """
+    try:
+        configuration = parse_id(name)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}", next_step="docs/matrix.md explains names") from error
+    matrix = config.load(root)
+    arch = matrix.hosts["emulator"].arch
+    build = _built(root, configuration, arch, cache or root / ".fmha" / "cache")
+    chosen, schedule_seed = _schedule(schedule)
+    inputs = make_inputs(matrix.seed if seed is None else seed, configuration)
+
+    def run(around: Around) -> None:
+        device = EmulatorDevice(schedule_seed, chosen, around=around)
+        run_attention(device, device.load(Path(build.ptx)), build.variant, configuration, inputs)
+
+    shape = build.variant.shape
+    return Subject(name, run, build.resources, arch, shape.threads, shape.shared_bytes)
+
+
+def subject_of(root: Path, what: str, launch: Path | None, schedule: str | None = None) -> Subject:
+    """`what` is a file of PTX where `launch` is given, and a configuration's name otherwise."""
+    if launch is not None:
+        return of_file(Path(what), launch, schedule)
+    if what.endswith((".ptx", ".cubin", ".o")) or os.sep in what:
+        raise UserError(f"{what}: a file needs its launch", next_step="give --launch LAUNCH.yaml")
+    return of_configuration(root, what, schedule=schedule or "realistic")
+
+
+def _built(root: Path, configuration: Configuration, arch: str, cache: Path) -> BuildResult:
+    variant = variant_for(configuration, arch)
+    if isinstance(variant, str):
+        raise UserError(variant)
+    (result,) = build_variants(root, [variant], cache, 600.0, 1, lambda _: None)
+    if result.error is not None:
+        raise InfrastructureError(f"{variant.name} does not build: {result.error.partition(chr(10))[0]}")
+    return result
+
+
+def _schedule(text: str) -> tuple[Schedule, int]:
+    try:
+        name, seed = parse_schedule(text, 0)
+    except ValueError as error:
+        raise UserError(f"--schedule: {error}") from error
+    return cast(Schedule, name), seed

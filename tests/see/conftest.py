@@ -1,0 +1,17 @@
+"""Kernels to look at: one of ours, built once, and small ones of PTX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fmha.harness.see.subject import Subject, of_configuration
+
+CASE = "hd64_t32_sk256_p-smem"
+
+
+@pytest.fixture(scope="session")
+def ours(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    """head_dim 64, P through shared memory, two tiles of keys."""
+    return of_configuration(repository, CASE, cache=tmp_path_factory.mktemp("cache"))
