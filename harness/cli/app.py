@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
         "Find the first instruction whose value differs between two launches.",
         DONE | {0: "no value differs", 1: "a value differs"},
     ),
+    "debug": ("Stop a launch on the emulator where it goes wrong, and go on or back.", DONE),
     "regress": (
         "Run what the baseline ran, and say what got worse.",
         VERDICT | {0: "nothing got worse", 1: "something got worse, or a gate failed"},

@@ -1,0 +1,82 @@
+"""`fmha debug`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fmha.harness.cli.diag import Kernel, LaunchFile, Scheduled
+from fmha.harness.errors import ExitCode, UserError
+
+HELP = """Stop a launch on the emulator where it goes wrong, look at it, and go on or back.
+
+KERNEL is a configuration of our kernels, or a file of PTX with its --launch. It stops before the first instruction, at
+breaks, at hazards, when nothing can go on, and at its end. `help` lists the commands; --script reads them from a file.
+Going back runs the launch again: it is the same under the same schedule and seed.
+
+\b
+Examples:
+  fmha debug kernel.ptx --launch launch.yaml
+  fmha debug hd64_t32_sk384 --schedule late
+  fmha debug hd64_t1_sk128 --script session.txt
+  fmha debug --run latest hd64_t32_sk384
+"""
+
+
+def command(
+    context: typer.Context,
+    kernel: Kernel,
+    launch: LaunchFile = None,
+    schedule: Scheduled = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="The archived run whose commit, seed and schedule are taken.")
+    ] = None,
+    script: Annotated[Path | None, typer.Option(metavar="FILE", help="Commands, a line each.")] = None,
+) -> None:
+    context.obj.action = partial(_debug, kernel, launch, schedule, run, script)
+
+
+def _debug(kernel: str, launch: Path | None, schedule: str | None, run: str | None, script: Path | None) -> ExitCode:
+    from fmha.emulator.debug.session import Session
+    from fmha.emulator.debug.terminal import Terminal
+    from fmha.harness.see.replay import archived
+    from fmha.harness.see.subject import subject_of
+    from fmha.harness.stages.preflight import git_root
+
+    front = Terminal(_script(script) if script else _typed(), print)
+    if run is None:
+        subject = subject_of(Path.cwd() if launch else git_root(Path.cwd()), kernel, launch, schedule)
+        Session(subject.run, front).debug()
+        return ExitCode.PASS
+    if launch is not None or schedule is not None:
+        raise UserError("--run: the run says how it was launched", next_step="leave --launch and --schedule out")
+    root = git_root(Path.cwd())
+    with archived(root, root / "results", run, kernel) as subject:
+        Session(subject.run, front).debug()
+    return ExitCode.PASS
+
+
+def _script(path: Path) -> Iterator[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read: {error}", where=str(path)) from error
+    for line in lines:
+        print(f"(fmha) {line}")
+        yield line
+
+
+def _typed() -> Iterator[str]:
+    """Of a person; on a terminal with history and editing, where Python has them."""
+    if sys.stdin.isatty():
+        import readline  # noqa: F401
+    while True:
+        try:
+            yield input("(fmha) " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
