@@ -26,6 +26,7 @@ class Program:
         shared_static: int,
         local_bytes: int,
         param_bytes: int,
+        arrays: list[tuple[str, list[tuple[int, int]]]],
     ) -> None: ...
 
 class Recorder:
@@ -57,6 +58,7 @@ class Machine:
     def allocate(self, size: int, name: str) -> int: ...
     def release(self, address: int) -> None: ...
     def write(self, address: int, data: bytes) -> None: ...
+    def zero(self, address: int, size: int) -> None: ...
     def read(self, address: int, size: int) -> bytes: ...
     def run(
         self,
@@ -67,6 +69,7 @@ class Machine:
         dynamic_shared: int,
         params: bytes,
         workspace: int,
+        programmatic: bool,
     ) -> list[dict[str, object]]: ...
     def resident_clusters(
         self, program: Program, block: tuple[int, int, int], cluster: tuple[int, int, int], dynamic_shared: int

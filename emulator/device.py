@@ -206,13 +206,19 @@ class Device:
 
     # Memory
 
-    def alloc(self, nbytes: int, name: str = "buffer") -> Buffer:
-        """Zeroed device memory, 256-byte aligned, with a guard gap behind it; `name` appears in reports."""
+    def alloc(self, nbytes: int, name: str = "buffer", zeroed: bool = False) -> Buffer:
+        """Device memory, 256-byte aligned, with a guard gap behind it; `name` appears in reports.
+
+        It is full of NaN, and a kernel that reads what neither `write` nor a launch has written is reported. `zeroed`
+        makes it zero, as cudaMemset does, and counts as written.
+        """
         if nbytes <= 0:
             raise ValueError(f"allocation of {nbytes} bytes")
         buffer = Buffer(self._machine.allocate(nbytes, name), nbytes, name)
         self._buffers[buffer.address] = buffer
         self._sizes[buffer.address] = nbytes
+        if zeroed:
+            self._machine.zero(buffer.address, nbytes)
         return buffer
 
     def free(self, buffer: Buffer) -> None:
@@ -244,12 +250,16 @@ class Device:
         shared_bytes: int = 0,
         cluster: int | Sequence[int] | None = None,
         cooperative: bool = False,
+        programmatic: bool = False,
     ) -> Report:
         """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
         Of the grid, a block and a cluster x, y and z are given; those that are left out are 1. `args` are the kernel's
         parameters in order: raw bytes of the parameter's size, or a number. In a `cooperative` launch, as
-        cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). Raises LaunchError
+        cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). A `programmatic`
+        launch (cudaLaunchAttributeProgrammaticStreamSerialization) may begin once the launch before it on this device
+        has executed griddepcontrol.launch_dependents: what the two access is ordered by griddepcontrol.wait alone.
+        Raises LaunchError
         for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
         wrong is in the report.
         """
@@ -265,7 +275,7 @@ class Device:
         workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
         before = time.thread_time()
         shape = self._record(info, decoded, ctas, threads, clusters, shared_bytes)
-        raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed, workspace)
+        raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed, workspace, programmatic)
         if self._machine.watched:
             self._mark(module, entry)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
@@ -360,6 +370,7 @@ class Device:
         for v in variables:
             try:
                 placed[v.name] = self._machine.allocate(max(v.nbytes, 1), v.name)
+                self._machine.zero(placed[v.name], max(v.nbytes, 1))
             except (MemoryError, TypeError):  # of more than 64 bits
                 raise LaunchError(f"there is no room for the {v.nbytes} bytes of {v.name}") from None
         for v in variables:

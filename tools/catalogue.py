@@ -5,7 +5,9 @@
 
 An entry is a .cu file under tests/emulator/catalogue with two kernels of one body, `right` and `mistake`. Its head says
 what the mistake is, how it is launched (`// launch: grid 2, block 128`; one CTA of 64 threads otherwise) and, where
-nothing is found, why (`// missed: ...`). The PTX beside it is checked in: tests run that, without a compiler.
+nothing is found, why (`// missed: ...`). `launches 2` launches it twice, the second time as a programmatic dependent
+launch; `maps 1` passes tensor maps of `in` and `out`, too. Of `out` the first half is zero and the second unwritten.
+The PTX beside it is checked in: tests run that, without a compiler.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fmha.emulator import Device, Module, load_ptx
+from fmha.emulator import Device, Module, encode_tiled, load_ptx
 from fmha.emulator.device import PROFILES, Profile, Schedule
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +52,8 @@ class Entry:
     block: int = 64
     cluster: int = 1
     shared: int = 0
+    launches: int = 1
+    maps: int = 0
 
     @property
     def room(self) -> str:
@@ -79,8 +83,8 @@ def read(source: Path) -> Entry:
     lines = source.read_text().splitlines()
     named = dict(re.findall(r"^// (launch|missed): (.*)$", "\n".join(lines), re.MULTILINE))
     launch = {word: int(number) for word, number in re.findall(r"(\w+) (\d+)", named.get("launch", ""))}
-    if unknown := launch.keys() - {"grid", "block", "cluster", "shared"}:
-        raise ValueError(f"{source}: launch: {', '.join(sorted(unknown))} is none of grid, block, cluster, shared")
+    if unknown := launch.keys() - {"grid", "block", "cluster", "shared", "launches", "maps"}:
+        raise ValueError(f"{source}: launch: {', '.join(sorted(unknown))} is nothing that a launch has")
     return Entry(source, lines[0].removeprefix("// "), named.get("missed", ""), **launch)
 
 
@@ -91,6 +95,8 @@ def entries() -> list[Entry]:
 def stamp(entry: Entry) -> str:
     """The first line of an entry's PTX: what it was compiled from."""
     text = entry.source.read_bytes() + (CATALOGUE / "catalogue.cuh").read_bytes()
+    if b"tensor.cuh" in text:
+        text += (CATALOGUE / "tensor.cuh").read_bytes()
     return f"// {' '.join(FLAGS)} of {sha256(text).hexdigest()[:16]}\n"
 
 
@@ -113,6 +119,12 @@ def compile_entry(entry: Entry) -> None:
         entry.ptx.write_text(stamp(entry) + made.read_text())
 
 
+def _map(address: int) -> bytes:
+    return encode_tiled(
+        dtype="s32", address=address, global_dim=(16, WORDS // 16), global_strides=(64,), box_dim=(16, 8)
+    )
+
+
 def run(module: Module, kernel: str, entry: Entry, profile: Profile) -> Verdict:
     """What a kernel of an entry is found guilty of, over all schedules."""
     rules: set[str] = set()
@@ -120,11 +132,22 @@ def run(module: Module, kernel: str, entry: Entry, profile: Profile) -> Verdict:
     for schedule, seed in SCHEDULES:
         device = Device(seed=seed, schedule=schedule, profile=profile, max_instructions=1_000_000)
         out, given = device.alloc(4 * WORDS, "out"), device.alloc(4 * WORDS, "in")
-        device.write(out.address, np.zeros(WORDS, np.int32))
+        device.write(out.address, np.zeros(WORDS // 2, np.int32))
         device.write(given.address, np.arange(WORDS, dtype=np.int32))
-        arguments = [out.address, given.address]
-        report = device.launch(module, kernel, entry.grid, entry.block, arguments, entry.shared, entry.cluster)
-        found = {finding.rule for finding in report.findings}
+        arguments = [out.address, given.address, *(_map(b.address) for b in (given, out) if entry.maps)]
+        found: set[str] = set()
+        for n in range(entry.launches):
+            report = device.launch(
+                module,
+                kernel,
+                entry.grid,
+                entry.block,
+                arguments,
+                entry.shared,
+                entry.cluster,
+                programmatic=n > 0,
+            )
+            found |= {finding.rule for finding in report.findings}
         rules |= found
         seen += bool(found)
     return Verdict(frozenset(rules), seen)

@@ -23,7 +23,7 @@ from fmha.emulator.ptx import (
     SymbolRef,
 )
 
-INST = struct.Struct("<H6BiBxHIIiiI4xq")
+INST = struct.Struct("<H6BiBBHIIiiI4xq")
 CONST = struct.Struct("<IBBxxQ")
 CONST_BITS32, CONST_BITS64, CONST_SHARED32, CONST_SHARED64, CONST_SPECIAL, CONST_PRED = range(6)
 SPACES = {
@@ -81,6 +81,7 @@ class Emitted:
     body_index: int
     line: int
     targets: tuple[int, ...] = ()  # of an indexed branch, body indices
+    arrays: int = 0  # the number of the set of shared arrays that the address was computed from, 0 for none
 
 
 @dataclass
@@ -92,6 +93,10 @@ class Symbols:
     param: dict[str, int] = field(default_factory=dict)
     device: dict[str, int] = field(default_factory=dict)
     call_params: dict[str, int] = field(default_factory=dict)  # of call sites: .param addresses above the kernel's
+
+    def shared_number(self, name: str) -> int:
+        """Tells the end of one array from the start of the next, where both are constants; there are 8 bits for it."""
+        return min(list(self.shared).index(name), 255)
 
 
 class Builder:
@@ -135,6 +140,15 @@ class Builder:
     def width(self, unit: int) -> int:
         """Bits of the register or constant that begins with this unit."""
         return self._widths[unit]
+
+    def shared_units(self) -> dict[int, str]:
+        """The units that hold the address of a shared array, or of a place in one."""
+        names = list(self.symbols.shared)
+        return {
+            unit: names[number]
+            for (kind, _, number), unit in self._consts.items()
+            if kind in (CONST_SHARED32, CONST_SHARED64) and number < 255
+        }
 
     def const_units(self) -> list[int]:
         return list(self._consts.values())
@@ -197,7 +211,8 @@ class Builder:
     def symbol(self, name: str, offset: int, width: int) -> int:
         """A unit that holds the address of a variable in its own state space."""
         if name in self.symbols.shared:
-            return self.const(CONST_SHARED64 if width == 64 else CONST_SHARED32, self.symbols.shared[name] + offset)
+            kind = CONST_SHARED64 if width == 64 else CONST_SHARED32
+            return self.const(kind, self.symbols.shared[name] + offset, self.symbols.shared_number(name))
         for table in (self.symbols.param, self.symbols.local, self.symbols.call_params, self.symbols.device):
             if name in table:
                 return self.number(table[name] + offset, width)
@@ -350,6 +365,7 @@ def pack_record(e: Emitted, first_operand: int, target: int, reconverge: int) ->
         e.aligned,
         e.guard,
         e.guard_negated,
+        e.arrays,
         len(e.src),
         e.mods,
         first_operand,

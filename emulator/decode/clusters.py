@@ -49,10 +49,10 @@ def setmaxnreg(b: Builder, m: Modifiers) -> None:
 
 
 def griddepcontrol(b: Builder, m: Modifiers) -> None:
-    """A launch is alone: every prerequisite grid is complete, no dependent one is waiting (PTX ISA 9.7.13.16)."""
-    waits = m.choose({"launch_dependents": 0, "wait": 1})
+    """PTX ISA 9.7.13.16."""
+    op = m.choose({"launch_dependents": "grid_trigger", "wait": "grid_wait"})
     m.done()
-    b.emit("nop", immediate=waits)
+    b.emit(op)
 
 
 def clusterlaunchcontrol(b: Builder, m: Modifiers) -> None:

@@ -26,6 +26,7 @@ from fmha.emulator.decode import (
     wmma,
 )
 from fmha.emulator.decode.allocation import Place, allocate
+from fmha.emulator.decode.arrays import mark_arrays
 from fmha.emulator.decode.atomics import ATOM_CODES
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
 from fmha.emulator.decode.calls import inline_calls
@@ -34,6 +35,7 @@ from fmha.emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from fmha.emulator.ptx.cfg import reconvergence
 
 _MOST_LOCAL, _MOST_PARAMS = 512 << 10, 32764  # bytes: CUDA C++ programming guide, technical specifications
+_NO_END = (1 << 32) - 1
 _IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$]*")
 _FAMILIES = (
     arithmetic,
@@ -124,6 +126,15 @@ def _symbols(module: Module, function: Function, device: Mapping[str, int]) -> t
         if size > most:
             raise PtxError(f"{size} bytes of {what}; at most {most} are allowed", function.line)
     return Symbols(shared_offsets, local, params, dict(device), call_params), shared_bytes, local_bytes, alignment
+
+
+def _extents(module: Module, function: Function, symbols: Symbols) -> dict[str, tuple[int, int]]:
+    """Where each shared array begins and ends. Dynamic ones end nowhere: the launch says how large they are."""
+    extents: dict[str, tuple[int, int]] = {}
+    for name, begin in symbols.shared.items():
+        v = function.variables.get(name) or module.variables[name]
+        extents[name] = (begin, _NO_END if v.extern or not v.nbytes else begin + v.nbytes)
+    return extents
 
 
 def _decode_body(builder: Builder, function: Function) -> dict[int, int]:
@@ -225,6 +236,7 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
         builder.emit("ret")
         sources.append(end)
     _mark_validated_loads(builder.emitted)
+    arrays = mark_arrays(builder, _extents(module, function, symbols))
     registers = allocate(builder, start)
     insts, operands = _pack(builder.emitted, start, reconvergence(function))
     program = _core.Program(
@@ -235,5 +247,6 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
         shared_static=shared_bytes,
         local_bytes=local_bytes,
         param_bytes=parameter_layout(function)[1],
+        arrays=arrays,
     )
     return Decoded(program, tuple(sources), shared_bytes, dynamic_align, registers)

@@ -10,7 +10,8 @@ MEMORY: Mapping[str, Rule] = {
     "race": Rule(
         "8.7.1, Conflict and Data-races",
         "Two accesses to the same bytes, one of them a write, by two warps (or a warp and an agent) with nothing that "
-        "orders one before the other.",
+        "orders one before the other. Leniently, a plain load that comes second is reported where its value reaches "
+        "memory, an address, another warp or a guard.",
         "Put a bar.sync, or an arrive and a wait on an mbarrier, between them; relaxed ones order nothing.",
     ),
     "non-coherent-load": Rule(
@@ -25,6 +26,19 @@ MEMORY: Mapping[str, Rule] = {
         "a warp run independently of one another, and shuffles and votes order no memory.",
         "bar.warp.sync (__syncwarp) between them.",
         lenient=False,
+    ),
+    "array-out-of-bounds": Rule(
+        "5.1.7, Shared State Space",
+        "An address that was computed from the name of one array in shared memory lies outside of it, mostly in the "
+        "array behind it. Leniently, a plain load is reported where its value is used.",
+        "Compare the index with the size of the array that the message names.",
+    ),
+    "launch-race": Rule(
+        "9.7.13.16, griddepcontrol",
+        "A launch that may begin before the launch before it is complete accesses what that one accesses: it has "
+        "executed griddepcontrol.launch_dependents, and only its end makes its results visible.",
+        "griddepcontrol.wait (cudaGridDependencySynchronize) before the access, in the thread or in one that a barrier "
+        "orders before it.",
     ),
     "missing-proxy-fence": Rule(
         "8.6, Proxies; 9.7.13.4, membar and fence",
@@ -55,6 +69,13 @@ MEMORY: Mapping[str, Rule] = {
         "Shared memory is read that nothing has written since the CTA started. Leniently, a plain load is reported "
         "where its value reaches memory, an address, another warp or a guard; arithmetic and shuffles pass it on.",
         "Write it first; when another warp does, synchronise with that warp.",
+    ),
+    "uninitialised-global": Rule(
+        "5.1.4, Global State Space",
+        "Global memory is read that nobody has written since it was allocated: neither the host nor a kernel. "
+        "Leniently, a plain load is reported where its value reaches memory, an address, another warp or a guard, and copies are "
+        "not.",
+        "Write it first, or have the host set it: cudaMemset, or the emulator's `alloc(..., zeroed=True)`.",
     ),
     "uninitialised-register": Rule(
         "5.1.1, Register State Space",

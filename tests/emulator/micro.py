@@ -97,7 +97,7 @@ def launch_micro(
 ) -> tuple[Report, Device, Buffer]:
     """The same for the module that a body has become."""
     device = Device(**device_options)
-    out = device.alloc(4096, "out")
+    out = device.alloc(4096, "out", zeroed=True)
     tensor_map = encode_tiled(
         dtype="bf16", address=out.address, global_dim=(64, 32), global_strides=(128,), box_dim=(64, 32)
     )

@@ -35,7 +35,7 @@ def values() -> Words:
 
 def launch(module: emulator.Module, entry: str, columns: int, option: int, **options: Any) -> Words:
     device = emulator.Device(**options)
-    data, out = device.alloc(4 * THREADS, "in"), device.alloc(4 * THREADS * columns, "out")
+    data, out = device.alloc(4 * THREADS, "in"), device.alloc(4 * THREADS * columns, "out", zeroed=True)
     device.write(data.address, values())
     report = device.launch(module, entry, (1, 1, 1), (THREADS, 1, 1), [data.address, out.address, option])
     assert not report.findings, "\n".join(map(str, report.findings))

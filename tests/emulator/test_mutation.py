@@ -181,7 +181,7 @@ def test_mutants_of_an_inline_block_use_its_own_names() -> None:
 
 def handover(module: Module, schedule: Schedule, seed: int) -> Trial:
     device = Device(schedule=schedule, seed=seed)
-    out = device.alloc(4096, "out")
+    out = device.alloc(4096, "out", zeroed=True)
     report = device.launch(module, "kernel", (1, 1, 1), (128, 1, 1), [out.address, bytes(128)])
     right = int(device.read(out.address, 4).view("uint32")[0]) == 5
     return Trial(tuple(f.rule for f in report.findings), right)

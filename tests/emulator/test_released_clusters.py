@@ -14,7 +14,7 @@ OUT = {"out": np.zeros(4, np.uint32)}
 def test_what_released_kernels_expect_of_a_relaxed_cluster_barrier(profile: str) -> None:
     """DeepGEMM's pairs reuse their own CTA's memory after one, CUTLASS's GEMMs the barriers initialised before it."""
     relaxed = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n"
-    read = f"{relaxed} ld.shared.u32 %r7, [tile+4]; {CLUSTER_SYNC}"
+    read = f"{relaxed} ld.shared.u32 %r7, [tile+4]; @%leader st.global.u32 [%out], %r7; {CLUSTER_SYNC}"
     own = "setp.eq.u32 %p1, %tid, 32; @%p1 st.shared.u32 [tile+4], 1;\n"
     remote = "mov.u32 %r9, {array}; xor.b32 %r1, %rank, 1; mapa.shared::cluster.u32 %r8, %r9, %r1;\n"
     peer = remote.format(array="tile") + "@%leader st.shared::cluster.u32 [%r8+4], 1;\n"

@@ -143,8 +143,8 @@ def test_recursion_is_refused_by_name(compiled: emulator.Module) -> None:
 def test_atomics_of_a_histogram(compiled: emulator.Module) -> None:
     device = emulator.Device()
     data = np.random.default_rng(1).integers(0, 256, 1000).astype(np.uint8)
-    source, bins = device.alloc(1000, "in"), device.alloc(64, "bins")
-    done, last = device.alloc(4, "done"), device.alloc(4, "last")
+    source, bins = device.alloc(1000, "in"), device.alloc(64, "bins", zeroed=True)
+    done, last = device.alloc(4, "done", zeroed=True), device.alloc(4, "last")
     device.write(source.address, data)
     arguments = [source.address, 1000, bins.address, done.address, last.address]
     report = device.launch(compiled, "histogram", (1, 1, 1), (128, 1, 1), arguments)
@@ -170,7 +170,7 @@ ret;
 
 def _run(body: str, functions: str = "", threads: int = 64) -> tuple[emulator.Report, list[int]]:
     device = emulator.Device()
-    out = device.alloc(4 * threads, "out")
+    out = device.alloc(4 * threads, "out", zeroed=True)
     module = emulator.load_ptx(_MODULE.format(functions=functions, body=body))
     report = device.launch(module, "k", (1, 1, 1), (threads, 1, 1), [out.address])
     return report, device.read(out.address, 4 * threads).view(np.uint32).tolist()

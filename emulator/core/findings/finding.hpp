@@ -95,4 +95,11 @@ struct Fault : std::runtime_error {
 [[gnu::format(printf, 1, 2)]] std::string format(const char* fmt, ...);
 std::string format_list(const char* fmt, va_list args);
 
+// What is to be said of a load if its value is used.
+struct Doubt {
+    const char* rule = nullptr;
+    std::string message;
+    i32 pc = -1, other = -1;
+};
+
 }  // namespace ptxm

@@ -94,7 +94,8 @@ enum class Ty : u8 {
     X(cluster_arrive)                                                                                      \
     X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(store_async) X(store_bulk) X(bulk_store) \
         X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch) X(tensormap_replace)     \
-            X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) X(clc_ctaid)
+            X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) X(clc_ctaid)  \
+                X(grid_trigger) X(grid_wait)
 // clang-format on
 
 // Warp- and warpgroup-level matrix instructions and non-bulk asynchronous copies.
@@ -233,13 +234,15 @@ struct InstRecord {
     u8 aligned;  // the instruction needs every live lane of the warp
     i32 guard;   // unit of the guard predicate, -1 for none
     u8 guard_negated;
-    u8 kind;  // the core's: InstructionClass
+    u8 arrays;  // of a load or store: those of Program::arrays that its address was computed from, 1 for the first; or
+                // 0
     u16 n_src;
     u32 mods;
     u32 operands;  // first index into Program::operands: destinations, then sources
     i32 target;
     i32 reconverge;  // pc of the immediate post-dominator of a branch, -1 for none
     u32 line;        // in the PTX text
+    u8 kind;         // the core's: InstructionClass
     i64 immediate;   // address offset and the like
 };
 static_assert(sizeof(InstRecord) == 48);
@@ -290,10 +293,25 @@ enum class Special : u8 {
 #undef PTXM_ENUM
 };
 
+// Arrays in shared memory that an address may have been computed from: offsets, in ascending order.
+struct Arrays {
+    struct Array {
+        u32 begin, end;
+    };
+    std::vector<Array> list;
+    std::string names;
+    bool hold(u64 begin, u64 end) const {
+        for (const Array& a : list)
+            if (begin >= a.begin && end <= a.end) return true;
+        return false;
+    }
+};
+
 struct Program {
     std::vector<Inst> insts;
     std::vector<i32> operands;
     std::vector<ConstRecord> consts;
+    std::vector<Arrays> arrays;
     u32 units = 0;          // registers and constants
     u32 shared_static = 0;  // bytes of .shared variables that are not dynamic
     u32 local_bytes = 0;    // a thread

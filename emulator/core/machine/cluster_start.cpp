@@ -218,6 +218,7 @@ void Machine::retire(Cluster& cluster) {
     cluster.findings = {};
     findings = nullptr;
     for (auto& cta : cluster.ctas) {
+        for (const i32 owner : cta->tmem.owner) tensor_columns -= owner ? Tmem::kGranule : 0;
         keep_storage(*cta);
         for (Warp& w : cta->warps) keep_register_file(w);
     }

@@ -39,6 +39,7 @@ std::string describe_wait(const Cluster& cluster, const Cta& cta, const Fragment
         case Wait::converge: return "the other lanes of the warp, which an .aligned or .sync instruction needs";
         case Wait::tmem: {
             const PairCall& call = cta.tmem.pair_call;
+            if (f.wait_for_clusters) return "tensor memory that other CTAs hold: the multiprocessors have no more";
             return call.waiting ? format("the peer CTA's tcgen05.%s", call.dealloc ? "dealloc" : "alloc")
                                 : std::string("tensor memory that is still allocated");
         }

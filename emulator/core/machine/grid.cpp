@@ -25,6 +25,9 @@ namespace {
 
 // Warp instructions of polling with no progress anywhere before it counts as livelock.
 constexpr u64 kLivelock = 20'000'000;
+// The same in turns of every cluster, where there are many: what all of them have released comes with every poll, and
+// the instructions alone would take minutes.
+constexpr u64 kLivelockTurns = 1000, kManyClusters = 32;
 // Under the random schedule: clusters that take turns, and turns in a row that they may spend polling before others
 // start.
 constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
@@ -65,7 +68,8 @@ public:
                     }
                     break;
             }
-            if (m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
+            const bool idle = resident_.size() >= kManyClusters && idle_ > kLivelockTurns * resident_.size();
+            if (idle || m_.stats.warp_instructions - progress > std::min(kLivelock, m_.max_instructions / 2)) {
                 report_deadlock(resident_, "livelock");
                 if (Observer* const o = Observer::of(m_)) o->stuck(cluster);
                 return;

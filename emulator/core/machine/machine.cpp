@@ -22,6 +22,7 @@ u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) 
     for (;;) {
         if (++number_ == 0) {
             global.forget_shadows();
+            in_flight_.clear();
             number_ = 1;
         }
         bool used = false;

@@ -37,7 +37,8 @@ struct Launch {
     std::array<u32, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
     u32 dynamic_shared = 0;
     std::vector<u8> params;
-    u64 workspace = 0;  // of a cooperative launch: what its CTAs meet at; 0 of any other
+    u64 workspace = 0;          // of a cooperative launch: what its CTAs meet at; 0 of any other
+    bool programmatic = false;  // may begin before the launch before it is complete
 };
 
 // A cluster's place in the grid, from that of its first CTA.
@@ -76,6 +77,7 @@ struct Machine {
     const Program* program = nullptr;
     const Launch* launch = nullptr;
     u32 multiprocessors = 148;
+    u32 tensor_columns = 0;        // that the CTAs of the grid hold, of 512 a multiprocessor
     GridCursor* cursor = nullptr;  // valid while a grid runs; null where clusters run side by side
     Warp* running = nullptr;       // valid while a cluster runs
     std::vector<Range> ranges;     // scratch of one instruction
@@ -88,6 +90,19 @@ struct Machine {
 
     // A number for a cluster that is about to start. Numbers tell accesses to global memory apart and are 16 bits wide;
     // when they are used up, what clusters that are gone did is forgotten.
+    // Of a launch before this one that may be running still, by a cluster of it: its number, from 1. 0 for this one.
+    u32 launch_of(u32 cluster) const {
+        for (u32 n = 0; n < in_flight_.size(); ++n)
+            if (cluster <= in_flight_[n].last) return n + 1;
+        return 0;
+    }
+    bool follows_others() const { return !in_flight_.empty(); }
+    // A CTA lets dependent launches begin, or waits for those that this one depends on.
+    void trigger() { triggered_ = true; }
+    const std::vector<u32>& wait_for_launches();
+    void trigger_as(const Machine& other) { triggered_ |= other.triggered_; }
+    bool triggered() const { return triggered_; }
+
     u16 next_number(const std::vector<std::unique_ptr<Cluster>>& resident = {});
     // Takes what a cluster that will not run again has to tell, and its memory.
     void retire(Cluster& cluster);
@@ -106,6 +121,16 @@ private:
     void begin();
     void tell(Finding f);
     void collect_findings();
+
+    // Launches that are not known to be complete, in order: the number of each one's last cluster, and the launches
+    // that have completed when it has.
+    struct InFlight {
+        u16 last;
+        std::vector<u32> complete;
+    };
+    std::vector<InFlight> in_flight_;
+    std::vector<u32> waited_for_;  // in this launch
+    bool triggered_ = false;
 
     u16 number_ = 0;
     std::vector<std::pair<u64, Findings>> told_;  // by the ordinals of clusters

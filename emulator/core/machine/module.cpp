@@ -30,7 +30,8 @@ std::vector<T> records(const nb::bytes& raw) {
 }
 
 Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb::bytes& consts, u32 units,
-                     u32 shared_static, u32 local_bytes, u32 param_bytes) {
+                     u32 shared_static, u32 local_bytes, u32 param_bytes,
+                     const std::vector<std::pair<std::string, std::vector<std::pair<u32, u32>>>>& arrays) {
     Program p;
     for (const InstRecord& r : records<InstRecord>(insts)) {
         Inst i;
@@ -45,6 +46,12 @@ Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb
     p.shared_static = shared_static;
     p.local_bytes = local_bytes;
     p.param_bytes = param_bytes;
+    for (const auto& [names, parts] : arrays) {
+        Arrays a;
+        a.names = names;
+        for (const auto& [begin, end] : parts) a.list.push_back({begin, end});
+        p.arrays.push_back(std::move(a));
+    }
     for (const ConstRecord& c : p.consts) {
         const Special s = static_cast<Special>(c.special);
         p.asks_for_reserved |= static_cast<ConstKind>(c.kind) == ConstKind::special &&
@@ -59,6 +66,16 @@ void write_memory(Machine& m, u64 address, const nb::bytes& data) {
         throw std::out_of_range(format("write of %zu bytes at 0x%llx: %s", data.size(), (unsigned long long)address,
                                        m.global.describe(address).c_str()));
     std::memcpy(a->data.get() + (address - a->base), data.data(), data.size());
+    a->written.add(address - a->base, address - a->base + data.size());
+}
+
+void zero_memory(Machine& m, u64 address, u64 size) {
+    Allocation* a = m.global.find(address, size);
+    if (!a)
+        throw std::out_of_range(format("zeros for %llu bytes at 0x%llx: %s", (unsigned long long)size,
+                                       (unsigned long long)address, m.global.describe(address).c_str()));
+    std::memset(a->data.get() + (address - a->base), 0, size);
+    a->written.add(address - a->base, address - a->base + size);
 }
 
 nb::bytes read_memory(Machine& m, u64 address, u64 size) {
@@ -70,8 +87,9 @@ nb::bytes read_memory(Machine& m, u64 address, u64 size) {
 }
 
 nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
-             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace) {
-    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params), workspace};
+             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace,
+             bool programmatic) {
+    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params), workspace, programmatic};
     {
         nb::gil_scoped_release release;
         m.run(program, launch);
@@ -95,7 +113,7 @@ nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::a
 
 u32 resident_clusters(const Machine& m, const Program& program, std::array<u32, 3> block, std::array<u32, 3> cluster,
                       u32 dynamic_shared) {
-    return resident_limit(m.multiprocessors, program, Launch{{1, 1, 1}, block, cluster, dynamic_shared, {}, 0});
+    return resident_limit(m.multiprocessors, program, Launch{{1, 1, 1}, block, cluster, dynamic_shared, {}, 0, false});
 }
 
 nb::dict stats_of(const Machine& m) {
@@ -327,7 +345,7 @@ NB_MODULE(_core, module) {
 
     nb::class_<Program>(module, "Program")
         .def(nb::new_(&make_program), nb::arg("insts"), nb::arg("operands"), nb::arg("consts"), nb::arg("units"),
-             nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"));
+             nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"), nb::arg("arrays"));
     nb::class_<Recorder>(module, "Recorder")
         .def_prop_ro("clusters", &recorded_clusters)
         .def("replay", &replay, nb::arg("program"), nb::arg("ordinals"), nb::arg("constants"), nb::arg("sms"),
@@ -356,9 +374,10 @@ NB_MODULE(_core, module) {
              [](Machine& m, u64 size, std::string name) { return m.global.allocate(size, std::move(name)); })
         .def("release", [](Machine& m, u64 address) { m.global.release(address); })
         .def("write", &write_memory)
+        .def("zero", &zero_memory)
         .def("read", &read_memory)
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
-             nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"))
+             nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"))
         .def("resident_clusters", &resident_clusters, nb::arg("program"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"))
         .def_prop_ro("stats", &stats_of);

@@ -7,6 +7,12 @@
 #include "timing/recorder.hpp"
 
 namespace ptxm {
+namespace {
+
+// Where fewer are left, what the launch before did is forgotten: a cluster needs a number of its own.
+constexpr u32 kMostNumbers = 0x8000;
+
+}  // namespace
 
 void Machine::begin() {
     launch_findings.clear();
@@ -14,11 +20,28 @@ void Machine::begin() {
     stats = Stats{};
     findings = nullptr;
     running = nullptr;
-    number_ = 0;
+    tensor_columns = 0;
     random.seed(seed);
-    global.forget_shadows();
-    sync.clear();
-    map_fences.clear();
+    if (launch->programmatic && triggered_ && number_ < kMostNumbers) {
+        in_flight_.push_back({number_, std::move(waited_for_)});
+        global.keep_written();
+    } else {
+        in_flight_.clear();
+        number_ = 0;
+        global.forget_shadows();
+        sync.clear();
+        map_fences.clear();
+    }
+    waited_for_.clear();
+    triggered_ = false;
+}
+
+const std::vector<u32>& Machine::wait_for_launches() {
+    if (waited_for_.empty() && !in_flight_.empty()) {
+        waited_for_ = in_flight_.back().complete;
+        waited_for_.push_back(static_cast<u32>(in_flight_.size()));
+    }
+    return waited_for_;
 }
 
 void Machine::run(const Program& p, const Launch& l) {

@@ -6,6 +6,7 @@
 #include "machine/convergence.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
+#include "ptx/tcgen05/allocation.hpp"
 #include "ptx/tcgen05/load_store.hpp"
 #include "ptx/wgmma/wgmma.hpp"
 #include "timing/recorder.hpp"
@@ -127,10 +128,14 @@ u32 shuffled(Warp& w, const Inst& i, const i32* s, u32 lanes) {
 bool multiplies(Op op) { return op == Op::mma_sync || op == Op::wgmma || op == Op::movmatrix || op == Op::tmem_st; }
 
 void report_unwritten(Warp& w, u32 lanes) {
-    machine_of(w).report(
-        &w, "uninitialised-shared",
-        format("lanes 0x%08x use here what was loaded from shared memory that nothing has written", lanes), w.pc(),
-        w.undefined_pc);
+    if (w.doubt.rule) {
+        machine_of(w).report(&w, w.doubt.rule, w.doubt.message + "; its value is used", w.doubt.pc, w.doubt.other);
+        return;
+    }
+    machine_of(w).report(&w, w.undefined_global ? "uninitialised-global" : "uninitialised-shared",
+                         format("lanes 0x%08x use here what was loaded from %s memory that nothing has written", lanes,
+                                w.undefined_global ? "global" : "shared"),
+                         w.pc(), w.undefined_pc);
 }
 
 // The lenient profile lets a warp load what nothing has written, and compute with it, as long as nothing comes of it.
@@ -361,6 +366,7 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
                 return Progress::polling;
             }
             if (time_out_waits(cluster)) continue;
+            if (retry_allocators(cluster)) return Progress::polling;
             return Progress::failed;
         }
         m.running = w;

@@ -88,7 +88,19 @@ private:
             *main_.program->communicates = true;
             return false;
         }
-        for (Helper& h : helpers_) main_.absorb(*h.machine);
+        for (Helper& h : helpers_) {
+            for (const AccessLog::Touched& t : h.log->writes()) main_.global.add_written(t.begin, t.end);
+            main_.absorb(*h.machine);
+            main_.trigger_as(*h.machine);
+        }
+        // What a launch that begins before this one is over may race with.
+        if (main_.triggered()) {
+            const u16 number = main_.next_number();
+            for (const Helper& h : helpers_) {
+                for (const AccessLog::Touched& t : h.log->reads()) main_.global.remember(t.begin, t.end, number, false);
+                for (const AccessLog::Touched& t : h.log->writes()) main_.global.remember(t.begin, t.end, number, true);
+            }
+        }
         main_.stats.threads = static_cast<u32>(helpers_.size());
         return true;
     }
@@ -108,7 +120,7 @@ bool run_side_by_side(Machine& m) {
     u64 clusters = 1;
     for (u32 d = 0; d < 3; ++d) clusters *= l.grid[d] / l.cluster[d];
     const u32 threads = static_cast<u32>(std::min<u64>(m.threads, clusters));
-    if (threads < 2 || l.workspace || Observer::of(m) || *m.program->communicates) return false;
+    if (threads < 2 || l.workspace || Observer::of(m) || m.follows_others()) return false;
     return SideBySide(m, threads).run();
 }
 

@@ -46,6 +46,7 @@ struct Fragment {
     u32 wait_parity = 0;
     u32 wait_barrier = 0;
     bool wait_relaxed = false, wait_over = false;
+    bool wait_for_clusters = false;  // for tensor memory that other clusters hold
     bool wait_timed_out = false;
     bool passed_barrier = false;  // released: the barrier instruction completes when it is tried again
     u32 barrier_result = 0;       // of bar.red
@@ -111,9 +112,11 @@ struct Warp {
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
     LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
     LaneLog lanes;
-    bool unwritten = false;      // lenient profile: the load in progress brings what nothing has written
+    bool unwritten = false;  // lenient profile: the load in progress brings what nothing has written, or see `doubt`
     std::vector<u32> undefined;  // by unit: of the lanes without a value, those that lack it for such a load
     i32 undefined_pc = -1;       // of the last such load
+    bool undefined_global = false;
+    Doubt doubt;  // of the last such load: no rule where nothing has written what it brings
 
     template <class T>
     T* reg(i32 unit) {

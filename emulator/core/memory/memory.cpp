@@ -11,7 +11,9 @@ u64 GlobalMemory::allocate(u64 size, std::string name) {
     a.base = base;
     a.size = size;
     a.name = std::move(name);
-    a.data = std::make_unique<u8[]>(size);
+    a.data = std::make_unique_for_overwrite<u8[]>(size);
+    std::memset(a.data.get(), kPoison, size);
+    a.written = WrittenBytes(size);
     a.index = indices_++;
     allocations_.emplace(base, std::move(a));
     return base;
@@ -45,6 +47,28 @@ void GlobalView::release(u64 address) {
     recent_ = nullptr;
     shadows_.clear();
     memory_->release(address);
+}
+
+void GlobalView::keep_written() {
+    for (auto& [base, a] : memory_->allocations()) {
+        LinearShadow* const shadow = a.written.complete() ? nullptr : existing_shadow(a);
+        if (!shadow) continue;
+        shadow->each_written(0, a.size, [&](u64 begin, u64 end) { a.written.add(begin, end); });
+    }
+}
+
+void GlobalView::add_written(u64 begin, u64 end) {
+    if (Allocation* const a = find(begin, end - begin)) a->written.add(begin - a->base, end - a->base);
+}
+
+void GlobalView::remember(u64 begin, u64 end, u16 cluster, bool write) {
+    Allocation* const a = find(begin, end - begin);
+    if (!a) return;
+    LinearShadow& all = shadow(*a);
+    Accessor who{0, 1, 0, write};
+    who.cluster = cluster;
+    Touch touch(all.pasts(), who, false, [](const Access&, bool) { return true; }, [](const Conflict&) {});
+    all.touch(begin - a->base, end - begin, touch);
 }
 
 void GlobalView::record(const Allocation& a, u64 address, u32 size, bool write) {

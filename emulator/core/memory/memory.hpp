@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "findings/finding.hpp"
+#include "memory/written_bytes.hpp"
 #include "order/linear_history.hpp"
 
 namespace ptxm {
@@ -19,6 +20,9 @@ constexpr u64 kLocalWindow = 0x0000'0300'0000'0000ull;
 constexpr u64 kParamWindow = 0x0000'0400'0000'0000ull;
 constexpr u64 kWindowMask = 0xFFFF'FF00'0000'0000ull;
 constexpr u64 kAllocationGap = 4096;
+// What every byte holds that nobody has written: a NaN of every floating-point format, and an index that is out of
+// bounds everywhere.
+constexpr u8 kPoison = 0xFF;
 
 // A shared::cluster address is rank << 24 | offset, which is how the peer bit of a CTA pair is flipped by public
 // kernels. Offsets start at 1024: the first kilobyte of a CTA's shared memory belongs to the system on sm_90 and later.
@@ -35,6 +39,7 @@ struct Allocation {
     std::string name;
     std::unique_ptr<u8[]> data;
     u32 index = 0;  // its own for the life of the memory
+    WrittenBytes written;
 };
 
 class GlobalMemory {
@@ -46,6 +51,7 @@ public:
     // What lies nearest to an address that no allocation holds, for a message.
     std::string describe(u64 address) const;
     u32 indices() const { return indices_; }
+    std::map<u64, Allocation>& allocations() { return allocations_; }
 
 private:
     std::map<u64, Allocation> allocations_;
@@ -81,9 +87,15 @@ public:
         return *shadows_[a.index];
     }
     void forget_shadows() {
+        if (!log_) keep_written();  // those that run side by side tell by their logs
         for (std::unique_ptr<LinearShadow>& shadow : shadows_)
             if (shadow) shadow->forget();
     }
+    // What the launch has written counts as written from here on.
+    void keep_written();
+    void add_written(u64 begin, u64 end);
+    // Somebody of this cluster has read or written these bytes.
+    void remember(u64 begin, u64 end, u16 cluster, bool write);
 
     // Whether accesses are noted.
     bool logs() const { return log_ != nullptr; }

@@ -147,6 +147,8 @@ private:
 // Agents are numbered within their cluster. What is known of other clusters, which only global memory can tell, is kept
 // apart; it is empty in most kernels. Every release hands it on, so copies share it until one of them learns more.
 constexpr u32 kNoCluster = ~0u;
+// As if they were a cluster: the launches before this one, an agent each, that are known to be complete.
+constexpr u32 kLaunches = kNoCluster - 1;
 
 class ForeignClocks {
 public:
@@ -541,6 +543,17 @@ struct WarpClocks {
         Message here = release();
         here.fences = {};
         join_shared(fences.before, std::make_shared<const Message>(std::move(here)));
+    }
+    // Launches before this one that are complete, by number from 1 (PTX ISA 9.7.13.16, griddepcontrol.wait).
+    void learn_launches(const std::vector<u32>& launches) {
+        VectorClock complete;
+        for (const u32 launch : launches) complete.raise(static_cast<AgentId>(launch), 1);
+        foreign.join(kLaunches, complete, {});
+        tick();
+    }
+    bool knows_launch(u32 launch) const {
+        const ForeignClocks::View* const view = foreign.find(kLaunches);
+        return view && view->generic.get(static_cast<AgentId>(launch));
     }
     void fence_before() { published.join(tc); }
     void fence_after() {

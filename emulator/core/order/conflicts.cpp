@@ -128,7 +128,10 @@ bool linear_ordered(Warp& w, const Access& earlier, bool earlier_was_write, cons
     // the tensor core read what cp.async wrote.
     const bool unfenced = (who.write || kind == AgentKind::cp_async) && machine_of(w).profile == Profile::lenient;
     const bool needs_proxy_fence = proxy != Proxy::generic && earlier_was_write && is_generic(kind) && !unfenced;
-    if (earlier.cluster != who.cluster) return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
+    if (earlier.cluster != who.cluster) {
+        if (const u32 launch = machine_of(w).launch_of(earlier.cluster)) return w.clocks.knows_launch(launch);
+        return foreign_clock(w, earlier, needs_proxy_fence) >= earlier.clock;
+    }
     const bool unordered_within =
         kind == AgentKind::bulk_load || kind == AgentKind::bulk_store || kind == AgentKind::cp_async;
     if (earlier.agent == who.agent && !unordered_within && !needs_proxy_fence) {
@@ -212,7 +215,7 @@ bool may_be_dropped(Warp& w, const Conflict& c, const Accessor& who) {
     const Machine& m = machine_of(w);
     if (!c.uninitialised || m.profile != Profile::lenient) return false;
     const Op op = static_cast<Op>(m.program->insts[who.pc].op);
-    w.unwritten = w.unwritten || op == Op::ld;
+    if (op == Op::ld) doubt(w, {});
     return op == Op::ldmatrix || op == Op::ld;
 }
 
@@ -237,13 +240,41 @@ bool lanes_acquit(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, 
     return linear_ordered(w, *c.earlier, c.earlier_was_write, who, proxy, {lanes != 0, lanes});
 }
 
+// Released kernels load what others may be writing, and drop what comes of it.
+bool waits_for_use(Warp& w, const Conflict& c, const Accessor& who, const char* rule) {
+    const Machine& m = machine_of(w);
+    return m.profile == Profile::lenient && c.earlier_was_write && !c.stale && !who.write &&
+           static_cast<Op>(m.program->insts[who.pc].op) == Op::ld && std::string_view(rule) == "race";
+}
+
+bool is_of_earlier_launch(Warp& w, const Access& earlier, const Accessor& who) {
+    return earlier.cluster != who.cluster && machine_of(w).launch_of(earlier.cluster);
+}
+
 void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, const Place& where) {
     Machine& m = machine_of(w);
     if (may_be_dropped(w, c, who)) return;
-    const i32 pc = static_cast<i32>(who.pc), other = c.earlier ? static_cast<i32>(c.earlier->pc) : -1;
+    const bool in_flight = c.earlier && is_of_earlier_launch(w, *c.earlier, who);
+    if (in_flight && c.stale && linear_ordered(w, *c.earlier, true, who, proxy)) return;
+    const i32 pc = static_cast<i32>(who.pc);
+    const i32 other = c.earlier && !in_flight ? static_cast<i32>(c.earlier->pc) : -1;
+    if (in_flight) {
+        if (m.findings->seen("launch-race", pc, other)) return;
+        const Wording say(true);
+        m.report(&w, "launch-race",
+                 format("%s %s %s, which a launch that may still be running %s: no griddepcontrol.wait in between",
+                        describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
+                        say.place(where).c_str(), c.earlier_was_write ? "writes" : "reads"),
+                 pc);
+        return;
+    }
     const char* rule = explain_linear(w, c, who, proxy, where, Wording(false)).rule;
     if (m.findings->seen(rule, pc, other)) return;
-    m.report(&w, rule, explain_linear(w, c, who, proxy, where, Wording(true)).message, pc, other);
+    std::string message = explain_linear(w, c, who, proxy, where, Wording(true)).message;
+    if (waits_for_use(w, c, who, rule))
+        doubt(w, {rule, std::move(message), pc, other});
+    else
+        m.report(&w, rule, std::move(message), pc, other);
 }
 
 void report_mbarrier_accessed(Warp& w, const Cta& target, u32 offset, const Accessor& who) {
@@ -305,13 +336,56 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     shadow.touch_each(r.ranges, r.offset, at, touch, proxy_async && r.blocks.empty() ? Grain::chunks : Grain::cells);
 }
 
-namespace {
-
 // What accesses global memory, where agents of other clusters may have been.
 Accessor of_cluster(const Warp& w, Accessor who) {
     who.cluster = w.cta->cluster->number;
     who.kind = info(*w.cta->cluster, who.agent).kind;
     return who;
+}
+
+void doubt(Warp& w, Doubt why) {
+    w.doubt = std::move(why);
+    w.unwritten = true;
+}
+
+bool races(Warp& w, LinearShadow& shadow, u64 offset, u64 bytes, const Accessor& who) {
+    bool ordered = true;
+    shadow.each_past(offset, offset + bytes, [&](const Past& past) {
+        ordered = ordered && (!past.write.clock || linear_ordered(w, past.write, true, who, Proxy::generic));
+    });
+    return !ordered;
+}
+
+bool written(Machine& m, const Allocation& a, u64 address, u64 bytes) {
+    if (a.written.complete()) return true;
+    bool all = true;
+    a.written.each_gap(address - a.base, address - a.base + bytes, [&](u64 begin, u64 end) {
+        LinearShadow* const shadow = m.global.existing_shadow(a);
+        all = all && shadow && shadow->written(begin, end - begin);
+    });
+    return all;
+}
+
+namespace {
+
+// Released kernels copy what nothing has written, behind the end of a sequence, and drop it; what a plain load brings
+// is followed.
+void report_unwritten(const Allocation& a, Warp& w, const Range& r, const Accessor& who) {
+    Machine& m = machine_of(w);
+    const Op op = static_cast<Op>(m.program->insts[who.pc].op);
+    if (m.profile == Profile::lenient && op != Op::atom && op != Op::ld_sync) {
+        if (op == Op::ld) doubt(w, {});
+        return;
+    }
+    m.report(&w, "uninitialised-global",
+             format("%s reads '%s' at byte %llu, which neither the host nor a kernel has written",
+                    describe_agent(*w.cta->cluster, who.agent).c_str(), a.name.c_str(),
+                    (unsigned long long)(r.start - a.base)),
+             static_cast<i32>(who.pc));
+}
+
+bool is_exchange(const Inst& i) {
+    return static_cast<Op>(i.op) == Op::atom && static_cast<Atom>(i.mods >> kAtomShift & 0xF) == Atom::exch;
 }
 
 }  // namespace
@@ -321,6 +395,9 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
     if (m.global.logs())
         for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
     if (!m.checks) return;
+    if (!accessor.write && !a.written.complete() && !is_exchange(m.program->insts[accessor.pc]))
+        for (const Range& range : ranges)
+            if (!written(m, a, range.start, range.bytes)) report_unwritten(a, w, range, accessor);
     const Accessor who = of_cluster(w, accessor);
     const Proxy proxy = proxy_async ? Proxy::async_global : Proxy::generic;
     const Range* at = nullptr;
@@ -367,6 +444,7 @@ bool touch_shared_lanes(Warp& w, const LanePieces& pieces, const Accessor& who) 
 }
 
 bool touch_global_lanes(Allocation& a, Warp& w, const LanePieces& pieces, const Accessor& accessor) {
+    if (!accessor.write && !a.written.complete()) return false;
     return touch_lanes(machine_of(w).global.shadow(a), w, pieces, u64{0} - a.base, of_cluster(w, accessor), false);
 }
 
@@ -375,6 +453,7 @@ bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges,
     if (m.global.logs())
         for (const Range& range : ranges) m.global.note(a, range.start, range.bytes, accessor.write);
     if (!m.checks) return true;
+    if (!a.written.complete()) return false;
     const Range* at = nullptr;
     LinearShadow& shadow = m.global.shadow(a);
     return touch_quietly(shadow, w, of_cluster(w, accessor), Proxy::generic, false, [&](auto& touch, bool& conflict) {
@@ -386,6 +465,7 @@ bool touch_global_quietly(Allocation& a, Warp& w, std::span<const Range> ranges,
 bool touch_global_blocks(Allocation& a, Warp& w, std::span<const BlockChunks> blocks, const Accessor& accessor) {
     Machine& m = machine_of(w);
     if (!m.checks) return true;
+    if (!accessor.write && !a.written.complete()) return false;
     LinearShadow& shadow = m.global.shadow(a);
     return touch_quietly(shadow, w, of_cluster(w, accessor), Proxy::async_global, false,
                          [&](auto& touch, bool& conflict) { return shadow.touch_blocks(blocks, 0, touch, conflict); });

@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "findings/finding.hpp"
 #include "order/block_chunks.hpp"
 #include "order/linear_history.hpp"
 
@@ -10,6 +11,7 @@ namespace ptxm {
 
 struct Allocation;
 struct Cta;
+struct Machine;
 struct Warp;
 
 // `proxy_async` tells which proxy is accessing. The ranges are those of one
@@ -27,6 +29,13 @@ inline void touch_shared(Cta& target, Warp& w, u32 offset, u32 size, const Acces
     touch_shared(target, w, SharedRanges{{&range, 1}, 0, offset, u64{offset} + size}, who, proxy_async);
 }
 void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async);
+// The value of the load in progress is not to be relied on: lenient profile. `why` is told where it is used.
+void doubt(Warp& w, Doubt why);
+// Whether this warp's load of these bytes, in shared memory by their offset, raced with who wrote them.
+bool races(Warp& w, LinearShadow& shadow, u64 offset, u64 bytes, const Accessor& who);
+Accessor of_cluster(const Warp& w, Accessor who);
+// Whether all of these bytes have been written: by the host, by a launch before this one or in this one.
+bool written(Machine& m, const Allocation& a, u64 address, u64 bytes);
 inline void touch_global(Allocation& a, Warp& w, u64 address, u32 size, const Accessor& who, bool proxy_async) {
     const Range range{address, size};
     touch_global(a, w, {&range, 1}, who, proxy_async);

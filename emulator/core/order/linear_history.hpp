@@ -45,9 +45,21 @@ public:
 
     // Whether something has written all of these bytes.
     bool written(u64 offset, u64 size) {
-        for (u64 at = offset; at < offset + size; ++at)
-            if (pasts_[number_at(at)].write.clock == 0) return false;
-        return true;
+        u64 bytes = 0;
+        each_written(offset, offset + size, [&](u64 begin, u64 end) { bytes += end - begin; });
+        return bytes == size;
+    }
+    // Calls f(begin, end) for the parts of [from, to) that something has written.
+    template <class F>
+    void each_written(u64 from, u64 to, F f) {
+        each_piece(from, to, [&](u64 begin, u64 end, const Past& past) {
+            if (past.write.clock) f(begin, end);
+        });
+    }
+    // Calls f(past) for the parts of [from, to).
+    template <class F>
+    void each_past(u64 from, u64 to, F f) {
+        each_piece(from, to, [&](u64, u64, const Past& past) { f(past); });
     }
 
     // For an operation that begins.
@@ -272,6 +284,16 @@ private:
             for (u32 k = 0; k < chunks_in_set; ++k)
                 if (chunks >> (n + k) & 1) members |= ((u64{1} << in_chunk) - 1) << k * in_chunk;
             if (members) f(CellSet{cells + n * in_chunk, members});
+        }
+    }
+
+    template <class F>
+    void each_piece(u64 from, u64 to, F f) {
+        for (u64 at = from, next = at; at < to; at = next) {
+            const u32 block = blocks_[at / kBlockBytes];
+            const u64 step = !(block & kOther) ? kBlockBytes : has_cells(block) ? u64{1} << shift_of(block) : kChunk;
+            next = std::min(to, (at / step + 1) * step);
+            f(at, next, pasts_[number_at(at)]);
         }
     }
 

@@ -89,9 +89,9 @@ Cost cost_of(const Inst& i, const Times& t) {
         case Op::cvta:
         case Op::cvta_to:
         case Op::mapa: set(Pipe::none, 0, 0, 0); break;
-        case Op::nop:  // of griddepcontrol.wait, whose operand says so, or of what the machine need not do
-            set(i.immediate ? Pipe::dependency : Pipe::none, 0, 0, 0);
-            break;
+        case Op::nop:
+        case Op::grid_trigger: set(Pipe::none, 0, 0, 0); break;
+        case Op::grid_wait: set(Pipe::dependency, 0, 0, 0); break;
         case Op::add:
         case Op::sub:
         case Op::mul:

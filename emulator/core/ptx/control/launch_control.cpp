@@ -148,6 +148,17 @@ Flow first_ctaid(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
+// PTX ISA 9.7.13.16. Launches run one after the other; what may race with one before is found by what it has accessed.
+Flow grid_trigger(Warp& w, const Inst&, u32) {
+    machine_of(w).trigger();
+    return Flow::next;
+}
+
+Flow grid_wait(Warp& w, const Inst&, u32) {
+    if (const auto& launches = machine_of(w).wait_for_launches(); !launches.empty()) w.clocks.learn_launches(launches);
+    return Flow::next;
+}
+
 }  // namespace
 
 Handler bind_launch_control(const InstRecord& r) {
@@ -156,6 +167,8 @@ Handler bind_launch_control(const InstRecord& r) {
         case Op::clc_try_cancel: return try_cancel;
         case Op::clc_canceled: return is_canceled;
         case Op::clc_ctaid: return first_ctaid;
+        case Op::grid_trigger: return grid_trigger;
+        case Op::grid_wait: return grid_wait;
         default: return nullptr;
     }
 }

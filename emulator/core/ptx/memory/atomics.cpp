@@ -71,6 +71,12 @@ void publish(Warp& w, const u8* location, const Outgoing& out, u32 mods, bool ex
     if (!out.within && (!fences || (mods & kCtaScope))) return;
     SyncTable::Slot& slot = table.at(key_of(location));
     if (!(mods & kCtaScope)) join_shared(slot.fences, fences);
+    // Released kernels take a flag that one thread sets to hand over what others have fenced before a barrier.
+    if (fences && !(mods & kCtaScope) && machine_of(w).profile == Profile::lenient) {
+        slot.releaser = slot.has_wide && slot.releaser != w.cta->linear ? SyncTable::Slot::kSeveral : w.cta->linear;
+        slot.wide.join(*fences);
+        slot.has_wide = true;
+    }
     if (out.beyond) {
         slot.releaser = slot.has_wide && slot.releaser != w.cta->linear ? SyncTable::Slot::kSeveral : w.cta->linear;
         slot.wide.join(*out.beyond);
@@ -277,7 +283,8 @@ Flow fence(Warp& w, const Inst& i, u32 mask) {
             w.fences.has_collected = false;
         }
     }
-    if (i.mods & kSequential && !(i.mods & kCtaScope)) w.clocks.fence_sequential();
+    const bool sequential = i.mods & kSequential || machine_of(w).profile == Profile::lenient;
+    if (sequential && !restricted && !(i.mods & kCtaScope)) w.clocks.fence_sequential();
     if (i.mods & kRelease) {
         Message released = w.clocks.release(lanes);
         // Another part of the warp may have fenced for itself just before.

@@ -195,11 +195,34 @@ struct WarpAccess {
     }
 };
 
+// An address that was computed from the name of an array lies in that array.
+[[gnu::noinline]] void check_arrays(const WarpAccess& x, const Arrays& arrays) {
+    Warp& w = x.w;
+    Machine& m = machine_of(w);
+    const u64 own = u64{w.cta->rank} << kSharedRankShift;
+    for (u32 l = 0; l < kLanes; ++l) {
+        const u64 at = x.a.at[l] - own;
+        if (!(x.mask >> l & 1) || at > kSharedOffsetMask || arrays.hold(at, at + x.size)) continue;
+        std::string message = format(
+            "a %s of %u bytes at byte 0x%llx of shared memory (lane %u), outside of what its address was "
+            "computed from: %s",
+            x.what, x.size, (unsigned long long)at, l, arrays.names.c_str());
+        if (m.profile == Profile::lenient && static_cast<Op>(m.program->insts[static_cast<u32>(w.pc())].op) == Op::ld)
+            return doubt(w, {"array-out-of-bounds", std::move(message), w.pc(), -1});
+        return m.report(&w, "array-out-of-bounds", std::move(message), w.pc());
+    }
+}
+
 void resolve_shared_lanes(const WarpAccess& x, Space space, Accessor& who, u8* (&pointers)[kLanes]) {
     Warp& w = x.w;
     const Extent e = extent_of(x.a);
     const bool own = point_shared(w, space, x.a, e, x.mask, x.size, x.what, pointers);
     if (!machine_of(w).checks) return;
+    if (const u8 number = w.program->insts[static_cast<u32>(w.pc())].arrays) {
+        const Arrays& arrays = w.program->arrays[number - 1u];
+        const u64 start = u64{w.cta->rank} << kSharedRankShift;
+        if (!arrays.hold(e.low - start, e.high + x.size - start)) check_arrays(x, arrays);
+    }
     const Pattern pattern = pattern_of(x.a, x.size);
     if (own && x.in_pieces(pattern) && touch_shared_lanes(w, {x.a.at, x.size, e.low, e.high + x.size}, who)) return;
     x.each_kind(pattern, who, pointers, [&](LaneRanges&& lanes) {
@@ -286,6 +309,24 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
 
 namespace {
 
+// Whether the value that these bytes have is one to rely on. Of an address in global memory, or one of shared memory
+// without the window of generic addresses.
+bool reliable(Warp& w, const Inst& i, u64 at, u32 bytes) {
+    Machine& m = machine_of(w);
+    Accessor who{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false};
+    const bool raced = w.doubt.rule && w.doubt.other >= 0;
+    if (at >= kGlobalBase && window_of(at) == Space::global) {
+        Allocation& a = resolve_global(w, at, bytes, "load");
+        return written(m, a, at, bytes) &&
+               !(raced && races(w, m.global.shadow(a), at - a.base, bytes, of_cluster(w, who)));
+    }
+    const u32 place = static_cast<u32>(at & ~kWindowMask);
+    const u64 offset = place & kSharedOffsetMask;
+    Cta& cta = *w.cta->cluster->ctas[place >> kSharedRankShift];
+    if (i.arrays && !w.program->arrays[i.arrays - 1u].hold(offset, offset + bytes)) return false;
+    return cta.shared_shadow->written(offset, bytes) && !(raced && races(w, *cta.shared_shadow, offset, bytes, who));
+}
+
 // The lanes to whose registers this load brings what nothing has written lack a value: lenient profile.
 [[gnu::noinline]] void leave_undefined(Warp& w, const Inst& i, const Addresses& a, u32 mask) {
     w.undefined.resize(w.program->units);
@@ -297,9 +338,9 @@ namespace {
         u32 lacking = 0;
         for (u32 l = 0; l < kLanes; ++l) {
             if (!(mask >> l & 1)) continue;
-            const u32 at = static_cast<u32>(a.at[l]) + k * bytes;
-            Cta& cta = *w.cta->cluster->ctas[at >> kSharedRankShift];
-            lacking |= static_cast<u32>(!cta.shared_shadow->written(at & kSharedOffsetMask, bytes)) << l;
+            if (reliable(w, i, a.at[l] + k * bytes, bytes)) continue;
+            lacking |= 1u << l;
+            w.undefined_global = a.at[l] >= kGlobalBase;
         }
         w.undefined[static_cast<u32>(unit)] = lacking;
     }

@@ -58,6 +58,7 @@ void take(Warp& w, u32 first, u32 columns, u32 result) {
     }
     t.shadow.forget(first * Tmem::kGranule, columns);
     t.last_columns = columns;
+    machine_of(w).tensor_columns += columns;
     const SharedRef to = resolve_shared(w, result, 4, "tcgen05.alloc");
     w.clocks.note_access(kAllLanes);
     touch_shared(*to.cta, w, to.offset, 4, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), true},
@@ -100,10 +101,35 @@ void wake_allocators(Cta& cta) {
             if (f.wait == Wait::tmem && !(call.waiting && call.warp == w.index)) wake(w, f);
 }
 
-Flow wait_for_tmem(Warp& w) {
+// The CTAs of a grid share the multiprocessors' tensor memories: it does not matter which of them has which.
+bool taken_by_others(const Machine& m, u32 columns) {
+    return m.tensor_columns + columns > m.multiprocessors * Tmem::kColumns;
+}
+
+Flow wait_for_tmem(Warp& w, bool for_clusters = false) {
     w.fragment().wait = Wait::tmem;
+    w.fragment().wait_for_clusters = for_clusters;
     return Flow::stay;
 }
+
+}  // namespace
+
+bool retry_allocators(Cluster& cluster) {
+    bool any = false;
+    for (auto& cta : cluster.ctas) {
+        for (Warp& w : cta->warps) {
+            for (Fragment& f : w.fragments) {
+                if (f.wait != Wait::tmem || !f.wait_for_clusters) continue;
+                wake(w, f);
+                w.unpolled = 0;  // to ask again is no work
+                any = true;
+            }
+        }
+    }
+    return any;
+}
+
+namespace {
 
 // The warp of the peer CTA that is already here, or null after leaving this warp's own call for it.
 Warp* meet_peer(Warp& w, Cta& peer, const PairCall& mine) {
@@ -138,6 +164,7 @@ Flow alloc_pair(Warp& w, u32 columns, u32 result) {
     const auto ctas = tc::ctas_of(w, true, "tcgen05.alloc");
     Cta& peer = *ctas[w.cta->rank & 1 ? 0 : 1];
     const u32 first = find_free({&w.cta->tmem, &peer.tmem}, columns / Tmem::kGranule);
+    if (!peer.tmem.pair_call.waiting && taken_by_others(machine_of(w), 2 * columns)) return wait_for_tmem(w, true);
     Warp* other = meet_peer(w, peer, {true, false, w.index, columns, result, w.pc()});
     if (!other) return wait_for_tmem(w);
     if (first == kGranules)
@@ -162,6 +189,7 @@ Flow alloc(Warp& w, const Inst& i, u32 mask) {
     tc::ctas_of(w, false, "tcgen05.alloc");
     const u32 first = find_free({&w.cta->tmem}, columns / Tmem::kGranule);
     if (first == kGranules) return wait_for_tmem(w);
+    if (taken_by_others(machine_of(w), columns)) return wait_for_tmem(w, true);
     take(w, first, columns, result);
     return Flow::next;
 }
@@ -185,6 +213,7 @@ void give_back(Warp& w, u32 address, u32 columns) {
         t.freed[g] = w.pc() + 1;
     }
     t.gave_back = true;
+    machine_of(w).tensor_columns -= columns;
     t.shadow.forget(address, columns);
     wake_allocators(*w.cta);
 }

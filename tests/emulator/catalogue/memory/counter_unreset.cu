@@ -1,5 +1,4 @@
 // A counter is taken to be zero, and nobody has set it.
-// missed: memory that the host has allocated counts as written.
 #include "../catalogue.cuh"
 
 BODY {

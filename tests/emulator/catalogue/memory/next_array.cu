@@ -1,5 +1,4 @@
 // An index runs over the end of one shared array into the next.
-// missed: addresses do not know the array that they were computed from.
 #include "../catalogue.cuh"
 
 BODY {

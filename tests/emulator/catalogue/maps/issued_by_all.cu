@@ -1,0 +1,21 @@
+// Every thread of a warp issues the copy that one of them expects.
+// launch: maps 1
+#include "../tensor.cuh"
+
+MAP_BODY {
+    __shared__ u64 full;
+    __shared__ alignas(128) int x[128];
+    const int t = threadIdx.x;
+    if (t == 0) {
+        mbar_init(&full, 1);
+        mbar_fence_init();
+    }
+    __syncthreads();
+    if (t == 0) mbar_expect(&full, 512);
+    __syncwarp();
+    if (kMistake ? t < 32 : t == 0) map_load(x, from, 0, 8, &full);
+    mbar_wait(&full, 0);
+    out[t] = x[t];
+}
+
+MAP_TWINS

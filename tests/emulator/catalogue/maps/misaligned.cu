@@ -1,0 +1,22 @@
+// A box goes to an address that is no multiple of 128.
+// launch: maps 1
+#include "../tensor.cuh"
+
+MAP_BODY {
+    __shared__ u64 full;
+    __shared__ alignas(128) int x[128];
+    const int t = threadIdx.x;
+    if (t == 0) {
+        mbar_init(&full, 1);
+        mbar_fence_init();
+    }
+    __syncthreads();
+    if (t == 0) {
+        mbar_expect(&full, 512);
+        map_load(x + (kMistake ? 4 : 0), from, 0, 8, &full);
+    }
+    mbar_wait(&full, 0);
+    out[t] = x[t % 64 + 8];
+}
+
+MAP_TWINS

@@ -1,0 +1,18 @@
+// A box is stored that threads have written, with no proxy fence.
+// launch: maps 1
+#include "../tensor.cuh"
+
+MAP_BODY {
+    __shared__ alignas(128) int x[128];
+    const int t = threadIdx.x;
+    x[t] = in[t];
+    x[t + 64] = in[t];
+    if (!kMistake) proxy_fence();
+    __syncthreads();
+    if (t == 0) {
+        map_store(to, 0, 0, x);
+        bulk_wait();
+    }
+}
+
+MAP_TWINS

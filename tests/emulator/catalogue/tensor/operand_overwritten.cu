@@ -1,0 +1,21 @@
+// The operand of a product is overwritten before the product is complete.
+// launch: block 128
+#include "../tensor.cuh"
+
+BODY {
+    const Tensor x = begin();
+    if (x.first) {
+        x.multiply();
+        tc_commit(x.bar);
+    }
+    if (!kMistake) mbar_wait(x.bar, 0);
+    x.tile[threadIdx.x] = 1;
+    mbar_wait(x.bar, 0);
+    tc_after();
+    const int v = tc_load(x.quarter);
+    tc_wait_load();
+    out[threadIdx.x] = v;
+    x.end();
+}
+
+TWINS

@@ -1,0 +1,168 @@
+"""What one launch leaves behind for the next: bytes that count as written, and accesses that may still be going on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fmha.emulator import Device, Report, load_ptx
+
+_MODULE = """.version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .b64 out)
+{{
+.shared .b32 slot;
+.reg .b64 %out, %at, %back; .reg .b32 %t, %b, %n, %r<9>; .reg .pred %p<5>;
+ld.param.b64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; mov.u32 %n, %nctaid.x;
+mad.wide.u32 %at, %t, 4, %out; sub.u32 %r0, 63, %t; mad.wide.u32 %back, %r0, 4, %out;
+setp.eq.u32 %p0, %t, 0;
+{body}
+ret;
+}}
+"""
+_TRIGGER, _WAIT = "griddepcontrol.launch_dependents;", "griddepcontrol.wait;"
+_READ = "ld.global.b32 %r1, [%back]; bar.sync 0; st.global.b32 [%at], %r1;"
+
+
+def rules(report: Report) -> set[str]:
+    return {finding.rule for finding in report.findings}
+
+
+def launch(device: Device, address: int, body: str, grid: int = 1, block: int = 64, **options: Any) -> set[str]:
+    return rules(device.launch(load_ptx(_MODULE.format(body=body)), "k", grid, block, [address], **options))
+
+
+def in_a_row(*bodies: str, **options: Any) -> list[set[str]]:
+    """Each but the first as a programmatic dependent launch."""
+    device = Device(**options)
+    out = device.alloc(1024, "out", zeroed=True)
+    return [launch(device, out.address, body, programmatic=n > 0) for n, body in enumerate(bodies)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (_TRIGGER + _READ, _READ, {"launch-race"}),
+        (_READ + _TRIGGER, _READ, {"launch-race"}),  # triggered behind the results: they may be on their way
+        (_READ, _READ, set()),  # never triggered: the launch before is over
+        (_TRIGGER + _READ, _WAIT + _READ, set()),
+        (_TRIGGER + _READ, f"@%p0 {_WAIT}" + _READ, {"launch-race"}),
+        (_TRIGGER + _READ, f"@%p0 {_WAIT} bar.sync 0;" + _READ, set()),
+        (_TRIGGER + "ld.global.b32 %r1, [%at];", "st.global.b32 [%at], %t;", {"launch-race"}),
+        (_TRIGGER + _READ, _WAIT + "ld.global.nc.b32 %r1, [%at];", set()),
+    ],
+)
+def test_a_dependent_launch_waits_for_what_it_uses(first: str, second: str, found: set[str]) -> None:
+    assert in_a_row(first, second) == [set(), found]
+
+
+def test_a_wait_covers_what_the_launch_before_has_waited_for() -> None:
+    write, waits = _TRIGGER + "st.global.b32 [%at], %t;", _TRIGGER + _WAIT
+    assert in_a_row(write, waits, _WAIT + _READ) == [set(), set(), set()]
+    assert in_a_row(write, _TRIGGER, _WAIT + _READ) == [set(), set(), {"launch-race"}]
+
+
+def test_a_launch_of_its_own_comes_after_all_before() -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    for _ in range(2):
+        assert not launch(device, out.address, _TRIGGER + _READ)
+
+
+def test_clusters_that_ran_side_by_side_are_remembered() -> None:
+    device = Device(threads=2)
+    out = device.alloc(8192, "out", zeroed=True)
+    body = _TRIGGER + "mad.wide.u32 %at, %b, 256, %at; st.global.b32 [%at], %t;"
+    assert not launch(device, out.address, body, grid=2)
+    assert launch(device, out.address, "ld.global.b32 %r1, [%at+256];", programmatic=True) == {"launch-race"}
+
+
+_USED = "ld.global.b32 %r1, [%at]; st.global.b32 [%at], %r1;"
+
+
+@pytest.mark.parametrize(
+    ("body", "strict", "lenient"),
+    [
+        (_USED, {"uninitialised-global"}, {"uninitialised-global"}),
+        ("ld.global.b32 %r1, [%at]; add.u32 %r2, %r1, 1;", {"uninitialised-global"}, set()),
+        ("atom.global.add.u32 %r1, [%at], 1;", {"uninitialised-global"}, {"uninitialised-global"}),
+        ("red.global.add.u32 [%at], 1;", {"uninitialised-global"}, {"uninitialised-global"}),
+        ("atom.global.exch.b32 %r1, [%at], 1;", set(), set()),
+        ("st.global.b32 [%at], 1;" + _USED, set(), set()),
+    ],
+)
+def test_memory_that_nobody_has_written(body: str, strict: set[str], lenient: set[str]) -> None:
+    for found, profile in ((strict, "strict"), (lenient, "lenient")):
+        device: Any = Device(profile=profile)  # type: ignore[arg-type]
+        assert launch(device, device.alloc(1024, "out").address, body) == found
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_a_launch_has_written_counts(threads: int) -> None:
+    device = Device(threads=threads)
+    out = device.alloc(1024, "out")
+    place = "mad.wide.u32 %at, %b, 256, %at;"
+    assert not launch(device, out.address, place + "st.global.b32 [%at], %t;", grid=2)
+    assert not launch(device, out.address, place + "ld.global.b32 %r1, [%at];", grid=2)
+    assert launch(device, out.address, place + "ld.global.b32 %r1, [%at];", grid=3) == {"uninitialised-global"}
+
+
+def test_the_host_writes_in_pieces() -> None:
+    device = Device()
+    out = device.alloc(256, "out")
+    for at in (128, 0, 64):
+        device.write(out.address + at, bytes(64))
+    assert not launch(device, out.address, "ld.global.b32 %r1, [%at];", block=32)
+    assert launch(device, out.address, "ld.global.b32 %r1, [%at];") == {"uninitialised-global"}
+    device.write(out.address + 192, bytes(64))
+    assert not launch(device, out.address, "ld.global.b32 %r1, [%at];")
+
+
+def test_what_nobody_has_written_is_no_number() -> None:
+    device = Device()
+    assert set(device.read(device.alloc(64).address, 64)) == {0xFF}
+    assert set(device.read(device.alloc(64, zeroed=True).address, 64)) == {0}
+
+
+_HANDS_OVER = """setp.ne.u32 %p1, %b, 0; @%p1 bra READER;
+st.global.b32 [%at], %t; {fence} bar.sync 0; @%p0 st.relaxed.gpu.global.b32 [%out+512], 1; bra END;
+READER: @!%p0 bra JOIN;
+POLL: ld.acquire.gpu.global.b32 %r1, [%out+512]; setp.eq.u32 %p2, %r1, 0; @%p2 bra POLL;
+JOIN: bar.sync 0; ld.global.b32 %r2, [%back]; st.global.b32 [%at+256], %r2;
+END:"""
+
+
+@pytest.mark.parametrize("fence", ["fence.sc.gpu;", "fence.acq_rel.gpu;"])
+def test_a_flag_behind_a_barrier_releases_what_others_have_fenced_leniently(fence: str) -> None:
+    found = {}
+    for profile in ("strict", "lenient"):
+        device: Any = Device(profile=profile)  # type: ignore[arg-type]
+        out = device.alloc(1024, "out", zeroed=True)
+        found[profile] = launch(device, out.address, _HANDS_OVER.format(fence=fence), grid=2)
+        out = device.alloc(1024, "out", zeroed=True)
+        assert launch(device, out.address, _HANDS_OVER.format(fence=""), grid=2) == {"race"}
+    assert found == {"strict": {"race"}, "lenient": set()}
+
+
+_SPIN = """atom.global.add.u32 %r1, [%out], 1;
+POLL: ld.relaxed.gpu.global.b32 %r1, [%out]; setp.lt.u32 %p2, %r1, %n; @%p2 bra POLL;"""
+_COLUMNS = f"""tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 512;
+@!%p0 bra DONE;
+{_SPIN}
+DONE: bar.warp.sync -1; ld.shared.b32 %r3, [slot]; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r3, 512;"""
+
+
+@pytest.mark.parametrize(("ctas", "found"), [(148, set()), (150, {"livelock"})])
+def test_ctas_that_wait_for_more_tensor_memory_than_there_is(ctas: int, found: set[str]) -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    assert launch(device, out.address, _COLUMNS, grid=ctas, block=32) == found
+
+
+def test_a_grid_that_spins_is_told_in_bounded_time() -> None:
+    device = Device(max_instructions=40_000_000)
+    out = device.alloc(1024, "out", zeroed=True)
+    endless = f"@!%p0 bra DONE; {_SPIN.replace('setp.lt', 'setp.le')} DONE:"
+    assert launch(device, out.address, endless, grid=150, block=32) == {"livelock"}
