@@ -1,8 +1,9 @@
 """Which shared array the address of a load or store was computed from: an index may run over its end into the next.
 
-An address is followed from the names of arrays through moves, additions, conversions and masks. Where several reach
-one register, all of them count. Nothing is claimed of an address that may have come another way: from memory, by a shift or a
-shuffle, or by a choice of which only one side is known. An index added to an address is an index, wherever it is from.
+An address is followed from the names of arrays through moves, additions and conversions. Where several reach one
+register, all of them count. Nothing is claimed of an address that may have come another way: from memory, by a mask, a
+shift or a shuffle, or by a choice of which only one side is known. An index added to an address is an index, wherever
+it is from.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from fmha.emulator.decode.builder import Builder, Emitted
 
 _CHOICES = ("mov", "cvta", "cvta_to", "selp")
-_SUMS = ("add", "sub", "mad_lo", "mad_wide", "and_", "or_", "xor_", "lop3", "carry_add", "carry_sub")
+_SUMS = ("add", "sub", "mad_lo", "mad_wide", "carry_add", "carry_sub")
 _ACCESSES = ("ld", "st", "atom", "ld_sync", "st_sync")
 _MOST_SETS = 255  # an instruction has 8 bits for the number of one
 

@@ -108,6 +108,32 @@ def select_by_sign(b: Builder, m: Modifiers) -> None:
     b.emit("slct", type_name, type2=condition, dst=[b.dst(d, type_name)], src=src, mods=mods)
 
 
+_VIDEO = {"vadd": "add", "vsub": "sub", "vshl": "shl", "vshr": "shr"}
+
+
+def video(b: Builder, m: Modifiers) -> None:
+    """Of PTX ISA 9.7.18, the forms on whole words whose results wrap: they are two instructions of the usual kind."""
+    opcode = b.instruction.opcode
+    shifts = opcode in ("vshl", "vshr")
+    to, first, second = (m.type(("u32", "s32")) for _ in range(3))
+    if shifts and second != "u32":
+        b.fail("the type of a shift's count is .u32")
+    wraps = shifts and m.choose({"wrap": True, "clamp": False})
+    added = m.take("add")
+    m.done()
+    d, x, y, *rest = _operands(b, 4 if added else 3)
+    count = b.src(y, second)
+    if wraps:
+        within = b.new_unit(32)
+        b.emit("and", "b32", dst=[within], src=[count, b.number(31, 32)])
+        count = within
+    result = b.dst(d, to)
+    made = b.new_unit(32) if added else result
+    b.emit(_VIDEO[opcode], "b32" if opcode == "vshl" else first, dst=[made], src=[b.src(x, first), count])
+    if added:
+        b.emit("add", to, dst=[result], src=[made, b.src(rest[0], to)])
+
+
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     **dict.fromkeys(_CARRY_IN, with_carry),
     "sad": sum_of_differences,
@@ -120,4 +146,5 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "bmsk": bit_mask,
     "szext": extend,
     "slct": select_by_sign,
+    **dict.fromkeys(_VIDEO, video),
 }

@@ -73,8 +73,8 @@ MEMORY: Mapping[str, Rule] = {
     "uninitialised-global": Rule(
         "5.1.4, Global State Space",
         "Global memory is read that nobody has written since it was allocated: neither the host nor a kernel. "
-        "Leniently, a plain load is reported where its value reaches memory, an address, another warp or a guard, and copies are "
-        "not.",
+        "Leniently, a plain load is reported where its value reaches memory, an address, another warp or a guard, and "
+        "copies are not.",
         "Write it first, or have the host set it: cudaMemset, or the emulator's `alloc(..., zeroed=True)`.",
     ),
     "uninitialised-register": Rule(

@@ -333,3 +333,30 @@ def test_negated_predicates_wherever_ptxas_takes_them(instruction: str) -> None:
     define = _NEGATED[instruction]
     want = [define(int(x), int(y), int(x) > int(y), bool(x & 1)) for x, y in zip(a, b, strict=True)]
     np.testing.assert_array_equal(got, np.array(want, np.uint32))
+
+
+@pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.u32", "u32.s32.u32"])
+@pytest.mark.parametrize("mode", ["wrap", "clamp"])
+def test_video_shifts(types: str, mode: str) -> None:
+    a_type = types.split(".")[1]
+    a, c = _values(32, 2)
+    inputs = [a, np.random.default_rng(5).integers(0, 70, COUNT, dtype=np.uint64).astype(np.uint32), c]
+
+    def shifted(x: int, n: int, left: bool) -> int:
+        n = n & 31 if mode == "wrap" else min(n, 32)
+        return (_read(a_type)(x) << n if left else _read(a_type)(x) >> n) & 0xFFFFFFFF
+
+    for op in ("vshl", "vshr"):
+        check(f"{op}.{types}.{mode} %d0, %a, %b;", inputs[:2], 32, lambda x, n, op=op: shifted(x, n, op == "vshl"))
+        check(
+            f"{op}.{types}.{mode}.add %d0, %a, %b, %c;",
+            inputs,
+            32,
+            lambda x, n, c, op=op: shifted(x, n, op == "vshl") + c & 0xFFFFFFFF,
+        )
+
+
+def test_video_sums() -> None:
+    inputs = _values(32, 3)
+    check("vadd.s32.u32.s32 %d0, %a, %b;", inputs[:2], 32, lambda a, b: a + b & 0xFFFFFFFF)
+    check("vsub.u32.u32.u32.add %d0, %a, %b, %c;", inputs, 32, lambda a, b, c: a - b + c & 0xFFFFFFFF)

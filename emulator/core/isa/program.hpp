@@ -234,8 +234,7 @@ struct InstRecord {
     u8 aligned;  // the instruction needs every live lane of the warp
     i32 guard;   // unit of the guard predicate, -1 for none
     u8 guard_negated;
-    u8 arrays;  // of a load or store: those of Program::arrays that its address was computed from, 1 for the first; or
-                // 0
+    u8 arrays;  // of a load or store: the number, from 1, of what its address was computed from in Program::arrays
     u16 n_src;
     u32 mods;
     u32 operands;  // first index into Program::operands: destinations, then sources
