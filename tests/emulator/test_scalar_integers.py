@@ -360,3 +360,40 @@ def test_video_sums() -> None:
     inputs = _values(32, 3)
     check("vadd.s32.u32.s32 %d0, %a, %b;", inputs[:2], 32, lambda a, b: a + b & 0xFFFFFFFF)
     check("vsub.u32.u32.u32.add %d0, %a, %b, %c;", inputs, 32, lambda a, b, c: a - b + c & 0xFFFFFFFF)
+
+
+_BY_LANE = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "min": min,
+    "max": max,
+    "absdiff": lambda a, b: abs(a - b),
+    "set.eq": lambda a, b: int(a == b),
+    "set.ne": lambda a, b: int(a != b),
+    "set.lt": lambda a, b: int(a < b),
+    "set.ge": lambda a, b: int(a >= b),
+}
+
+
+@pytest.mark.parametrize("lanes", [2, 4])
+@pytest.mark.parametrize("types", ["u32.u32.u32", "s32.s32.s32", "s32.u32.s32"])
+@pytest.mark.parametrize("op", _BY_LANE)
+def test_video_lanes(op: str, types: str, lanes: int) -> None:
+    to, *sources = types.split(".")
+    name, _, comparison = op.partition(".")
+    width = 32 // lanes
+    low, high = (0, (1 << width) - 1) if to == "u32" else (-(1 << width - 1), (1 << width - 1) - 1)
+
+    def word(a: int, b: int, _: int, saturates: bool) -> int:
+        total = 0
+        for at in range(0, 32, width):
+            x, y = (v >> at & (1 << width) - 1 for v in (a, b))
+            x, y = (_signed(v, width) if t == "s32" else v for v, t in zip((x, y), sources, strict=True))
+            result = _BY_LANE[op](x, y)
+            result = min(max(result, low), high) if saturates else result
+            total |= (result & (1 << width) - 1) << at
+        return total
+
+    for sat in ("",) if comparison else ("", ".sat"):
+        form = f"v{name}{lanes}." + (".".join(sources) + f".{comparison}" if comparison else types + sat)
+        check(f"{form} %d0, %a, %b, %c;", _values(32, 3), 32, lambda a, b, c, sat=sat: word(a, b, c, bool(sat)))
