@@ -23,7 +23,7 @@ def kernel(body: str, registers: str = ".reg .f32 %f<40>;", params: str = ".para
 
 def timed(module: emulator.Module, grid: int = 1, block: int = 32, gpu: str = "h200", **options):
     device = emulator.Device(timing=gpu, **options)
-    out = device.alloc(4 * grid * block, "out")
+    out = device.alloc(4 * grid * block, "out", zeroed=True)
     report = device.launch(module, "k", grid, block, [out.address])
     assert report.timing is not None
     return report, device.read(out.address, out.nbytes)
@@ -199,7 +199,7 @@ def test_constants_are_all_that_the_core_wants_and_no_other():
         report.timing.modelled({"warp_speed": 9.0})
     with pytest.raises(ValueError, match="no value for the constant fma_latency"):
         report.timing._recorder.replay(
-            _core.Program(b"", b"", b"", 0, 0, 0, 0), [0], {"fma_interval": 1.0}, 1, 0, False
+            _core.Program(b"", b"", b"", 0, 0, 0, 0, []), [0], {"fma_interval": 1.0}, 1, 0, False
         )
 
 
