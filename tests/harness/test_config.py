@@ -112,7 +112,12 @@ def test_guard_thresholds_override_the_default(text: str) -> None:
         ("lse_error: 1e-4", "lse_error:", "gates.default.lse_error", "must be a number, not nothing"),
         ("    lse_error: 1e-4\n", "", "gates.default.lse_error", "is required"),
         ("build_seconds: 300", "build_seconds: 0", "limits.build_seconds", "must be more than 0.0, not 0"),
-        ("kind: emulator", "kind: abacus", "hosts.emulator.kind", "must be 'emulator', 'local' or 'ssh', not 'abacus'"),
+        (
+            "kind: emulator",
+            "kind: abacus",
+            "hosts.emulator.kind",
+            "must be 'emulator', 'local', 'ssh' or 'slurm', not 'abacus'",
+        ),
         ("  proven:\n", "  Proven One:\n", "suites.'Proven One'", "is no name"),
     ],
 )

@@ -65,7 +65,7 @@ def test_two_runs_have_a_mig_device_each(host: Path):
         gpus.Wait(rule, candidates, RUN.replace("2026", "2027"), lambda *_: None) as second,
     ):
         leases = [first.lease(), second.lease()]
-        assert {lease.gpu.uuid for lease in leases if lease.gpu} == set(PARTS)
+        assert {gpu.uuid for lease in leases for gpu in lease.gpus} == set(PARTS)
         assert {row["gpu"] for row in gpus.occupancy(rule) if not row["position"]} == set(PARTS)
     for lease in leases:
         lease.close()
@@ -76,8 +76,7 @@ def test_a_process_on_one_mig_device_keeps_nobody_off_the_other(host: Path):
     rule = rules(host, "0", foreign="refuse")
     with gpus.Wait(rule, gpus.choose(rule), RUN, lambda *_: None) as wait:
         lease = wait.lease()
-    assert lease.gpu is not None
-    assert lease.gpu.uuid == PARTS[1]
+    assert [gpu.uuid for gpu in lease.gpus] == [PARTS[1]]
     lease.close()
 
 

@@ -118,6 +118,8 @@ class Slurm:
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[Slurm]:
     """Stopped with everything that it started."""
+    if not os.environ.get("FMHA_SLURM"):
+        pytest.skip("set FMHA_SLURM=1 to have a Slurm started: these take four minutes")
     if missing := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
         pytest.skip(f"no Slurm: {missing[0]} is missing; install slurm-wlm and munge")
     made = Slurm(folder)

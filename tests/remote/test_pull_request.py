@@ -151,7 +151,7 @@ def test_a_pull_request_hears_what_it_made_worse(
     text = kept[61]
     mark, headline = text.split("\n")[:2]
     assert mark == MARK
-    assert re.fullmatch(rf"## REGRESSED against commit {measured[:12]}: (1 status, )?2 numbers", headline)
+    assert re.fullmatch(rf"## REGRESSED against commit {measured[:12]}: (\d status, )?2 numbers", headline)
     assert f"judged by the harness of `{base[:12]}`" in text
     assert text.count("\n- numbers ") == 2
     assert re.search(r"^\*\*.*LSE error.*\*\*$", text, re.MULTILINE)
