@@ -16,7 +16,7 @@ from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.stages.preflight import home_of
 
 if TYPE_CHECKING:
-    from fmha.harness.stages.modelled import Row
+    from fmha.harness.see.modelled import Row
 
 HELP = """Say what bounds the kernels on a GPU that is not there: modelled time, the floors of memory and of the tensor
 core, and the share of the floor that is reached. docs/timing.md says how far the model is to be believed.
@@ -42,12 +42,12 @@ def command(
 
 
 def _run(names: list[str], gpu: str, record: Path | None, json: bool) -> ExitCode:
-    from fmha.harness.stages import modelled  # here: no other command needs the machine
+    from fmha.harness.see import modelled  # here: no other command needs the machine
 
     times = modelled.measured(record) if record else {}
     if not (names or times):
         raise UserError("no configuration", next_step="name one, or give --measured")
-    items = configurations_of(names or list(times), gpu)
+    items = modelled.configurations_of(names or list(times), gpu)
     rows = [
         modelled.row_of(item, call, time, times.get(item.id))
         for item, call, time in modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
@@ -57,22 +57,6 @@ def _run(names: list[str], gpu: str, record: Path | None, json: bool) -> ExitCod
     else:
         print("\n".join(table(rows)))
     return ExitCode.PASS
-
-
-def configurations_of(names: list[str], gpu: str) -> list[Any]:
-    """The configurations of names; UserError for one that is none, or for a GPU that the model does not know."""
-    from fmha.emulator.timing.architecture import NAMES
-    from fmha.harness.worker.configuration import parse_id
-
-    if gpu not in NAMES:
-        raise UserError(f"--gpu: {gpu!r} is not one of {', '.join(NAMES)}")
-    found = []
-    for name in names:
-        try:
-            found.append(parse_id(name))
-        except ValueError as error:
-            raise UserError(str(error), where=name) from error
-    return found
 
 
 def table(rows: list[Row]) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.roofline import configurations_of
 from fmha.harness.errors import ExitCode
 from fmha.harness.stages.preflight import home_of
 
@@ -33,9 +32,9 @@ def command(
 
 
 def _run(name: str, gpu: str, output: Path) -> ExitCode:
-    from fmha.harness.stages import modelled  # here: no other command needs the machine
+    from fmha.harness.see import modelled  # here: no other command needs the machine
 
-    items = configurations_of([name], gpu)
+    items = modelled.configurations_of([name], gpu)
     ((_, _, time),) = modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
     timeline, sources = modelled.timeline_of(time)
     clock = time.architecture.clock_mhz.value

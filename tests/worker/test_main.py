@@ -78,8 +78,6 @@ def test_a_run_reaches_the_emulator_through_one_file(repository):
     assert {name for name in names if not name.startswith(beside)} == {
         "harness/hosts/installed.py",
         "harness/report/details.py",
-        "harness/stages/modelled.py",
         "harness/worker/devices/emulator.py",
-        "harness/worker/modelled.py",
     }
     assert DEVICES["emulator"].startswith("fmha.harness.worker.devices.emulator:")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from fmha.emulator.timing.architecture import Architecture, architecture
+from fmha.emulator.timing.architecture import NAMES, Architecture, architecture
 from fmha.emulator.timing.timeline import Timeline
 from fmha.harness.errors import InfrastructureError, UserError
+from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.worker.build import build_variants
-from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.launch import Call
-from fmha.harness.worker.modelled import CallTime, call_for, model
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import variant_for
 
@@ -57,6 +57,19 @@ class Row:
     def error(self) -> float | None:
         """Of the model, relative to what was measured."""
         return None if self.measured_us is None else self.modelled_us / self.measured_us - 1
+
+
+def configurations_of(names: list[str], gpu: str) -> list[Configuration]:
+    """The configurations of names; UserError for one that is none, or for a GPU that the model does not know."""
+    if gpu not in NAMES:
+        raise UserError(f"--gpu: {gpu!r} is not one of {', '.join(NAMES)}")
+    found = []
+    for name in names:
+        try:
+            found.append(parse_id(name))
+        except ValueError as error:
+            raise UserError(str(error), where=name) from error
+    return found
 
 
 def modelled(

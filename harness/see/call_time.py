@@ -77,7 +77,7 @@ def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
     rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k
     numbers = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
     addresses = {}
-    tensors = {"q": rows} | {name: keys for name in ("k",) if call.s_k} | ({} if call.shared_kv else {"v": keys})
+    tensors = {"q": rows, "k": keys} | ({} if call.shared_kv else {"v": keys})
     for k, (name, count) in enumerate(tensors.items()):
         elements = count * call.head_dim
         data = np.resize(np.roll(numbers, 12345 * k), elements)

@@ -11,11 +11,11 @@ import pytest
 
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.errors import UserError
-from fmha.harness.stages import modelled
+from fmha.harness.see import modelled
+from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.launch import Call
-from fmha.harness.worker.modelled import CallTime, call_for, model
 from fmha.harness.worker.variants import variant_for
 
 
