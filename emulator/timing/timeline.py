@@ -54,15 +54,11 @@ class Timeline:
     def role(self, number: int) -> str:
         """What a warp, or its warpgroup, does: by what it issues."""
         cta, warp, *_ = self.warps[number]
-        issued: set[str] = set()
-        for operation in self.operations:
-            if operation.cta == cta and (operation.warp == warp or operation.cause == "tensor"):
-                same = operation.warp // 4 == warp // 4 if self._by_groups else operation.warp == warp
-                if operation.warp == warp or same:
-                    issued.add(operation.cause)
-        if "tensor" in issued:
+        own = {o.cause for o in self.operations if (o.cta, o.warp) == (cta, warp)}
+        group = {o.cause for o in self.operations if (o.cta, o.warp // 4) == (cta, warp // 4)}
+        if "tensor" in (group if self._by_groups else own):
             return "multiplies"
-        return "loads" if "tma" in issued else "computes"
+        return "loads" if "tma" in own else "computes"
 
     @property
     def _by_groups(self) -> bool:
