@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.ptx.model import Location
@@ -40,3 +41,13 @@ def chain_of(location: Location | None) -> Iterator[Location]:
         if location.line:  # 0: of no line
             yield location
         location = location.inlined_at
+
+
+def own_of(calls: Sequence[str]) -> str | None:
+    """Of FILE:LINE from the innermost outwards the first that is the kernel's own: neither the toolkit's, which is
+    absolute, nor in a folder `ptx`, which wraps instructions. The outermost where none is."""
+    for line in calls:
+        folders = PurePosixPath(line).parent
+        if not folders.is_absolute() and "ptx" not in folders.parts:
+            return line
+    return calls[-1] if calls else None

@@ -8,11 +8,10 @@ costs a pass more.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from fmha.emulator.debug.observe import Log, Seen, words
+from fmha.emulator.debug.observe import Log, lanes_of
 
 BANKS = 32
 WORD = 4  # bytes
@@ -30,12 +29,12 @@ class Line:
     worst: int = 0  # passes of one group of lanes
 
 
-def passes_of(addresses: list[int], size: int) -> tuple[int, int, int]:
-    """(passes, the least there could be, the most of one group of lanes) of the lanes' addresses, `size` bytes each."""
+def passes_of(addresses: Mapping[int, int], size: int) -> tuple[int, int, int]:
+    """(passes, the least there could be, the most of one group of lanes) of addresses by lane, `size` bytes each."""
     lanes = max(1, min(32, 32 * WORD // max(size, WORD)))
     total = least = worst = 0
     for first in range(0, 32, lanes):
-        group = [at for at in addresses[first : first + lanes] if at >= 0]
+        group = [addresses[lane] for lane in range(first, first + lanes) if lane in addresses]
         if not group:
             continue
         banks: defaultdict[int, set[int]] = defaultdict(set)
@@ -58,14 +57,9 @@ def conflicts(log: Log) -> list[Line]:
         what = f"{'store' if event['write'] else 'load'} of {event['size']} bytes"
         key = (log.line(event["pc"]), what)
         line = found.setdefault(key, Line(*key))
-        passes, least, worst = passes_of(_addresses(event), event["size"])
+        passes, least, worst = passes_of(dict(lanes_of(event)), event["size"])
         line.accesses += 1
         line.passes += passes
         line.least += least
         line.worst = max(line.worst, worst)
     return sorted(found.values(), key=lambda x: (x.least - x.passes, x.line))
-
-
-def _addresses(event: Seen) -> list[int]:
-    at = words(event["at"], np.uint64).tolist()
-    return [(address & 0xFFFFFF) if event["mask"] >> lane & 1 else -1 for lane, address in enumerate(at)]

@@ -18,45 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator import _core
-from fmha.emulator.debug.observe import AFTER, TRACE, Log, Seen, words
+from fmha.emulator.debug.observe import AFTER, Log, Seen, register_of
 from fmha.emulator.device import Device, Module
 from fmha.emulator.ptx import Instruction
 
-# As core/machine/python_observer.cpp lays it out.
-EXECUTED: Final = np.dtype(
-    [("event", "<u8"), ("value", "<u8"), ("cta", "<u4"), ("warp", "<u4"), ("pc", "<u4"), ("mask", "<u4")]
-)
 _WAITS: Final = ("mbarrier.test_wait", "mbarrier.try_wait", "nanosleep", "clusterlaunchcontrol")
 _REGISTER: Final = re.compile(r"%[\w$]+")
 _CLOCKS: Final = ("%clock", "%globaltimer", "%smid")
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """One launch: its program, and its executions in order."""
-
-    log: Log
-    executed: NDArray[Any]
-
-    @property
-    def sources(self) -> tuple[Instruction, ...]:
-        return self.log.decoded.sources
-
-
-class Tracer:
-    """Keeps what every launch executed."""
-
-    def __init__(self) -> None:
-        self.launches: list[Traced] = []
-
-    @contextmanager
-    def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:
-        log = Log(entry, device.decoded(module, entry), device=device)
-        observer = _core.Observer(lambda kind, event: None)
-        observer.wants = TRACE
-        with device.observed(observer):
-            yield
-        self.launches.append(Traced(log, np.frombuffer(observer.trace, EXECUTED)))
 
 
 class Catcher:
@@ -65,7 +33,7 @@ class Catcher:
     def __init__(self, launch: int, pc: int, event: int) -> None:
         self._launch, self._pc, self._event = launch, pc, event
         self._count = 0
-        self.values: list[tuple[str, NDArray[Any]]] = []  # by destination: its PTX name, 32 lanes
+        self.values: list[tuple[str, NDArray[Any]]] = []  # by destination: its name, 32 lanes
 
     @contextmanager
     def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:
@@ -92,13 +60,8 @@ def registers_after(observer: _core.Observer, program: _core.Program, event: See
     for number, unit in enumerate(record["dst"]):
         if unit < 0:
             continue
-        raw = words(observer.register(event["rank"], event["warp"], unit))
-        if record["width_dst"] == 1:
-            raw = np.array([raw[0] >> lane & 1 for lane in range(32)], np.uint32)
-        elif record["width_dst"] == 64:
-            second = words(observer.register(event["rank"], event["warp"], unit + 1))
-            raw = np.concatenate([raw, second]).view(np.uint64)
-        found.append((f"result {number}", raw))
+        values = register_of(observer, event["rank"], event["warp"], unit, record["width_dst"])
+        found.append((f"result {number}", values))
     return found
 
 
@@ -118,8 +81,8 @@ class Difference:
     compared: int
 
 
-def first_difference(first: Sequence[Traced], second: Sequence[Traced]) -> tuple[Difference | None, int]:
-    """The first in the order of the first launch, and how many executions were compared."""
+def first_difference(first: Sequence[Log], second: Sequence[Log]) -> tuple[Difference | None, int]:
+    """The first in the order of the first launch, and how many executions were compared. Both are logs of a TRACE."""
     compared = 0
     for number, (a, b) in enumerate(zip(first, second, strict=False)):
         found, count = _of_launch(number, a, b)
@@ -129,7 +92,7 @@ def first_difference(first: Sequence[Traced], second: Sequence[Traced]) -> tuple
     return None, compared
 
 
-def _of_launch(number: int, a: Traced, b: Traced) -> tuple[Difference | None, int]:
+def _of_launch(number: int, a: Log, b: Log) -> tuple[Difference | None, int]:
     same = aligned(a.sources, b.sources)  # by pc of b, the pc of a, or -1
     left, right = _telling(a), _telling(b)
     right = right[same[right["pc"]] >= 0]
@@ -159,7 +122,7 @@ def _of_launch(number: int, a: Traced, b: Traced) -> tuple[Difference | None, in
     )
 
 
-def _telling(run: Traced) -> NDArray[Any]:
+def _telling(run: Log) -> NDArray[Any]:
     """The executions whose value says something."""
     tells = np.array([_tells(i) for i in run.sources], bool)
     telling: NDArray[Any] = run.executed[tells[run.executed["pc"]]]

@@ -44,7 +44,6 @@ class Hang:
     waiting: list[Waiting] = field(default_factory=list)
     states: dict[Key, Seen] = field(default_factory=dict)
     would: dict[Key, list[tuple[int, int, str, str]]] = field(default_factory=dict)  # (CTA, warp, how, line)
-    before: int = 0  # events of the log that happened, not supposed
 
 
 class Watch:
@@ -70,9 +69,11 @@ class Watch:
 
 
 def _asked(log: Log, observer: _core.Observer) -> Hang:
-    hang = Hang(log, before=len(log.seen))
-    linear = {w["rank"]: w["cta"] for w in observer.warps()}
-    warps = [w for w in observer.warps() if w["live"]]
+    hang = Hang(log)
+    happened = len(log.seen)
+    every = observer.warps()
+    linear = {w["rank"]: w["cta"] for w in every}
+    warps = [w for w in every if w["live"]]
     for rank in linear:
         for bar in observer.mbarriers(rank):
             hang.states[linear[rank], bar["offset"]] = bar
@@ -93,7 +94,7 @@ def _asked(log: Log, observer: _core.Observer) -> Hang:
         observer.suppose(warp["rank"], warp["warp"], NEXT)
         for event in (event for kind, event in log.seen[start:] if kind == "barrier"):
             _note_would(hang, event, warp)
-    del log.seen[hang.before :]
+    del log.seen[happened:]  # what follows was supposed
     return hang
 
 
@@ -132,7 +133,7 @@ def explained(hang: Hang) -> list[str]:
         lines.append("no circle: somebody waits for what nobody would do any more")
         for waiting in hang.waiting:
             lines.append(f"  {_who(waiting)} {_waits(waiting)} at {waiting.line} for {_barrier(hang, waiting)}")
-    causes = [cause for waiting in _roots(hang, ring) if (cause := _cause(hang, waiting))]
+    causes = [cause for waiting in hang.waiting if (cause := _cause(hang, waiting))]
     lines += [f"likely cause: {cause}" for cause in dict.fromkeys(causes)]
     return lines
 
@@ -201,14 +202,11 @@ def _back_to(
     return None
 
 
-def _roots(hang: Hang, ring: Sequence[tuple[Waiting, tuple[str, str]]]) -> list[Waiting]:
-    """Waits whose reason is looked for: all for mbarriers, those with something odd about them tell."""
-    return [w for w in hang.waiting if w.key is not None or w.named >= 0]
-
-
 def _cause(hang: Hang, waiting: Waiting) -> str | None:
+    """None where nothing odd is to be seen."""
     if waiting.key is None:
-        return _named_cause(waiting)
+        others = "and the others have gone another way or wait elsewhere"
+        return f"{waiting.waits_for}, {others}" if waiting.named >= 0 else None
     state = hang.states.get(waiting.key)
     if state is None:
         return (
@@ -219,10 +217,6 @@ def _cause(hang: Hang, waiting: Waiting) -> str | None:
         if said := reason(hang, waiting, state, history):
             return said
     return None
-
-
-def _named_cause(waiting: Waiting) -> str | None:
-    return f"{waiting.waits_for}, and the others have gone another way or wait elsewhere"
 
 
 def _bytes_cause(hang: Hang, waiting: Waiting, state: Seen, history: Sequence[Seen]) -> str | None:

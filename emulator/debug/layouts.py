@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator.debug.cute import Layout, layout_of, thread_value
-from fmha.emulator.debug.observe import Log, Seen, words
+from fmha.emulator.debug.observe import Log, Seen, lanes_of, words
 
 Cells = NDArray[np.int64]
 CHUNK: Final = 16  # bytes
@@ -45,7 +45,6 @@ class Operand:
 class Product:
     """MMAs that add to one accumulator, one after the other: D of (m, n) at lane << 16 | column."""
 
-    name: str
     cta: int
     m: int
     n: int
@@ -55,6 +54,7 @@ class Product:
     a: Operand
     b: Operand
     times: int = 1
+    name: str = "D"  # whoever knows the kernel gives them names
     a_name: str = "A"
 
     @property
@@ -99,9 +99,8 @@ class _Writers:
                 self._of[event["to_cta"], chunk] = name
 
     def store(self, event: Seen) -> None:
-        for lane, at in enumerate(words(event["at"], np.uint64).tolist()):
-            if event["mask"] >> lane & 1:
-                self._of[event["cta"], (at & 0xFFFFFF) // CHUNK] = THREADS
+        for _, at in lanes_of(event):
+            self._of[event["cta"], at // CHUNK] = THREADS
 
     def of(self, cta: int, byte: int) -> str:
         return self._of.get((cta, byte // CHUNK), THREADS)
@@ -137,8 +136,6 @@ def memory_of(log: Log) -> dict[int, Memory]:
             chains[key].append(event)
     for chain, (a, b) in done:
         _add(found[chain[0]["cta"]].products, _product(log, chain, a, b))
-    for memory in found.values():
-        _name(memory.products)
     return dict(found)
 
 
@@ -159,7 +156,6 @@ def _product(log: Log, chain: Sequence[Seen], a: str, b: str) -> Product:
     shape = f"{first['m']} x {n} x {first['k']} {first['a']['format']}"
     flags = "".join(f" {flag}" for flag in ("ws", "pair") if first[flag])
     return Product(
-        "D",
         first["cta"],
         d.shape[0],
         n,
@@ -210,25 +206,6 @@ def _add(products: list[Product], new: Product) -> None:
             product.times += 1
             return
     products.append(new)
-
-
-def _name(products: Sequence[Product]) -> None:
-    """S is what copies brought, multiplied; O is P, which threads wrote, multiplied. Kernels without both have D."""
-    second = [p for p in products if p.a.source == THREADS]
-    first = [p for p in products if p.a.source != THREADS]
-    letters = (("S", "Q", first), ("O", "P", second)) if first and second else (("D", "A", list(products)),)
-    for letter, operand, group in letters:
-        for product, name in zip(group, _numbered(letter, [p.d for p in group]), strict=True):
-            product.name = name
-        for product, name in zip(group, _numbered(operand, [p.a.at for p in group]), strict=True):
-            product.a_name = name if product.a.source == THREADS else product.a.source
-
-
-def _numbered(letter: str, places: Sequence[Cells]) -> list[str]:
-    """`S` for all where they have one place, S0, S1, ... by their places otherwise."""
-    keys = [place.tobytes() for place in places]
-    different = list(dict.fromkeys(keys))
-    return [letter if len(different) == 1 else f"{letter}{different.index(key)}" for key in keys]
 
 
 def cells_of(product: Product) -> dict[int, tuple[int, int]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.emulator import _core
-from fmha.emulator.coverage import chain_of
+from fmha.emulator.coverage import chain_of, own_of
 from fmha.emulator.decode import Decoded
 from fmha.emulator.device import Device, Module
 from fmha.emulator.ptx import Instruction
@@ -25,6 +25,10 @@ FINDINGS: Final = 16
 TRACE: Final = 32
 BEFORE: Final = 1  # of a stop
 AFTER: Final = 2
+# An execution of a TRACE, as that file lays it out.
+EXECUTED: Final = np.dtype(
+    [("event", "<u8"), ("value", "<u8"), ("cta", "<u4"), ("warp", "<u4"), ("pc", "<u4"), ("mask", "<u4")]
+)
 
 Seen = dict[str, Any]
 
@@ -37,6 +41,12 @@ class Log:
     decoded: Decoded
     seen: list[tuple[str, Seen]] = field(default_factory=list)
     device: Device | None = None
+    executed: NDArray[Any] = field(default_factory=lambda: np.empty(0, EXECUTED))  # of a TRACE, in order
+
+    @property
+    def sources(self) -> tuple[Instruction, ...]:
+        """By pc."""
+        return self.decoded.sources
 
     def of(self, *kinds: str) -> Iterator[Seen]:
         return (event for kind, event in self.seen if kind in kinds)
@@ -47,7 +57,7 @@ class Log:
         return buffer.name if buffer else f"0x{address:x}"
 
     def line(self, pc: int) -> str:
-        return place(self.decoded.sources, pc)
+        return place(self.sources, pc)
 
 
 class Recorder:
@@ -64,6 +74,7 @@ class Recorder:
         with device.observed(observer := _core.Observer(lambda kind, event: log.seen.append((kind, event)))):
             observer.wants = self.wants
             yield
+        log.executed = np.frombuffer(observer.trace, EXECUTED)
 
 
 def place(sources: tuple[Instruction, ...], pc: int) -> str:
@@ -75,14 +86,26 @@ def place(sources: tuple[Instruction, ...], pc: int) -> str:
 
 
 def own_line(instruction: Instruction) -> str | None:
-    """The innermost line of source that is neither the toolkit's nor a wrapper's in a folder `ptx`."""
-    lines = [(at.file, at.line) for at in chain_of(instruction.location)]
-    for file, line in lines:
-        folders = file.split("/")[:-1]
-        if not file.startswith("/") and "ptx" not in folders:
-            return f"{file}:{line}"
-    return f"{lines[-1][0]}:{lines[-1][1]}" if lines else None
+    """The line of the kernel's own source that an instruction is of."""
+    return own_of([f"{at.file}:{at.line}" for at in chain_of(instruction.location)])
 
 
 def words(raw: bytes, dtype: type[np.generic] = np.uint32) -> NDArray[Any]:
     return np.frombuffer(raw, dtype)
+
+
+def lanes_of(access: Seen) -> Iterator[tuple[int, int]]:
+    """(lane, offset in shared memory) of the lanes that took part in an access."""
+    for lane, at in enumerate(words(access["at"], np.uint64).tolist()):
+        if access["mask"] >> lane & 1:
+            yield lane, at & 0xFFFFFF
+
+
+def register_of(observer: _core.Observer, rank: int, warp: int, unit: int, width: int) -> NDArray[Any]:
+    """32 lanes of the register that begins at a unit, as whole numbers; of a predicate ones and zeros."""
+    raw = words(observer.register(rank, warp, unit))
+    if width == 1:
+        return np.array([int(raw[0]) >> lane & 1 for lane in range(32)], np.uint32)
+    if width == 64:
+        return np.concatenate([raw, words(observer.register(rank, warp, unit + 1))]).view(np.uint64)
+    return raw & 0xFFFF if width == 16 else raw

@@ -290,11 +290,11 @@ def _a_trip() -> Trip:
     rows, k = np.meshgrid(np.arange(128), np.arange(K), indexing="ij")
     same = bool((cells == ((rows << 16 | A_COLUMN + k // 2) << 1 | k % 2)).all())
     line = "the A fragment: (r, k) is read from lane r, column k / 2, half k % 2; K = 16 takes 8 columns"
-    return Trip("P stored as packed bf16 by 32x32b, read as A from tensor memory", same, (line,))
+    return Trip("packed bf16 stored by 32x32b, read as A from tensor memory", same, (line,))
 
 
 def _wrong_a_trip() -> Trip:
-    """P as fp32, a column an element, as the C fragment has it: what an MMA takes for A is something else."""
+    """fp32, a column an element, as the C fragment has it: what an MMA takes for A is something else."""
     values = 1.0 + np.arange(ROWS * 8).reshape(ROWS, 8) % 64
     words = values.astype(np.float32).view(np.uint32)
     identity = np.zeros((64, K))
@@ -304,9 +304,9 @@ def _wrong_a_trip() -> Trip:
     upper = bool((d[:, 1::2] == values).all() and (d[:, 0::2] == 0).all())
     lines = (
         "an fp32 is two halves of bf16: its upper half is its value cut to bf16, its lower half the bits below it",
-        "so A(r, 2 c + 1) is P(r, c) and A(r, 2 c) is rubbish, 0 for these numbers: every other k, half as many keys"
+        "so A(r, 2 c + 1) is row r's number in column c and A(r, 2 c) is rubbish, 0 for these: every other k is lost"
         if upper
         else "what the MMA read is neither",
-        "convert to bf16, pack two keys to a register, and store half as many columns",
+        "convert to bf16, pack two to a register, and store half as many columns",
     )
-    return Trip("P stored as fp32 where S was (C fragment), read as A", bool((d[:, :8] == values).all()), lines)
+    return Trip("fp32 stored as the C fragment has it, read as A", bool((d[:, :8] == values).all()), lines)

@@ -21,8 +21,18 @@ from numpy.typing import NDArray
 
 from fmha.emulator import _core
 from fmha.emulator.coverage import chain_of
-from fmha.emulator.debug.differ import EXECUTED
-from fmha.emulator.debug.observe import BARRIERS, BEFORE, COMPLETIONS, FINDINGS, TRACE, Log, Seen, own_line, words
+from fmha.emulator.debug.observe import (
+    BARRIERS,
+    BEFORE,
+    COMPLETIONS,
+    EXECUTED,
+    FINDINGS,
+    TRACE,
+    Log,
+    Seen,
+    own_line,
+    register_of,
+)
 from fmha.emulator.device import Device, Module
 
 Run = Callable[[Callable[[Device, Module, str], AbstractContextManager[None]]], None]
@@ -87,7 +97,7 @@ def parse_break(text: str) -> Break:
     where, _, condition = text.partition(" if ")
     words_of = where.split()
     if words_of[:1] == ["barrier"] and len(words_of) == 2:
-        return Break(text, barrier=_number(words_of[1]))
+        return Break(text, barrier=number(words_of[1]))
     file, _, line = where.strip().rpartition(":")
     if not line.isdigit():
         raise WrongCommandError(f"{text!r}: give a PTX line, FILE:LINE, or barrier OFFSET")
@@ -96,10 +106,11 @@ def parse_break(text: str) -> Break:
     found = _CONDITION.fullmatch(condition.strip())
     if not found:
         raise WrongCommandError(f"{condition!r} is no condition; write e.g. %r1 == 5")
-    return Break(text, file, int(line), (found[1], found[2], _number(found[3])))
+    return Break(text, file, int(line), (found[1], found[2], number(found[3])))
 
 
-def _number(text: str) -> int:
+def number(text: str) -> int:
+    """A whole number as it is typed, 0x... or decimal. Raises WrongCommandError."""
     try:
         return int(text, 0)
     except ValueError:
@@ -295,7 +306,7 @@ class Session:
     @property
     def sources(self) -> tuple[Any, ...]:
         assert self.log is not None
-        return self.log.decoded.sources
+        return self.log.sources
 
     def line(self, pc: int) -> str:
         """`mma.cuh:12, PTX line 345: text`."""
@@ -315,9 +326,4 @@ class Session:
         if not place.first <= pc <= place.last:
             first, last = self.sources[place.first].line, self.sources[place.last].line
             raise WrongCommandError(f"{name} holds a value only from PTX line {first} to {last}")
-        raw = words(self.observer.register(rank, warp, place.unit))
-        if place.width == 1:
-            return np.array([int(raw[0]) >> lane & 1 for lane in range(32)])
-        if place.width == 64:
-            return np.concatenate([raw, words(self.observer.register(rank, warp, place.unit + 1))]).view(np.uint64)
-        return raw & 0xFFFF if place.width == 16 else raw
+        return register_of(self.observer, rank, warp, place.unit, place.width)

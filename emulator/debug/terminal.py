@@ -10,7 +10,7 @@ import numpy as np
 from fmha.emulator import _core
 from fmha.emulator.debug.barriers import warps_named
 from fmha.emulator.debug.observe import words
-from fmha.emulator.debug.session import Go, Session, Stop, WrongCommandError, parse_break
+from fmha.emulator.debug.session import Go, Session, Stop, WrongCommandError, number, parse_break
 from fmha.emulator.ptx.model import Address, PredicatePair, Register, TensorAddress, Vector
 
 HELP: Final = """\
@@ -95,18 +95,11 @@ class Terminal:
             case ["print", *names]:
                 yield from registers(session, stop, names)
             case ["smem", offset, *count]:
-                yield from shared(session, stop, _whole(offset), _whole(count[0]) if count else 4)
+                yield from shared(session, stop, number(offset), number(count[0]) if count else 4)
             case ["tmem", lane, column, *count]:
-                yield from tensor(session, stop, _whole(lane), _whole(column), _whole(count[0]) if count else 4)
+                yield from tensor(session, stop, number(lane), number(column), number(count[0]) if count else 4)
             case _:
                 raise WrongCommandError(f"{line!r}: no such command; help lists them")
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise WrongCommandError(f"{text!r} is no number") from None
 
 
 def _place(session: Session, stop: Stop) -> str:
@@ -169,8 +162,8 @@ def registers(session: Session, stop: Stop, names: list[str]) -> Iterator[str]:
 def _written(bits: int) -> str:
     if bits < 2:
         return str(bits)
-    number = float(np.array([bits & 0xFFFFFFFF], np.uint32).view(np.float32)[0])
-    return f"0x{bits:x} ({bits})" if bits >> 32 or not 1e-6 < abs(number) < 1e9 else f"0x{bits:x} ({number:g})"
+    real = float(np.array([bits & 0xFFFFFFFF], np.uint32).view(np.float32)[0])
+    return f"0x{bits:x} ({bits})" if bits >> 32 or not 1e-6 < abs(real) < 1e9 else f"0x{bits:x} ({real:g})"
 
 
 def _named(session: Session, pc: int) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.diag import Kernel, LaunchFile
+from fmha.harness.cli.diag import Kernel, LaunchFile, subject
 from fmha.harness.errors import ExitCode
 
 HELP = """What a kernel takes of a multiprocessor: shared and tensor memory by buffer, registers by role, occupancy.
@@ -36,11 +36,8 @@ def command(
 
 def _show(kernel: str, launch: Path | None, what_if: list[str]) -> ExitCode:
     from fmha.harness.see.budget import budget_of, check_what_if, lines_of
-    from fmha.harness.see.subject import subject_of
-    from fmha.harness.stages.preflight import git_root
 
     changed = check_what_if(what_if)
-    budget = budget_of(subject_of(Path.cwd() if launch else git_root(Path.cwd()), kernel, launch))
-    for line in lines_of(budget, changed):
+    for line in lines_of(budget_of(subject(kernel, launch)), changed):
         print(line)
     return ExitCode.PASS

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.diag import Kernel, LaunchFile, Scheduled
+from fmha.harness.cli.diag import Kernel, LaunchFile, Scheduled, root_for, subject
 from fmha.harness.errors import ExitCode, UserError
 
 HELP = """Stop a launch on the emulator where it goes wrong, look at it, and go on or back.
@@ -45,19 +46,12 @@ def _debug(kernel: str, launch: Path | None, schedule: str | None, run: str | No
     from fmha.emulator.debug.session import Session
     from fmha.emulator.debug.terminal import Terminal
     from fmha.harness.see.replay import archived
-    from fmha.harness.see.subject import subject_of
-    from fmha.harness.stages.preflight import git_root
 
-    front = Terminal(_script(script) if script else _typed(), print)
-    if run is None:
-        subject = subject_of(Path.cwd() if launch else git_root(Path.cwd()), kernel, launch, schedule)
-        Session(subject.run, front).debug()
-        return ExitCode.PASS
-    if launch is not None or schedule is not None:
+    if run is not None and (launch is not None or schedule is not None):
         raise UserError("--run: the run says how it was launched", next_step="leave --launch and --schedule out")
-    root = git_root(Path.cwd())
-    with archived(root, root / "results", run, kernel) as subject:
-        Session(subject.run, front).debug()
+    front = Terminal(_script(script) if script else _typed(), print)
+    with archived(root_for(None), run, kernel) if run else nullcontext(subject(kernel, launch, schedule)) as chosen:
+        Session(chosen.run, front).debug()
     return ExitCode.PASS
 
 

@@ -85,18 +85,29 @@ def probe(context: typer.Context) -> None:
     context.obj.action = _probe
 
 
-def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg: Path | None) -> ExitCode:
-    from fmha.harness.see import diagrams  # here: no other command needs the machine
-    from fmha.harness.see.subject import subject_of
+def subject(kernel: str, launch: Path | None, schedule: str | None = None) -> Subject:
+    """The launch that KERNEL, --launch and --schedule name, from the checkout that we are in; a file needs none."""
+    from fmha.harness.see.subject import subject_of  # here: no other command needs the machine
+
+    return subject_of(root_for(launch), kernel, launch, schedule)
+
+
+def root_for(launch: Path | None) -> Path:
+    """The checkout that configurations are of; the folder we are in where `launch` says that files of PTX are meant."""
     from fmha.harness.stages.preflight import git_root
 
-    subject = subject_of(Path.cwd() if launch else git_root(Path.cwd()), kernel, launch, schedule)
+    return Path.cwd() if launch else git_root(Path.cwd())
+
+
+def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg: Path | None) -> ExitCode:
+    from fmha.harness.see import diagrams
+
     shows: dict[str, Callable[[Subject], Shown]] = {
         "tmem": diagrams.tmem,
         "smem": diagrams.smem,
         "barriers": diagrams.barriers,
     }
-    shown = shows[what](subject)
+    shown = shows[what](subject(kernel, launch, schedule))
     for line in shown.lines:
         print(line)
     if svg is not None and shown.svg is not None:
@@ -115,24 +126,39 @@ def _write(path: Path, text: str) -> None:
 def _descriptor(
     value: str, is_instruction: bool, kind: str, ws: bool, pair: bool, a_tmem: bool, sparse: bool
 ) -> ExitCode:
-    from fmha.harness.see import descriptors
+    from fmha.emulator.debug import descriptors
 
     if is_instruction:
-        bits = descriptors.number(value, 32)
-        lines, good = descriptors.instruction(bits, kind, ws=ws, pair=pair, a_tmem=a_tmem, sparse=sparse)
+        if kind not in descriptors.KINDS:
+            raise UserError(f"--kind: {kind!r} is not one of {', '.join(descriptors.KINDS)}")
+        lines, good = descriptors.instruction(_number(value, 32), kind, ws=ws, pair=pair, a_tmem=a_tmem, sparse=sparse)
     else:
-        lines, good = descriptors.matrix(descriptors.number(value, 64))
+        lines, good = descriptors.matrix(_number(value, 64))
     print("\n".join(lines))
     return ExitCode.PASS if good else ExitCode.GATE_FAILED
 
 
+def _number(text: str, bits: int) -> int:
+    """A value as a debugger shows it: 0x..., or decimal."""
+    try:
+        value = int(text, 0)
+    except ValueError as error:
+        raise UserError(f"{text!r} is no number", next_step="write it as 0x4000004000010000") from error
+    if not 0 <= value < 1 << bits:
+        raise UserError(f"{text} has more than {bits} bits")
+    return value
+
+
 def _tensormap(file: Path) -> ExitCode:
-    from fmha.harness.see import descriptors
+    from fmha.emulator.debug import descriptors
+    from fmha.emulator.tensormap import NBYTES
 
     try:
         raw = file.read_bytes()
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(file)) from error
+    if len(raw) != NBYTES:
+        raise UserError(f"a tensor map has {NBYTES} bytes, not {len(raw)}")
     lines, good = descriptors.tensor_map(raw)
     print("\n".join(lines))
     return ExitCode.PASS if good else ExitCode.GATE_FAILED
@@ -141,8 +167,7 @@ def _tensormap(file: Path) -> ExitCode:
 def _probe() -> ExitCode:
     from fmha.emulator.debug.probes import round_trips
 
-    trips = round_trips()
-    for trip in trips:
+    for trip in round_trips():
         print(f"{'same' if trip.same else 'DIFFERS'}: {trip.what}")
         for line in trip.lines:
             print(f"  {line}")

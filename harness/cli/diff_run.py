@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fmha.harness.cli.diag import LaunchFile
+from fmha.harness.cli.diag import LaunchFile, root_for
 from fmha.harness.errors import ExitCode
 
 HELP = """Find the first instruction whose value differs between two launches of the emulator.
@@ -32,9 +32,8 @@ def command(context: typer.Context, a: SideName, b: SideName, launch: LaunchFile
 
 def _compare(a: str, b: str, launch: Path | None) -> ExitCode:
     from fmha.harness.see.differing import compare, parse_side
-    from fmha.harness.stages.preflight import git_root
 
-    found = compare(Path.cwd() if launch else git_root(Path.cwd()), parse_side(a), parse_side(b), launch)
+    found = compare(root_for(launch), parse_side(a), parse_side(b), launch)
     for line in found.lines:
         print(line)
     return ExitCode.PASS if found.same else ExitCode.GATE_FAILED

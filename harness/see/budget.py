@@ -6,27 +6,15 @@ what a role needs of them is counted in the PTX that its warps executed.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fmha.emulator import _core
-from fmha.emulator.debug import layouts
-from fmha.emulator.debug.barriers import warps_named
-from fmha.emulator.debug.differ import EXECUTED
-from fmha.emulator.debug.layouts import Memory
-from fmha.emulator.debug.observe import ACCESSES, BARRIERS, BEFORE, OPERANDS, TRACE, Log, Seen, own_line, words
-from fmha.emulator.device import Device, Module
+from fmha.emulator.debug import usage
+from fmha.emulator.debug.usage import Usage
 from fmha.harness.errors import UserError
-from fmha.harness.see.diagrams import areas_of
+from fmha.harness.see.diagrams import areas_of, first_cta
 from fmha.harness.see.subject import Subject
-
-ALIKE: Final = 0.9  # warps of one role execute so much of what either executes
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +97,7 @@ def most(needs: Needs, limits: Limits, ctas: int) -> Iterator[tuple[str, int, in
 @dataclass(frozen=True, slots=True)
 class Budget:
     name: str
-    arch: str
+    target: str  # of the PTX
     needs: Needs
     shared: tuple[tuple[str, int, int], ...]  # (what, first byte, bytes)
     tensor: tuple[tuple[str, int, int], ...]  # (what, first column, columns)
@@ -117,137 +105,26 @@ class Budget:
 
 
 def budget_of(subject: Subject) -> Budget:
-    looked = _Look()
-    subject.run(looked)
-    log = looked.logs[0]
-    memories = layouts.memory_of(log)
-    memory = memories[min(memories)] if memories else Memory()
+    used = Usage()
+    subject.run(used)
+    log = used.logs[0]
+    memory = first_cta(log)
     tensor = sorted({(a.name, a.first, a.last - a.first + 1) for a in areas_of(memory)}, key=lambda x: x[1])
     shared = log.decoded.shared_static + subject.shared_bytes
     registers = subject.resources.registers if subject.resources else 0
     return Budget(
         subject.name,
-        subject.arch,
-        Needs(subject.threads, registers, shared, looked.columns),
-        tuple(_regions(memory, log)),
+        used.target,
+        Needs(subject.threads, registers, shared, used.columns),
+        tuple(usage.regions(memory, log)),
         tuple(tensor),
-        tuple(_roles(log, looked.trace)),
+        tuple(usage.roles(log)),
     )
-
-
-class _Look:
-    """Of the first launch: what was used, which columns were allocated, and who executed what."""
-
-    def __init__(self) -> None:
-        self.logs: list[Log] = []
-        self.trace: NDArray[np.void] = np.empty(0, EXECUTED)
-        self.columns = 0
-
-    @contextmanager
-    def __call__(self, device: Device, module: Module, entry: str) -> Iterator[None]:
-        log = Log(entry, device.decoded(module, entry), device=device)
-        allocates = [i.mnemonic.startswith("tcgen05.alloc") for i in log.decoded.sources]
-
-        def tell(kind: str, event: Seen) -> None:
-            if kind != "step":
-                log.seen.append((kind, event))
-            elif event["cta"] == 0:
-                record = _core.record_of(log.decoded.program, event["pc"])
-                columns = words(observer.register(event["rank"], event["warp"], record["src"][-1]))
-                self.columns += int(columns[0])
-
-        observer = _core.Observer(tell)
-        observer.wants = OPERANDS | ACCESSES | BARRIERS | TRACE
-        observer.stop_at(bytes(BEFORE if here else 0 for here in allocates))
-        with nullcontext() if self.logs else device.observed(observer):
-            yield
-        if not self.logs:
-            self.logs.append(log)
-            self.trace = np.frombuffer(observer.trace, EXECUTED)
-
-
-def _regions(memory: Memory, log: Log) -> Iterator[tuple[str, int, int]]:
-    """Shared memory by who fills it: copies by their buffer, threads by their line, mbarriers; in runs."""
-    owner: dict[int, str] = {}
-    for event in memory.stores:
-        at = words(event["at"], np.uint64).tolist()
-        line = log.line(event["pc"])
-        for lane, address in enumerate(at):
-            if event["mask"] >> lane & 1:
-                for byte in range(address & 0xFFFFFF, (address & 0xFFFFFF) + event["size"], 4):
-                    owner[byte // 4] = f"stores at {line}"
-    for event in memory.boxes:
-        name = log.buffer(event["address"])
-        for _, at, nbytes in words(event["pieces"]).reshape(-1, 3).tolist():
-            for word in range(at // 4, (at + nbytes) // 4):
-                known = owner.get(word, name)
-                parts = known.split(" and ")
-                owner[word] = known if name in parts or known.startswith("stores") else f"{known} and {name}"
-    for event in log.of("barrier"):
-        if event["what"] == "init" and event["cta"] == 0:
-            owner[event["offset"] // 4] = owner[event["offset"] // 4 + 1] = "mbarriers"
-    start = previous = None
-    for word in sorted(owner):
-        if start is not None and previous is not None and (word != previous + 1 or owner[word] != owner[start]):
-            yield owner[start], start * 4, (previous - start + 1) * 4
-            start = word
-        start = word if start is None else start
-        previous = word
-    if start is not None and previous is not None:
-        yield owner[start], start * 4, (previous - start + 1) * 4
-
-
-def _roles(log: Log, trace: NDArray[np.void]) -> Iterator[tuple[str, int, int, tuple[str, ...]]]:
-    """Warps of the first CTA that executed the same instructions."""
-    executed: defaultdict[int, set[int]] = defaultdict(set)
-    count: Counter[int] = Counter()
-    for warp, pc in zip(*(trace[trace["cta"] == 0][name].tolist() for name in ("warp", "pc")), strict=True):
-        executed[warp].add(pc)
-        count[warp] += 1
-    groups: defaultdict[frozenset[int], list[int]] = defaultdict(list)
-    for warp, pcs in sorted(executed.items()):
-        alike = next((key for key in groups if len(key & pcs) > ALIKE * len(key | pcs)), None)
-        groups[alike or frozenset(pcs)].append(warp)
-    live = _live(log)
-    for role, warps in groups.items():
-        lines = (own_line(log.decoded.sources[pc]) or "?" for pc in role)
-        files = Counter(line.partition(":")[0].rpartition("/")[2] for line in lines)
-        names = tuple(name for name, _ in files.most_common(2))
-        yield warps_named(warps), max((live[pc] for pc in role), default=0), count[warps[0]], names
-
-
-def _live(log: Log) -> list[int]:
-    """By pc: the 32-bit words of PTX registers that hold a value that is read later."""
-    records = [_core.record_of(log.decoded.program, pc) for pc in range(len(log.decoded.sources))]
-    ret = _core.OPS["ret"], _core.OPS["bra"]
-    width = {}
-    for r in records:
-        for unit in r["dst"]:
-            if unit >= 0:
-                width[unit] = 0 if r["width_dst"] == 1 else max(1, r["width_dst"] // 32)
-    live: list[set[int]] = [set() for _ in range(len(records) + 1)]
-    changed = True
-    while changed:
-        changed = False
-        for pc in reversed(range(len(records))):
-            r = records[pc]
-            always = r["guard"] < 0
-            out: set[int] = set()
-            if not (always and r["op"] in ret):
-                out |= live[pc + 1]
-            if r["target"] >= 0:
-                out |= live[r["target"]]
-            if always:
-                out -= set(r["dst"])
-            now = out | {unit for unit in r["src"] if unit in width} | ({r["guard"]} & width.keys())
-            if now != live[pc]:
-                live[pc], changed = now, True
-    return [sum(width[unit] for unit in units) for units in live[:-1]]
 
 
 def lines_of(budget: Budget, what_if: Mapping[str, int]) -> Iterator[str]:
     """The budget in words; `what_if` replaces fields of its needs."""
-    yield f"{budget.name}, {budget.arch}"
+    yield f"{budget.name}, {budget.target}"
     yield "shared memory of a CTA"
     for what, first, size in budget.shared:
         yield f"  0x{first:05x}  {size:7d}  {what}"

@@ -12,7 +12,7 @@ from fmha.emulator.debug import banks, layouts
 from fmha.emulator.debug.barriers import barriers_of, warps_named
 from fmha.emulator.debug.cute import thread_value
 from fmha.emulator.debug.layouts import Memory, Operand, Product, Transfer
-from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS, Log, Recorder
+from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS, Log, Recorder, lanes_of
 from fmha.harness.errors import UserError
 from fmha.harness.see import picture
 from fmha.harness.see.subject import Subject
@@ -34,15 +34,37 @@ def recorded(subject: Subject, wants: int) -> Log:
     return recorder.logs[0]
 
 
-def _first_cta(log: Log) -> Memory:
+def first_cta(log: Log) -> Memory:
+    """What the first CTA's launch used, its matrices named. `log` has OPERANDS, ACCESSES and BARRIERS."""
     memories = layouts.memory_of(log)
-    return memories[min(memories)] if memories else Memory()
+    memory = memories[min(memories)] if memories else Memory()
+    _name(memory.products)
+    return memory
+
+
+def _name(products: Sequence[Product]) -> None:
+    """S is what copies brought, multiplied; O is P, which threads wrote, multiplied. Kernels without both have D."""
+    second = [p for p in products if p.a.source == layouts.THREADS]
+    first = [p for p in products if p.a.source != layouts.THREADS]
+    letters = (("S", "Q", first), ("O", "P", second)) if first and second else (("D", "A", list(products)),)
+    for letter, operand, group in letters:
+        for product, name in zip(group, _numbered(letter, [p.d for p in group]), strict=True):
+            product.name = name
+        for product, name in zip(group, _numbered(operand, [p.a.at for p in group]), strict=True):
+            product.a_name = name if product.a.source == layouts.THREADS else product.a.source
+
+
+def _numbered(letter: str, places: Sequence[layouts.Cells]) -> list[str]:
+    """`S` for all where they have one place, S0, S1, ... by their places otherwise."""
+    keys = [place.tobytes() for place in places]
+    different = list(dict.fromkeys(keys))
+    return [letter if len(different) == 1 else f"{letter}{different.index(key)}" for key in keys]
 
 
 def tmem(subject: Subject) -> Shown:
     """Which row and column of each accumulator, and of each A in tensor memory, is in which lane and column."""
     log = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
-    memory = _first_cta(log)
+    memory = first_cta(log)
     if not memory.products:
         raise UserError(f"{subject.name}: the launch executes no tcgen05.mma, and tensor memory is of those")
     return Shown(tuple(_tmem_lines(memory)), picture.tensor_memory(subject.name, areas_of(memory)))
@@ -133,7 +155,7 @@ def _transfer_lines(memory: Memory, transfers: Sequence[Transfer]) -> Iterator[s
 def smem(subject: Subject) -> Shown:
     """Where the operands of products lie in shared memory, in CuTe's notation, and bank conflicts by line."""
     log = recorded(subject, OPERANDS | ACCESSES | BARRIERS)
-    memory = _first_cta(log)
+    memory = first_cta(log)
     lines = list(_operand_lines(memory, log))
     lines.append("loads and stores of threads: passes, and the fewest there could be")
     for line in banks.conflicts(log):
@@ -191,10 +213,8 @@ def _copy_lines(memory: Memory, operand: Operand, name: str) -> Iterator[str]:
     values: dict[int, list[int]] = {}
     size = 0
     for event in memory.stores:
-        at = np.frombuffer(event["at"], np.uint64)
-        for lane in range(32):
-            first = int(at[lane]) & 0xFFFFFF
-            if event["mask"] >> lane & 1 and first in elements:
+        for lane, first in lanes_of(event):
+            if first in elements:
                 size = event["size"]
                 thread = values.setdefault(32 * event["warp"] + lane, [])
                 for element in range(size // bytes_each):

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.emulator.debug.differ import Catcher, Difference, Traced, Tracer, first_difference, lanes_that_differ
-from fmha.emulator.debug.observe import place
+from fmha.emulator.debug.differ import Catcher, Difference, first_difference, lanes_that_differ
+from fmha.emulator.debug.observe import TRACE, Log, Recorder, place
 from fmha.harness.errors import UserError
 from fmha.harness.git import git, git_failure
-from fmha.harness.see.subject import Subject, of_configuration, of_file
+from fmha.harness.see.subject import Subject, subject_of
 
 MOST_LANES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """`NAME[@COMMIT][+SCHEDULE]`: a configuration, or a file of PTX."""
+    """`NAME[@COMMIT][+SCHEDULE]`: a configuration, or a file of PTX. What is left out is empty."""
 
     text: str
     name: str
@@ -67,13 +67,18 @@ class Compared:
 
 def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
     """Raises UserError for what is no launch."""
+    if launch is not None and (a.commit or b.commit):
+        raise UserError("a file of PTX is of no commit", next_step="leave @COMMIT out, or name a configuration")
     with tree_of(root, a.commit) as tree_a, tree_of(root, b.commit) as tree_b:
-        subjects = [_subject(tree, root, side, launch) for tree, side in ((tree_a, a), (tree_b, b))]
+        subjects = [
+            subject_of(tree, side.name, launch, side.schedule, cache=root / ".fmha" / "cache")
+            for tree, side in ((tree_a, a), (tree_b, b))
+        ]
         traces = []
         for subject in subjects:
-            tracer = Tracer()
-            subject.run(tracer)
-            traces.append(tracer.launches)
+            recorder = Recorder(TRACE)
+            subject.run(recorder)
+            traces.append(recorder.logs)
         found, compared = first_difference(*traces)
         if found is None:
             return Compared((f"no value differs: {compared} executions compared",), True)
@@ -86,12 +91,6 @@ def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
         return Compared(tuple(_told(found, traces, caught, a, b)), False)
 
 
-def _subject(tree: Path, root: Path, side: Side, launch: Path | None) -> Subject:
-    if launch is not None:
-        return of_file(Path(side.name), launch, side.schedule or None)
-    return of_configuration(tree, side.name, schedule=side.schedule or "realistic", cache=root / ".fmha" / "cache")
-
-
 def _caught(subject: Subject, launch: int, pc: int, event: int) -> list[tuple[str, NDArray[Any]]]:
     catcher = Catcher(launch, pc, event)
     subject.run(catcher)
@@ -100,7 +99,7 @@ def _caught(subject: Subject, launch: int, pc: int, event: int) -> list[tuple[st
 
 def _told(
     found: Difference,
-    traces: Sequence[Sequence[Traced]],
+    traces: Sequence[Sequence[Log]],
     caught: Sequence[list[tuple[str, NDArray[Any]]]],
     a: Side,
     b: Side,

@@ -15,9 +15,9 @@ from fmha.harness.worker.schedules import parse_schedule
 
 
 @contextmanager
-def archived(root: Path, results: Path, run: str, name: str) -> Iterator[Subject]:
-    """Raises UserError for a run or a configuration that is not there."""
-    record = find(run, results, root).record
+def archived(root: Path, run: str, name: str) -> Iterator[Subject]:
+    """Of the checkout `root` and its archive. Raises UserError for a run or a configuration that is not there."""
+    record = find(run, root / "results", root).record
     wanted = next((item for item in record.configurations if item.id == name), None)
     if wanted is None:
         raise UserError(f"{name}: the run {run} has no such configuration", next_step="fmha results show lists them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +31,6 @@ class Subject:
     name: str
     run: Callable[[Around], None]
     resources: Resources | None = None  # what ptxas says of the kernel, where it was built here
-    arch: str = "sm_100a"
     threads: int = 0  # of a CTA
     shared_bytes: int = 0  # dynamic, that the launch asks for
 
@@ -43,10 +43,7 @@ def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
     def run(around: Around) -> None:
         look_at(ptx, file, launch.parent, around, chosen, seed)
 
-    threads = 1
-    for extent in file.block:
-        threads *= extent
-    return Subject(ptx.name, run, None, "sm_100a", threads, file.shared_bytes)
+    return Subject(ptx.name, run, None, math.prod(file.block), file.shared_bytes)
 
 
 def of_configuration(
@@ -61,8 +58,7 @@ def of_configuration(
     except ValueError as error:
         raise UserError(f"{name}: {error}", next_step="docs/matrix.md explains names") from error
     matrix = config.load(root)
-    arch = matrix.hosts["emulator"].arch
-    build = _built(root, configuration, arch, cache or root / ".fmha" / "cache")
+    build = _built(root, configuration, matrix.hosts["emulator"].arch, cache or root / ".fmha" / "cache")
     chosen, schedule_seed = _schedule(schedule)
     inputs = make_inputs(matrix.seed if seed is None else seed, configuration)
 
@@ -71,16 +67,18 @@ def of_configuration(
         run_attention(device, device.load(Path(build.ptx)), build.variant, configuration, inputs)
 
     shape = build.variant.shape
-    return Subject(name, run, build.resources, arch, shape.threads, shape.shared_bytes)
+    return Subject(name, run, build.resources, shape.threads, shape.shared_bytes)
 
 
-def subject_of(root: Path, what: str, launch: Path | None, schedule: str | None = None) -> Subject:
+def subject_of(
+    root: Path, what: str, launch: Path | None, schedule: str | None = None, cache: Path | None = None
+) -> Subject:
     """`what` is a file of PTX where `launch` is given, and a configuration's name otherwise."""
     if launch is not None:
         return of_file(Path(what), launch, schedule)
     if what.endswith((".ptx", ".cubin", ".o")) or os.sep in what:
         raise UserError(f"{what}: a file needs its launch", next_step="give --launch LAUNCH.yaml")
-    return of_configuration(root, what, schedule=schedule or "realistic")
+    return of_configuration(root, what, schedule=schedule or "realistic", cache=cache)
 
 
 def _built(root: Path, configuration: Configuration, arch: str, cache: Path) -> BuildResult:

@@ -20,8 +20,8 @@ def test_an_accumulator_lies_where_the_formulas_say(m, n, ws):
 def test_round_trips():
     trips = probes.round_trips()
     assert [trip.same for trip in trips] == [True, True, True, True, True, False]
-    assert "every other k, half as many keys" in "".join(trips[-1].lines)
-    assert trips[-1].what == "P stored as fp32 where S was (C fragment), read as A"
+    assert "every other k is lost" in "".join(trips[-1].lines)
+    assert trips[-1].what == "fp32 stored as the C fragment has it, read as A"
 
 
 def test_a_fragment_of_a_weight_stationary_mma():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
-from fmha.emulator.debug import layouts
-from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS
+from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS, words
 from fmha.harness.errors import UserError
 from fmha.harness.see import budget, diagrams
 from fmha.harness.see.budget import ARCHITECTURES, Needs, occupancy
@@ -42,18 +42,18 @@ def test_every_byte_of_an_operand_that_a_copy_brought_is_one_that_the_copy_wrote
     """Two parts of the machine that compute swizzles each for itself agree, element by element: K as TMA writes it and
     as the MMA reads it."""
     log = diagrams.recorded(ours, OPERANDS | ACCESSES | BARRIERS)
-    memory = layouts.memory_of(log)[0]
+    memory = diagrams.first_cta(log)
     product = next(p for p in memory.products if p.name == "S0")
     written = {}
     for box in memory.boxes:
         if log.buffer(box["address"]) != "k" or box["start"][1] != 0:
             continue
-        for byte, at, nbytes in layouts.words(box["pieces"]).reshape(-1, 3).tolist():
+        for byte, at, nbytes in words(box["pieces"]).reshape(-1, 3).tolist():
             for b in range(0, nbytes, 2):
                 n = byte + b
                 row = n // box["row_bytes"] + box["start"][1]
                 written[at + b] = (row, n % box["row_bytes"] // 2 + box["start"][0])
-    for (row, k), at in layouts.np.ndenumerate(product.b.at):
+    for (row, k), at in np.ndenumerate(product.b.at):
         assert written[int(at)] == (row, k)
 
 
@@ -71,7 +71,7 @@ def test_budget(ours):
     assert ("O", 256, 64) in found.tensor
     assert ("q", 0x400, 16384) in found.shared
     assert [warps for warps, *_ in found.roles] == ["warps 0-3", "warp 4", "warp 5"]
-    live = {warps: words for warps, words, *_ in found.roles}
+    live = {warps: registers for warps, registers, *_ in found.roles}
     assert live["warps 0-3"] > live["warp 4"] > 0
     text = "\n".join(budget.lines_of(found, {"columns": 256, "registers": 160, "shared": 100_000}))
     assert "sm_100a (B200): 1 CTAs a multiprocessor" in text

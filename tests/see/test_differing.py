@@ -49,5 +49,7 @@ def test_commits(repository):
     """A configuration of another commit is built from that commit's sources."""
     with pytest.raises(UserError, match="no commit is named 'nowhere'"):
         compare(repository, parse_side("hd64_t1_sk128@nowhere"), parse_side("hd64_t1_sk128"), None)
+    with pytest.raises(UserError, match="a file of PTX is of no commit"):
+        compare(HERE, parse_side("early.ptx@HEAD"), parse_side("early.ptx"), LAUNCH)
     with pytest.raises(UserError, match="names nothing"):
         parse_side("@HEAD")

@@ -1,18 +1,19 @@
-"""The emulator as a device. The only file of the harness that imports `emulator`."""
+"""The emulator as a device."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fmha import emulator
+from fmha.emulator.coverage import own_of
 from fmha.emulator.timing.launch import Timing
 from fmha.harness.worker.devices.base import (
     DeviceError,
@@ -189,18 +190,9 @@ def _place(prefix: str, place: emulator.Place | None) -> dict[str, Any]:
         return {}
     calls = [place.source, *place.callers] if place.source else []
     fields = {
-        "source": _own(calls),
+        "source": own_of(calls),
         "calls": calls if len(calls) > 1 else None,
         "ptx_line": place.ptx_line,
         "ptx": place.ptx_text,
     }
     return {prefix + name: value for name, value in fields.items() if value is not None}
-
-
-def _own(calls: Sequence[str]) -> str | None:
-    """The innermost line of the kernel itself: not of the toolkit, nor of a folder `ptx`, which wraps instructions."""
-    for line in calls:
-        folders = PurePosixPath(line).parent
-        if not folders.is_absolute() and "ptx" not in folders.parts:
-            return line
-    return calls[-1] if calls else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmha import emulator
-from fmha.harness.see import descriptors
+from fmha.emulator.debug import descriptors
 
 GOOD = 2 << 61 | 1 << 46 | 64 << 32 | 1 << 16 | 0x40
 

@@ -6,25 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from fmha.emulator import _core
-from fmha.emulator.tensormap import NBYTES, decode
+from fmha.emulator.tensormap import decode
 from fmha.emulator.tensormap_rules import TensorMap, TensorMapError
-from fmha.harness.errors import UserError
 
 # tcgen05.mma's kinds, in the decoder's order.
 KINDS: Final = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 _SCALES: Final = {"mxf8f6f4": 1, "mxf4": 2, "mxf4nvf4": 4}
 _PATTERN: Final = {"none": 16, "32B": 256, "64B": 512, "128B": 1024, "128B of 32B atoms": 1024}
-
-
-def number(text: str, bits: int) -> int:
-    """A value as a debugger shows it: 0x..., or decimal."""
-    try:
-        value = int(text, 0)
-    except ValueError as error:
-        raise UserError(f"{text!r} is no number", next_step="write it as 0x4000004000010000") from error
-    if not 0 <= value < 1 << bits:
-        raise UserError(f"{text} has more than {bits} bits")
-    return value
 
 
 def matrix(bits: int) -> tuple[list[str], bool]:
@@ -71,9 +59,7 @@ def _doubts(found: dict[str, object]) -> Iterator[str]:
 
 
 def instruction(bits: int, kind: str, *, ws: bool, pair: bool, a_tmem: bool, sparse: bool) -> tuple[list[str], bool]:
-    """An instruction descriptor in words, and whether a tcgen05.mma of that kind takes it."""
-    if kind not in KINDS:
-        raise UserError(f"--kind: {kind!r} is not one of {', '.join(KINDS)}")
+    """An instruction descriptor in words, and whether a tcgen05.mma of that kind, one of KINDS, takes it."""
     found = _core.decode_instruction(
         bits, kind=KINDS.index(kind), ws=ws, pair=pair, a_tmem=a_tmem, sparse=sparse, scales=_SCALES.get(kind, 0)
     )
@@ -91,8 +77,6 @@ def instruction(bits: int, kind: str, *, ws: bool, pair: bool, a_tmem: bool, spa
 
 def tensor_map(raw: bytes) -> tuple[list[str], bool]:
     """The 128 bytes of a tensor map as the emulator encodes them, in words."""
-    if len(raw) != NBYTES:
-        raise UserError(f"a tensor map has {NBYTES} bytes, not {len(raw)}")
     try:
         found = decode(raw)
     except TensorMapError as error:
