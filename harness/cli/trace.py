@@ -43,7 +43,7 @@ def _run(name: str, gpu: str, output: Path) -> ExitCode:
     links = timeline.critical_path()
     whole = time.seconds() * 1e6
     print(f"wrote {output}: {timeline.cycles:.0f} cycles, {len(timeline.operations)} operations beside the warps")
-    print(f"the call takes {whole:.1f} us; of the critical path of this CTA:")
+    print(f"modelled, the call takes {whole:.1f} us; of the critical path of this CTA:")
     for what, share in timeline.shares(links).items():
         if share >= 0.005:
             print(f"  {share:5.1%} {what}")
