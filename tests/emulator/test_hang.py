@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
+from tests.pages import assert_shown
 
 SOURCE = Path(__file__).parent / "hangs" / "hangs.ptx"
 LAUNCHES = {"count": (1, 128), "parity": (1, 64), "bytes": (1, 64), "peer": (2, 32), "circle": (1, 64)}
@@ -94,14 +94,5 @@ def test_who_looks_on_changes_nothing():
 
 
 def test_the_transcript_in_the_guide(repository):
-    """docs/see.md has what is said of each kernel. FMHA_WRITE_DOCS=1 writes it."""
-    guide = repository / "docs/see.md"
-    told = []
-    for entry in LAUNCHES:
-        told += [f"`{entry}`:", "", *(f"    {line}" for line in why(entry)), ""]
-    before, rest = guide.read_text().split("<!-- hangs -->")
-    _, after = rest.split("<!-- /hangs -->")
-    text = f"{before}<!-- hangs -->\n" + "\n".join(told) + f"<!-- /hangs -->{after}"
-    if os.environ.get("FMHA_WRITE_DOCS"):
-        guide.write_text(text)
-    assert guide.read_text() == text
+    told = [f"`{entry}`:\n\n" + "\n".join(f"    {line}" for line in why(entry)) for entry in LAUNCHES]
+    assert_shown(repository / "docs/see.md", "hangs", "\n\n".join(told))

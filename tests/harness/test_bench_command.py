@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.cli.bench import PEERS
+from tests.pages import assert_shown
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed here")
@@ -35,6 +36,4 @@ def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
 def test_the_tables_of_the_documentation_are_those_of_the_record(repository: Path, mark: str, made: str) -> None:
     beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
     record = json.loads((repository / "results" / "beside-h200.json").read_text())
-    text = (repository / "docs" / "hopper.md").read_text()
-    shown = text.partition(f"<!-- {mark} -->\n")[2].partition("\n<!-- end -->")[0]
-    assert shown == getattr(beside, made)(record)
+    assert_shown(repository / "docs" / "hopper.md", mark, getattr(beside, made)(record))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from fmha.emulator.debug.session import Session, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import Terminal
 from fmha.harness.see.subject import Subject, of_file
+from tests.pages import assert_shown
 
 HERE = Path(__file__).parent / "kernels"
 SCRIPT = """\
@@ -126,12 +126,4 @@ def test_our_kernel_stops_at_lines_of_cuda(ours):
 
 
 def test_the_transcript_in_the_guide(repository):
-    """docs/see.md has this session. FMHA_WRITE_DOCS=1 writes it."""
-    guide = repository / "docs/see.md"
-    before, rest = guide.read_text().split("<!-- session -->")
-    _, after = rest.split("<!-- /session -->")
-    told = "\n".join(f"    {line}" for line in said(early(), SCRIPT))
-    text = f"{before}<!-- session -->\n{told}\n\n<!-- /session -->{after}"
-    if os.environ.get("FMHA_WRITE_DOCS"):
-        guide.write_text(text)
-    assert guide.read_text() == text
+    assert_shown(repository / "docs/see.md", "session", "\n".join(f"    {line}" for line in said(early(), SCRIPT)))
