@@ -38,4 +38,13 @@ inline u32 bank_conflicts(const u64* at, u32 mask, u32 size) {
     return conflicts;
 }
 
+// The passes, and one more for each conflict: how long the instruction has the banks.
+inline u32 bank_turns(const u64* at, u32 mask, u32 size) {
+    const u32 lanes = kBankRow / std::clamp(size, kWord, kBankRow);
+    u32 passes = 0;
+    for (u32 first = 0; first < kLanes; first += lanes)
+        passes += (mask >> first & (lanes < kLanes ? (1u << lanes) - 1 : ~0u)) != 0;
+    return passes + bank_conflicts(at, mask, size);
+}
+
 }  // namespace ptxm

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "machine/addresses.hpp"
+#include "memory/banks.hpp"
 #include "memory/tensor_map.hpp"
 #include "ptx/copies/bulk.hpp"
 #include "ptx/wgmma/operands.hpp"
@@ -14,7 +15,7 @@ using timing::Did;
 
 namespace {
 
-constexpr u32 kSector = 32, kBanks = 32, kWord = 4;
+constexpr u32 kSector = 32;
 
 template <class F>
 void each_lane(u32 mask, F f) {
@@ -23,30 +24,6 @@ void each_lane(u32 mask, F f) {
 
 u64 address_in(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
     return (width == 64 ? w.reg<u64>(unit)[lane] : w.reg<u32>(unit)[lane]) + static_cast<u64>(offset);
-}
-
-// How many turns of 32 banks the lanes' words take. Lanes go together as long as they ask for at most 128 bytes.
-u32 wavefronts(const u64 (&at)[kLanes], u32 mask, u32 bytes) {
-    const u32 together = std::max(1u, std::min(kLanes, kBanks * kWord / std::max(bytes, kWord)));
-    u32 total = 0;
-    for (u32 first = 0; first < kLanes; first += together) {
-        std::array<std::array<u64, 8>, kBanks> words;
-        std::array<u8, kBanks> count{};
-        u32 most = 0;
-        for (u32 l = first; l < first + together; ++l) {
-            if (!(mask >> l & 1)) continue;
-            for (u64 word = at[l] / kWord; word <= (at[l] + bytes - 1) / kWord; ++word) {
-                const u32 bank = static_cast<u32>(word % kBanks);
-                u8& n = count[bank];
-                const auto end = words[bank].begin() + std::min<u32>(n, 8);
-                if (std::find(words[bank].begin(), end, word) != end) continue;
-                if (n < 8) words[bank][n] = word;
-                most = std::max<u32>(most, ++n);
-            }
-        }
-        total += most;
-    }
-    return std::max(1u, total);
 }
 
 u32 accessed_bytes(const Inst& i) {
@@ -95,7 +72,7 @@ void Recorder::access(Warp& w, const Inst& i, u32 mask) {
     if (space == Space::param || space == Space::constant) return;
     const u32 bytes = accessed_bytes(i);
     if (space == Space::shared || space == Space::shared_cluster || space == Space::local)
-        return add(Did::shared_access, 0, space == Space::local ? 1 : wavefronts(at, mask, bytes), 0);
+        return add(Did::shared_access, 0, space == Space::local ? 1 : bank_turns(at, mask, bytes), 0);
     std::array<u64, kLanes * 2> sectors;
     u32 n = 0;
     each_lane(mask, [&](u32 l) {

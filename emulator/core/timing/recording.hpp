@@ -11,7 +11,7 @@
 namespace ptxm::timing {
 
 enum class Did : u8 {
-    shared_access,    // a: wavefronts
+    shared_access,    // a: turns of the banks
     global_read,      // a: bytes, in sectors of 32
     global_write,     // a: bytes
     mbarrier_init,    // rank, a: offset; b: count

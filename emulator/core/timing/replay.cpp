@@ -8,16 +8,16 @@
 #include <cmath>
 #include <deque>
 #include <limits>
-#include <map>
 #include <queue>
 #include <unordered_map>
 #include <utility>
+
+#include "timing/costs.hpp"
 
 namespace ptxm::timing {
 namespace {
 
 constexpr u32 kSlots = 4;
-constexpr u32 kNever = ~0u;
 
 struct Server {
     double free = 0, busy = 0;
@@ -27,158 +27,6 @@ struct Server {
         return free;
     }
 };
-
-// What an instruction costs, whatever it does.
-enum class Pipe : u8 {
-    none,
-    issue,
-    fma,
-    alu,
-    mufu,
-    convert,
-    shuffle,
-    access,
-    copy,
-    wgmma,
-    wgmma_commit,
-    wgmma_wait,
-    mma,
-    commit,
-    tmem_ld,
-    tmem_st,
-    tmem_wait,
-    sync,
-    branch,
-    dependency,
-    async_commit,
-    async_wait
-};
-
-struct Cost {
-    Pipe pipe = Pipe::issue;
-    float interval = 1, latency = 0;
-    u8 slots = 1;  // instructions that ptxas makes of it
-    u32 operand = 0;
-    u8 n_dst = 0;
-    u16 n_src = 0;
-    i32 guard = -1;
-    u32 immediate = 0;
-};
-
-bool floating(Ty t) {
-    return t == Ty::f32 || t == Ty::f64 || t == Ty::f16 || t == Ty::bf16 || t == Ty::f16x2 || t == Ty::bf16x2 ||
-           t == Ty::f32x2;
-}
-
-bool half(Ty t) { return t == Ty::f16 || t == Ty::bf16; }
-
-Cost cost_of(const Inst& i, const Times& t) {
-    Cost c;
-    const Ty type = static_cast<Ty>(i.type), from = static_cast<Ty>(i.type2);
-    const auto set = [&](Pipe pipe, double interval, double latency, u32 slots = 1) {
-        c.pipe = pipe;
-        c.interval = static_cast<float>(interval);
-        c.latency = static_cast<float>(latency);
-        c.slots = static_cast<u8>(slots);
-    };
-    const u32 words = i.width_dst == 64 ? 2 : 1;
-    switch (static_cast<Op>(i.op)) {
-        case Op::mov:
-        case Op::pack:
-        case Op::unpack:
-        case Op::cvta:
-        case Op::cvta_to:
-        case Op::mapa: set(Pipe::none, 0, 0, 0); break;
-        case Op::nop:
-        case Op::grid_trigger: set(Pipe::none, 0, 0, 0); break;
-        case Op::grid_wait: set(Pipe::dependency, 0, 0, 0); break;
-        case Op::add:
-        case Op::sub:
-        case Op::mul:
-        case Op::fma:
-            if (floating(type))
-                set(Pipe::fma, t.fma_interval * (type == Ty::f32x2 ? 2 : 1), t.fma_latency);
-            else
-                set(Pipe::alu, t.alu_interval * words, t.alu_latency, words);
-            break;
-        case Op::mul_lo:
-        case Op::mul_hi:
-        case Op::mul_wide:
-        case Op::mad_lo:
-        case Op::mad_hi:
-        case Op::mad_wide: set(Pipe::fma, 2 * t.fma_interval, t.fma_latency + 1); break;
-        case Op::ex2:
-        case Op::lg2:
-        case Op::rcp:
-        case Op::rsqrt:
-        case Op::sqrt:
-        case Op::tanh:
-        case Op::sin:
-        case Op::cos: set(Pipe::mufu, t.mufu_interval, t.mufu_latency); break;
-        case Op::div:
-        case Op::rem:
-        case Op::div_f: set(Pipe::mufu, t.mufu_interval, 4 * t.mufu_latency, 10); break;
-        case Op::cvt_pack: set(Pipe::convert, t.pack_interval, t.pack_latency); break;
-        case Op::cvt:
-            if (!floating(type) && !floating(from))
-                set(Pipe::alu, t.alu_interval, t.alu_latency);
-            else if (half(type) || half(from))
-                set(Pipe::convert, t.pack_interval, t.pack_latency);
-            else
-                set(Pipe::convert, t.convert_interval, t.convert_latency);
-            break;
-        case Op::shfl:
-        case Op::redux:
-        case Op::match_any:
-        case Op::match_all: set(Pipe::shuffle, t.shuffle_interval, t.shuffle_latency); break;
-        case Op::bra:
-        case Op::brx: set(Pipe::branch, 1, 0); break;
-        case Op::ld:
-        case Op::st:
-        case Op::ld_sync:
-        case Op::st_sync:
-        case Op::atom:
-        case Op::ldmatrix:
-        case Op::stmatrix: set(Pipe::access, 1, t.shared_latency); break;
-        case Op::tma_load:
-        case Op::tma_store:
-        case Op::bulk_load:
-        case Op::bulk_send:
-        case Op::bulk_store:
-        case Op::cp_async: set(Pipe::copy, 1, 0); break;
-        case Op::cp_async_commit:
-        case Op::bulk_commit: set(Pipe::async_commit, 1, 0); break;
-        case Op::cp_async_wait:
-        case Op::bulk_wait: set(Pipe::async_wait, 1, 0); break;
-        case Op::wgmma: set(Pipe::wgmma, 1, 0); break;
-        case Op::wgmma_commit: set(Pipe::wgmma_commit, 1, 0); break;
-        case Op::wgmma_wait: set(Pipe::wgmma_wait, 1, 0); break;
-        case Op::tc_mma: set(Pipe::mma, 1, 0); break;
-        case Op::tc_commit: set(Pipe::commit, 1, 0); break;
-        case Op::tmem_ld: set(Pipe::tmem_ld, 1, t.tmem_latency); break;
-        case Op::tmem_st: set(Pipe::tmem_st, 1, t.tmem_latency); break;
-        case Op::tmem_wait_ld:
-        case Op::tmem_wait_st: set(Pipe::tmem_wait, 1, 0); break;
-        case Op::bar:
-        case Op::bar_red:
-        case Op::mbar_init:
-        case Op::mbar_arrive:
-        case Op::mbar_expect_tx:
-        case Op::mbar_complete_tx:
-        case Op::mbar_wait:
-        case Op::cp_async_mbar:
-        case Op::cluster_arrive:
-        case Op::cluster_wait: set(Pipe::sync, 1, t.alu_latency); break;
-        case Op::mma_sync: set(Pipe::fma, 16, 33); break;
-        default: set(Pipe::alu, t.alu_interval, t.alu_latency, words);
-    }
-    c.operand = i.operands;
-    c.n_dst = i.n_dst;
-    c.n_src = i.n_src;
-    c.guard = i.guard;
-    c.immediate = static_cast<u32>(i.immediate);
-    return c;
-}
 
 struct Sm {
     std::array<Server, kSlots> slot, fma, alu, mufu, convert, tmem;
@@ -462,14 +310,14 @@ private:
             w.time = line;
         }
         const double began = w.time;
-        const auto pipe = [&](Server& server, Cause cause, Cause made) {
-            const double start = std::max({w.time, server.free - 0, sm.slot[w.slot].free});
+        const auto pipe = [&](Server& server, Cause cause) {
+            const double start = std::max({w.time, server.free, sm.slot[w.slot].free});
             sm.slot[w.slot].take(start, c.slots);
             server.take(start, c.interval);
             if (start > began)
                 note(w, step.pc, began, start, server.free > sm.slot[w.slot].free ? cause : Cause::issue, kNobody, 0);
             w.time = start + c.slots;
-            results(w, c, o, start + c.latency, made);
+            results(w, c, o, start + c.latency, cause);
         };
         const auto slot = [&] {
             const double start = std::max(w.time, sm.slot[w.slot].free);
@@ -478,12 +326,12 @@ private:
             w.time = start;
         };
         switch (c.pipe) {
-            case Pipe::fma: pipe(sm.fma[w.slot], Cause::fma, Cause::fma); return true;
-            case Pipe::mufu: pipe(sm.mufu[w.slot], Cause::mufu, Cause::mufu); return true;
-            case Pipe::convert: pipe(sm.convert[w.slot], Cause::convert, Cause::convert); return true;
-            case Pipe::shuffle: pipe(sm.shuffle, Cause::shuffle, Cause::shuffle); return true;
+            case Pipe::fma: pipe(sm.fma[w.slot], Cause::fma); return true;
+            case Pipe::mufu: pipe(sm.mufu[w.slot], Cause::mufu); return true;
+            case Pipe::convert: pipe(sm.convert[w.slot], Cause::convert); return true;
+            case Pipe::shuffle: pipe(sm.shuffle, Cause::shuffle); return true;
             case Pipe::branch: {
-                pipe(sm.alu[w.slot], Cause::alu, Cause::alu);
+                pipe(sm.alu[w.slot], Cause::alu);
                 const auto& steps = w.recording->steps;
                 if (w.next < steps.size() && steps[w.next].pc != step.pc + 1) {
                     note(w, step.pc, w.time, w.time + t_.branch_gap, Cause::branch, kNobody, 0);
@@ -492,8 +340,7 @@ private:
                 return true;
             }
             case Pipe::none:
-            case Pipe::issue:
-            case Pipe::alu: pipe(sm.alu[w.slot], Cause::alu, Cause::alu); return true;
+            case Pipe::alu: pipe(sm.alu[w.slot], Cause::alu); return true;
             case Pipe::dependency: before_ = std::min(before_, w.time); return true;
             case Pipe::access:
                 slot();
@@ -571,8 +418,7 @@ private:
                 results(w, c, o, end + t_.shared_latency, Cause::shared);
             } else if (d.what == Did::global_read) {
                 const double end = fetch(sm, w.time, d.a, t_.l2_latency);
-                const i64 id = operate(w, step.pc, w.time, end, Cause::memory, d.a);
-                (void)id;
+                operate(w, step.pc, w.time, end, Cause::memory, d.a);
                 results(w, c, o, end, Cause::memory);
             } else {
                 sm.port.take(w.time, d.a / t_.port_bytes);
@@ -612,14 +458,12 @@ private:
         return std::max({rows * n * 16 / t_.matrix_rate, n * t_.matrix_least, d.b / t_.shared_bytes});
     }
 
-    double latency(const Deed& d, bool registers) const {
-        return registers ? t_.matrix_latency_registers : (void(d), t_.matrix_latency_shared);
-    }
+    double latency(bool registers) const { return registers ? t_.matrix_latency_registers : t_.matrix_latency_shared; }
 
     void multiply(Runner& w, Sm& sm, const Step& step) {
         const Deed& d = w.recording->deeds[step.deed - 1];
         const double length = product(d), done = sm.tensor.take(w.time + t_.matrix_issue, length);
-        sm.tensor_end = done + latency(d, d.rank & 1);
+        sm.tensor_end = done + latency(d.rank & 1);
         sm.tensor_last = operate(w, step.pc, done - length, sm.tensor_end, Cause::tensor, d.a);
         w.time += t_.matrix_issue;
     }
@@ -649,7 +493,7 @@ private:
         if (++g.arrived % 4) return;
         const Deed& d = w.recording->deeds[step.deed - 1];
         const bool registers = d.b <= (d.a & 0xFFFF) * 32;
-        const double length = product(d), done = sm.tensor.take(g.ready, length), end = done + latency(d, registers);
+        const double length = product(d), done = sm.tensor.take(g.ready, length), end = done + latency(registers);
         g.ready = 0;
         g.done.push_back({end, operate(w, step.pc, done - length, end, Cause::tensor, d.a)});
         for (u32 id : std::exchange(g.waiting, {})) {
