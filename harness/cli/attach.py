@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.interrupts import attend
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.cli.run_matrix import shower
@@ -29,8 +30,10 @@ Examples:
 
 def command(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.")],
-    host: Annotated[str | None, typer.Option(help="The host that has it.")] = None,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.", autocompletion=completion.runs)
+    ],
+    host: Annotated[str | None, typer.Option(help="The host that has it.", autocompletion=completion.hosts)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
     results: Annotated[
         Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")

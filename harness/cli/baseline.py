@@ -14,6 +14,7 @@ import typer
 
 from fmha.harness import archive
 from fmha.harness.archive import BASELINES, RunRecord, signature
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Quiet, Results, Verbose, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
@@ -48,7 +49,9 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 @app.command(name="accept", help="Make an archived run the baseline of its kind of host; runs it under more seeds.")
 def accept(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; latest for the newest.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run; latest for the newest.", autocompletion=completion.records)
+    ],
     why: Annotated[str, typer.Option(help="The reason, kept in the baseline.")],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds the noise comes from.")] = SEEDS,
     name: Annotated[

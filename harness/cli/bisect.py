@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Host, Json, Quiet, Suites, Verbose, suites
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
@@ -47,7 +48,10 @@ def command(
     host: Host = "emulator",
     suite: Suites = None,
     kind: Annotated[
-        str | None, typer.Option("--for", metavar="KIND", help=f"What to look for: {', '.join(Kind)}.")
+        str | None,
+        typer.Option(
+            "--for", metavar="KIND", help=f"What to look for: {', '.join(Kind)}.", autocompletion=completion.kinds
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.")] = None,
     json: Json = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.errors import ExitCode
@@ -25,7 +26,7 @@ Example:
 
 def command(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="The host.")],
+    host: Annotated[str, typer.Option(help="The host.", autocompletion=completion.hosts)],
     days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 30.0,
     gigabytes: Annotated[float, typer.Option(min=0, help="Remove the oldest until no more than this is left.")] = 50.0,
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,

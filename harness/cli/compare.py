@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fmha.harness import archive
 from fmha.harness.archive import Found
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.errors import ExitCode
@@ -40,8 +41,8 @@ _FACTORS = ("cosine", "relative_l2", "max_error", "lse_error")
 
 def command(
     context: typer.Context,
-    a: Annotated[str, typer.Argument(metavar="A", help="The earlier run.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The later run.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The earlier run.", autocompletion=completion.records)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The later run.", autocompletion=completion.records)],
     changed: Annotated[bool, typer.Option("--changed", help="Only configurations that are not the same.")] = False,
     results: Results = None,
     json: Json = False,

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.diag import Kernel, LaunchFile, Scheduled, root_for, subject
 from fmha.harness.errors import ExitCode, UserError
 
@@ -35,7 +36,12 @@ def command(
     launch: LaunchFile = None,
     schedule: Scheduled = None,
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="The archived run whose commit, seed and schedule are taken.")
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="The archived run whose commit, seed and schedule are taken.",
+            autocompletion=completion.records,
+        ),
     ] = None,
     script: Annotated[Path | None, typer.Option(metavar="FILE", help="Commands, a line each.")] = None,
 ) -> None:

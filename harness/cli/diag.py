@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ Examples:
 """
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-Kernel = Annotated[str, typer.Argument(metavar="KERNEL", help="A configuration, or a file of PTX.")]
+Kernel = Annotated[
+    str,
+    typer.Argument(
+        metavar="KERNEL", help="A configuration, or a file of PTX.", autocompletion=completion.configurations
+    ),
+]
 LaunchFile = Annotated[Path | None, typer.Option("--launch", metavar="LAUNCH", help="The launch of a file of PTX.")]
 Scheduled = Annotated[
     str | None, typer.Option("--schedule", help="realistic, early, late, random, random:SEED.  [default: the launch's]")

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import progress_for
@@ -38,7 +39,9 @@ WORDS = {True: ("ok", "green"), False: ("RED", "bold red"), None: ("-", "")}
 
 def command(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Look at this host.  [default: this machine]")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Look at this host.  [default: this machine]", autocompletion=completion.hosts)
+    ] = None,
     run: Annotated[bool, typer.Option("--run", help="Run one configuration on it as well.")] = False,
     json: Json = False,
 ) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from fmha.harness.archive import Index
 from fmha.harness.archive.index import NumbersRow
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.errors import ExitCode, UserError
@@ -50,7 +51,12 @@ ALARMS = 1e-3  # histories that show a step where there is none
 
 def command(
     context: typer.Context,
-    configuration: Annotated[str, typer.Argument(metavar="CONFIGURATION", help="Its id, e.g. hd64_t32_sk384.")],
+    configuration: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIGURATION", help="Its id, e.g. hd64_t32_sk384.", autocompletion=completion.archived
+        ),
+    ],
     host: Annotated[str | None, typer.Option(help="Only runs of this host, or kind of host.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many, the newest.")] = 30,
     results: Results = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode
@@ -20,8 +21,10 @@ HELP = """Print what a run on a host elsewhere wrote: its own log, then the stan
 
 def command(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.")],
-    host: Annotated[str | None, typer.Option(help="The host that has it.")] = None,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run, as fmha ps lists it.", autocompletion=completion.runs)
+    ],
+    host: Annotated[str | None, typer.Option(help="The host that has it.", autocompletion=completion.hosts)] = None,
     json: Json = False,
 ) -> None:
     context.obj.action = partial(_run, run, host, json)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.config.filters import KEYS
 from fmha.harness.errors import UserError
 from fmha.harness.stages.preflight import home_of
@@ -18,7 +19,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every step as a 
 Junit = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the results as JUnit XML, for CI systems.")
 ]
-Host = Annotated[str, typer.Option(help="The machine that runs, a host of matrix.yaml.")]
+Host = Annotated[
+    str, typer.Option(help="The machine that runs, a host of matrix.yaml.", autocompletion=completion.hosts)
+]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -35,6 +38,7 @@ Suites = Annotated[
     typer.Option(
         "--suite",
         metavar="NAME[,...]",
+        autocompletion=completion.suites,
         help="Suites of matrix.yaml; several with commas between them or given again, all for every one.  "
         "[default: its default_suite]",
     ),
@@ -44,6 +48,7 @@ Filters = Annotated[
     typer.Option(
         "--filter",
         metavar="KEY=VALUE[|VALUE...][,...]",
+        autocompletion=completion.filters,
         help=f"Run only what matches all of these. Keys: {', '.join(KEYS)}. "
         "Several values of a key, joined with | or given again, are alternatives.",
     ),

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.text import columns, duration
@@ -26,7 +27,7 @@ All hosts of matrix.yaml that keep runs are asked, or the one that is named. Exi
 
 def command(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option(help="Ask this host alone.")] = None,
+    host: Annotated[str | None, typer.Option(help="Ask this host alone.", autocompletion=completion.hosts)] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show no more than so many, the newest.")] = 50,
     json: Json = False,
 ) -> None:

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from fmha.harness.archive import RunRecord
+from fmha.harness.cli import completion
 from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose, Workers
 from fmha.harness.cli.output import json_bytes, print_json, say
@@ -64,7 +65,11 @@ def command(
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help=f"Report this kind and let it pass: {', '.join(Kind)}. May be repeated."),
+        typer.Option(
+            metavar="KIND",
+            help=f"Report this kind and let it pass: {', '.join(Kind)}. May be repeated.",
+            autocompletion=completion.kinds,
+        ),
     ] = None,
     judge: JudgeRef = None,
     accept_judge: AcceptJudge = None,

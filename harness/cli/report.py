@@ -11,6 +11,7 @@ import typer
 
 from fmha.harness import archive
 from fmha.harness.archive import Found, Index
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.results import stem
@@ -39,8 +40,15 @@ Examples:
 
 def command(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; latest for the newest.")] = "latest",
-    later: Annotated[str | None, typer.Argument(metavar="[B]", help="The later run, where RUN is the earlier.")] = None,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run; latest for the newest.", autocompletion=completion.records)
+    ] = "latest",
+    later: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]", help="The later run, where RUN is the earlier.", autocompletion=completion.records
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write.  [default: beside the run's, as .html]")
     ] = None,

@@ -14,6 +14,7 @@ from rich.console import Console
 from fmha.harness import archive
 from fmha.harness.archive import Index, prune, signature
 from fmha.harness.archive.index import RUN_NAME, RunRow
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.errors import ExitCode, UserError
@@ -52,7 +53,9 @@ def ls(
 @app.command(name="show", help="Show a run: its table, what went wrong, its verdict.")
 def show(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run; latest for the newest.")] = "latest",
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run; latest for the newest.", autocompletion=completion.records)
+    ] = "latest",
     results: Results = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record, brought to the current schema.")] = False,
 ) -> None:

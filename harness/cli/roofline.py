@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode, UserError
@@ -33,7 +34,10 @@ Examples:
 
 def command(
     context: typer.Context,
-    configurations: Annotated[list[str] | None, typer.Argument(metavar="CONFIGURATION...", show_default=False)] = None,
+    configurations: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CONFIGURATION...", show_default=False, autocompletion=completion.configurations),
+    ] = None,
     gpu: Annotated[str, typer.Option(help="Whose time: h200 or b200.")] = "b200",
     measured: Annotated[Path | None, typer.Option(metavar="RECORD", help="What was measured on that GPU.")] = None,
     json: Json = False,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from fmha.harness import archive
+from fmha.harness.cli import completion
 from fmha.harness.cli.interrupts import attended
 from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, Workers, suites
@@ -65,7 +66,8 @@ def command(
         str | None,
         typer.Option(
             help="When asynchronous work completes: realistic, early, late, random, random:SEED; several with commas "
-            "between them run one after the other.  [default: the host's]"
+            "between them run one after the other.  [default: the host's]",
+            autocompletion=completion.schedules,
         ),
     ] = None,
     schedules: Annotated[
@@ -77,7 +79,11 @@ def command(
     ] = False,
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Run the configuration of this name in place of a suite. May be repeated."),
+        typer.Option(
+            metavar="NAME",
+            help="Run the configuration of this name in place of a suite. May be repeated.",
+            autocompletion=completion.configurations,
+        ),
     ] = None,
     cases: Annotated[
         int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")

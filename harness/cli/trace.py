@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fmha.harness.cli import completion
 from fmha.harness.errors import ExitCode
 from fmha.harness.stages.preflight import home_of
 
@@ -24,7 +25,9 @@ Example:
 
 def command(
     context: typer.Context,
-    configuration: Annotated[str, typer.Argument(metavar="CONFIGURATION", show_default=False)],
+    configuration: Annotated[
+        str, typer.Argument(metavar="CONFIGURATION", show_default=False, autocompletion=completion.configurations)
+    ],
     gpu: Annotated[str, typer.Option(help="Whose time: h200 or b200.")] = "b200",
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("trace.json"),
 ) -> None:

@@ -51,3 +51,11 @@ def entry(root: Path, run: str) -> Entry | None:
         return Entry(**json.loads(text)) if text.startswith("{") else Entry(text)
     except (OSError, ValueError, TypeError):
         return None
+
+
+def runs(root: Path) -> list[str]:
+    """The names of the runs that were started from this checkout, the newest first."""
+    try:
+        return sorted((path.name for path in (root / ".fmha" / "remote").iterdir()), reverse=True)
+    except OSError:
+        return []

@@ -1,0 +1,116 @@
+"""What a shell may offer for the value of an option or an argument: suites, hosts, runs, configurations, kinds.
+
+Each is given what has been typed so far and returns what begins with it. Nothing is asked of a host. Where there is no
+checkout, or its matrix.yaml is wrong, there is nothing to offer: completing is not the place to say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fmha.harness.archive.index import Index
+    from fmha.harness.config.model import Matrix
+
+Complete = Callable[[str], list[str]]
+
+
+def _offered(names: Callable[[], Iterable[str]]) -> Complete:
+    """Of what `names` returns, what begins with the text. With commas in the text, what may follow the last one."""
+
+    def complete(incomplete: str) -> list[str]:
+        from fmha.harness.errors import FmhaError
+
+        before, comma, last = incomplete.rpartition(",")
+        with contextlib.suppress(FmhaError, OSError):
+            return [before + comma + name for name in dict.fromkeys(names()) if name.startswith(last)]
+        return []
+
+    complete.__doc__ = names.__doc__  # no more of it: Typer looks at what parameters it has
+    return complete
+
+
+def _matrix() -> Matrix:
+    from fmha.harness.config import load
+    from fmha.harness.stages.preflight import git_root
+
+    return load(git_root(Path.cwd()))
+
+
+def _index() -> contextlib.AbstractContextManager[Index]:
+    from fmha.harness.archive.index import Index
+    from fmha.harness.stages.preflight import home_of
+
+    return Index(home_of(Path.cwd()) / "results")
+
+
+@_offered
+def suites() -> Iterable[str]:
+    """Those of matrix.yaml, and `all`."""
+    return (*_matrix().suite_names, "all")
+
+
+@_offered
+def hosts() -> Iterable[str]:
+    """Those of matrix.yaml and of one's own file."""
+    return _matrix().hosts
+
+
+@_offered
+def filters() -> Iterable[str]:
+    """The keys that a filter may have here."""
+    from fmha.harness.config.filters import KEYS
+
+    return (f"{key}=" for key in [item.name for item in _matrix().own_fields] or KEYS)
+
+
+@_offered
+def configurations() -> Iterable[str]:
+    """All of the suites of matrix.yaml that are written down."""
+    return (item.id for suite in _matrix().suites.values() for item in suite)
+
+
+@_offered
+def archived() -> Iterable[str]:
+    """The configurations that the archive has numbers of."""
+    with _index() as index:
+        return index.configurations()
+
+
+@_offered
+def records() -> Iterable[str]:
+    """The runs of the archive, the newest first, and the baselines."""
+    from fmha.harness.archive.folder import BASELINES
+
+    with _index() as index:
+        runs = [row.name.split(".json")[0] for row in index.runs()]
+        folder = index.folder
+    return ("latest", *(f"baseline:{path.stem}" for path in sorted((folder / BASELINES).glob("*.json"))), *runs)
+
+
+@_offered
+def runs() -> Iterable[str]:
+    """The runs that this checkout started on hosts elsewhere."""
+    from fmha.harness.hosts import ledger
+    from fmha.harness.stages.preflight import git_root
+
+    return ledger.runs(git_root(Path.cwd()))
+
+
+@_offered
+def kinds() -> Iterable[str]:
+    """The kinds of what gets worse."""
+    from fmha.harness.evidence.comparison import Kind
+
+    return (kind.value for kind in Kind)
+
+
+@_offered
+def schedules() -> Iterable[str]:
+    """The schedules that have a name."""
+    from fmha.harness.config.section import SCHEDULES
+
+    return SCHEDULES
