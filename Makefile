@@ -34,6 +34,7 @@ help:
 	@echo "make bench      measure the emulator's speed"
 	@echo "make mutants    break our kernels' CUDA source in the ways people do, and see who notices"
 	@echo "make mutation   break our kernels' PTX in every way the tool knows, and see what the machine notices"
+	@echo 'make site       write the documentation as a site, build/site/index.html'
 	@echo 'make lint       ruff, clang-format, mypy, and the CI workflows'
 	@echo 'make install    .venv with fmha in it; test and lint add what they need'
 	@echo 'make clean      remove build products and caches; keeps .venv and results/'
@@ -82,6 +83,11 @@ mutants: install
 .PHONY: mutation
 mutation: install
 	@$(PY) -m tests.emulator.mutation $(ARGS)
+
+# Sphinx's, from docs/ and from the code; into build/site. A link that leads nowhere is an error.
+.PHONY: site
+site: install torch $(STAMPS)/site
+	@$(PY) -m tools.site $(ARGS)
 
 .PHONY: lint
 lint: $(STAMPS)/lint
@@ -135,7 +141,8 @@ $(STAMPS)/venv:
 $(STAMPS)/run: SETS := build run
 $(STAMPS)/test: SETS := test
 $(STAMPS)/lint: SETS := run lint
-$(addprefix $(STAMPS)/,run test lint): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
+$(STAMPS)/site: SETS := site
+$(addprefix $(STAMPS)/,run test lint site): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
 	@echo 'install: what $(@F) needs'
 	@$(PY) scripts/requirements.py $(SETS) >$@.txt
 	@$(PIP) -c constraints.txt -r $@.txt
