@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from scripts.requirements import requirements
 
 # Extras that need not be installed, by what they are imported as.
-OPTIONAL = {"cuda": "cuda-bindings", "torch": "torch", "triton": "triton"}
+OPTIONAL = {"cuda": "cuda-bindings", "sphinx": "sphinx", "torch": "torch", "triton": "triton"}
 OWN = {"fmha", "scripts", "tests", "tools"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
 MAKERS = {
@@ -50,7 +50,7 @@ def imported(directory: Path) -> dict[str, Path]:
         ("harness", ["run", "cuda", "torch", "bench", "triton"]),
         ("emulator", ["run", "torch"]),
         ("fmha", ["run"]),
-        ("tools", ["run"]),
+        ("tools", ["run", "site"]),
         ("tests", ["build", "run", "test", "torch", "triton"]),
     ],
 )
