@@ -100,12 +100,13 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self._database.close()
 
-    def runs(self, *, sha: str | None = None, host: str | None = None) -> list[RunRow]:
+    def runs(self, *, sha: str | None = None, host: str | None = None, schedule: str | None = None) -> list[RunRow]:
         """The newest first."""
         rows = self._database.execute(
             f"SELECT {_COLUMNS} FROM runs WHERE error IS NULL AND (?1 IS NULL OR sha = ?1)"
-            " AND (?2 IS NULL OR host = ?2 OR kind = ?2) ORDER BY started DESC, name DESC",
-            (sha, host),
+            " AND (?2 IS NULL OR host = ?2 OR kind = ?2) AND (?3 IS NULL OR schedule = ?3)"
+            " ORDER BY started DESC, name DESC",
+            (sha, host, schedule),
         )
         return [_run(row) for row in rows]
 

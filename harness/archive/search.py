@@ -13,7 +13,7 @@ from fmha.harness.archive.record import RunRecord
 from fmha.harness.errors import UserError
 from fmha.harness.git import resolve_commit
 
-WAYS = "a file, the name of a run or its start, a commit, @HOST, COMMIT@HOST, latest or baseline:NAME"
+WAYS = "a file, the name of a run or its start, a commit, [COMMIT]@[HOST][:SCHEDULE], latest or baseline:NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Found:
 def find(wanted: str, results: Path, root: Path) -> Found:
     """The run that `wanted` names, in the archive `results` of the checkout `root`. Raises UserError.
 
-    One of WAYS. A commit stands for its newest run, `@HOST` for the newest run there.
+    One of WAYS. A commit stands for its newest run, `@HOST` for the newest run there, `@:SCHEDULE` for the newest under
+    that schedule.
     """
     if wanted.startswith("baseline:"):
         return _baseline(wanted.removeprefix("baseline:"), results)
@@ -71,15 +72,16 @@ def _unread(wanted: str, results: Path) -> Path | None:
 
 
 def _of_commit(wanted: str, index: Index, root: Path) -> RunRow | None:
-    commit, _, host = wanted.partition("@") if not wanted.startswith("HEAD@{") else (wanted, "", "")
+    commit, _, place = wanted.partition("@") if not wanted.startswith("HEAD@{") else (wanted, "", "")
+    host, _, schedule = place.partition(":")
     sha = None
     if commit and commit != "latest":
         sha = resolve_commit(root, commit)
         if sha is None:
             return None
-    rows = index.runs(sha=sha, host=host or None)
+    rows = index.runs(sha=sha, host=host or None, schedule=schedule or None)
     if not rows:
         what = f"of commit {commit}" if sha else "archived"
-        where = f" on {host}" if host else ""
+        where = (f" on {host}" if host else "") + (f" under schedule {schedule}" if schedule else "")
         raise UserError(f"no run {what}{where} yet", next_step="fmha results ls lists the runs there are")
     return rows[0]

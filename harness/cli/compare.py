@@ -21,10 +21,9 @@ from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_li
 
 HELP = """Compare two runs, configuration by configuration.
 
-A and B are files, names of archived runs or their start, commits (their newest run), @HOST, COMMIT@HOST, latest
-or baseline:NAME. Factors are those by which an error is larger in B. What got worse comes last, put
-together by the filter that the configurations have in common: fmha regress turns that into an exit code, compare exits
-with 0.
+A and B are files, names of archived runs or their start, commits (their newest run), [COMMIT]@[HOST][:SCHEDULE],
+latest or baseline:NAME. Factors are those by which an error is larger in B. What got worse comes last, put together by
+the filter that the configurations have in common: fmha regress turns that into an exit code, compare exits with 0.
 
 \b
 Examples:

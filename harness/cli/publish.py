@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -55,7 +56,7 @@ def _run(folder: Path, results: Path | None, json: bool) -> ExitCode:
     for run in runs:
         first.setdefault(run.sha, run.started)
     found = trends(runs, ordered(Path.cwd(), first))
-    made = write(folder, Content(found, baselines(source), gpus(runs), unreadable, _latest(runs[-1], source)))
+    made = write(folder, Content(found, baselines(source), gpus(runs), unreadable, _latest(runs, source)))
     worse = sum(change.worse for change in found.changes)
     if json:
         skipped = [{"name": name, "error": error} for name, error in unreadable.items()]
@@ -78,5 +79,14 @@ def _check(folder: Path) -> None:
             raise UserError("has something else than a site in it", where=str(folder), next_step="name an empty folder")
 
 
-def _latest(run: Facts, source: Path) -> str:
-    return page_of(archive.find(str(source / run.name), source, Path.cwd()), source)[0]
+def _latest(runs: Sequence[Facts], source: Path) -> str:
+    """The report of the newest run. Its histories come from what the trends know already: the archive's index would
+    read every record once more."""
+    newest = runs[-1]
+
+    def history(configuration: str) -> list[tuple[str, float]]:
+        here = (run for run in runs if run.host == newest.host)
+        known = ((run.sha, run.figures.get(configuration, {}).get("cosine")) for run in here)
+        return [(sha, error) for sha, error in known if error is not None]
+
+    return page_of(archive.find(str(source / newest.name), source, Path.cwd()), source, history)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,10 @@ from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import compare
 from fmha.harness.evidence.limits import configuration_of, limits_of
+from fmha.harness.evidence.views import error_of
+
+if TYPE_CHECKING:
+    from fmha.harness.report.page import Points
 
 HELP = """Write a run as one HTML file that needs nothing else: no network, no script.
 
@@ -35,6 +40,7 @@ Examples:
   fmha report HEAD~1 --output /tmp/report.html
   fmha report HEAD~1 HEAD
   fmha report @emulator @h200
+  fmha report HEAD@:realistic HEAD@:late
 """
 
 
@@ -70,7 +76,8 @@ def _run(run: str, later: str | None, output: Path | None, results: Path | None,
         base, damage = _baseline(found, folder)
     if damage:
         print(f"fmha: the baseline is left out: {damage}", file=sys.stderr)
-    text = _page(found, folder, base, damage, other)
+    with Index(folder) as index:
+        text = _page(found, base, history_of(index, found.record.host.name), damage, other)
     path = output or found.path.parent / f"{stem(found.path.name)}.html"
     archive.replace(text.encode("utf-8", "replace"), path)
     if json:
@@ -80,19 +87,31 @@ def _run(run: str, later: str | None, output: Path | None, results: Path | None,
     return ExitCode.PASS
 
 
-def page_of(found: Found, folder: Path) -> tuple[str, str]:
-    """The page of an archived run against its baseline, and what is wrong with that."""
+def page_of(found: Found, folder: Path, history: Callable[[str], Points]) -> str:
+    """The page of an archived run against its baseline; `history` as in Evidence."""
     base, damage = _baseline(found, folder)
-    return _page(found, folder, base, damage, ""), damage
+    return _page(found, base, history, damage, "")
 
 
-def _page(found: Found, folder: Path, base: archive.RunRecord | None, damage: str, other: str) -> str:
+def _page(
+    found: Found, base: archive.RunRecord | None, history: Callable[[str], Points], damage: str, other: str
+) -> str:
     from fmha.harness.report import Evidence, render  # here: jinja2 is not for every command's start
 
-    with Index(folder) as index:
-        comparison = compare(base, found.record, _expected(base, found.record)) if base else None
-        limit = limits_of(found.record, Path.cwd())
-        return render(Evidence(found.record, found.path.name, index, base, comparison, limit, damage, other))
+    comparison = compare(base, found.record, _expected(base, found.record)) if base else None
+    limit = limits_of(found.record, Path.cwd())
+    return render(Evidence(found.record, found.path.name, history, base, comparison, limit, damage, other))
+
+
+def history_of(index: Index, host: str) -> Callable[[str], Points]:
+    """As in Evidence, from the archive."""
+
+    def of(configuration: str) -> Points:
+        rows = reversed(index.history(configuration, host=host))
+        known = ((row.run.sha, row.metrics["cosine"]) for row in rows)
+        return [(sha, error_of("cosine", value)) for sha, value in known if value is not None]
+
+    return of
 
 
 def _expected(base: archive.RunRecord, new: archive.RunRecord) -> set[str] | None:

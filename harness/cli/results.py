@@ -24,7 +24,7 @@ from fmha.harness.stages import report
 HELP = """The archive of runs: list, show, check and thin it out.
 
 Every run is one file in results/. Files that cannot be read are named on standard error and skipped. RUN is a file, the
-name of a run or its start, a commit (its newest run), @HOST, COMMIT@HOST, latest or baseline:NAME.
+name of a run or its start, a commit (its newest run), [COMMIT]@[HOST][:SCHEDULE], latest or baseline:NAME.
 
 \b
 Examples:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import Parameters
+from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config.filters import KEYS
 from fmha.harness.evidence.comparison import Comparison, Kind, Regression
 from fmha.harness.metrics import METRICS
@@ -51,6 +51,7 @@ _FAILS = {
 
 Value = int | str
 Axes = Mapping[str, Value]
+Pair = tuple[ConfigurationRecord, ConfigurationRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +81,25 @@ class Group:
     text: str  # the clause
 
 
-def axes_of(parameters: Parameters) -> dict[str, Value]:
-    """What a filter may name of a configuration: the key and its value."""
-    given = {name: value for name, value in parameters.model_dump().items() if isinstance(value, int | str)}
-    if parameters.kernel is not None:
+def axes_of(parameters: Mapping[str, Any]) -> dict[str, Value]:
+    """What a filter may name of a configuration with these parameters: the key and its value."""
+    given = {name: value for name, value in parameters.items() if isinstance(value, int | str)}
+    if "kernel" in given:
         return given
     return {key: given.get(name, DEFAULTS.get(name, 0)) for key, name in KEYS.items()}
 
 
+def paired(comparison: Comparison, base: RunRecord, new: RunRecord) -> dict[str, Pair]:
+    """Each configuration that is told of, as it was and as it is: those of both runs, and those that are gone."""
+    gone = {item.subject for item in comparison.regressions if item.kind is Kind.VANISHED}
+    after = {item.id: item for item in new.configurations}
+    return {a.id: (a, after.get(a.id)) for a in base.configurations if a.id in after or a.id in gone}
+
+
 def tell(comparison: Comparison, base: RunRecord, new: RunRecord) -> tuple[Group, ...]:
     """The regressions as groups, what matters most first."""
-    gone = {item.subject for item in comparison.regressions if item.kind is Kind.VANISHED}
-    present = {item.id for item in new.configurations} | gone
-    universe = {item.id: axes_of(item.parameters) for item in base.configurations if item.id in present}
-    return grouped(comparison.regressions, universe)
+    pairs = paired(comparison, base, new)
+    return grouped(comparison.regressions, {name: axes_of(a.parameters.model_dump()) for name, (a, _) in pairs.items()})
 
 
 def grouped(regressions: Iterable[Regression], universe: Mapping[str, Axes]) -> tuple[Group, ...]:

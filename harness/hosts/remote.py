@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import random
 import secrets
 import socket
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from fmha.harness.back_off import BackOff
 from fmha.harness.config import HostSettings, Limits, RemoteSettings
 from fmha.harness.errors import CancelledError, InfrastructureError
 from fmha.harness.hosts import answers, credentials, early, ledger, sync
@@ -53,15 +53,14 @@ def dial(host: HostSettings, request: Mapping[str, Any]) -> Line:
     if (carrier := early.take(settings.alias, settings.python)) is not None:
         with contextlib.suppress(LineError):  # it may have broken while it was not needed yet
             return _opened(carrier, host, request)
-    wait, since = 0.5, time.monotonic()
+    wait, deadline = BackOff(0.5, 10.0, spread=0.5), time.monotonic() + BUSY_SECONDS
     while True:
         try:
             return _opened(SshCarrier(settings.alias, settings.python), host, request)
         except BusyError:
-            if time.monotonic() - since + wait > BUSY_SECONDS:
+            if time.monotonic() + wait.seconds > deadline:
                 raise
-        time.sleep(wait * random.uniform(0.5, 1.5))  # back-off: those who were dropped together must not come together
-        wait = min(2 * wait, 10.0)
+        time.sleep(wait.next())  # a server that has room again tells nobody
 
 
 def _opened(carrier: Carrier, host: HostSettings, request: Mapping[str, Any]) -> Line:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from types import MappingProxyType
 from typing import Any
 
+from fmha.harness.back_off import BackOff
 from fmha.harness.errors import FmhaError, InfrastructureError
 from fmha.harness.hosts.answers import (
     MOST_EVENT_BYTES,
@@ -154,7 +154,7 @@ class RunStream:
 
         A host that has never answered is not waited for: its name or address may be wrong.
         """
-        wait, since = FIRST_WAIT_SECONDS, time.monotonic()
+        wait, since = BackOff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, spread=0.2), time.monotonic()
         while True:
             try:
                 return action()
@@ -163,14 +163,14 @@ class RunStream:
                 if not self._reached:
                     raise
                 if self._advanced > since:
-                    wait, since = FIRST_WAIT_SECONDS, self._advanced
-                if time.monotonic() - since + wait > self._patience:
+                    since = self._advanced
+                    wait.restart()
+                if time.monotonic() - since + wait.seconds > self._patience:
                     raise InfrastructureError(
                         f"{error}; the run goes on without us", next_step=f"later: fmha attach {self._run}"
                     ) from error
-                self._note(f"{error}; trying again in {wait:g} s")
-                time.sleep(wait * random.uniform(0.8, 1.2))  # back-off: a host that comes back tells nobody
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+                self._note(f"{error}; trying again in {wait.seconds:g} s")
+                time.sleep(wait.next())  # a host that comes back tells nobody
 
     def _verify(self, status: Status) -> None:
         """Everything that the host has written is here, to the byte."""

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config.filters import KEYS
-from fmha.harness.evidence.comparison import Comparison, Kind, band_for, counters_of, same_inputs
+from fmha.harness.evidence.comparison import Comparison, band_for, counters_of, same_inputs
 from fmha.harness.evidence.noise import scaled, values_of
-from fmha.harness.evidence.story import axes_of, name_of
+from fmha.harness.evidence.story import Pair, axes_of, name_of, paired
 from fmha.harness.evidence.views import error_of
 from fmha.harness.metrics import METRICS
 from fmha.harness.status import RED, Status
@@ -55,6 +56,11 @@ class Change:
     def bad(self) -> bool:
         return self.look in _BAD
 
+    @property
+    def rank(self) -> tuple[int, float]:
+        """By which changes are ordered, the worst first."""
+        return _ORDER.index(self.look), -self.size
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -96,9 +102,6 @@ class Map:
     strips: tuple[Strip, ...]
 
 
-Pairs = Mapping[str, tuple[ConfigurationRecord, ConfigurationRecord | None]]
-
-
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Maps of what changed, the worst first, the names of what did not, and all changes by configuration."""
@@ -111,9 +114,7 @@ class Changes:
 
 def changes(comparison: Comparison, base: RunRecord, new: RunRecord) -> Changes:
     """Every figure of every configuration of both runs."""
-    after = {item.id: item for item in new.configurations}
-    gone = {item.subject for item in comparison.regressions if item.kind is Kind.VANISHED}
-    pairs = {a.id: (a, after.get(a.id)) for a in base.configurations if a.id in after or a.id in gone}
+    pairs = paired(comparison, base, new)
     found: dict[str, list[Change]] = {"status": [_status(name, *pair) for name, pair in pairs.items()]}
     worse = {(item.subject, item.what) for item in comparison.regressions}
     for name, (a, b) in pairs.items():
@@ -239,8 +240,8 @@ def _percent(factor: float) -> str:
     return _factor(factor) if factor >= 3 else f"{share:+.0f}%" if abs(share) >= 1 else f"{share:+.1g}%"
 
 
-def _map(figure: str, items: Sequence[Change], pairs: Pairs) -> Map:
-    axes = {item.id: axes_of(pairs[item.id][0].parameters) for item in items}
+def _map(figure: str, items: Sequence[Change], pairs: Mapping[str, Pair]) -> Map:
+    axes = {item.id: axes_of(pairs[item.id][0].parameters.model_dump()) for item in items}
     on_grid = [item for item in items if set(_GRID) <= axes[item.id].keys()]
     moved = {axes[item.id]["hd"] for item in on_grid if item.look is not Look.SAME}
     plain = sorted({int(axes[item.id]["hd"]) for item in on_grid} - moved)
@@ -249,7 +250,7 @@ def _map(figure: str, items: Sequence[Change], pairs: Pairs) -> Map:
         sum(item.bad for item in items),
         sum(item.look is Look.BETTER for item in items),
         len(items),
-        min(items, key=lambda item: (_ORDER.index(item.look), -item.size)),
+        min(items, key=attrgetter("rank")),
         tuple(_grids([item for item in on_grid if axes[item.id]["hd"] in moved], axes)),
         ", ".join(map(str, plain)),
         tuple(_strips(items, axes)),
@@ -290,7 +291,7 @@ def columns_of(values: Iterable[int]) -> Callable[[int], str]:
 def _cell(items: Sequence[Change] | None, head_dim: int, t: int, column: str) -> Cell | None:
     if not items:
         return None
-    worst = min(items, key=lambda item: (_ORDER.index(item.look), -item.size))
+    worst = min(items, key=attrgetter("rank"))
     bad = sum(item.bad for item in items)
     share = f"{bad}/{len(items)}" if 0 < bad < len(items) else ""
     told = worst.text or "as before"

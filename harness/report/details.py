@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from fmha.emulator.rules import RULES
 from fmha.harness.archive import RunRecord
@@ -58,14 +59,8 @@ def details(
     by_id: Mapping[str, Mapping[str, Change]], base: RunRecord, new: RunRecord, limit: Limit
 ) -> tuple[Detail, ...]:
     """The configurations that got worse, the worst first, at most MOST_DETAILS."""
-    order = list(Look)
-    worst = {
-        name: min(figures.values(), key=lambda item: (order.index(item.look), -item.size))
-        for name, figures in by_id.items()
-    }
-    bad = sorted(
-        (item for item in worst.values() if item.bad), key=lambda item: (order.index(item.look), -item.size, item.id)
-    )
+    worst = {name: min(figures.values(), key=attrgetter("rank")) for name, figures in by_id.items()}
+    bad = sorted((item for item in worst.values() if item.bad), key=attrgetter("rank", "id"))
     after = {item.id: item for item in new.configurations}
     before = {item.id: item for item in base.configurations}
     return tuple(
@@ -92,7 +87,7 @@ def _detail(
     figures: Mapping[str, Change], worst: Change, item: ConfigurationRecord, record: RunRecord, limit: Limit
 ) -> Detail:
     moved = {name: change for name, change in figures.items() if change.look is not Look.SAME}
-    ordered = sorted(moved.items(), key=lambda part: (list(Look).index(part[1].look), -part[1].size))
+    ordered = sorted(moved.items(), key=lambda part: part[1].rank)
     rows = tuple(Row(_NAMES.get(name, name_of(name)), change, _limit(name, item, limit)) for name, change in ordered)
     words = ", ".join(f"{row.name} {row.change.text}" for row in rows if row.change.bad)
     selection = record.selection

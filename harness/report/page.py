@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jinja2
 
-from fmha.harness.archive import Index, RunRecord
+from fmha.harness.archive import RunRecord
 from fmha.harness.archive.record import ConfigurationRecord, Finding
 from fmha.harness.evidence import speed, story
 from fmha.harness.evidence.comparison import Comparison, Regression, sizes_of
@@ -22,6 +22,7 @@ from fmha.harness.stages.report import Cause, cause_of, coverage_totals, missed,
 from fmha.harness.status import Status
 
 MOST_POINTS = 60  # of a history
+Points = Sequence[tuple[str, float]]
 MOST_FINDINGS = 40
 LINES_AROUND = 3
 
@@ -29,11 +30,12 @@ LINES_AROUND = 3
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A run and what it is shown with. `limit` gives a configuration's gate for a metric, as an error; `damage` says
-    why a baseline that there is could not be read."""
+    why a baseline that there is could not be read. `history` gives a configuration's 1 - cosine in the archived runs of
+    the run's host, each with its commit, the oldest first."""
 
     record: RunRecord
     file: str
-    index: Index
+    history: Callable[[str], Points]
     baseline: RunRecord | None
     comparison: Comparison | None
     limit: heat.Limit
@@ -256,12 +258,7 @@ def _histories(evidence: Evidence) -> Iterator[Chart]:
     for family in sorted({item.parameters.family for item in items}, key=lambda name: (len(name), name)):
         here = [item for item in items if item.parameters.family == family]
         worst = max(here, key=lambda item: error_of("cosine", item.metrics.cosine) if item.metrics else 0.0)
-        rows = evidence.index.history(worst.id, host=evidence.record.host.name)[:MOST_POINTS]
-        points = [
-            (row.run.sha[:7], error_of("cosine", row.metrics["cosine"]))
-            for row in reversed(rows)
-            if row.metrics["cosine"] is not None
-        ]
+        points = [(sha[:7], error) for sha, error in evidence.history(worst.id)[-MOST_POINTS:]]
         if len(points) > 1:
             yield charts.history(
                 f"{worst.id}: 1 - cosine over {len(points)} runs", points, evidence.limit(worst, "cosine")

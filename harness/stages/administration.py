@@ -29,6 +29,7 @@ from fmha.harness.hosts.answers import (
 )
 from fmha.harness.hosts.machine import distribution_version
 from fmha.harness.stages.places import Place
+from fmha.harness.supervisor.forced import OF_THE_JOB
 from fmha.harness.worker.nvcc import find_nvcc
 
 EXAMINATION_SECONDS = 300.0
@@ -181,7 +182,7 @@ def forced_command(place: Place) -> str:
     settings = remote.settings_of(place.host)
     job = remote.settings_of_job(settings)
     policy = {
-        **{name: job[name] for name in ("environment", "python", "env", "nvcc", "slurm", "protected")},
+        **{name: job[name] for name in OF_THE_JOB},
         "gpu": dict(settings.gpu),
         "keep": dict(settings.keep),
         "device": settings.device,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from fmha.harness.back_off import BackOff
 from fmha.harness.config import Limits
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.supervisor import slurm
@@ -135,7 +136,10 @@ class Cluster:
         """Submits the array. An answer that was lost is looked for before anything is submitted again."""
         command = ["env", f"PYTHONPATH={os.getcwd()}", "PYTHONNOUSERSITE=1", "PYTHONSAFEPATH=1"]
         command += [sys.executable, "-m", "fmha.harness.worker.node", str(made.folder)]
-        wait, deadline = FIRST_POLL_SECONDS, time.monotonic() + self._wish["wait_seconds"]
+        wait, deadline = (
+            BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS),
+            time.monotonic() + self._wish["wait_seconds"],
+        )
         while True:
             try:
                 new = {task.array for task in slurm.tasks_of(self._run)} - self._known
@@ -149,8 +153,7 @@ class Cluster:
                 self._tell(f"Slurm does not answer, trying again: {error}")
             except HostError as error:
                 raise InfrastructureError(f"Slurm refuses the job: {error.what}", next_step=error.next_step) from error
-            self._pause(wait)  # back-off: a controller that comes back tells nobody
-            wait = min(2 * wait, LONGEST_POLL_SECONDS)
+            self._pause(wait.next())
         self._known |= made.arrays
         names = ", ".join(map(str, sorted(made.arrays)))
         count = f"{made.tasks} task{'s' if made.tasks > 1 else ''}"
@@ -165,8 +168,9 @@ class Cluster:
     ) -> Iterator[Event]:
         """Events until nothing remains, or the round is over."""
         now = rounds[-1]
-        wait, due = FIRST_POLL_SECONDS, time.monotonic() + FIRST_POLL_SECONDS
+        wait = BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS)
         since = time.monotonic()
+        due = since + wait.seconds
         while remaining:
             for each in rounds:
                 for attempt, event in _news(each):
@@ -175,8 +179,9 @@ class Cluster:
             if time.monotonic() >= due and remaining:
                 before = dict(now.states)
                 self._ask(now)
-                wait = FIRST_POLL_SECONDS if now.states != before else min(2 * wait, LONGEST_POLL_SECONDS)
-                due = time.monotonic() + wait
+                if now.states != before:
+                    wait.restart()
+                due = time.monotonic() + wait.next()
                 if self._over(now):
                     return
             if not now.attempts and time.monotonic() - since > self._wish["wait_seconds"]:
@@ -291,7 +296,7 @@ class Cluster:
         if time.monotonic() - self._alive > ALIVE_SECONDS:
             self._alive = time.monotonic()
             self._say({"kind": "alive"})
-        time.sleep(seconds)
+        time.sleep(seconds)  # neither the shared folder nor Slurm tells anybody when something has happened there
 
     def _tell(self, *words: str) -> None:
         """Says what stands, when it has changed."""

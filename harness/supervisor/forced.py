@@ -23,6 +23,7 @@ from fmha.harness.supervisor import GREETING, agent
 from fmha.harness.supervisor.rundir import HostError, read_json, write_json
 
 FOLDER = "forced"
+OF_THE_JOB = ("environment", "python", "env", "nvcc", "slurm", "protected")  # what a policy takes from a job as it is
 MOST_LINE_BYTES = 1 << 16
 MOST_PACKAGE_BYTES = 8 << 20
 _POLICY = "policy.json"
@@ -109,7 +110,7 @@ def _check_job(job: dict[str, Any], policy: dict[str, Any], folder: Path) -> Non
         raise HostError("this key may not approve changes of protected files", _APPROVE, usage=True)
     if not any((folder / "approved").glob("*.json")):
         raise HostError("nothing has been approved here yet, and this key may not approve", _APPROVE, usage=True)
-    for name in ("environment", "python", "env", "nvcc", "slurm", "protected"):
+    for name in OF_THE_JOB:
         _same(name, job[name], policy[name])
     if job.get("secrets"):
         raise HostError("this key may not bring secrets: they would be variables of the set-up", _OWNER, usage=True)

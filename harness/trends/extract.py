@@ -97,7 +97,7 @@ def _read(paths: Sequence[Path]) -> Iterable[tuple[Path, str | None, bytes | Non
 def _extracted(path: Path) -> tuple[Path, str | None, bytes | None]:
     try:
         found = _facts(path.name, document(path))
-        return path, None, zlib.compress(json.dumps(found).encode("utf-8", "replace"), 6)
+        return path, None, zlib.compress(json.dumps(found).encode("utf-8", "replace"), 1)
     except UserError as error:
         return path, error.what, None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

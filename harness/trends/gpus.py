@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fmha.harness.evidence.distributions import student_tail
 from fmha.harness.trends.extract import Facts
 
@@ -81,17 +83,20 @@ def _slower(found: Mapping[str, Sequence[Facts]]) -> dict[str, float]:
 def _effects(shared: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """What each GPU adds to the logarithm of a time. Each of `shared` are those of the GPUs that timed the same thing:
     not always the same ones, so that what the others there add is taken off before they are compared."""
-    found = dict.fromkeys(sorted({uuid for each in shared for uuid in each}), 0.0)
+    uuids = sorted({uuid for each in shared for uuid in each})
+    if not uuids:
+        return {}
+    number = {uuid: place for place, uuid in enumerate(uuids)}
+    what = np.array([place for place, each in enumerate(shared) for _ in each])
+    gpu = np.array([number[uuid] for each in shared for uuid in each])
+    times = np.array([value for each in shared for value in each.values()])
+    of_each, found = np.bincount(what), np.zeros(len(uuids))
     for _ in range(ROUNDS):
-        left: dict[str, list[float]] = {}
-        for each in shared:
-            level = statistics.fmean(value - found[uuid] for uuid, value in each.items())
-            for uuid, value in each.items():
-                left.setdefault(uuid, []).append(value - level)
-        medians = {uuid: statistics.median(values) for uuid, values in left.items()}
-        middle = statistics.median(medians.values()) if medians else 0.0
-        found = {uuid: value - middle for uuid, value in medians.items()}
-    return found
+        level = np.bincount(what, times - found[gpu]) / of_each
+        left = times - level[what]
+        medians = np.array([np.median(left[gpu == place]) for place in range(len(uuids))])
+        found = medians - np.median(medians)
+    return dict(zip(uuids, found.tolist(), strict=True))
 
 
 def _other_bits(found: Mapping[str, Sequence[Facts]]) -> Counter[str]:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
-from fmha.harness.config.filters import KEYS
 from fmha.harness.evidence.comparison import Kind, Regression
 from fmha.harness.evidence.noise import LEAST_DEVIATION
-from fmha.harness.evidence.story import Axes, Group, grouped
+from fmha.harness.evidence.story import Axes, Group, axes_of, grouped
 from fmha.harness.metrics import METRICS
 from fmha.harness.status import Status
 from fmha.harness.trends.ancestry import Commit
 from fmha.harness.trends.extract import Facts
 from fmha.harness.trends.steps import Step, exact_steps, steps
-from fmha.harness.worker.configuration import DEFAULTS
 
 ALARMS = 1e-3  # sites that show a step where there is none, if noise is normal
 FAILED = "failed"  # 1 where any run did not pass
@@ -76,7 +76,7 @@ def trends(runs: Sequence[Facts], commits: Sequence[Commit]) -> Trends:
     points = _points(clean, places)
     noisy = sum(figure in NOISY for _, figure, _ in points)
     series = [one_series(*key, found, ALARMS / max(noisy, 1)) for key, found in sorted(points.items())]
-    axes = {name: _axes(values) for name, values in {k: v for run in clean for k, v in run.axes.items()}.items()}
+    axes = {name: axes_of(values) for name, values in {k: v for run in clean for k, v in run.axes.items()}.items()}
     changes = sorted(_changes(series, axes), key=lambda item: (-item.place, item.line, not item.worse))
     lines = tuple(name for name, _ in Counter(line_of(run) for run in clean).most_common())
     return Trends(commits, runs, lines, series, changes, noisy)
@@ -88,27 +88,28 @@ def _points(runs: Sequence[Facts], places: Mapping[str, int]) -> dict[tuple[str,
     for run in runs:
         seeds.setdefault(line_of(run), Counter())[run.seed] += 1
     usual = {line: counts.most_common(1)[0][0] for line, counts in seeds.items()}
-    found: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    found: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
     for run in runs:
         line, place = line_of(run), places[run.sha]
         its_own = run.seed == usual[line]
         for subject, figures in (*run.figures.items(), *run.variants.items()):
+            counted = its_own or subject in run.variants
             for figure, value in figures.items():
-                if its_own or figure in NOISY or subject in run.variants:
-                    found.setdefault((subject, figure, line), {}).setdefault(place, []).append(value)
+                if counted or figure in NOISY:
+                    found[subject, figure, line].append((place, value))
         for name, status in run.status.items():
             if status != Status.NOT_RUN:
-                found.setdefault((name, FAILED, line), {}).setdefault(place, []).append(float(status != Status.PASS))
-    return {
-        key: {place: _middle(key[1], values) for place, values in sorted(by_place.items())}
-        for key, by_place in found.items()
-    }
+                found[name, FAILED, line].append((place, float(status != Status.PASS)))
+    return {key: _by_place(key[1], points) for key, points in found.items()}
 
 
-def _middle(figure: str, values: Sequence[float]) -> float:
-    if len(values) == 1:
-        return values[0]
-    return max(values) if figure == FAILED else statistics.median(values)
+def _by_place(figure: str, points: list[tuple[int, float]]) -> dict[int, float]:
+    points.sort(key=itemgetter(0))
+    single = dict(points)
+    if len(single) == len(points):
+        return single
+    middle = max if figure == FAILED else statistics.median
+    return {place: middle([value for _, value in same]) for place, same in groupby(points, key=itemgetter(0))}
 
 
 def one_series(subject: str, figure: str, line: str, found: Mapping[int, float], most_chance: float) -> Series:
@@ -127,12 +128,6 @@ def one_series(subject: str, figure: str, line: str, found: Mapping[int, float],
         Step(step.at, math.exp(step.before) - floor, math.exp(step.after) - floor, step.chance) for step in steps_of
     )
     return Series(subject, figure, line, at, values, levels)
-
-
-def _axes(values: Mapping[str, int | str]) -> Axes:
-    if "kernel" in values:
-        return dict(values)
-    return {key: values.get(name, DEFAULTS.get(name, 0)) for key, name in KEYS.items()}
 
 
 def _changes(series: Sequence[Series], axes: Mapping[str, Axes]) -> Iterator[Change]:

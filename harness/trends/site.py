@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,13 +221,10 @@ def _ranges(places: Sequence[int]) -> list[int]:
 def _runs(values: Sequence[float]) -> list[Any]:
     """Values; what repeats as `[value, how often]`."""
     found: list[Any] = []
-    for value in (_short(value) for value in values):
-        if found and isinstance(found[-1], list) and found[-1][0] == value:
-            found[-1][1] += 1
-        elif found and found[-1] == value:
-            found[-1] = [value, 2]
-        else:
-            found.append(value)
+    counted = [(_short(value), sum(1 for _ in same)) for value, same in itertools.groupby(values)]
+    for drawn, parts in itertools.groupby(counted, key=lambda part: part[0]):  # several may be drawn as one
+        count = sum(count for _, count in parts)
+        found.append([drawn, count] if count > 1 else drawn)
     return found
 
 

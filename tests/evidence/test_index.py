@@ -207,6 +207,9 @@ def test_runs_are_found_by_what_people_call_them(tmp_path: Path, checkout: Path)
     a = archive.write(record(sha=first), results)
     b = archive.write(record(sha=second, minutes=1), results)
     c = archive.write(record(sha=second, minutes=2, host="b200"), results)
+    late = record(sha=first, minutes=-1)
+    selection = late.selection.model_copy(update={"schedule": "late"})
+    d = archive.write(late.model_copy(update={"selection": selection}), results)
     (results / "baselines").mkdir()
     (results / "baselines" / "emulator.json").write_text(a.read_text())
     git(checkout, "branch", "topic/first", first)
@@ -217,6 +220,10 @@ def test_runs_are_found_by_what_people_call_them(tmp_path: Path, checkout: Path)
         "HEAD~1": a,
         "main@emulator": b,
         "@emulator": b,
+        "@:late": d,
+        "HEAD~1@:late": d,
+        "@emulator:late": d,
+        "HEAD~1@emulator:realistic": a,
         second[:9]: c,
         a.name: a,
         a.stem: a,
@@ -233,6 +240,7 @@ def test_runs_are_found_by_what_people_call_them(tmp_path: Path, checkout: Path)
         ("nothing", "no run is known as 'nothing'; name a file"),
         ("HEAD@moon", "no run of commit HEAD on moon yet; fmha results ls"),
         ("@moon", "no run archived on moon yet"),
+        ("@:late", "no run archived under schedule late yet"),
         ("baseline:moon", "no baseline is named 'moon'; there is none"),
         ("20261121T03", "is the start of 2 runs; add to it"),
         ("--help", "no run is known as '--help'"),

@@ -19,6 +19,7 @@ from fmha.emulator.rules import RULES
 from fmha.harness import archive
 from fmha.harness.archive import Index, RunRecord
 from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Parameters, Timing
+from fmha.harness.cli.report import history_of
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import compare
 from fmha.harness.report import Evidence, charts, delta, details, heat, render
@@ -100,7 +101,8 @@ def written(folder: Path, run: RunRecord) -> Path:
     )
     base = base.model_copy(update={"acceptance": taken})
     with Index(folder) as index:
-        page = render(Evidence(run, "run.json", index, base, compare(base, run), limit))
+        history = history_of(index, run.host.name)
+        page = render(Evidence(run, "run.json", history, base, compare(base, run), limit))
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
@@ -277,8 +279,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A regression that no gate sees, of one head_dim."""
     folder, run = tmp_path_factory.mktemp("planted"), plain_run()
     new = PLANTED[0].make(run)
-    with Index(folder) as index:
-        text = render(Evidence(new, "run.json", index, run, compare(run, new), limit))
+    text = render(Evidence(new, "run.json", lambda name: [], run, compare(run, new), limit))
     path = folder / "planted.html"
     path.write_text(text)
     return path
@@ -316,11 +317,10 @@ def test_a_cell_leads_to_its_configuration(planted: Path, browser: Browser) -> N
     assert float(most) == 5e-3
 
 
-def test_a_hazard_is_shown_with_both_accesses_and_what_to_do(tmp_path: Path) -> None:
+def test_a_hazard_is_shown_with_both_accesses_and_what_to_do() -> None:
     run = plain_run()
     new = next(plant for plant in PLANTED if plant.name == "hazard").make(run)
-    with Index(tmp_path) as index:
-        text = render(Evidence(new, "run.json", index, run, compare(run, new), limit))
+    text = render(Evidence(new, "run.json", lambda name: [], run, compare(run, new), limit))
     part = text[text.index('id="worse"') :]
     assert f"this access: {SOURCE}:75, tcgen05.ld, PTX line 1207" in part
     assert f"the other: {SOURCE}:61" in part
@@ -339,6 +339,19 @@ def test_two_runs_of_any_kind_make_the_same_page(tmp_path: Path, fmha: Callable[
     assert f"</span> LSE error grew 99 times in {IDS[0]}; everything else as before</h1>" in text
     assert f"Before: commit {'1' * 12}, on emulator. 2 configurations compared." in text
     assert "Against the baseline" not in text
+
+
+def test_two_schedules_are_named_and_told_apart(tmp_path: Path, fmha: Callable[..., Any]) -> None:
+    """Each by its own name, of whatever was run last under it."""
+    for minutes, schedule in enumerate(("realistic", "random:7")):
+        run = record(sha="1" * 40, minutes=minutes)
+        selection = run.selection.model_copy(update={"schedule": schedule})
+        archive.write(run.model_copy(update={"selection": selection}), tmp_path)
+    page = tmp_path / "page.html"
+    for earlier, later in (("realistic", "random:7"), ("random:7", "realistic")):
+        ran = fmha("report", f"@:{earlier}", f"@emulator:{later}", "--results", str(tmp_path), "--output", str(page))
+        assert ran.returncode == 0, ran.stderr
+        assert f"Before: commit {'1' * 12}, schedule {earlier}. 2 configurations compared." in page.read_text()
 
 
 def test_every_figure_is_drawn_as_what_it_is() -> None:

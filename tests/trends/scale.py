@@ -2,7 +2,8 @@
 
 Makes below FOLDER a repository of so many commits with merges among them, and an archive of so many runs of them: the
 first 72 configurations of RUN, under changing seeds, on the emulator and on five GPUs, with errors that vary as seeds
-make them vary and with changes planted in them. Then it publishes again and again and prints what that took.
+make them vary and with changes planted in them. Then it publishes again and again and prints what that took, and how
+long a browser takes to the first paint of each kind of page, where there is one.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from selenium.webdriver.support.ui import WebDriverWait
+
 from fmha.harness.archive.files import _checksum
+from tests.report.browser import Browser, installed, started
 
 CONFIGURATIONS = 72
+LOADS = 7
 NOISE = 0.15  # standard deviation of an error's logarithm
 START = datetime(2026, 1, 1, tzinfo=UTC)
 # Which share of the commits has passed when something is planted, and what.
@@ -55,6 +60,25 @@ def main() -> None:
     print(f"fmha publish, one new run: {publish(options.folder)}")
     files = [path for path in (options.folder / "site").rglob("*") if path.is_file()]
     print(f"site: {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB")
+    if installed():
+        paint(options.folder, f"commit/{shas[-1]}.html")
+
+
+def paint(folder: Path, commit: str) -> None:
+    """First contentful paint from a file: the median of LOADS loads, the least and the largest, milliseconds."""
+    with started(folder / "profile") as browser:
+        for page in ("index.html", "trends.html", "trends.html#hd256_t1_sk128/lse_error", "commits.html", commit):
+            for width in (1280, 390):
+                took = sorted(first_paint(browser, folder / "site", page, width) for _ in range(LOADS))
+                middle, least, most = took[len(took) // 2], took[0], took[-1]
+                print(f"first paint at {width}, {page}: {middle:.0f} ms ({least:.0f} to {most:.0f})", flush=True)
+
+
+def first_paint(browser: Browser, site: Path, page: str, width: int) -> float:
+    driver = browser.open(site / "badge.json", width, 900)  # another page: the same one with another # is not loaded
+    driver.get(f"{site.resolve().as_uri()}/{page}")
+    painted = "return performance.getEntriesByName('first-contentful-paint').map(entry => entry.startTime)"
+    return float(WebDriverWait(driver, 60).until(lambda driver: driver.execute_script(painted))[0])
 
 
 def publish(folder: Path) -> str:

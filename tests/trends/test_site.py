@@ -6,6 +6,7 @@ import functools
 import http.server
 import json
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from fmha.harness import archive
+from fmha.harness.archive.index import INDEX_FILE
 from fmha.harness.errors import ExitCode
 from tests.evidence.records import IDS, STARTED, measured, record
 from tests.harness.support import GOOD
@@ -156,6 +159,46 @@ def test_nothing_inline_runs(site: Path) -> None:
         assert not re.search(r"<[^>]+\son\w+=|<img", text), path
 
 
+def mistaken(script: str) -> list[str]:
+    """The script, once for each place where it shows text of records, with that text taken for markup there."""
+    places = [(found.start(), found[0], ".innerHTML =") for found in re.finditer(r'\.textContent =(?! ")', script)]
+    for old, new in (
+        ("element.append(content)", "element.innerHTML = content"),
+        ("entry.append(make", "entry.innerHTML = index.lines[item.line]; entry.append(make"),
+    ):
+        assert script.count(old) == 1
+        places.append((script.index(old), old, new))
+    return [script[:at] + script[at:].replace(old, new, 1) for at, old, new in places]
+
+
+def test_no_string_becomes_markup(site: Path, tmp_path: Path, browser: Browser) -> None:
+    """Whatever the script would do: with a mistake at any one place the browser refuses, and says so."""
+    changed = tmp_path / "site"
+    shutil.copytree(site, changed)
+    path = changed / "assets" / "trends.js"
+    script = path.read_text()
+    (changed / "data" / f"{IDS[1]}.js").unlink()  # its name is shown as that of something missing
+    for text in [script, *mistaken(script)]:
+        path.write_text(text)
+        driver = browser.open(changed / "trends.html")
+        driver.find_element(By.ID, "chart").send_keys(Keys.END)  # a run of the hostile host
+        driver.execute_script("location.hash = arguments[0]", f"{IDS[1]}/max_error")
+        messages: list[str] = []
+
+        def refused(driver: WebDriver, messages: list[str] = messages) -> bool:
+            messages += [item["message"] for item in driver.get_log("browser")]  # type: ignore[no-untyped-call]
+            return any("TrustedHTML" in words for words in messages)
+
+        if text == script:
+            WebDriverWait(driver, 30).until(
+                lambda driver: "cannot be loaded" in driver.find_element(By.ID, "said").text
+            )
+            assert not refused(driver)
+        else:
+            WebDriverWait(driver, 30).until(refused)
+        assert driver.find_elements(By.CSS_SELECTOR, "main img") == []
+
+
 def test_what_is_as_it_was_is_left_alone(root: Path, site: Path, command: Command, capsys: Said) -> None:
     kept = {path: path.stat().st_mtime_ns for path in site.rglob("*") if path.is_file()}
     assert command(root, "publish", "site", "--json") == ExitCode.PASS
@@ -163,6 +206,16 @@ def test_what_is_as_it_was_is_left_alone(root: Path, site: Path, command: Comman
     assert (said["format"], said["changed"], said["runs"], said["commits"]) == ("fmha-publish/1", 0, 12, 12)
     assert said["files"] == len(kept)
     assert {path: path.stat().st_mtime_ns for path in site.rglob("*") if path.is_file()} == kept
+
+
+def test_the_newest_report_has_the_histories_of_its_host(tmp_path: Path, command: Command) -> None:
+    shas = repository(tmp_path, ["One", "Two", "Three"])
+    for place, sha in enumerate(shas):
+        archive.write(record(sha=sha, minutes=place), tmp_path / "results")
+    archive.write(record(sha=shas[0], minutes=-1, host="moon"), tmp_path / "results")
+    assert command(tmp_path, "publish", "site") == ExitCode.PASS
+    assert re.search(r"hd64_t\d+_sk128: 1 - cosine over 3 runs", (tmp_path / "site" / "latest.html").read_text())
+    assert not (tmp_path / "results" / INDEX_FILE).exists()
 
 
 def test_a_folder_with_something_else_in_it_is_not_written_to(
