@@ -221,6 +221,23 @@ class Device:
             self._machine.zero(buffer.address, nbytes)
         return buffer
 
+    def reserve(self, nbytes: int) -> int:
+        """Addresses that no other buffer gets, 256-byte aligned. There is memory where `back` puts some: a tensor may
+        be larger than this computer's memory, and only what a kernel touches of it be there."""
+        if nbytes <= 0:
+            raise ValueError(f"reservation of {nbytes} bytes")
+        return self._machine.reserve(nbytes)
+
+    def back(self, address: int, nbytes: int, name: str = "buffer") -> Buffer:
+        """Memory at addresses that are reserved, as `alloc` makes it. ValueError where some of them are not free."""
+        if nbytes <= 0 or address % 256:
+            raise ValueError(f"{nbytes} bytes at {address:#x}: memory begins at a multiple of 256")
+        self._machine.back(address, nbytes, name)
+        buffer = Buffer(address, nbytes, name)
+        self._buffers[address] = buffer
+        self._sizes[address] = nbytes
+        return buffer
+
     def free(self, buffer: Buffer) -> None:
         self._machine.release(buffer.address)
         del self._buffers[buffer.address]
@@ -251,6 +268,7 @@ class Device:
         cluster: int | Sequence[int] | None = None,
         cooperative: bool = False,
         programmatic: bool = False,
+        first_plane: int = 0,
     ) -> Report:
         """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
@@ -259,9 +277,9 @@ class Device:
         cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). A `programmatic`
         launch (cudaLaunchAttributeProgrammaticStreamSerialization) may begin once the launch before it on this device
         has executed griddepcontrol.launch_dependents: what the two access is ordered by griddepcontrol.wait alone.
-        Raises LaunchError
-        for what the driver would refuse and PtxError for PTX that the machine does not model; all that the kernel does
-        wrong is in the report.
+        CTAs of a lower z than `first_plane` are left out, and what they would have written stays as it was.
+        Raises LaunchError for what the driver would refuse and PtxError for PTX that the machine does not model; all
+        that the kernel does wrong is in the report.
         """
         info = module.entries.get(entry)
         if info is None:
@@ -269,13 +287,17 @@ class Device:
         decoded = self._decode(module, entry)
         ctas, threads = _dim3("grid", grid), _dim3("block", block)
         _check_launch(info, decoded, ctas, threads, shared_bytes)
-        _check_size(ctas, threads, self._machine.max_instructions)
         clusters = _cluster_dims(info, ctas, None if cluster is None else _dim3("cluster", cluster))
+        if not 0 <= first_plane < ctas[2] or first_plane % clusters[2]:
+            raise LaunchError(f"first_plane is {first_plane}; the grid has {ctas[2]} planes, {clusters[2]} a cluster")
+        _check_size((*ctas[:2], ctas[2] - first_plane), threads, self._machine.max_instructions)
         packed = _pack_args(info, args)
         workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
         before = time.thread_time()
         shape = self._record(info, decoded, ctas, threads, clusters, shared_bytes)
-        raw = self._machine.run(decoded.program, ctas, threads, clusters, shared_bytes, packed, workspace, programmatic)
+        raw = self._machine.run(
+            decoded.program, ctas, threads, clusters, shared_bytes, packed, workspace, programmatic, first_plane
+        )
         if self._machine.watched:
             self._mark(module, entry)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
@@ -371,7 +393,7 @@ class Device:
             try:
                 placed[v.name] = self._machine.allocate(max(v.nbytes, 1), v.name)
                 self._machine.zero(placed[v.name], max(v.nbytes, 1))
-            except (MemoryError, TypeError):  # of more than 64 bits
+            except (MemoryError, TypeError, ValueError):  # of more than 64 bits, or than there are addresses
                 raise LaunchError(f"there is no room for the {v.nbytes} bytes of {v.name}") from None
         for v in variables:
             if v.initializer:

@@ -29,6 +29,7 @@ KEYS: Mapping[str, str] = {
     "p": "p_path",
     "rows": "rows",
     "merge": "merge",
+    "before": "before",
 }
 _KINDS = get_type_hints(Configuration)
 

@@ -49,6 +49,7 @@ SIMPLEST: Final[dict[str, Any]] = {
     "p_path": "auto",
     "rows": 0,
     "merge": "auto",
+    "before": 0,
     "sparse_indices": "valid",
     "sparse_lens": "full",
 }

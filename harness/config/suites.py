@@ -74,6 +74,7 @@ class AxesSection(Section):
     p_path: list[PathChoice] = Field(default=["auto"], min_length=1)
     rows: list[Count] = Field(default=[0], min_length=1)
     merge: list[MergeChoice] = Field(default=["auto"], min_length=1)
+    before: list[Count] = Field(default=[0], min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -132,6 +133,7 @@ class ExtraSection(Section):
     p_path: PathChoice = "auto"
     rows: Count = 0
     merge: MergeChoice = "auto"
+    before: Count = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -1,4 +1,4 @@
-"""Errors on a scale where they can be compared, and how far they vary with the seed; docs/evidence.md."""
+"""Errors on a scale where they can be compared, and how far they vary with the seed; docs/verdict.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of two builds is faster, from rounds in which both ran beside each other; docs/evidence.md."""
+"""Which of two builds is faster, from rounds in which both ran beside each other; docs/speed.md."""
 
 from __future__ import annotations
 

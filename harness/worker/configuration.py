@@ -19,6 +19,7 @@ PathChoice = Literal["auto", "tmem", "smem"]
 MergeChoice = Literal["auto", "cluster", "combine"]
 
 UNLIMITED: Final = -1  # left, right
+MOST_ENTRIES: Final = 65535  # of a batch: a grid's z
 MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
 
 
@@ -52,6 +53,7 @@ class Configuration:
     p_path: PathChoice = "auto"
     rows: int = 0  # query rows of a CTA; 0: by the rule of fmha.harness.worker.choice
     merge: MergeChoice = "auto"  # splits within a cluster of CTAs, or by the combine kernel
+    before: int = 0  # batch entries that tensors have before these, which nobody looks at
 
     @property
     def id(self) -> str:
@@ -61,7 +63,7 @@ class Configuration:
     @property
     def problem(self) -> Configuration:
         """The problem alone: two configurations that differ in how they are run have the same inputs."""
-        return replace(self, output="unnormalised", splits=1, p_path="auto", rows=0, merge="auto")
+        return replace(self, output="unnormalised", splits=1, p_path="auto", rows=0, merge="auto", before=0)
 
     @property
     def bounds(self) -> tuple[int | None, int | None]:
@@ -96,6 +98,7 @@ class Configuration:
         return [self.mask]
 
 
+LEAST: Final = {"head_dim": 1, "t": 1, "batch": 1, "heads": 1, "splits": 1, "s_k": 0, "topk": 0, "rows": 0, "before": 0}
 # What a name has before a value, in the order in which names have them. `window`, `left` and `right` are in the mask's.
 _PREFIXES: Final = {
     "hd": "head_dim",
@@ -118,6 +121,7 @@ _PREFIXES: Final = {
     "p-": "p_path",
     "rows": "rows",
     "merge-": "merge",
+    "before": "before",
 }
 DEFAULTS: Final[dict[str, Any]] = {field.name: field.default for field in fields(Configuration)}
 _KINDS: Final = typing.get_type_hints(Configuration)
@@ -166,10 +170,13 @@ def _part(part: str) -> dict[str, Any]:
 def fault(configuration: Configuration) -> tuple[str, str] | None:
     """The first field that makes a configuration illegal, and why; None for a legal one (docs/semantics.md)."""
     item = configuration
-    sizes = ("head_dim", 1), ("t", 1), ("batch", 1), ("heads", 1), ("splits", 1), ("s_k", 0), ("topk", 0), ("rows", 0)
-    for name, least in sizes:
+    for name, least in LEAST.items():
         if getattr(item, name) < least:
             return name, f"must be at least {least}, not {getattr(item, name)}"
+    if item.before and item.before + item.batch > MOST_ENTRIES:
+        return "before", f"makes {item.before + item.batch} batch entries; at most {MOST_ENTRIES} are launched"
+    if item.before and item.splits > 1 and item.output == "bf16" and item.merge != "cluster":
+        return "before", "is not for splits of output bf16: a kernel may keep their parts in an order of its own"
     if (item.mask == "window") != (item.window > 0):
         return "window", "is required with mask window, and only then"
     for name in ("left", "right"):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fmha.harness.worker.apart import Launcher
 from fmha.harness.worker.bf16 import from_bf16
 from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
+from fmha.harness.worker.devices.base import Device, DeviceError, LaunchReport, LoadedModule, Roomy
 from fmha.harness.worker.inputs import Inputs
 from fmha.harness.worker.launch import Call, launch_attention
 from fmha.harness.worker.protocol import Variant
@@ -47,7 +47,8 @@ def run_attention(
     launcher: Launcher = launch_attention,
 ) -> Outputs:
     """Runs `variant` over a configuration's `inputs`."""
-    return run_call(device, module, variant, call_of(configuration, inputs, variant.arch), inputs, launcher)
+    call = call_of(configuration, inputs, variant.arch)
+    return run_call(device, module, variant, call, inputs, launcher, configuration.before)
 
 
 def run_call(
@@ -57,30 +58,70 @@ def run_call(
     call: Call,
     inputs: Inputs,
     launcher: Launcher = launch_attention,
+    before: int = 0,
 ) -> Outputs:
-    """Runs `variant` over `inputs`; every element of every output holds poison before the launch."""
-    rows = (call.batch, call.t, call.heads)
-    addresses = place(device, call, inputs)
+    """Runs `variant` over `inputs`; every element of every output holds poison before the launch.
+
+    `inputs` and outputs are those of the call's batch entries from the `before`th on. A device that can leaves the
+    others out, and has no memory for them: a tensor may be larger than any memory.
+    """
+    rows = (call.batch - before, call.t, call.heads)
+    if not before:
+        addresses = place(device, call, inputs)
+    elif isinstance(device, Roomy):
+        addresses = _place_behind(device, call, inputs, before)
+        device.first_plane = before
+    else:
+        raise DeviceError(f"device {device.name} cannot have a tensor's end alone")
     report = launcher(device, module, variant, call, addresses)
+
+    def read(name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        start = addresses[name] + nbytes // rows[0] * before
+        return device.download(start, nbytes).view(dtype).reshape(shape)
+
     return Outputs(
-        _download(device, addresses["o"], (*rows, call.head_dim), np.uint16 if call.output_bf16 else np.float32),
-        _download(device, addresses["row_max"], rows, np.float32),
-        _download(device, addresses["row_sum"], rows, np.float32),
-        _download(device, addresses["lse"], rows, np.float32),
+        read("o", (*rows, call.head_dim), np.uint16 if call.output_bf16 else np.float32),
+        read("row_max", rows, np.float32),
+        read("row_sum", rows, np.float32),
+        read("lse", rows, np.float32),
         report,
     )
 
 
 def place(device: Device, call: Call, inputs: Inputs) -> dict[str, int]:
     """Device addresses of `inputs` and of poisoned outputs and partial results, by FmhaParams' names."""
-    rows = (call.batch, call.t, call.heads)
     addresses = {name: _upload(device, name, array) for name, array in operands(inputs).items()}
-    addresses["o"] = _poisoned(device, "o", (*rows, call.head_dim), bf16=call.output_bf16)
-    for name in ("row_max", "row_sum", "lse"):
-        addresses[name] = _poisoned(device, name, rows)
+    for name, array in _poisoned(call, call.batch).items():
+        addresses[name] = _upload(device, name, array)
     for name, count in call.partial_elements.items():
-        addresses[name] = _poisoned(device, name, (count,))
+        addresses[name] = _upload(device, name, np.full(count, POISON, np.uint32))
     return addresses
+
+
+def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int) -> dict[str, int]:
+    """`place`, with so many batch entries before those that are there; in every split, of partial results."""
+    entries = call.batch - before
+    arrays = dict(operands(inputs)) | _poisoned(call, entries)
+    sink = {"sink": arrays.pop("sink")} if "sink" in arrays else {}  # a value a head: the batch has one
+    addresses = {name: _upload(device, name, array) for name, array in sink.items()}
+    for name, array in arrays.items():
+        each = array.nbytes // entries
+        addresses[name] = device.reserve(each * call.batch, name)
+        _behind(device, addresses[name] + each * before, array, name)
+    for name, count in call.partial_elements.items():
+        split = count // call.splits * 4
+        addresses[name] = device.reserve(count * 4, name)
+        for number in range(call.splits):
+            array = np.full(split // 4 // call.batch * entries, POISON, np.uint32)
+            _behind(device, addresses[name] + split * (number + 1) - array.nbytes, array, name)
+    return addresses
+
+
+def _behind(device: Roomy, address: int, array: NDArray[Any], name: str) -> None:
+    start = address // 256 * 256
+    device.back(start, address - start + array.nbytes, name)
+    device.upload(address, array)
 
 
 def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
@@ -88,7 +129,7 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
     item = configuration
     return Call(
         head_dim=item.head_dim,
-        batch=item.batch,
+        batch=item.before + item.batch,
         t=item.t,
         heads=item.heads,
         s_k=item.s_k,
@@ -128,11 +169,11 @@ def _upload(device: Device, name: str, data: NDArray[Any]) -> int:
     return address
 
 
-def _poisoned(device: Device, name: str, shape: tuple[int, ...], *, bf16: bool = False) -> int:
-    words = np.full(shape, POISON_BF16, np.uint16) if bf16 else np.full(shape, POISON, np.uint32)
-    return _upload(device, name, words)
-
-
-def _download(device: Device, address: int, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
-    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return device.download(address, nbytes).view(dtype).reshape(shape)
+def _poisoned(call: Call, entries: int) -> dict[str, NDArray[Any]]:
+    """What outputs of so many batch entries hold before a launch."""
+    rows = (entries, call.t, call.heads)
+    o = (*rows, call.head_dim)
+    found: dict[str, NDArray[Any]] = {
+        "o": np.full(o, POISON_BF16, np.uint16) if call.output_bf16 else np.full(o, POISON, np.uint32)
+    }
+    return found | {name: np.full(rows, POISON, np.uint32) for name in ("row_max", "row_sum", "lse")}

@@ -40,6 +40,8 @@ def time_beside(
     """Times `build` and the variant of the same name in `beside`. Raises UntimedError."""
     if not isinstance(device, Stopwatch):
         raise UntimedError(f"device {device.name} has no clock of its own")
+    if configuration.before:
+        raise UntimedError("most of the launch is not looked at")
     builds = (_other(build, beside), build)
     modules = [device.load(_artifact(device, item)) for item in builds]
     _prove(device, modules[0], builds[0], beside, configuration, inputs, expected)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fmha.emulator import Device, PtxError, load_ptx
+from fmha.emulator import Device, LaunchError, PtxError, load_ptx
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, source, wait
 
@@ -55,6 +55,52 @@ def test_results_do_not_depend_on_the_order_of_clusters() -> None:
     for seed in range(3):
         done = run(body, ONE, grid=200, schedule="random", seed=seed).clean()
         np.testing.assert_array_equal(done.arrays["out"][:200], np.arange(200))
+
+
+# The end of a grid
+
+PLANE = 1 << 26
+PLANES = f"""mov.u32 %r1, %ctaid.z; mul.wide.u32 %d1, %r1, {PLANE}; add.u64 %d1, %out, %d1;
+@%leader st.global.u32 [%d1], %r1;"""  # a word each
+
+
+def planes(device: Device, first: int, backed: int) -> tuple[int, Any]:
+    """A grid of 300 planes over 20 GB, of which a page is there where plane `backed` writes."""
+    out = device.reserve(300 * PLANE)
+    device.back(out + backed * PLANE, 4096, "out")
+    device.write(out + backed * PLANE, np.zeros(1024, np.uint32))
+    return out, device.launch(load_ptx(source(PLANES, ONE, {})), "kernel", (1, 1, 300), 32, [out], first_plane=first)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_last_planes_of_a_grid_alone(threads: int) -> None:
+    device = Device(threads=threads)
+    out, report = planes(device, 299, 299)
+    assert report.findings == ()
+    assert device.read(out + 299 * PLANE, 4).view(np.uint32)[0] == 299
+    assert [f.rule for f in planes(Device(threads=threads), 298, 299)[1].findings] == ["global-out-of-bounds"]
+
+
+def test_memory_where_it_is_asked_for_and_nowhere_else() -> None:
+    device = Device()
+    room = device.reserve(1 << 36)
+    device.back(room + (1 << 35), 256, "middle")
+    after = device.alloc(256)
+    assert after.address > room + (1 << 36)
+    for address, nbytes in ((room + (1 << 35), 1), (room + (1 << 35) - 256, 257), (1 << 44, 256), (after.address, 1)):
+        with pytest.raises(ValueError, match="are not free"):
+            device.back(address, nbytes)
+    with pytest.raises(ValueError, match="begins at a multiple of 256"):
+        device.back(room + 8, 8)
+    with pytest.raises(ValueError, match="there are no 1099511627776 more addresses"):
+        device.reserve(1 << 40)
+    with pytest.raises(IndexError):
+        device.read(room, 1)
+
+
+def test_planes_that_a_grid_has_not() -> None:
+    with pytest.raises(LaunchError, match="first_plane is 300; the grid has 300 planes"):
+        planes(Device(), 300, 299)
 
 
 # A chain of CTAs that wait for flags in out: {role: body}, a CTA each.

@@ -2,7 +2,7 @@
 
     python -m tests.evidence.seeded_history --repeats 20
 
-prints the table in docs/evidence.md: every commit held against the baseline of the first one, every clean commit again
+prints the table in docs/verdict.md: every commit held against the baseline of the first one, every clean commit again
 under so many seeds, and one bisection a regression over the whole history before it.
 """
 

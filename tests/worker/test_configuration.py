@@ -35,6 +35,7 @@ def test_smaller_cases_are_legal_and_smaller(case):
         ({"mask": "band", "left": 3}, "hd64_t32_sk384_band3toall"),
         ({"heads": 64, "kv": "shared", "topk": 512, "s_sparse": 2048}, "hd64_t32_sk384_h64_kvshared_top512_of2048"),
         ({"output": "bf16", "splits": 4, "p_path": "smem"}, "hd64_t32_sk384_out-bf16_splits4_p-smem"),
+        ({"batch": 2, "p_path": "smem", "before": 65533}, "hd64_t32_sk384_b2_p-smem_before65533"),
     ],
 )
 def test_names_are_stable(changes, name):
@@ -53,6 +54,8 @@ def test_names_are_stable(changes, name):
         ("hd64_t32_sk384_b1", "it is written hd64_t32_sk384"),
         ("hd64_t32_sk0384", "it is written hd64_t32_sk384"),
         ("hd64_t32_sk384_sink-mixed", "mixed needs at least 4 heads"),
+        ("hd64_t32_sk384_b2_before65534", "makes 65536 batch entries; at most 65535 are launched"),
+        ("hd64_t32_sk384_out-bf16_splits2_before9", "before: is not for splits of output bf16"),
     ],
 )
 def test_what_is_no_name_is_refused_with_a_reason(name, message):

@@ -8,6 +8,7 @@ import pytest
 
 from fmha.harness.worker.__main__ import run_job
 from fmha.harness.worker.codec import encode
+from fmha.harness.worker.configuration import parse_id
 from fmha.harness.worker.devices.base import DeviceError, LaunchConfig
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch import tensor_map
@@ -106,6 +107,21 @@ def test_the_kernel_from_source_to_numbers(builds):
         assert event.measurement.cosine > 0.99999
         assert event.measurement.lse_error < 1e-4
         assert (event.measurement.unwritten, event.measurement.nonfinite_mismatches) == (0, 0)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("how", ["b2_h2_lens-ragged", "h2_top20_of9_sink-finite_out-bf16", "b2_out-fp32_splits3"])
+def test_the_end_of_tensors_that_no_memory_would_hold(builds, how):
+    """The same bits as at their beginning; what lies before is not there, and nobody misses it."""
+    names = [f"hd64_t40_sk129_{how}{far}" for far in ("", "_before65000")]
+    events = []
+    configurations = tuple(map(parse_id, names))
+    run_job(Job("emulator", tuple(builds.values()), configurations, seed=1), EmulatorDevice, events.append)
+    at_first, far = [event for event in events if event.event == "result"]
+    assert far.findings == ()
+    assert (far.measurement.unwritten, far.measurement.cosine > 0.99999) == (0, True)
+    assert far.measurement.output_hash == at_first.measurement.output_hash
+    assert far.stats["warp_instructions"] == at_first.stats["warp_instructions"]
 
 
 INLINED = """.version 8.8

@@ -6,7 +6,7 @@ import pytest
 from fmha.harness.config.random_cases import Space, draw_cases
 from fmha.harness.reference import reference
 from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
+from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport
 from fmha.harness.worker.inputs import make_inputs
 from fmha.harness.worker.launch import LEAST_TILES_A_SPLIT, Call, choose_splits
 from fmha.harness.worker.measure import measure
@@ -88,6 +88,11 @@ def test_outputs_are_poisoned_before_the_launch(output, poison):
     measurement = measure(configuration, outputs, expected)
     assert measurement.unwritten == 3 * 64 + 3 * 3
     assert measurement.nonfinite_mismatches == measurement.unwritten
+
+
+def test_a_device_that_has_no_room_says_so():
+    with pytest.raises(DeviceError, match="device numpy cannot have a tensor's end alone"):
+        run(NumpyDevice(), Configuration(64, 5, 130, before=3))
 
 
 def test_the_poison_is_a_nan_that_arithmetic_does_not_make():

@@ -14,13 +14,13 @@ namespace ptxm {
 // The clusters of a grid that have not started, in launch order.
 class GridCursor {
 public:
-    explicit GridCursor(const Launch& launch) : launch_(&launch) {}
+    explicit GridCursor(const Launch& launch) : launch_(&launch), next_{0, 0, launch.first_plane} {}
     // The first CTA of the next cluster. False when there is none left.
     bool take(std::array<u32, 3>& first);
 
 private:
     const Launch* launch_;
-    std::array<u32, 3> next_{};
+    std::array<u32, 3> next_;
     bool exhausted_ = false;
 };
 

@@ -39,6 +39,7 @@ struct Launch {
     std::vector<u8> params;
     u64 workspace = 0;          // of a cooperative launch: what its CTAs meet at; 0 of any other
     bool programmatic = false;  // may begin before the launch before it is complete
+    u32 first_plane = 0;        // CTAs of a lower z are left out
 };
 
 // A cluster's place in the grid, from that of its first CTA.

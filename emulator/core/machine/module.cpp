@@ -87,9 +87,9 @@ nb::bytes read_memory(Machine& m, u64 address, u64 size) {
 }
 
 nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
-             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace,
-             bool programmatic) {
-    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params), workspace, programmatic};
+             std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
+             u32 first_plane) {
+    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params), workspace, programmatic, first_plane};
     {
         nb::gil_scoped_release release;
         m.run(program, launch);
@@ -372,12 +372,16 @@ NB_MODULE(_core, module) {
             [](Machine& m, u32 s) { m.mma_sums = static_cast<MmaSums>(s); })
         .def("allocate",
              [](Machine& m, u64 size, std::string name) { return m.global.allocate(size, std::move(name)); })
+        .def("reserve", [](Machine& m, u64 size) { return m.global.reserve(size); })
+        .def("back",
+             [](Machine& m, u64 address, u64 size, std::string name) { m.global.back(address, size, std::move(name)); })
         .def("release", [](Machine& m, u64 address) { m.global.release(address); })
         .def("write", &write_memory)
         .def("zero", &zero_memory)
         .def("read", &read_memory)
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
-             nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"))
+             nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"),
+             nb::arg("first_plane"))
         .def("resident_clusters", &resident_clusters, nb::arg("program"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"))
         .def_prop_ro("stats", &stats_of);

@@ -5,18 +5,35 @@
 namespace ptxm {
 
 u64 GlobalMemory::allocate(u64 size, std::string name) {
+    const u64 base = reserve(size);
+    back(base, size, std::move(name));
+    return base;
+}
+
+u64 GlobalMemory::reserve(u64 size) {
     const u64 base = (next_ + 255) / 256 * 256;
+    if (size > kSharedWindow - kAllocationGap - base)
+        throw std::invalid_argument(format("there are no %llu more addresses", (unsigned long long)size));
     next_ = base + size + kAllocationGap;
+    return base;
+}
+
+void GlobalMemory::back(u64 address, u64 size, std::string name) {
+    const auto after = allocations_.lower_bound(address);
+    const bool below = after != allocations_.begin() && std::prev(after)->second.holds(address, 1);
+    if (below || (after != allocations_.end() && after->first < address + size) || address < kGlobalBase ||
+        address > next_ || size > next_ - address)
+        throw std::invalid_argument(
+            format("%llu bytes at 0x%llx are not free", (unsigned long long)size, (unsigned long long)address));
     Allocation a;
-    a.base = base;
+    a.base = address;
     a.size = size;
     a.name = std::move(name);
     a.data = std::make_unique_for_overwrite<u8[]>(size);
     std::memset(a.data.get(), kPoison, size);
     a.written = WrittenBytes(size);
     a.index = indices_++;
-    allocations_.emplace(base, std::move(a));
-    return base;
+    allocations_.emplace(address, std::move(a));
 }
 
 void GlobalMemory::release(u64 address) {

@@ -45,6 +45,9 @@ struct Allocation {
 class GlobalMemory {
 public:
     u64 allocate(u64 size, std::string name);
+    // Addresses that nothing else gets, a gap behind them. There is memory where `back` puts some.
+    u64 reserve(u64 size);
+    void back(u64 address, u64 size, std::string name);
     void release(u64 address);
     // The allocation that holds all of [address, address + size), or null.
     Allocation* find(u64 address, u64 size);
@@ -68,6 +71,8 @@ public:
     GlobalView(const GlobalView& other, AccessLog* log) : memory_(other.memory_), log_(log) {}
 
     u64 allocate(u64 size, std::string name) { return memory_->allocate(size, std::move(name)); }
+    u64 reserve(u64 size) { return memory_->reserve(size); }
+    void back(u64 address, u64 size, std::string name) { memory_->back(address, size, std::move(name)); }
     void release(u64 address);
     Allocation* find(u64 address, u64 size) {
         if (recent_ && recent_->holds(address, size)) return recent_;

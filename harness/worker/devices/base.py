@@ -80,6 +80,19 @@ class Device(Protocol):
 
 
 @runtime_checkable
+class Roomy(Device, Protocol):
+    """What a device is as well when it runs the end of a grid over tensors of which the end alone is looked at."""
+
+    first_plane: int  # of the launches to come: CTAs of a lower z may be left out
+
+    def reserve(self, nbytes: int, name: str) -> int:
+        """Addresses for a tensor, 256-byte aligned; there need be no memory but where `back` puts some."""
+
+    def back(self, address: int, nbytes: int, name: str) -> None:
+        """Memory at addresses that are reserved, from a multiple of 256 on."""
+
+
+@runtime_checkable
 class Stopwatch(Protocol):
     """What a device is as well when its times mean something."""
 

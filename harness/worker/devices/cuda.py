@@ -47,6 +47,7 @@ class CudaDevice:
 
     def __init__(self, seed: int = 0, schedule: str = "realistic", *, stream: int = 0, wait: bool = True) -> None:
         self.stream, self.wait = stream, wait
+        self.first_plane = 0  # a GPU runs all of a grid
         self._driver = driver()
         self._allocated: list[int] = []
         self._graphs: list[_Graph] = []
@@ -59,6 +60,15 @@ class CudaDevice:
         address = int(_check(f"allocation of {nbytes} bytes for {name}", self._driver.cuMemAlloc(nbytes)))
         self._allocated.append(address)
         return address
+
+    def reserve(self, nbytes: int, name: str) -> int:
+        """Memory for all of it, full of zeros: here the entries that nobody looks at are computed, too."""
+        address = self.alloc(nbytes, name)
+        _check("cuMemsetD8", self._driver.cuMemsetD8(address, 0, nbytes))
+        return address
+
+    def back(self, address: int, nbytes: int, name: str) -> None:
+        """It is there."""
 
     def upload(self, address: int, data: NDArray[Any]) -> None:
         data = np.ascontiguousarray(data)

@@ -60,6 +60,7 @@ class EmulatorDevice:
         self._watch = watch
         self._around = around or (lambda device, module, entry: nullcontext())
         self.timings: list[tuple[str, Timing]] = []  # of launches, by the entry
+        self.first_plane = 0
         try:
             self._device = emulator.Device(
                 seed=seed,
@@ -76,6 +77,12 @@ class EmulatorDevice:
 
     def alloc(self, nbytes: int, name: str) -> int:
         return self._device.alloc(nbytes, name).address
+
+    def reserve(self, nbytes: int, name: str) -> int:
+        return self._device.reserve(nbytes)
+
+    def back(self, address: int, nbytes: int, name: str) -> None:
+        self._device.back(address, nbytes, name)
 
     def upload(self, address: int, data: NDArray[Any]) -> None:
         self._device.write(address, data)
@@ -106,7 +113,14 @@ class EmulatorDevice:
         try:
             with self._around(self._device, module, entry):
                 report = self._device.launch(
-                    module, entry, config.grid, config.block, given, config.shared_bytes, config.cluster
+                    module,
+                    entry,
+                    config.grid,
+                    config.block,
+                    given,
+                    config.shared_bytes,
+                    config.cluster,
+                    first_plane=self.first_plane,
                 )
         except (emulator.LaunchError, emulator.PtxError) as error:
             raise DeviceError(f"launch of {entry} refused: {error}") from error
