@@ -6,7 +6,6 @@ read back as the number; bare `NaN` and `Infinity` are refused.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,40 +21,21 @@ from pydantic import (
     model_serializer,
 )
 
+from fmha.harness.archive.numbers import NAMES, encode_number, encode_numbers
 from fmha.harness.status import Status
 
 SCHEMA_VERSION = 5
 
-_NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-
 
 def _read(value: Any) -> Any:
-    return _NAMES.get(value, value) if isinstance(value, str) else value
-
-
-def encode_number(value: float) -> float | str:
-    """The number itself, or its name when JSON has no token for it."""
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-
-
-def encode_numbers(value: Any) -> Any:
-    """Plain JSON data with every number that is not finite replaced by its name."""
-    if isinstance(value, float):
-        return encode_number(value)
-    if isinstance(value, dict):
-        return {str(key): encode_numbers(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [encode_numbers(item) for item in value]
-    return value
+    return NAMES.get(value, value) if isinstance(value, str) else value
 
 
 Number = Annotated[
     float,
     BeforeValidator(_read),
     PlainSerializer(encode_number),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": list(_NAMES)}]}),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": list(NAMES)}]}),
 ]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Plain = Annotated[dict[str, JsonValue], BeforeValidator(encode_numbers)]

@@ -13,7 +13,7 @@ from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.stages import apart
 from fmha.harness.stages.pipeline import Request
-from fmha.harness.stages.preflight import NO_COMMIT, git_facts, git_root
+from fmha.harness.stages.preflight import NO_COMMIT, commit_facts, git_root
 
 JudgeRef = Annotated[
     str | None,
@@ -45,7 +45,7 @@ def judged(request: Request, ref: str | None, accepted: str | None, action: Call
 
 def _default(request: Request) -> str:
     """What is said when nothing was: on a host elsewhere a commit does not bring its own judge."""
-    facts = git_facts(request.directory)
+    facts = commit_facts(request.directory)
     settings = load(facts.root).hosts.get(request.host)
     if settings is None or settings.remote is None or facts.commit == NO_COMMIT:
         return apart.OWN

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fmha.harness.archive.record import encode_numbers
+from fmha.harness.archive.numbers import encode_numbers
 from fmha.harness.text import escaped_json, one_line, printable
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -48,12 +49,21 @@ def interpret(text: str, name: str, sha256: str, root: Path | None = None) -> Ma
 
 
 def _read(text: str, name: str, sha256: str, root: Path) -> tuple[FileSection, Matrix]:
+    if (found := _attention(text, name, sha256)) is not None:
+        return found
+    from fmha.harness.config.own_kernels import OwnMatrixFile, own_matrix
+
+    document = mapping(text, name)
+    own = conforming(OwnMatrixFile, document.data, document)
+    return own, own_matrix(own, document, sha256, root)
+
+
+@functools.lru_cache(maxsize=4)  # a command asks for its matrix more than once
+def _attention(text: str, name: str, sha256: str) -> tuple[FileSection, Matrix] | None:
+    """None for kernels of one's own: what such a file means is not in its text alone."""
     document = mapping(text, name)
     if "kernels" in document.data:
-        from fmha.harness.config.own_kernels import OwnMatrixFile, own_matrix
-
-        own = conforming(OwnMatrixFile, document.data, document)
-        return own, own_matrix(own, document, sha256, root)
+        return None
     file = conforming(MatrixFile, document.data, document)
     return file, _matrix(file, sha256)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fmha.harness import project
@@ -38,6 +38,17 @@ def git_facts(directory: Path) -> GitFacts:
     Outside of one they are those of the project that fmha brought, if it did. Raises UserError where there is neither,
     or before the first commit, InfrastructureError when git is missing or fails.
     """
+    facts = commit_facts(directory)
+    if facts.installed is not None:
+        return facts
+    status = git(facts.root, "status", "--porcelain=v1", "-z", "--untracked-files=normal")
+    if status.returncode != 0:
+        raise git_failure(status)
+    return replace(facts, dirty_files=_paths(status.stdout))
+
+
+def commit_facts(directory: Path) -> GitFacts:
+    """As `git_facts`, but nobody has looked for files that differ from the commit: that takes longer than the rest."""
     root = _git_root(directory)
     if root is None:
         if not project.brought():
@@ -47,10 +58,7 @@ def git_facts(directory: Path) -> GitFacts:
     if head.returncode != 0:
         raise UserError("the checkout has no commit yet", where=str(root), next_step="commit first")
     branch = git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
-    status = git(root, "status", "--porcelain=v1", "-z", "--untracked-files=normal")
-    if status.returncode != 0:
-        raise git_failure(status)
-    return GitFacts(root, head.stdout.strip(), branch.stdout.strip() or None, _paths(status.stdout))
+    return GitFacts(root, head.stdout.strip(), branch.stdout.strip() or None, ())
 
 
 def git_root(directory: Path) -> Path:

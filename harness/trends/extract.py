@@ -19,6 +19,7 @@ from typing import Any
 
 from fmha.harness.archive.files import document
 from fmha.harness.archive.index import RUN_NAME
+from fmha.harness.archive.numbers import NAMES
 from fmha.harness.errors import UserError
 from fmha.harness.evidence.comparison import NOT_THE_KERNELS
 from fmha.harness.metrics import METRICS
@@ -27,7 +28,6 @@ CACHE_FILE = ".trends.sqlite3"
 _VERSION = 1
 _MACHINES = frozenset({"seconds", "product_seconds", "thread_seconds"})  # how fast the emulator was, not the kernel
 _BATCH = 64
-_NAMES = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _TABLE = f"""
 CREATE TABLE runs (name TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, error TEXT, facts BLOB) WITHOUT ROWID;
 PRAGMA user_version = {_VERSION};
@@ -141,7 +141,7 @@ def _figures(item: Mapping[str, Any]) -> dict[str, float]:
     for metric in METRICS.values():
         value = metrics.get(metric.name)
         if value is not None:
-            found[metric.name] = float(f"{metric.error(float(_NAMES.get(value, value))):.5g}")
+            found[metric.name] = float(f"{metric.error(float(NAMES.get(value, value))):.5g}")
     for name, value in item["stats"].items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in _MACHINES | NOT_THE_KERNELS:
             found[str(name)] = value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
 
@@ -128,6 +130,7 @@ _KINDS: Final = typing.get_type_hints(Configuration)
 _MASK: Final = re.compile(r"(causal)|window(\d+)|band(\d+|all)to(\d+|all)")
 
 
+@functools.lru_cache(maxsize=4096)  # matrix.yaml names each of its cases, and a name is asked for several times
 def parse_id(name: str) -> Configuration:
     """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
     values: dict[str, Any] = {}
@@ -146,7 +149,8 @@ def parse_id(name: str) -> Configuration:
     return configuration
 
 
-def _part(part: str) -> dict[str, Any]:
+@functools.lru_cache(maxsize=1024)
+def _part(part: str) -> Mapping[str, Any]:
     if match := _MASK.fullmatch(part):
         causal, window, left, right = match.groups()
         if causal:

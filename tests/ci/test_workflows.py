@@ -59,6 +59,14 @@ def test_a_job_that_reaches_a_host_waits_for_a_reviewer(repository: Path, name: 
     assert workflow(repository, name)["jobs"][job]["environment"] == "gpu"
 
 
+@pytest.mark.parametrize("name", ["evidence", "regress"])
+def test_the_host_that_the_workflows_take_is_declared(repository: Path, name: str) -> None:
+    (job, *_) = workflow(repository, name)["jobs"].values()
+    (host,) = re.findall(r"^(\w+)$|'(\w+)' }}$", job["env"]["FMHA_HOST"])
+    declared = yaml.safe_load((repository / "matrix.yaml").read_text())["hosts"]
+    assert declared["".join(host)]["kind"] == "ssh"
+
+
 def test_only_the_job_that_has_nothing_else_may_write_pages(repository: Path) -> None:
     jobs = workflow(repository, "publish")["jobs"]
     assert "permissions" not in jobs["site"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from tests.integration.fault_devices import HANGS
 from tests.integration.processes import DEADLINE_SECONDS, eventually
-from tests.remote.conftest import Client, started
+from tests.remote.conftest import Client, in_state, started
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
 A, B = "GPU-aaaaaaaa-0000", "GPU-bbbbbbbb-1111"
@@ -56,6 +58,21 @@ def test_the_chosen_gpu_is_locked_and_the_only_one_seen(client: Client, apps: Pa
     assert client.run("attach", run).returncode == 0
     (record,) = client.records()
     assert record["host"]["gpu"]["name"] == "Stub 1"
+
+
+def test_a_runner_that_dies_before_it_has_its_gpu_is_named(client: Client, apps: Path):
+    """The supervisor writes to whoever is not there any more, and lives to say so."""
+    path = client.server.folder / "bin" / "nvidia-smi"
+    real = path.rename(path.with_name("nvidia-smi-itself"))
+    client.server.wrap("nvidia-smi", str(real), "--format=csv,noheader")
+    with client.server.hold("nvidia-smi"):
+        process = client.start("run-matrix", "--host", "gpu")
+        client.wait_for(in_state("queued"))
+        (runner,) = [line for line in client.server.left_over() if "fmha.harness.stages.hosted" in line]
+        os.kill(int(runner.split()[0]), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 3, stderr
+    assert "the runner ended early with SIGKILL" in stderr
 
 
 def test_two_gpus_take_two_runs_at_once(client: Client, apps: Path):

@@ -70,6 +70,20 @@ def test_attaching_needs_no_checkout_at_that_commit(client: Client):
     assert client.statuses() == GOOD
 
 
+def test_a_run_on_a_host_that_was_renamed_is_attached_to(client: Client):
+    """Its old name is said; the new one leads to it, whatever the run's own matrix.yaml calls the host."""
+    run = client.detached()
+    client.change_matrix(lambda matrix: matrix["hosts"].update(moved=matrix["hosts"].pop("gpu")))
+    lost = client.run("attach", run)
+    assert lost.returncode == 2
+    assert "gpu" in lost.stderr
+    assert "moved" in lost.stderr
+    for words in (("logs", run), ("attach", run)):
+        done = client.run(*words, "--host", "moved")
+        assert done.returncode == 0, done.stderr
+    assert client.statuses() == GOOD
+
+
 def test_a_dirty_tree_is_refused_with_its_files(client: Client):
     (client.root / "new file").write_text("x")
     (client.root / "matrix.yaml").open("a").write("\n")
