@@ -426,5 +426,6 @@ def _list(names: Sequence[str], last: str = "and") -> str:
 def _cause(item: Regression) -> str:
     """What became of a configuration and why, without the figures, so that cases of one cause are one group."""
     word = next((words for status, words in _FAILS.items() if item.after == status), str(item.after))
-    gate = item.text.partition(": ")[2].split(" ")[0] if item.after == Status.FAIL else ""
+    # Before the gate may stand on which inputs it was missed.
+    gate = item.text.rpartition(": ")[2].split(" ")[0] if item.after == Status.FAIL else ""
     return f"{word} ({name_of(gate)})" if gate else word

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config import parse_filter
 from fmha.harness.evidence.comparison import Kind, compare
 from fmha.harness.evidence.limits import configuration_of
@@ -42,6 +46,15 @@ def told(new: RunRecord) -> tuple[tuple[Group, ...], str]:
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.name)
 def test_one_sentence_says_what_was_planted(plant) -> None:  # type: ignore[no-untyped-def]
     assert told(plant.make(RUN))[1] == SAID[plant.name]
+
+
+def test_a_gate_that_the_drawn_inputs_alone_miss_is_named() -> None:
+    def on_drawn(item: ConfigurationRecord, chance: random.Random) -> Mapping[str, Any]:
+        made = dict(missed(item, chance))
+        return made | {"reasons": ["on the drawn inputs of seed 7: lse_error is 0.69; at most 0.0001 is required"]}
+
+    new = changed(RUN, lambda item: item.parameters.head_dim == 64 and item.parameters.mask == "window", on_drawn)
+    assert told(new)[1] == SAID["fails"]
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.name)
