@@ -10,25 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fmha.harness.config import HostSettings, Limits
-from fmha.harness.errors import UserError
 from fmha.harness.hosts.base import HostFacts, Order
 from fmha.harness.hosts.machine import this_machine, versions
+from fmha.harness.hosts.side import side_variant
 from fmha.harness.judge import installed_root
-from fmha.harness.worker.apart import Declares, KernelSide, KernelSideError, OwnSide, Side
+from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
 from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
 from fmha.harness.worker.spread import shares, spread
 from fmha.harness.worker.supervise import run_worker
 
 KEPT_RUNS = 20
-
-
-def side_variant(side: Side, configuration: Cell, arch: str) -> Variant | str:
-    """The kernel's side's choice. Raises UserError when its code cannot make one."""
-    try:
-        return side.variant_for(configuration, arch)
-    except KernelSideError as error:
-        raise UserError(str(error), next_step="the commit's harness/worker does not run under this judge") from error
 
 
 class EmulatorHost:

@@ -25,8 +25,8 @@ from fmha.harness.hosts import answers, credentials, early, ledger, sync
 from fmha.harness.hosts.answers import checked
 from fmha.harness.hosts.base import Gpu, HostFacts, Machine, Order
 from fmha.harness.hosts.carrier import Carrier, LineError, LocalCarrier
-from fmha.harness.hosts.emulator import side_variant
 from fmha.harness.hosts.line import ANSWER_SECONDS, Line
+from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
 from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side

@@ -22,7 +22,8 @@ from typing import Any
 from fmha.harness.config import HostSettings, Limits, load
 from fmha.harness.errors import FmhaError
 from fmha.harness.hosts import declared_by
-from fmha.harness.hosts.emulator import EmulatorHost, side_variant
+from fmha.harness.hosts.emulator import EmulatorHost
+from fmha.harness.hosts.side import side_variant
 from fmha.harness.stages.cluster import Cluster
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for

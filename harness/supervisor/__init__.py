@@ -4,3 +4,5 @@ Nothing here imports anything of fmha but `fmha.harness.worker.process`, which t
 """
 
 GREETING = '{"fmha":1}\n'  # the first that an agent says
+# What a policy of a key that only runs commits (forced.py) takes from a job as it is.
+OF_THE_JOB = ("environment", "python", "env", "nvcc", "slurm", "protected")

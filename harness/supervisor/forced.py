@@ -19,11 +19,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from fmha.harness.supervisor import GREETING, agent
+from fmha.harness.supervisor import GREETING, OF_THE_JOB, agent
 from fmha.harness.supervisor.rundir import HostError, read_json, write_json
 
 FOLDER = "forced"
-OF_THE_JOB = ("environment", "python", "env", "nvcc", "slurm", "protected")  # what a policy takes from a job as it is
 MOST_LINE_BYTES = 1 << 16
 MOST_PACKAGE_BYTES = 8 << 20
 _POLICY = "policy.json"
