@@ -44,6 +44,7 @@ CHECKOUT_SECONDS = 300.0
 CORE_SECONDS = 1800.0
 NEXT = "make install && .venv/bin/fmha run-matrix --judge own, in this checkout, says why"  # where it cannot run
 OWN_SECONDS = 3600.0
+JUDGES = "FMHA_JUDGES_BY"  # in the environment of a process that was started to judge: its commit
 _ROOTS = (PACKAGE, "harness", "emulator", MATRIX_FILE)
 _BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master")
 
@@ -112,9 +113,16 @@ def find(root: Path, ref: str, accepted: str | None, arguments: Sequence[str]) -
     tree = _judge_of(root, commit)
     judge, mine = sources(tree), sources(installed_root())
     if judge != mine:
+        if os.environ.get(JUDGES) == commit:  # or it would start itself again, without end
+            other = sorted(name for name in judge.keys() | mine.keys() if judge.get(name) != mine.get(name))
+            raise InfrastructureError(
+                f"the process that is to judge by {commit[:12]} has another harness, {other[0]} for one",
+                where=str(installed_root()),
+                next_step=f"remove {tree.parent} and try again",
+            )
         python = _interpreter(root, tree, judge[CORE])
         command = [str(python), "-P", "-m", PACKAGE, *_with_judge(arguments, commit)]
-        return subprocess.run(command, cwd=Path.cwd(), check=False).returncode
+        return subprocess.run(command, cwd=Path.cwd(), env=os.environ | {JUDGES: commit}, check=False).returncode
     judged = sources(root) if (root / "harness").is_dir() else mine  # a checkout of kernels alone has none
     changed = {name for name in judge.keys() | judged.keys() if judge.get(name) != judged.get(name)}
     if not _same_matrix(root, tree):

@@ -18,6 +18,7 @@ import yaml
 from fmha.harness import archive
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode
+from fmha.harness.git import resolve_commit
 from fmha.harness.worker.variants import variant_for
 from tests.evidence.seeded_history import edit
 from tests.harness.support import git
@@ -221,6 +222,31 @@ def test_a_judge_that_is_none_is_one_line(project: Path) -> None:
         ran = fmha(project, "run-matrix", "--judge", ref)
         assert ran.returncode == ExitCode.USAGE
         assert words in ran.stderr
+
+
+def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
+    project: Path, repository: Path
+) -> None:
+    """Its process finds another harness than the one that was laid out for it: without a check it did so for ever."""
+    git(project, "checkout", "-q", "-B", "planted", "main")
+    measure = project / "harness" / "worker" / "measure.py"
+    measure.write_text(f"{measure.read_text()}# other\n")
+    git(project, "commit", "-qam", "another judge")
+    git(project, "checkout", "-q", "main")
+    command = ["run-matrix", "--judge", "planted", "--filter", "hd=64,t=1,sk=128", "--quiet"]
+    assert fmha(project, *command).returncode in (ExitCode.PASS, ExitCode.GATE_FAILED)
+    sha = resolve_commit(project, "planted")
+    assert sha is not None
+    (found,) = (project / ".fmha" / "judges" / sha[:16] / "python" / "lib").glob("python3*/site-packages/judge.pth")
+    laid_out, *others = found.read_text().splitlines()
+    found.write_text("\n".join([str(repository), *others]))
+    ran = fmha(project, *command)
+    found.write_text("\n".join([laid_out, *others]))
+    assert ran.returncode == ExitCode.INFRASTRUCTURE
+    assert (
+        f"the process that is to judge by {sha[:12]} has another harness, harness/worker/measure.py for one"
+        in ran.stderr
+    )
 
 
 def test_the_projects_own_baseline_covers_the_default_suite(repository: Path) -> None:
