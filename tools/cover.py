@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from fmha.harness.config.random_cases import work
 from fmha.harness.worker.choice import MOST_IN_CLUSTER
-from fmha.harness.worker.configuration import DEFAULTS, MIXED_SINK_HEADS, Configuration
+from fmha.harness.worker.configuration import DEFAULTS, MIXED_SINK_HEADS, MOST_ENTRIES, Configuration
 from fmha.harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
 
 Row = Mapping[str, Any]
@@ -101,6 +101,8 @@ SM90: Final = {
 }
 # A run of tiles that goes two and a half times round the longest ring and every barrier's parities.
 ROUNDS: Final = 11
+# Elements of a tensor that a batch entry has, so that those of MOST_ENTRIES, but for the last, are more than 2**32.
+ENTRY: Final = 2**32 // (MOST_ENTRIES - 1) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Space:
         fields = {name: value for name, value in row.items() if name in DEFAULTS}
         fields |= {"mask": "none", **MASKS[row["mask"]], **kernel.fields, "s_k": self.keys(row)}
         if row["topk"]:
-            sizes = {"many": 2 * row["topk"] + 1, "few": (row["topk"] + 2) // 3, "none": 0}
+            sizes = {"many": 2 * row["topk"] + 1, "few": (row["topk"] + 2) // 3, "tile": 64, "none": 0}
             fields["s_sparse"] = sizes[row["sparse_rows"]]
         return Configuration(**fields)
 
@@ -173,7 +175,7 @@ def rows(space: Space) -> list[Row]:
             narrow = {**space.fields, name: (value,)}
             pairs = [item for item in wanted(narrow) if len(item) == 2 and (name, value) in item]
             made += completed(space, narrow, pairs, [row for row in made if row[name] == value])
-    return [*made, *lists_of_nothing(space)]
+    return [*made, *lists_of_nothing(space), *far_away(space), *many_splits(space)]
 
 
 def rounds(space: Space) -> Iterator[Row]:
@@ -192,6 +194,32 @@ def lists_of_nothing(space: Space) -> Iterator[Row]:
     for kernel in space.kernels:
         yield {**PLAIN, **extra, "kernel": kernel, "tiles": 1, "topk": 65, "sparse_rows": "none",
                "sparse_indices": "invalid"}  # fmt: skip
+
+
+def far_away(space: Space) -> Iterator[Row]:
+    """Each kernel at the end of tensors that have more elements than 32 bits count: its outputs, the parts of its
+    splits, its lists. The batch entry before which that is has no more rows or tiles than it needs for it."""
+    extra = {"merge": "auto"} if "merge" in space.fields else {}
+    outputs = itertools.cycle(("unnormalised", "bf16", "fp32"))
+    for kernel, output in zip(space.kernels, outputs, strict=False):
+        head_dim = space.kernels[kernel].fields["head_dim"]
+        plain = {**PLAIN, **extra, "kernel": kernel, "tiles": 1, "before": MOST_ENTRIES - 1}
+        rows = {"heads": 2, "t": ENTRY // head_dim // 2 + 1}
+        yield {**plain, **rows, "output": output}
+        yield {**plain, **rows, "output": "fp32", "tiles": 3, "splits": 3, **dict.fromkeys(extra, "combine")}
+        for merge in extra:
+            yield {**plain, **rows, "output": output, "tiles": 3, "splits": 3, merge: "cluster"}
+        yield {**plain, "t": 2, "topk": ENTRY // 2 + 1, "sparse_rows": "tile", "sparse_lens": "ragged"}
+
+
+def many_splits(space: Space) -> Iterator[Row]:
+    """On sm_90a, whose kernels merge more splits than a warp has lanes in one way where rows are few and in another
+    where they are not: the rows that MOST_MANY forbids all others, with a tile in a few of the splits."""
+    if "merge" in space.fields:
+        rows = {"t": 265, "heads": 2, "tiles": 6, "splits": MANY_SPLITS, "merge": "combine", "data": "steps"}
+        for kernel, output in itertools.product(space.kernels, ("fp32", "bf16")):
+            if not space.kernels[kernel].fields["rows"]:
+                yield {**PLAIN, "kernel": kernel, **rows, "output": output}
 
 
 def spans(fields: Iterable[str]) -> tuple[tuple[str, ...], ...]:

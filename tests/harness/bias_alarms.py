@@ -2,31 +2,42 @@
 
     python -m tests.harness.bias_alarms --seeds 100
     python -m tests.harness.bias_alarms --seeds 100 --host hopper --suite seed,cover-sm90
+    python -m tests.harness.bias_alarms --seeds 100 --gpu --suite seed,cover-sm90 --jobs 14
 
 Every seed counts as one run of the suite. For each gate: alarms, the worst figure of all runs, how probable an alarm
-is in one run if the worst figures of runs follow Gumbel's distribution, as those of many independent ones do.
+is in one run if the worst figures of runs follow Gumbel's distribution, as those of many independent ones do. With
+--gpu the worker's own code measures on the GPU of this machine, and the suite is that of its kernels.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
+import os
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from fmha.harness.config import Biases
-from fmha.harness.stages.gate import BIASES
-from fmha.harness.stages.outcome import Outcome
+from fmha.harness.config import Biases, Matrix, load
+from fmha.harness.stages.gate import BIASES, Judgement, judge
+from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, prepare
 from fmha.harness.stages.pooled import figures
 from fmha.harness.status import Status
-from fmha.harness.worker.protocol import Measurement
+from fmha.harness.worker.__main__ import run_job
+from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.devices.cuda import CudaDevice, architecture
+from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Measurement, Variant
+from fmha.harness.worker.variants import variant_for
 
 AT_ONCE = 10  # seeds; what a worker measures of one configuration stays below the limit of time
 EULER = 0.5772156649
+BUILD_SECONDS = 900.0
 
 
 class _Silent:
@@ -43,25 +54,36 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first run")
     parser.add_argument("--host", default="emulator")
     parser.add_argument("--suite", default="seed,cover")
+    parser.add_argument("--gpu", action="store_true", help="on the GPU of this machine, without a host")
+    parser.add_argument("--jobs", type=int, default=1, help="runs of some seeds each, side by side")
     options = parser.parse_args()
+    if options.gpu:
+        print(f"{len(_built(options)[1])} configurations", file=sys.stderr, flush=True)  # and every kernel is built
     worst: dict[str, list[float]] = {}
     limits: dict[str, float] = {}
-    alarms = 0
-    for first in range(options.first, options.first + options.seeds, AT_ONCE):
-        biases, outcomes = _measured(options, first, min(AT_ONCE, options.first + options.seeds - first))
-        for seed in range(first, first + len(outcomes[0].noise) + 1):
-            figures_of_run, red = _run(outcomes, first, seed, biases)
-            alarms += bool(red)
-            for name in red:
-                print(f"alarm under seed {seed}: {name}")
-            for name, (value, limit) in figures_of_run.items():
-                worst.setdefault(name, []).append(value)
-                limits[name] = limit
-        print(f"{first + AT_ONCE - options.first} seeds", file=sys.stderr, flush=True)
+    alarms, end = 0, options.first + options.seeds
+    at_once = min(AT_ONCE, math.ceil(options.seeds / options.jobs))
+    blocks = [range(first, min(first + at_once, end)) for first in range(options.first, end, at_once)]
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        for found in pool.map(partial(_block, options), blocks):
+            for seed, figures_of_run, red in found:
+                alarms += bool(red)
+                for name in red:
+                    print(f"alarm under seed {seed}: {name}")
+                for name, (value, limit) in figures_of_run.items():
+                    worst.setdefault(name, []).append(value)
+                    limits[name] = limit
+            print(f"{len(next(iter(worst.values())))} seeds", file=sys.stderr, flush=True)
     print(f"{alarms} of {options.seeds} runs raise an alarm")
     for name, values in worst.items():
         chance = _chance(values, limits[name])
         print(f"{name:13} limit {limits[name]:g}, worst {max(values):.3g}, chance of an alarm a run {chance:.1e}")
+
+
+def _block(options: argparse.Namespace, seeds: range) -> list[tuple[int, Mapping[str, tuple[float, float]], list[str]]]:
+    """Each seed with the worst figures of its run, and what was missed."""
+    biases, outcomes = (_on_gpu if options.gpu else _measured)(options, seeds.start, len(seeds))
+    return [(seed, *_run(outcomes, seeds.start, seed, biases)) for seed in seeds]
 
 
 def _measured(options: argparse.Namespace, first: int, seeds: int) -> tuple[Biases, list[Outcome]]:
@@ -73,6 +95,45 @@ def _measured(options: argparse.Namespace, first: int, seeds: int) -> tuple[Bias
     prepared.host.finish()
     assert prepared.matrix.biases is not None
     return prepared.matrix.biases, [item for item in progress.outcomes if item.status is not Status.NOT_RUN]
+
+
+def _built(options: argparse.Namespace) -> tuple[Matrix, dict[Configuration, BuildResult]]:
+    """Which build runs each configuration."""
+    matrix, arch = load(Path.cwd()), architecture()
+    chosen: dict[Configuration, Variant] = {}
+    for item in matrix.configurations(options.suite, matrix.seed):
+        if isinstance(item, Configuration) and isinstance(variant := variant_for(item, arch), Variant):
+            chosen[item] = variant
+    variants = list(dict.fromkeys(chosen.values()))
+    jobs = os.cpu_count() or 1
+    builds = build_variants(Path.cwd(), variants, Path(".fmha/cache"), BUILD_SECONDS, jobs, lambda line: None)
+    by_name = {build.variant.name: build for build in builds}
+    return matrix, {item: by_name[variant.name] for item, variant in chosen.items()}
+
+
+def _on_gpu(options: argparse.Namespace, first: int, seeds: int) -> tuple[Biases, list[Outcome]]:
+    matrix, builds = _built(options)
+    events: list[Event] = []
+    used = {build.variant.name: build for build in builds.values()}
+    job = Job("cuda", tuple(used.values()), tuple(builds), first, noise_seeds=tuple(range(first + 1, first + seeds)))
+    run_job(job, CudaDevice, events.append)
+    told = {event.config: event for event in events if event.event in ("result", "error")}
+    assert matrix.biases is not None
+    return matrix.biases, [_judged(matrix, item, build, told[item.id]) for item, build in builds.items()]
+
+
+def _judged(matrix: Matrix, item: Configuration, build: BuildResult, event: Event) -> Outcome:
+    step = Step(item, guard=False, selected=True, variant=build.variant)
+    if event.measurement is None:
+        return Outcome(step, Status.CRASH, (event.message,))
+
+    def judged(measurement: Measurement) -> Judgement:
+        return judge(measurement, (), matrix.thresholds_for(item), matrix.resources, build, matrix.biases)
+
+    own = judged(event.measurement)
+    reasons = tuple(map(str, own.failed_checks))
+    noise = {drawn.seed: drawn.measurement for drawn in event.noise if judged(drawn.measurement).status is Status.PASS}
+    return Outcome(step, own.status, reasons, own.failed_checks, event.measurement, noise=noise)
 
 
 def _run(
