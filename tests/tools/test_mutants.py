@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from fmha.harness.errors import ExitCode
 from fmha.harness.worker.configuration import parse_id
 from tests.harness.support import git
 from tools.mutants import library, page
-from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, run, run_cases
+from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, _Running, cases_of, run, run_cases
 from tools.mutants.examine import Examination, Suite, copy_kernel
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
 
@@ -188,6 +189,19 @@ def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, tmp_path: 
     kill = bench[0][1].suites["default"]
     assert kill is not None
     assert (kill.kind, kill.configuration) == ("timeout", "hd64_t32_sk384")
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix) -> None:
+    case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
+    running = _Running(case, plan(matrix, "hd64_t32_sk384"), {})
+    (child,) = multiprocessing.active_children()
+    child.terminate()
+    child.join()
+    with pytest.raises(RuntimeError, match="prefetch-dropped on sm_100a: ended from outside, by SIGTERM"):
+        [running.hear() for _ in range(4)]  # what it had said before, and that it has ended
+    running.end()
 
 
 @pytest.mark.nvcc

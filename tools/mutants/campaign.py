@@ -38,6 +38,10 @@ SOURCES = {
 }
 
 
+# No mutant sends these: whoever ends the tool's processes has noticed nothing.
+FROM_OUTSIDE = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL})
+
+
 class CampaignError(Exception):
     """The kernels themselves do not pass: nothing can be said about mistakes in them."""
 
@@ -229,6 +233,8 @@ class _Running:
         ended = self._process.exitcode or 0
         if ended > 0:
             raise RuntimeError(f"{self.case.title}: {self._error or f'the process ends with {ended}'}")
+        if -ended in FROM_OUTSIDE:
+            raise RuntimeError(f"{self.case.title}: ended from outside, by {signal.Signals(-ended).name}")
         if ended < 0:  # by a signal, in the midst of a configuration
             kind: Literal["timeout", "crash"] = "timeout" if ended == -signal.SIGPROF else "crash"
             said = "it takes too long" if kind == "timeout" else signal.Signals(-ended).name
