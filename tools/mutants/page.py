@@ -128,6 +128,8 @@ def _by(kill: Mapping[str, Any]) -> str:
 
 
 def _by_others(case: Mapping[str, Any]) -> str:
+    if not case["others"]:
+        return "no other suite was run"
     return ", ".join(f"`{name}`" for name, kill in case["others"].items() if kill) or "nothing"
 
 
