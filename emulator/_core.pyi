@@ -50,6 +50,7 @@ class Machine:
     checks: bool
     watched: bool
     max_instructions: int
+    multiprocessors: int
     threads: int
     schedule: int
     profile: int
@@ -62,6 +63,9 @@ class Machine:
     def write(self, address: int, data: bytes) -> None: ...
     def zero(self, address: int, size: int) -> None: ...
     def read(self, address: int, size: int) -> bytes: ...
+    def copy(self, to: int, source: int, size: int) -> None: ...
+    @property
+    def printed(self) -> list[tuple[bool, bytes]]: ...  # of the last launch: whether to standard error, and the text
     def run(
         self,
         program: Program,

@@ -37,7 +37,6 @@ PROFILES: tuple[Profile, ...] = ("strict", "lenient")
 MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
 _MAX_STATIC_SHARED = 49152
-_MACHINE_SMS = 148  # of core/machine/machine.hpp
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
 # the barrier of grid.sync(), and two words that CUDA's headers do not name.
 _WORKSPACE = struct.pack("<4I", 16, 0, 1, 0)
@@ -157,7 +156,7 @@ class Device:
     side; what a launch does and reports is the same with any number of them. `watch` marks the instructions that are
     executed, for `coverage`. `timing` names the GPU, "h200" or "b200", whose time for a launch is modelled
     (docs/timing.md): then reports have a `timing`. `sampled` True runs only the clusters that the model looks at: the
-    rest of the outputs is not written.
+    rest of the outputs is not written. `multiprocessors` says how many CTAs are resident at a time.
     """
 
     def __init__(
@@ -173,6 +172,7 @@ class Device:
         watch: bool = False,
         timing: str | None = None,
         sampled: bool = False,
+        multiprocessors: int = 148,
     ) -> None:
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
@@ -184,6 +184,7 @@ class Device:
             raise ValueError(f"threads is {threads}; at least 1 is needed")
         self._machine = _core.Machine()
         self._machine.threads = threads
+        self._machine.multiprocessors = multiprocessors
         self._machine.seed = seed
         self._machine.schedule = SCHEDULES.index(schedule)
         self._machine.profile = PROFILES.index(profile)
@@ -255,6 +256,33 @@ class Device:
         """Copies bytes from the device. IndexError when they are not in one allocation."""
         return np.frombuffer(self._machine.read(address, nbytes), dtype=np.uint8).copy()
 
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copies bytes on the device; those that nobody has written stay so. IndexError when they do not fit."""
+        self._machine.copy(to, source, nbytes)
+
+    def variables(self, module: Module) -> dict[str, Buffer]:
+        """Where the .global and .const variables of a module lie. LaunchError where there is no room."""
+        places, sizes = self._placed(module), module.parsed.variables
+        return {name: Buffer(address, max(sizes[name].nbytes, 1), name) for name, address in places.items()}
+
+    def stop(self) -> None:
+        """Ends the launch that another thread has in progress, with `instruction-limit` found; and all to come."""
+        self._machine.max_instructions = 0
+
+    def resident(
+        self,
+        module: Module,
+        entry: str,
+        block: int | Sequence[int],
+        shared_bytes: int = 0,
+        cluster: int | Sequence[int] = 1,
+    ) -> int:
+        """How many clusters of a launch the device holds at a time. PtxError for what is not modelled."""
+        decoded = self._decode(module, entry)
+        return self._machine.resident_clusters(
+            decoded.program, _dim3("block", block), _dim3("cluster", cluster), shared_bytes
+        )
+
     # Launching
 
     def launch(
@@ -302,7 +330,8 @@ class Device:
             self._mark(module, entry)
         stats = dict(self._machine.stats) | {"thread_seconds": time.thread_time() - before}
         findings = apply_waivers(findings_of(decoded.sources, raw), self._waivers)
-        return Report(findings, stats, None if shape is None else self._timing(decoded, shape))
+        timing = None if shape is None else self._timing(decoded, shape)
+        return Report(findings, stats, timing, tuple(self._machine.printed))
 
     def _record(
         self, info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, cluster: Dim3, shared_bytes: int
@@ -313,7 +342,8 @@ class Device:
         along_x, size = grid[0] // cluster[0], math.prod(cluster)
         self._machine.recorded = [x * cluster[0] for x in sampled(along_x)]
         self._machine.only_recorded = self._sampled
-        by_memory = self._machine.resident_clusters(decoded.program, block, (1, 1, 1), shared_bytes) // _MACHINE_SMS
+        by_memory = self._machine.resident_clusters(decoded.program, block, (1, 1, 1), shared_bytes)
+        by_memory //= self._machine.multiprocessors
         resident = resident_ctas(by_memory, math.prod(block), self._architecture.registers, info.least_ctas)
         return Shape(along_x, cluster[0], math.prod(grid) // size, size, resident)
 
@@ -381,9 +411,12 @@ class Device:
         return self._workspace.address
 
     def _decode(self, module: Module, entry: str) -> Decoded:
+        return module.decode(entry, self._placed(module))
+
+    def _placed(self, module: Module) -> dict[str, int]:
         if module not in self._symbols:
             self._symbols[module] = self._place_variables(module)
-        return module.decode(entry, self._symbols[module])
+        return self._symbols[module]
 
     def _place_variables(self, module: Module) -> dict[str, int]:
         """Gives the module's .global and .const variables device memory and their initial values."""

@@ -51,6 +51,12 @@ def embedded_ptx(data: bytes) -> list[Embedded]:
     return found
 
 
+def holds_ptx(data: bytes) -> bool:
+    """Whether there is a PTX module in a fat binary, object or executable; nothing is unpacked."""
+    sections = [data] if data.startswith(FATBIN_MAGIC) else _fatbin_sections(data)
+    return any(True for section in sections for _ in _packed(section))
+
+
 def _fatbin_sections(data: bytes) -> Iterator[bytes]:
     try:
         if data[4] != 2 or data[5] != 1:
@@ -70,7 +76,12 @@ def _fatbin_sections(data: bytes) -> Iterator[bytes]:
 
 
 def _entries(section: bytes) -> Iterator[Embedded]:
-    """A section holds one fat binary a translation unit, padded to 8 bytes."""
+    return (_ptx(header, payload) for header, payload in _packed(section))
+
+
+def _packed(section: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The header and the payload of each PTX module. A section holds one fat binary a translation unit, padded to 8
+    bytes."""
     at = 0
     while (at := section.find(FATBIN_MAGIC, at)) >= 0:
         try:
@@ -84,7 +95,7 @@ def _entries(section: bytes) -> Iterator[Embedded]:
                 if header < 64 or at + header + padded > end:
                     raise FatbinError("an entry of the fat binary has another layout than nvcc 13 writes")
                 if kind == _PTX:
-                    yield _ptx(section[at : at + header], section[at + header : at + header + padded])
+                    yield section[at : at + header], section[at + header : at + header + padded]
                 at += header + padded
         except struct.error as error:
             raise FatbinError("the fat binary is cut short") from error

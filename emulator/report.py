@@ -104,6 +104,7 @@ class Report:
     # launched.
     stats: dict[str, float]
     timing: Timing | None = None  # of a device that has one
+    printed: tuple[tuple[bool, bytes], ...] = ()  # by printf or a failed assertion, which is True: to standard error
 
     @property
     def ok(self) -> bool:

@@ -30,6 +30,7 @@ BESIDE = (
     "emulator/bench.py",
     "emulator/debug/",
     "emulator/mutation/",
+    "emulator/programs/",
     "emulator/rules/__main__.py",
     "emulator/timing/timeline.py",
     "harness/archive/__main__.py",

@@ -25,7 +25,7 @@ class Session:
     """What parsing the command line leaves behind: the command to execute, and whether tracebacks are wanted."""
 
     debug: bool = False
-    action: Callable[[], ExitCode] | None = None
+    action: Callable[[], int] | None = None
 
 
 def main() -> NoReturn:

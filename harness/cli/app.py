@@ -30,8 +30,13 @@ COMMANDS: Mapping[str, tuple[str, Exits]] = {
     "init": ("Write what a repository needs to have a kernel of its own judged.", DONE),
     "bench": ("Time the Hopper kernels beside SDPA, FlexAttention and Triton.", DONE),
     "emulate": (
-        "Run a launch of any PTX kernel, or a Python script, on the emulator.",
-        DONE | {0: "no hazard, and no compared output is wrong", 1: "a hazard, a wrong output, or a script that fails"},
+        "Run a launch of any PTX kernel, a CUDA program or a Python script, on the emulator.",
+        DONE
+        | {
+            0: "no hazard, and no compared output is wrong",
+            1: "a hazard, a wrong output, or a script that fails; without a hazard, a program's own code stands",
+            4: "something that a program does is not modelled, or its last launch was cut short",
+        },
     ),
     "diag": (
         "Show a kernel's layouts, bank conflicts, barriers and descriptors.",
@@ -86,7 +91,14 @@ def _tell_exits(exits: Exits, formatter: Any) -> None:
         formatter.write_dl([(str(code), exits[code]) for code in sorted(exits)])
 
 
+DASHES = "fmha.dashes"  # in a context's meta: whether a `--` stood before the arguments
+
+
 class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[DASHES] = "--" in args
+        return super().parse_args(ctx, args)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _tell_exits(COMMANDS[str(self.name)][1], formatter)
 

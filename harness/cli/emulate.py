@@ -5,35 +5,43 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fmha.harness.cli.app import DASHES
 from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
+    from fmha.emulator.programs import Ran
     from fmha.harness.emulate import Comparison, Emulation, Entry
 
 _PYTHON = re.compile(r"python[\d.]*")
 PLACES = 4  # findings of one rule that are printed
-HELP = """Run one launch of any PTX kernel, or a Python script's launches, on the emulator and report hazards.
+HELP = """Run one launch of any PTX kernel, or all of a program's or a Python script's, on the emulator; report hazards.
 
 LAUNCH is a YAML file: grid, block, buffers and how they are filled, tensor maps, parameters, outputs and what they must
 equal; docs/emulator.md shows one. File names in it are relative to it. Hazards or wrong outputs exit with 1. Without
 one, the module's kernels and their parameters are listed.
 
-After `--` stands a script that launches Triton kernels, as Python would be called. It is run by the Python that fmha is
-installed for, with tensors on the CPU; docs/scripts.md says what of CUDA it finds there.
+After `--` stands a program that nvcc has built with `-cudart shared` and PTX inside, and its arguments. It finds a GPU,
+B200 or H200; docs/programs.md says what of CUDA there is. The exit code is the program's own unless there was a hazard,
+or something was refused.
+
+Or a script that launches Triton kernels, as Python would be called. It is run by the Python that fmha is installed for,
+with tensors on the CPU; docs/scripts.md says what of CUDA it finds there.
 
 \b
 Examples:
   fmha emulate kernel.ptx
   fmha emulate kernel.ptx --launch launch.yaml --schedules 8
-  fmha emulate --arch sm_90a -- python script.py --size 64
+  fmha emulate -- ./program --size 64
+  fmha emulate --arch sm_90a -- python script.py
 """
 
 
@@ -41,7 +49,9 @@ def command(
     context: typer.Context,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="KERNEL.ptx | -- python ...", help="PTX text, a binary that holds it, or a script."),
+        typer.Argument(
+            metavar="KERNEL.ptx | -- PROGRAM ...", help="PTX, a binary that holds it, or a program or script."
+        ),
     ],
     launch: Annotated[Path | None, typer.Option(metavar="LAUNCH", help="The launch, a YAML file.")] = None,
     schedules: Annotated[
@@ -51,24 +61,31 @@ def command(
         str | None,
         typer.Option(metavar="SUMS", help="How tcgen05.mma adds, fast or silicon, in place of LAUNCH's own."),
     ] = None,
-    arch: Annotated[str | None, typer.Option(metavar="ARCH", help="Of a script's kernels; sm_100a by default.")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of a script's launches: realistic, early, late or random.")
+    arch: Annotated[
+        str | None, typer.Option(metavar="ARCH", help="Of a program's GPU, or a script's kernels; sm_100a by default.")
     ] = None,
-    profile: Annotated[str | None, typer.Option(help="Of a script's launches: lenient, or strict.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of its launches: realistic, early, late or random.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Of its launches: lenient, or strict.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     of_ptx = {"--launch": launch, "--schedules": schedules, "--mma-sums": mma_sums}
-    of_script = {"--arch": arch, "--schedule": schedule, "--profile": profile}
+    of_program = {"--arch": arch, "--schedule": schedule, "--profile": profile}
     script = _PYTHON.fullmatch(Path(words[0]).name) is not None
-    for option, given in (of_ptx if script else of_script).items():
+    program = script or context.meta[DASHES]
+    for option, given in (of_ptx if program else of_program).items():
         if given is not None:
-            raise typer.BadParameter(f"{option} is for {'PTX' if script else 'a script'}")
+            raise typer.BadParameter(f"{option} is for {'PTX' if program else 'a program or a script'}")
+    options = (arch or "sm_100a", schedule or "realistic", profile or "lenient")
     if script:
-        options = (arch or "sm_100a", schedule or "realistic", profile or "lenient")
         context.obj.action = partial(_run_script, words[1:], options, as_json)
+    elif program:
+        context.obj.action = partial(_run_program, words, options, as_json)
     elif len(words) > 1:
-        raise typer.BadParameter(f"{words[1]!r}: one kernel's file is taken; a script is given as -- python SCRIPT.py")
+        raise typer.BadParameter(
+            f"{words[1]!r}: one kernel's file is taken; a program is given as -- PROGRAM ARGUMENTS"
+        )
     else:
         context.obj.action = partial(_run, Path(words[0]), launch, schedules, mma_sums, as_json)
 
@@ -92,6 +109,60 @@ def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bo
         f"{len(machine.hazards)} hazards{end}"
     )
     return ExitCode.PASS if passed else ExitCode.GATE_FAILED
+
+
+def _run_program(words: Sequence[str], options: tuple[str, str, str], as_json: bool) -> int:
+    from fmha.emulator import programs
+    from fmha.harness.scripted.emulated import checked
+
+    arch, schedule, profile = options
+    if arch not in programs.GPUS:
+        raise UserError(f"--arch: {arch!r} is not one of {', '.join(programs.GPUS)}, the GPUs that a program may find")
+    run_as = checked(arch, schedule, profile)
+    try:
+        ran = programs.run_program(
+            words,
+            programs.Options(arch, run_as.schedule, profile=run_as.profile),
+            stdout=sys.stderr if as_json else None,
+        )
+    except programs.ProgramError as error:
+        raise UserError(str(error)) from error
+    seen = ran.seen
+    incomplete = bool(seen.refused or ran.cut)
+    code = ExitCode.GATE_FAILED if seen.hazards else ran.code or (ExitCode.INCOMPLETE if incomplete else ExitCode.PASS)
+    if as_json:
+        launches = [dataclasses.asdict(made) for made in seen.launches]
+        found = [dataclasses.asdict(told) for told in seen.findings]
+        ended = {"code": ran.code, "signal": ran.signal, "cut": ran.cut}
+        told = {"refused": seen.refused, "elapsed": seen.elapsed, "unprinted": seen.unprinted}
+        print(
+            json.dumps({"passed": not code, "program": ended, "launches": launches, "findings": found} | told, indent=2)
+        )
+        return code
+    for line in _notes(ran):
+        print(line)
+    executed = sum(made.stats["warp_instructions"] for made in seen.launches)
+    verdict = "FAIL" if seen.hazards or ran.code else "INCOMPLETE" if incomplete else "NO HAZARD"
+    end = f"; the program was ended by {ran.signal}" if ran.signal else f"; the program ended with {ran.code}"
+    print(
+        f"{verdict}: {len(seen.launches)} launches, {executed:,.0f} warp instructions, {len(seen.hazards)} hazards"
+        f"{end if ran.code else ''}"
+    )
+    return code
+
+
+def _notes(ran: Ran) -> Iterator[str]:
+    """What of a program's run has to be known besides its hazards."""
+    if not ran.asked:
+        yield "no CUDA call was made"
+    for what, times in ran.seen.refused.items():
+        yield f"refused: {what}" + (f", {times} times" if times > 1 else "")
+    for kernel in ran.cut:
+        yield f"{kernel}: was running when the program ended, and was stopped"
+    if ran.seen.unprinted:
+        yield f"{ran.seen.unprinted} bytes of printf were lost: the program ended without a synchronisation after them"
+    if ran.seen.elapsed:
+        yield f"times between events were the emulator's own, {ran.seen.elapsed} of them: nothing was measured"
 
 
 def _run(ptx: Path, launch: Path | None, schedules: int | None, mma_sums: str | None, as_json: bool) -> ExitCode:

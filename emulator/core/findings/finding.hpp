@@ -40,8 +40,20 @@ private:
     static constexpr std::size_t kMaxLines = 1000;
 };
 
+// What a kernel has written as a program's output: by printf, or about a failed assertion.
+struct Printed {
+    bool error = false;  // to standard error
+    std::string text;
+};
+
 class Findings {
 public:
+    void print(Printed p) {
+        if (printed_bytes_ >= kMostPrinted) return;
+        printed_bytes_ += p.text.size();
+        printed_.push_back(std::move(p));
+    }
+    const std::vector<Printed>& printed() const { return printed_; }
     // True when this rule was already reported at this place; counts the repetition.
     bool seen(const std::string& rule, i32 pc, i32 other_pc) {
         auto it = index_.find(std::make_tuple(rule, pc, other_pc));
@@ -69,9 +81,13 @@ public:
             else
                 add(std::move(f));
         }
+        for (Printed& p : later.printed_) print(std::move(p));
     }
+    bool empty() const { return list_.empty() && printed_.empty(); }
     void clear() {
         list_.clear();
+        printed_.clear();
+        printed_bytes_ = 0;
         index_.clear();
     }
     const std::vector<Finding>& list() const { return list_; }
@@ -80,7 +96,10 @@ public:
 
 private:
     static constexpr std::size_t kLimit = 200;
+    static constexpr std::size_t kMostPrinted = 64 << 20;
     std::vector<Finding> list_;
+    std::vector<Printed> printed_;
+    std::size_t printed_bytes_ = 0;
     u64 told_ = 0;
     std::map<std::tuple<std::string, i32, i32>, std::size_t> index_;
 };

@@ -214,7 +214,7 @@ std::unique_ptr<Cluster> make_cluster(Machine& m, const std::array<u32, 3>& firs
 }
 
 void Machine::retire(Cluster& cluster) {
-    if (!cluster.findings.list().empty()) told_.emplace_back(cluster.ordinal, std::move(cluster.findings));
+    if (!cluster.findings.empty()) told_.emplace_back(cluster.ordinal, std::move(cluster.findings));
     cluster.findings = {};
     findings = nullptr;
     for (auto& cta : cluster.ctas) {

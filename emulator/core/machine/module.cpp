@@ -116,6 +116,33 @@ u32 resident_clusters(const Machine& m, const Program& program, std::array<u32, 
     return resident_limit(m.multiprocessors, program, Launch{{1, 1, 1}, block, cluster, dynamic_shared, {}, 0, false});
 }
 
+nb::list printed_by(const Machine& m) {
+    nb::list out;
+    for (const Printed& p : m.launch_findings.printed())
+        out.append(nb::make_tuple(p.error, nb::bytes(p.text.data(), p.text.size())));
+    return out;
+}
+
+// Bytes that nobody has written stay so where they are copied to.
+void copy_memory(Machine& m, u64 to, u64 from, u64 size) {
+    Allocation *source = m.global.find(from, size), *target = m.global.find(to, size);
+    if (!source || !target) {
+        const u64 address = source ? to : from;
+        throw std::out_of_range(format("copy of %llu bytes at 0x%llx: %s", (unsigned long long)size,
+                                       (unsigned long long)address, m.global.describe(address).c_str()));
+    }
+    const u64 begin = from - source->base, at = to - target->base;
+    std::vector<std::pair<u64, u64>> gaps;
+    source->written.each_gap(begin, begin + size, [&](u64 a, u64 b) { gaps.emplace_back(a - begin, b - begin); });
+    std::memmove(target->data.get() + at, source->data.get() + begin, size);
+    u64 done = 0;
+    for (const auto& [a, b] : gaps) {
+        if (a > done) target->written.add(at + done, at + a);
+        done = b;
+    }
+    if (size > done) target->written.add(at + done, at + size);
+}
+
 nb::dict stats_of(const Machine& m) {
     nb::dict d;
     d["warp_instructions"] = m.stats.warp_instructions;
@@ -361,6 +388,7 @@ NB_MODULE(_core, module) {
         .def_prop_ro("executed", [](const Machine& m) { return nb::bytes(m.executed.data(), m.executed.size()); })
         .def_rw("threads", &Machine::threads)
         .def_rw("max_instructions", &Machine::max_instructions)
+        .def_rw("multiprocessors", &Machine::multiprocessors)
         .def_prop_rw(
             "schedule", [](const Machine& m) { return static_cast<u32>(m.schedule); },
             [](Machine& m, u32 s) { m.schedule = static_cast<Schedule>(s); })
@@ -379,6 +407,8 @@ NB_MODULE(_core, module) {
         .def("write", &write_memory)
         .def("zero", &zero_memory)
         .def("read", &read_memory)
+        .def("copy", &copy_memory)
+        .def_prop_ro("printed", &printed_by)
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"),
              nb::arg("first_plane"))

@@ -110,6 +110,7 @@ std::string expand(Warp& w, u32 lane, const std::string& text, u64 list) {
 // One finding a place; what is printed there again is a line of its details.
 void report_text(Warp& w, std::string text) {
     Machine& m = machine_of(w);
+    m.findings->print({false, text});
     if (Finding* f = m.findings->find("printf", w.pc(), -1)) {
         f->count += 1;
         f->add_line(std::move(text));
@@ -129,11 +130,26 @@ Flow print(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
+std::string coordinates(u64 linear, const std::array<u32, 3>& dims) {
+    return format("[%llu,%llu,%llu]", static_cast<unsigned long long>(linear % dims[0]),
+                  static_cast<unsigned long long>(linear / dims[0] % dims[1]),
+                  static_cast<unsigned long long>(linear / dims[0] / dims[1]));
+}
+
 // Operands: message, file, line, function.
 Flow assert_fail(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 l = static_cast<u32>(std::countr_zero(mask));
     const auto text = [&](u32 k) { return read_text(w, l, w.reg<u64>(o[k])[l]); };
+    Machine& m = machine_of(w);
+    for (u32 lane = l; lane < kLanes; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        const std::string block = coordinates(w.cta->linear, m.launch->grid);
+        const std::string thread = coordinates(w.index * kLanes + lane, m.launch->block);
+        m.findings->print(
+            {true, format("%s:%u: %s: block: %s, thread: %s Assertion `%s` failed.\n", text(1).c_str(),
+                          w.reg<u32>(o[2])[lane], text(3).c_str(), block.c_str(), thread.c_str(), text(0).c_str())});
+    }
     throw Fault("assert", format("%s:%u: %s: assertion `%s` failed (lane %u)", text(1).c_str(), w.reg<u32>(o[2])[l],
                                  text(3).c_str(), text(0).c_str(), l));
 }

@@ -1,0 +1,12 @@
+"""Whole programs that nvcc has built, unmodified: their CUDA runtime is ours, their kernels run on the machine.
+
+A program is loaded with the shared library of `runtime/` as its libcudart and libcuda. That asks this process over a
+socket (`wire`), where a `machine.Machine` for each of its processes answers; `run` starts the program and hears it to
+its end. docs/programs.md is the guide.
+"""
+
+from fmha.emulator.programs.gpus import GPUS
+from fmha.emulator.programs.machine import Launched, Options, Told
+from fmha.emulator.programs.run import ProgramError, Ran, run_program
+
+__all__ = ["GPUS", "Launched", "Options", "ProgramError", "Ran", "Told", "run_program"]

@@ -1,0 +1,64 @@
+"""What requests say in several fields: boxes of bytes, and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fmha.emulator.programs.wire import Fields
+from fmha.emulator.tensormap_rules import DTYPES, INTERLEAVES, L2_PROMOTIONS, OOB_FILLS, SWIZZLES
+
+
+class Box:
+    """Rows of bytes on the device: `pitch` apart, planes `plane` apart."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.address, self.pitch, self.plane = fields.dims()
+        self.width, self.height, self.depth = fields.dims()
+
+    @classmethod
+    def of(cls, address: int, pitch: int, plane: int, width: int, height: int, depth: int) -> Box:
+        box = cls.__new__(cls)
+        box.address, box.pitch, box.plane = address, pitch, plane
+        box.width, box.height, box.depth = width, height, depth
+        return box
+
+    @property
+    def flat(self) -> bool:
+        rows = self.height == 1 or self.pitch == self.width
+        return rows and (self.depth == 1 or self.plane == self.width * self.height)
+
+    def steps(self) -> Iterator[int]:
+        for z in range(self.depth):
+            for y in range(self.height):
+                yield self.address + y * self.pitch + z * self.plane
+
+    def rows(self) -> Iterator[tuple[int, int]]:
+        """Addresses and sizes; one for all where nothing lies between them."""
+        if self.flat:
+            yield self.address, self.width * self.height * self.depth
+        else:
+            yield from ((at, self.width) for at in self.steps())
+
+
+def tensor_of(fields: Fields) -> dict[str, Any]:
+    """The arguments that `encode_tiled` and `encode_im2col` share."""
+
+    def word(words: Sequence[str]) -> str:
+        number = fields.integer()
+        return words[number] if number < len(words) else f"number {number}"
+
+    dtype, rank, address = word(list(DTYPES)), fields.integer(), fields.integer()
+    dims, strides, steps = fields.integers(), fields.integers(), fields.integers()
+    return {
+        "dtype": dtype,
+        "rank": rank,
+        "address": address,
+        "global_dim": dims,
+        "global_strides": strides,
+        "element_strides": steps,
+        "interleave": word(INTERLEAVES),
+        "swizzle": word(SWIZZLES),
+        "l2_promotion": word(L2_PROMOTIONS),
+        "oob_fill": word(OOB_FILLS),
+    }

@@ -1,0 +1,455 @@
+"""The device of one process of a program: memory, modules and launches as its CUDA runtime asks for them."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fmha.emulator.decode import Decoded
+from fmha.emulator.device import Buffer, Device, LaunchError, Module, Profile, Schedule, load_ptx
+from fmha.emulator.fatbin import FatbinError
+from fmha.emulator.programs.fields import Box, tensor_of
+from fmha.emulator.programs.gpus import GPUS, Gpu
+from fmha.emulator.programs.images import ptx_for
+from fmha.emulator.programs.statuses import (
+    CLUSTER_SIZE,
+    COOPERATIVE_TOO_LARGE,
+    INVALID_CONFIGURATION,
+    INVALID_FUNCTION,
+    INVALID_PTX,
+    INVALID_SYMBOL,
+    INVALID_VALUE,
+    NO_IMAGE,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    SUCCESS,
+    TOO_MANY_RESOURCES,
+    RefusedError,
+    fault_of,
+)
+from fmha.emulator.programs.wire import Field, Fields
+from fmha.emulator.ptx import PtxError
+from fmha.emulator.report import Finding, Report
+from fmha.emulator.tensormap import encode_im2col, encode_tiled
+from fmha.emulator.tensormap_rules import TensorMapError
+
+Answer = tuple[int, Sequence[Field]]
+
+_PORTABLE_CLUSTER: Final = 8
+_SHARED_UNASKED: Final = 48 << 10
+_KINDS: Final = ("cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostRegister")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Which GPU the program finds, and how the machine runs its launches."""
+
+    arch: str = "sm_100a"
+    schedule: Schedule = "realistic"
+    seed: int = 0
+    profile: Profile = "lenient"
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    stats: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A finding, in the first launch of this kernel that had it; launches are counted from 1."""
+
+    finding: Finding
+    kernel: str
+    launch: int
+
+    def __str__(self) -> str:
+        return f"launch {self.launch}, {self.kernel}\n{self.finding}"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What all processes of a program have done."""
+
+    launches: list[Launched] = field(default_factory=list)
+    findings: list[Told] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    elapsed: int = 0  # times that were asked of events
+    unprinted: int = 0  # bytes of printf that no synchronisation has fetched
+
+    @property
+    def hazards(self) -> list[Told]:
+        return [told for told in self.findings if told.finding.severity == "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    module: Module
+    entry: str
+    shown: str
+
+
+@dataclass(slots=True)
+class Machine:
+    """Answers one process. `say` takes lines for standard error."""
+
+    options: Options
+    seen: Seen
+    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+    launching: str = ""  # the kernel that is running
+    stopped: bool = False  # since the program has ended
+    _device: Device | None = None
+    _buffers: dict[int, Buffer] = field(default_factory=dict)
+    _shared: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # what the program has of memory that it shares
+    _modules: list[Module] = field(default_factory=list)
+    _kernels: list[_Kernel] = field(default_factory=list)
+    _texts: dict[bytes, Module] = field(default_factory=dict)
+    _held: int = 0
+    _made: int = 0
+    _known: set[tuple[object, ...]] = field(default_factory=set)
+
+    @property
+    def gpu(self) -> Gpu:
+        return GPUS[self.options.arch]
+
+    @property
+    def device(self) -> Device:
+        if self._device is None:
+            o = self.options
+            self._device = Device(
+                o.seed, o.schedule, o.profile, threads=o.threads, multiprocessors=self.gpu.multiprocessors
+            )
+        return self._device
+
+    def answer(self, name: str, fields: Fields) -> Answer:
+        """A status of CUDA's, and what the call gives."""
+        try:
+            return SUCCESS, list(_OPERATIONS[name](self, fields))
+        except RefusedError as error:
+            if str(error):
+                self.say(f"fmha: {error}")
+            return error.status, ()
+        except IndexError as error:  # of memory: not within one allocation
+            self.say(f"fmha: {error}")
+            return INVALID_VALUE, ()
+
+    def _refuse(self, what: str) -> RefusedError:
+        """Of what is not modelled: told once, and counted."""
+        self.seen.refused[what] += 1
+        return RefusedError(NOT_SUPPORTED, f"refused: {what}" if self.seen.refused[what] == 1 else "")
+
+    def stop(self) -> None:
+        """The program has ended: ends a launch that is in progress in another thread."""
+        self.stopped = True
+        self.device.stop()
+
+    # The process
+
+    def hello(self, fields: Fields) -> Iterator[Field]:
+        fields.integer()  # its number
+        gpu = self.gpu
+        yield gpu.name.encode()
+        yield from divmod(gpu.arch, 10)
+        yield gpu.multiprocessors
+        yield self._most_memory()
+        yield from (gpu.l2, gpu.bus_bits, gpu.clock, gpu.memory_clock)
+
+    def _most_memory(self) -> int:
+        """What of the GPU's memory this host can stand for."""
+        return min(self.gpu.memory, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+    def refused(self, fields: Fields) -> Iterator[Field]:
+        raise self._refuse(fields.text())
+
+    def elapsed(self, fields: Fields) -> Iterator[Field]:
+        self.seen.elapsed += 1
+        yield from ()
+
+    def end(self, fields: Fields) -> Iterator[Field]:
+        self.seen.unprinted += fields.integer()
+        yield from ()
+
+    def reset(self, fields: Fields) -> Iterator[Field]:
+        """cudaDeviceReset: memory and modules are gone."""
+        self._device = None
+        self._buffers.clear()
+        self._shared.clear()
+        self._held = 0
+        yield from ()
+
+    # Memory
+
+    def alloc(self, fields: Fields) -> Iterator[Field]:
+        size, kind = fields.integer(), fields.integer()
+        if size > self._most_memory() - self._held:
+            raise RefusedError(OUT_OF_MEMORY)
+        shared = kind > 0
+        self._made += 1
+        buffer = self.device.alloc(size, f"{_KINDS[kind]} {self._made}", zeroed=shared)
+        self._buffers[buffer.address] = buffer
+        self._held += size
+        if shared:
+            self._shared[buffer.address] = np.zeros(size, np.uint8)
+        yield buffer.address
+
+    def free(self, fields: Fields) -> Iterator[Field]:
+        buffer = self._buffers.pop(fields.integer(), None)
+        if buffer is None:
+            raise RefusedError(INVALID_VALUE)
+        self._shared.pop(buffer.address, None)
+        self._held -= buffer.nbytes
+        self.device.free(buffer)
+        yield from ()
+
+    def share(self, fields: Fields) -> Iterator[Field]:
+        """A managed variable: the program has its bytes, too."""
+        address, size = fields.integer(), fields.integer()
+        self._shared[address] = self.device.read(address, size)
+        yield from ()
+
+    def write(self, fields: Fields) -> Iterator[Field]:
+        box, data = Box(fields), fields.data()
+        for n, (at, size) in enumerate(box.rows()):
+            self.device.write(at, data[n * size : (n + 1) * size])
+        yield from ()
+
+    def read(self, fields: Fields) -> Iterator[Field]:
+        yield b"".join(self.device.read(at, size).tobytes() for at, size in Box(fields).rows())
+
+    def copy(self, fields: Fields) -> Iterator[Field]:
+        to = Box(fields)
+        address, pitch, plane = fields.dims()
+        source = Box.of(address, pitch, plane, to.width, to.height, to.depth)
+        rows = to.steps(), source.steps()
+        if to.flat and source.flat:
+            rows = iter([to.address]), iter([source.address])
+            to.width *= to.height * to.depth
+        for at, origin in zip(*rows, strict=True):
+            self.device.copy(at, origin, to.width)
+        yield from ()
+
+    def fill(self, fields: Fields) -> Iterator[Field]:
+        box, value = Box(fields), fields.data()
+        for at, size in box.rows():
+            self.device.write(at, value * (size // len(value)))
+        yield from ()
+
+    # Modules
+
+    def module(self, fields: Fields) -> Iterator[Field]:
+        image = fields.data()
+        if image not in self._texts:
+            try:
+                self._texts[image] = load_ptx(ptx_for(image, self.gpu.arch))
+            except FatbinError as error:
+                self.seen.refused["a module without PTX for this device"] += 1
+                raise RefusedError(NO_IMAGE, str(error)) from error
+            except PtxError as error:
+                self.seen.refused["PTX that does not parse"] += 1
+                raise RefusedError(INVALID_PTX, str(error)) from error
+        self._modules.append(self._texts[image])
+        yield len(self._modules)
+
+    def function(self, fields: Fields) -> Iterator[Field]:
+        module, name, shown = self._modules[fields.integer() - 1], fields.text(), fields.text()
+        entry = module.entries.get(name)
+        if entry is None:
+            raise RefusedError(INVALID_FUNCTION)
+        self._kernels.append(_Kernel(module, name, shown))
+        yield len(self._kernels)
+        yield entry.param_bytes
+        yield len(entry.params)
+        for param in entry.params:
+            yield from (param.offset, param.nbytes)
+
+    def variable(self, fields: Fields) -> Iterator[Field]:
+        module, name = self._modules[fields.integer() - 1], fields.text()
+        try:
+            found = self.device.variables(module).get(name)
+        except LaunchError as error:
+            raise RefusedError(OUT_OF_MEMORY, str(error)) from error
+        if found is None:
+            raise RefusedError(INVALID_SYMBOL)
+        yield from (found.address, found.nbytes)
+
+    def facts(self, fields: Fields) -> Iterator[Field]:
+        """What cudaFuncGetAttributes tells. Registers are the most that so many threads may have: no ptxas has said
+        how many are used, nor how much local memory."""
+        kernel = self._kernels[fields.integer() - 1]
+        entry = kernel.module.entries[kernel.entry]
+        decoded = self._decoded(kernel)
+        constants = [v for v in kernel.module.parsed.variables.values() if v.space == "const"]
+        threads = min(entry.max_threads or 1024, 1024)
+        yield from (decoded.shared_static, 0, sum(v.nbytes for v in constants), threads)
+        yield min(255, 65536 // threads)
+        yield self.gpu.arch
+        yield from entry.required_cluster or (0, 0, 0)
+        yield int(entry.explicit_cluster)
+
+    def _decoded(self, kernel: _Kernel) -> Decoded:
+        try:
+            return self.device.decoded(kernel.module, kernel.entry)
+        except PtxError as error:
+            raise self._refuse(f"{kernel.shown}: {error}") from error
+
+    def resident(self, fields: Fields) -> Iterator[Field]:
+        kernel, block, shared = self._kernels[fields.integer() - 1], fields.dims(), fields.integer()
+        entry = kernel.module.entries[kernel.entry]
+        given = fields.dims()
+        cluster = given if all(given) else entry.required_cluster or (1, 1, 1)
+        if math.prod(block) > min(entry.max_threads or 1024, 1024):
+            yield 0
+            return
+        self._decoded(kernel)
+        yield self.device.resident(kernel.module, kernel.entry, block, shared, cluster)
+
+    # Launches
+
+    def launch(self, fields: Fields) -> Iterator[Field]:
+        kernel = self._kernels[fields.integer() - 1]
+        grid, block, shared = fields.dims(), fields.dims(), fields.integer()
+        asked, most_shared = fields.integer(), fields.integer()
+        given = fields.dims()
+        non_portable, cooperative, programmatic = (bool(fields.integer()) for _ in range(3))
+        params = fields.data()
+        changed = [(fields.integer(), fields.data()) for _ in range(fields.integer())]
+        for address, data in changed:
+            self.device.write(address, data)
+            base, held = self._share_of(address)
+            held[address - base : address - base + len(data)] = np.frombuffer(data, np.uint8)
+        cluster = given if all(given) else None
+        self._check(kernel, grid, block, shared, most_shared if asked else None, cluster, non_portable, cooperative)
+        entry = kernel.module.entries[kernel.entry]
+        arguments = [params[p.offset : p.offset + p.nbytes] for p in entry.params]
+        self.launching = kernel.shown
+        try:
+            report = self.device.launch(
+                kernel.module, kernel.entry, grid, block, arguments, shared, cluster, cooperative, programmatic
+            )
+        except PtxError as error:
+            raise self._refuse(f"{kernel.shown}: {error}") from error
+        except LaunchError as error:
+            raise RefusedError(INVALID_CONFIGURATION, f"launch of {kernel.shown}: {error}") from error
+        finally:
+            self.launching = ""
+        self.seen.launches.append(Launched(kernel.shown, grid, block, report.stats))
+        self._tell(kernel, report)
+        yield fault_of(report)
+        yield len(report.printed)
+        for to_error, text in report.printed:
+            yield from (int(to_error), text)
+        yield from self._changes()
+
+    def _check(
+        self,
+        kernel: _Kernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        most_shared: int | None,
+        cluster: tuple[int, int, int] | None,
+        non_portable: bool,
+        cooperative: bool,
+    ) -> None:
+        """Refuses what the driver refuses that `Device.launch` has no own error for, with the driver's error."""
+
+        def refuse(status: int, why: str) -> RefusedError:
+            return RefusedError(status, f"launch of {kernel.shown}: {why}")
+
+        entry = kernel.module.entries[kernel.entry]
+        threads = math.prod(block)
+        if not all(grid) or not all(block) or threads > 1024:
+            raise refuse(INVALID_CONFIGURATION, f"grid {grid}, block {block}: 1 to 1024 threads")
+        if entry.max_threads is not None and threads > entry.max_threads:
+            raise refuse(TOO_MANY_RESOURCES, f"{threads} threads a CTA; its bounds are {entry.max_threads}")
+        static = self._decoded(kernel).shared_static
+        allowed = _SHARED_UNASKED - static if most_shared is None else most_shared
+        if shared > allowed:
+            how = "" if most_shared is not None else ": cudaFuncAttributeMaxDynamicSharedMemorySize asks for more"
+            raise refuse(INVALID_VALUE, f"{shared} bytes of dynamic shared memory, {allowed} are allowed{how}")
+        dims = cluster or entry.required_cluster or (1, 1, 1)
+        if math.prod(dims) > _PORTABLE_CLUSTER and not non_portable:
+            why = f"a cluster of {math.prod(dims)} CTAs: cudaFuncAttributeNonPortableClusterSizeAllowed is not set"
+            raise refuse(CLUSTER_SIZE, why)
+        if cooperative and math.prod(grid) > math.prod(dims) * self.device.resident(
+            kernel.module, kernel.entry, block, shared, dims
+        ):
+            raise refuse(COOPERATIVE_TOO_LARGE, f"{math.prod(grid)} CTAs are more than the device holds at a time")
+
+    def _tell(self, kernel: _Kernel, report: Report) -> None:
+        for finding in report.findings:
+            key = (kernel.shown, finding.rule, finding.place, finding.other)
+            if finding.rule == "printf" or (self.stopped and finding.rule == "instruction-limit") or key in self._known:
+                continue
+            self._known.add(key)
+            told = Told(finding, kernel.shown, len(self.seen.launches))
+            self.seen.findings.append(told)
+            self.say(f"{told}\n  what to do: {finding.remedy}" if finding.remedy else str(told))
+
+    def _share_of(self, address: int) -> tuple[int, NDArray[np.uint8]]:
+        return next((base, held) for base, held in self._shared.items() if base <= address < base + len(held))
+
+    def _changes(self) -> Iterator[Field]:
+        """What the launch has changed of memory that the program shares: a count, then addresses and bytes."""
+        runs: list[tuple[int, bytes]] = []
+        for base, held in self._shared.items():
+            now = self.device.read(base, len(held))
+            differing = np.flatnonzero(now != held)
+            if not len(differing):
+                continue
+            for part in np.split(differing, np.flatnonzero(np.diff(differing) > 64) + 1):
+                begin, end = int(part[0]), int(part[-1]) + 1
+                runs.append((base + begin, now[begin:end].tobytes()))
+            self._shared[base] = now
+        yield len(runs)
+        for address, data in runs:
+            yield from (address, data)
+
+    # Tensor maps
+
+    def tiled(self, fields: Fields) -> Iterator[Field]:
+        tensor = tensor_of(fields)
+        yield self._encoded(lambda: encode_tiled(**tensor, box_dim=fields.integers()))
+
+    def im2col(self, fields: Fields) -> Iterator[Field]:
+        tensor = tensor_of(fields)
+        lower, upper = ([fields.signed() for _ in range(fields.integer())] for _ in range(2))
+        del tensor["rank"]
+        yield self._encoded(
+            lambda: encode_im2col(
+                **tensor,
+                pixel_box_lower_corner=lower,
+                pixel_box_upper_corner=upper,
+                channels_per_pixel=fields.integer(),
+                pixels_per_column=fields.integer(),
+            )
+        )
+
+    def _encoded(self, encode: Callable[[], bytes]) -> bytes:
+        try:
+            return encode()
+        except TensorMapError as error:
+            raise RefusedError(INVALID_VALUE, f"a tensor map is refused: {error}") from error
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
+    operation.__name__: operation
+    for operation in (
+        Machine.hello, Machine.refused, Machine.elapsed, Machine.end, Machine.reset,
+        Machine.alloc, Machine.free, Machine.share, Machine.write, Machine.read, Machine.copy, Machine.fill,
+        Machine.module, Machine.function, Machine.variable, Machine.facts, Machine.resident, Machine.launch,
+        Machine.tiled, Machine.im2col,
+    )
+}  # fmt: skip

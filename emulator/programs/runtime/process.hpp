@@ -1,0 +1,154 @@
+// What this library knows of the program that it is loaded into: kernels and variables that nvcc's code has registered,
+// memory that it has, and the error that a launch has left. Everything else is the emulator's.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "wire.hpp"
+
+namespace fmha {
+
+using Address = std::uint64_t;
+
+// Of the device, as the emulator says when the program's first call reaches it.
+struct DeviceFacts {
+    std::string name;
+    int major = 0, minor = 0, multiprocessors = 0, clock_khz = 0, memory_clock_khz = 0, bus_bits = 0, l2_bytes = 0;
+    std::size_t memory = 0;
+};
+
+struct Module {
+    const void* image = nullptr;  // a fat binary, or PTX, that the program keeps
+    std::size_t size = 0;
+    std::vector<char> own;  // or this library does
+    Address id = 0;         // the emulator's, 0 before it has the image
+};
+
+struct Parameter {
+    std::size_t offset, size;
+};
+
+struct Function {
+    Module* module = nullptr;
+    std::string name{};
+    Address id = 0;
+    std::vector<Parameter> parameters{};
+    std::size_t parameter_bytes = 0;
+    int max_dynamic_shared = -1;  // what the program has set, or -1
+    int carveout = -1;
+    bool non_portable_cluster = false;
+};
+
+struct Variable {
+    Module* module = nullptr;
+    std::string name;
+    void** pointer = nullptr;  // of a managed one: where the program has its address
+    Address address = 0;
+    std::size_t size = 0;
+};
+
+enum class Kind { device, managed, host, registered };
+
+struct Allocation {
+    std::size_t size = 0;
+    Kind kind = Kind::device;
+    char* host = nullptr;       // where the program sees it, if it does
+    std::vector<char> known{};  // what the emulator has of that
+};
+
+class Process {
+public:
+    static Process& the();
+
+    std::recursive_mutex mutex;
+    DeviceFacts device;
+    std::map<Address, Allocation> allocations;
+    std::unordered_map<const void*, Function*> stubs;  // by the host function that stands for a kernel
+    std::set<const void*> functions;                   // all of them: their addresses are handles
+    std::unordered_map<const void*, Variable> variables;
+    std::set<Module*> modules;
+
+    // Before every call that needs the device: kSuccess, or the error that stands.
+    Status ready();
+    // The same, once what launches have left is there: their output is printed, their error stands from now on.
+    Status settle();
+    Status standing() const { return sticky_; }
+    void leave(Status error) { pending_ = pending_ ? pending_ : error; }
+    void printed(bool error, std::string text) { output_.emplace_back(error, std::move(text)); }
+    Reply ask(Request request) { return connection_.ask(std::move(request)); }
+    // A call, or a use of one, that is not modelled: says so once, and returns kNotSupported.
+    Status refuse(const std::string& what);
+
+    Function* function(const void* handle);
+    Status load(Module& module);
+    Status resolve(Function& function);
+    Status resolve(Variable& variable);
+
+    // The allocation that an address is in: of the device's addresses or, of host memory, of the program's.
+    std::pair<const Address, Allocation>* holder(const void* pointer);
+    Status allocate(std::size_t size, Kind kind, Address& address, char* host = nullptr);
+    Status release(Address address);
+    void forget_all();  // cudaDeviceReset
+    // What the program has written to memory that it shares with kernels, and what a kernel has.
+    void send_shared(Request& request);
+    void receive_shared(Reply& reply);
+
+    // The stream of the launch that was the last thing asked of the device, or nothing.
+    bool follows_launch(const void* stream) const { return chained_ && chain_ == stream; }
+    void launched(const void* stream) {
+        chained_ = true;
+        chain_ = stream;
+    }
+
+    void after_fork(bool child);
+    void end();
+
+private:
+    bool map_pages(Address address, std::size_t size);
+
+    Connection connection_;
+    bool tried_ = false, lost_in_fork_ = false, chained_ = false;
+    const void* chain_ = nullptr;
+    Status sticky_ = kSuccess, pending_ = kSuccess;
+    std::vector<std::pair<bool, std::string>> output_;
+    std::set<Address> pages_;
+    std::set<std::string> refused_;
+};
+
+// The runtime's last error, of the thread.
+extern thread_local Status last_error;
+
+inline Status noted(Status status) {
+    if (status) last_error = status;
+    return status;
+}
+
+// The body of a call that needs the device: `f` runs once earlier launches have told their errors.
+template <class F>
+Status on_device(F f) {
+    Process& p = Process::the();
+    std::lock_guard lock(p.mutex);
+    const Status standing = p.settle();
+    return noted(standing ? standing : f(p));
+}
+
+// Of one that does not wait for launches.
+template <class F>
+Status with_device(F f) {
+    Process& p = Process::the();
+    std::lock_guard lock(p.mutex);
+    const Status standing = p.ready();
+    return noted(standing ? standing : f(p));
+}
+
+// Addresses that the emulator gives to global memory.
+inline bool is_device_address(const void* p) { return reinterpret_cast<Address>(p) >> 40 == 1; }
+
+}  // namespace fmha

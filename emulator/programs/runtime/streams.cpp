@@ -1,0 +1,166 @@
+// Streams and events. Launches and copies are done when they return, so all work is in one order, that of the calls.
+#include <atomic>
+#include <chrono>
+
+#include "process.hpp"
+
+using namespace fmha;
+
+namespace {
+
+struct Stream {
+    unsigned flags;
+    int priority;
+    unsigned long long id;
+};
+
+struct Event {
+    std::chrono::steady_clock::time_point at;
+    bool timed, recorded;
+};
+
+std::atomic<unsigned long long> made{3};  // 1 and 2 are the default streams
+std::set<const void*> live;               // under the process's lock
+
+// 0, 1 and 2 are the default streams' handles.
+bool is_default(const void* s) { return reinterpret_cast<std::uintptr_t>(s) <= 2; }
+bool is_live(const void* handle) { return is_default(handle) || live.contains(handle); }
+
+Status create(void** out, unsigned flags, int priority) {
+    return with_device([&](Process&) {
+        if (!out) return Status{kInvalidValue};
+        *out = new Stream{flags, priority, made++};
+        live.insert(*out);
+        return Status{kSuccess};
+    });
+}
+
+template <class T>
+Status destroy(void* handle) {
+    return with_device([&](Process&) {
+        if (!live.erase(handle)) return Status{kInvalidHandle};
+        delete static_cast<T*>(handle);
+        return Status{kSuccess};
+    });
+}
+
+template <class F>
+Status of_stream(void* handle, F f) {
+    return with_device([&](Process&) {
+        if (!is_live(handle)) return Status{kInvalidHandle};
+        static Stream standard{0, 0, 1};
+        f(is_default(handle) ? standard : *static_cast<Stream*>(handle));
+        return Status{kSuccess};
+    });
+}
+
+Status wait(void* handle) {
+    return on_device([&](Process&) { return Status{is_live(handle) ? kSuccess : kInvalidHandle}; });
+}
+
+}  // namespace
+
+FMHA_EXPORT Status cudaStreamCreate(void** out) { return create(out, 0, 0); }
+FMHA_EXPORT Status cudaStreamCreateWithFlags(void** out, unsigned flags) { return create(out, flags, 0); }
+FMHA_EXPORT Status cudaStreamCreateWithPriority(void** out, unsigned flags, int priority) {
+    return create(out, flags, priority);
+}
+FMHA_EXPORT Status cudaStreamDestroy(void* s) { return destroy<Stream>(s); }
+FMHA_EXPORT Status cudaStreamSynchronize(void* s) { return wait(s); }
+FMHA_EXPORT Status cudaStreamQuery(void* s) { return wait(s); }
+
+FMHA_EXPORT Status cudaStreamWaitEvent(void* s, void* e, unsigned) {
+    return with_device([&](Process&) { return Status{is_live(s) && live.contains(e) ? kSuccess : kInvalidHandle}; });
+}
+
+FMHA_EXPORT Status cudaStreamGetFlags(void* s, unsigned* out) {
+    return of_stream(s, [&](const Stream& found) { *out = found.flags; });
+}
+FMHA_EXPORT Status cudaStreamGetPriority(void* s, int* out) {
+    return of_stream(s, [&](const Stream& found) { *out = found.priority; });
+}
+FMHA_EXPORT Status cudaStreamGetId(void* s, unsigned long long* out) {
+    return of_stream(s, [&](const Stream& found) { *out = found.id; });
+}
+FMHA_EXPORT Status cudaStreamGetDevice(void* s, int* out) {
+    return of_stream(s, [&](const Stream&) { *out = 0; });
+}
+FMHA_EXPORT Status cudaStreamIsCapturing(void* s, int* out) {
+    return of_stream(s, [&](const Stream&) { *out = 0; });
+}
+FMHA_EXPORT Status cudaStreamGetCaptureInfo(void* s, int* out, void*, void*, void*, void*, void*) {
+    return of_stream(s, [&](const Stream&) { *out = 0; });
+}
+
+// Where data is cached, and which stream goes first.
+FMHA_EXPORT Status cudaStreamSetAttribute(void* s, int, const void*) {
+    return of_stream(s, [](const Stream&) {});
+}
+FMHA_EXPORT Status cudaStreamCopyAttributes(void* to, void* from) {
+    return with_device([&](Process&) { return Status{is_live(to) && is_live(from) ? kSuccess : kInvalidHandle}; });
+}
+
+FMHA_EXPORT Status cudaLaunchHostFunc(void* s, void (*f)(void*), void* data) {
+    if (const Status status = wait(s)) return status;
+    f(data);
+    return kSuccess;
+}
+FMHA_EXPORT Status cudaStreamAddCallback(void* s, void (*f)(void*, Status, void*), void* data, unsigned) {
+    const Status status = wait(s);
+    if (status != kInvalidHandle) f(s, status, data);
+    return status;
+}
+
+FMHA_EXPORT Status cudaEventCreateWithFlags(void** out, unsigned flags) {
+    return with_device([&](Process&) {
+        if (!out) return Status{kInvalidValue};
+        *out = new Event{{}, !(flags & 2), false};
+        live.insert(*out);
+        return Status{kSuccess};
+    });
+}
+FMHA_EXPORT Status cudaEventCreate(void** out) { return cudaEventCreateWithFlags(out, 0); }
+FMHA_EXPORT Status cudaEventDestroy(void* e) { return destroy<Event>(e); }
+
+FMHA_EXPORT Status cudaEventRecord(void* e, void* s) {
+    return with_device([&](Process&) {
+        if (!live.contains(e) || !is_live(s)) return Status{kInvalidHandle};
+        static_cast<Event*>(e)->at = std::chrono::steady_clock::now();
+        static_cast<Event*>(e)->recorded = true;
+        return Status{kSuccess};
+    });
+}
+FMHA_EXPORT Status cudaEventRecordWithFlags(void* e, void* s, unsigned) { return cudaEventRecord(e, s); }
+
+FMHA_EXPORT Status cudaEventSynchronize(void* e) {
+    return on_device([&](Process&) { return Status{live.contains(e) ? kSuccess : kInvalidHandle}; });
+}
+FMHA_EXPORT Status cudaEventQuery(void* e) { return cudaEventSynchronize(e); }
+
+// The emulator's own time, which the report says.
+FMHA_EXPORT Status cudaEventElapsedTime(float* out, void* from, void* to) {
+    return on_device([&](Process& p) {
+        if (!out) return Status{kInvalidValue};
+        if (!live.contains(from) || !live.contains(to)) return Status{kInvalidHandle};
+        const Event &first = *static_cast<Event*>(from), &last = *static_cast<Event*>(to);
+        if (!first.recorded || !last.recorded || !first.timed || !last.timed) return Status{kInvalidHandle};
+        *out = std::chrono::duration<float, std::milli>(last.at - first.at).count();
+        return p.ask(Request("elapsed")).status;
+    });
+}
+
+FMHA_ALIAS(cudaStreamSynchronize, _ptsz)
+FMHA_ALIAS(cudaStreamQuery, _ptsz)
+FMHA_ALIAS(cudaStreamWaitEvent, _ptsz)
+FMHA_ALIAS(cudaStreamGetFlags, _ptsz)
+FMHA_ALIAS(cudaStreamGetPriority, _ptsz)
+FMHA_ALIAS(cudaStreamGetId, _ptsz)
+FMHA_ALIAS(cudaStreamGetDevice, _ptsz)
+FMHA_ALIAS(cudaStreamIsCapturing, _ptsz)
+FMHA_ALIAS(cudaStreamGetCaptureInfo, _ptsz)
+FMHA_ALIAS(cudaStreamSetAttribute, _ptsz)
+FMHA_ALIAS(cudaStreamCopyAttributes, _ptsz)
+FMHA_ALIAS(cudaLaunchHostFunc, _ptsz)
+FMHA_ALIAS(cudaStreamAddCallback, _ptsz)
+FMHA_ALIAS(cudaEventRecord, _ptsz)
+FMHA_ALIAS(cudaEventRecordWithFlags, _ptsz)

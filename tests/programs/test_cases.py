@@ -1,0 +1,229 @@
+"""Programs on the emulator: what they find of CUDA, and how they end. cases.cu has the programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.programs.program_rig import Emulate
+
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("programs")]
+CLEAN = "NO HAZARD"
+
+# Of each case, what the program prints and the end of the report.
+SAID = {
+    "vector_add": ["0 wrong", CLEAN],
+    "cooperative": [
+        "20 after 20 rounds; 148 multiprocessors of 32 CTAs",
+        "too many: cudaErrorCooperativeLaunchTooLarge, too many blocks in cooperative launch",
+        CLEAN,
+    ],
+    "cluster": [
+        "101 102 103 100 105 106 107 104 ; 1184 clusters at a time",
+        "16 CTAs: cudaErrorInvalidClusterSize, cluster misconfiguration",
+        "16 CTAs, allowed: cudaSuccess, no error",
+        CLEAN,
+    ],
+    "symbols": [
+        "scale[2] 30 of 16 bytes, total 15, shared 23",
+        "beyond its end: cudaErrorInvalidValue, invalid argument",
+        CLEAN,
+    ],
+    "streams": [
+        "4 124, called 1, time passes",
+        "destroyed: cudaErrorInvalidResourceHandle, invalid resource handle",
+        "times between events were the emulator's own, 1 of them: nothing was measured",
+        CLEAN,
+    ],
+    "print": [
+        "before the synchronisation",
+        *(f"thread {thread} of block {block}, n 42" for block in (0, 1) for thread in (0, 1)),
+        "behind it",
+        CLEAN,
+    ],
+    "print_lost": ["25 bytes of printf were lost: the program ended without a synchronisation after them", CLEAN],
+    "errors": [
+        "2048 threads: cudaErrorInvalidConfiguration, invalid configuration argument",
+        "no CTA: cudaErrorInvalidConfiguration, invalid configuration argument",
+        "beyond its bounds: cudaErrorLaunchOutOfResources, too many resources requested for launch",
+        "100000 bytes: cudaErrorInvalidValue, invalid argument",
+        "asked for: cudaSuccess, no error",
+        "228 KiB: cudaErrorInvalidValue, invalid argument",
+        "peeked: cudaErrorInvalidValue, invalid argument",
+        "taken: cudaErrorInvalidValue, invalid argument",
+        "none left: cudaSuccess, no error",
+        "a copy too long: cudaErrorInvalidValue, invalid argument",
+        "the wrong way: cudaErrorInvalidValue, invalid argument",
+        "freed twice: cudaErrorInvalidValue, invalid argument",
+        "freed null: cudaSuccess, no error",
+        "no symbol: cudaErrorInvalidSymbol, invalid device symbol",
+        "device 1: cudaErrorInvalidDevice, invalid device ordinal",
+        "an exabyte: cudaErrorMemoryAllocation, out of memory",
+        "unrecognized error code",
+        CLEAN,
+    ],
+    "copies": ["2D 0, 3D 0, on the device 3 25 29 3", CLEAN],
+    "shared_memory": ["102 101 100 3002, 3 -2996, 2 3 4 0, type 3 type 1 type 0 copied 100", CLEAN],
+    "properties": [
+        "1 device: NVIDIA B200 (emulated), sm_100, 148 multiprocessors, 232448 bytes shared, warps of 32, CUDA 13000",
+        "neighbours: 4 bytes shared, 1024 threads, 49148 dynamic",
+        "bounded: 64 threads; best 4736 of 64",
+        CLEAN,
+    ],
+    "tensor_map": ["strides of 60 bytes: 1, of 64: 0; 36 43 52 91", CLEAN],
+    "driver_api": ["bump 0, none 500, 42 by a variable of 4 bytes", CLEAN],
+    "forked": [
+        "in the child: cudaErrorInitializationError, initialization error",
+        "in the parent: cudaSuccess, no error",
+        CLEAN,
+    ],
+    "orphan": ["0 wrong", CLEAN],
+    "nothing": ["nothing", "no CUDA call was made", CLEAN],
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_a_program_finds_cuda(cases: Path, emulate: Emulate, case: str) -> None:
+    told = emulate(cases, case)
+    *said, verdict = told.out
+    assert said == SAID[case][:-1]
+    assert verdict.startswith(CLEAN)
+    assert verdict.endswith(" 0 hazards")
+    assert told.code == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "own", "code", "end"),
+    [
+        ("exit", ["0 wrong"], 5, "; the program ended with 5"),
+        ("abort", [], 134, "; the program was ended by SIGABRT"),
+        ("crash", [], 139, "; the program was ended by SIGSEGV"),
+    ],
+)
+def test_the_exit_code_is_the_programs_own(
+    cases: Path, emulate: Emulate, case: str, own: list[str], code: int, end: str
+) -> None:
+    told = emulate(cases, case)
+    assert told.code == code
+    *said, verdict = told.out
+    assert said == own
+    assert verdict.startswith("FAIL: 1 launches")
+    assert verdict.endswith(" 0 hazards" + end)
+
+
+@pytest.mark.parametrize(
+    ("case", "rule", "error"),
+    [
+        ("trap", "trap", "cudaErrorLaunchFailure, unspecified launch failure"),
+        ("misaligned", "misaligned", "cudaErrorMisalignedAddress, misaligned address"),
+        ("illegal", "global-out-of-bounds", "cudaErrorIllegalAddress, an illegal memory access was encountered"),
+        ("endless", "livelock", "cudaErrorLaunchTimeout, the launch timed out and was terminated"),
+    ],
+)
+@pytest.mark.slow
+def test_a_fault_is_an_error_of_cuda_at_the_next_synchronisation(
+    cases: Path, emulate: Emulate, case: str, rule: str, error: str
+) -> None:
+    told = emulate(cases, case)
+    assert told.out[:2] == ["launch: cudaSuccess, no error", f"synchronise: {error}"]
+    assert f"launch 1, stumble(int, int*)\nerror: {rule}: " in told.err
+    assert told.out[2].endswith("1 hazards; the program ended with 3")
+    assert told.code == 1
+
+
+def test_a_failed_assertion_stands_until_the_device_is_reset(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "assertion")
+    error = "cudaErrorAssert, device-side assert triggered"
+    assert told.out[:-1] == [
+        "launch: cudaSuccess, no error",
+        *(f"{what}: {error}" for what in ("synchronise", "and then", "last", "last")),
+        "reset: cudaSuccess, no error",
+        "0 wrong",
+    ]
+    source = Path(__file__).parent / "cases.cu"
+    line = next(n for n, text in enumerate(source.read_text().splitlines(), 1) if "assert(n < 5)" in text)
+    for thread in (0, 1):
+        where = f"{source}:{line}: void insist(int): block: [0,0,0], thread: [{thread},0,0]"
+        assert f"{where} Assertion `n < 5` failed.\n" in told.err
+    assert told.code == 1
+
+
+def test_a_hazard_is_told_at_its_cuda_line(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "hazard")
+    source = Path(__file__).parent / "cases.cu"
+    line = next(n for n, text in enumerate(source.read_text().splitlines(), 1) if "data[0] = 1;" in text)
+    assert "launch 1, race(int*)\nerror: race: warp 0 writes 'cudaMalloc 1' at byte 0" in told.err
+    assert f"({source}:{line}): st.global" in told.err
+    assert "error: uninitialised-global" in told.err  # nobody has written what the other warp reads
+    assert told.code == 1
+
+
+def test_a_process_that_forks_first_has_a_device_of_its_own(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "forked_first")
+    assert told.out[0] == "0 wrong"
+    assert "error: race" in told.err
+    assert told.out[1].startswith("FAIL: 2 launches")
+    assert told.code == 1
+
+
+def test_what_is_not_modelled_is_refused_by_name(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "refused")
+    assert told.err.count("fmha: refused: cudaGraphCreate\n") == 1
+    twice = ["graph: cudaErrorNotSupported, operation not supported"] * 2
+    assert told.out[:-1] == [*twice, "refused: cudaGraphCreate, 2 times"]
+    assert told.out[-1].startswith("INCOMPLETE: 0 launches")
+    assert told.code == 4
+
+
+def test_a_program_that_ends_within_a_launch(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "killed_in_a_launch")
+    assert "error: race" in told.err
+    assert "instruction-limit" not in told.err
+    assert told.out[0] == "stumble(int, int*): was running when the program ended, and was stopped"
+    assert told.out[1].endswith("1 hazards; the program ended with 6")
+
+
+def test_the_report_as_json_is_alone_on_standard_output(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "hazard", options=("--json", "--arch", "sm_90a", "--profile", "strict"))
+    report = json.loads("\n".join(told.out))
+    assert report["passed"] is False
+    assert [launch["kernel"] for launch in report["launches"]] == ["race(int*)"]
+    assert {found["finding"]["rule"] for found in report["findings"]} == {"race", "uninitialised-global"}
+    assert report["program"] == {"code": 0, "signal": "", "cut": []}
+
+
+def test_the_gpu_is_chosen(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "properties", options=("--arch", "sm_90a"))
+    assert told.out[0].startswith("1 device: NVIDIA H200 (emulated), sm_90, 132 multiprocessors")
+
+
+def test_a_script_may_start_the_program(cases: Path, emulate: Emulate, tmp_path: Path) -> None:
+    script = tmp_path / "twice.sh"
+    script.write_text('#!/bin/sh\n"$1" vector_add && "$1" print\n')
+    script.chmod(0o755)
+    told = emulate(script, str(cases))
+    assert told.out[0] == "0 wrong"
+    assert told.out[-1].startswith("NO HAZARD: 2 launches")
+
+
+def test_without_an_emulator_the_library_says_so(cases: Path) -> None:
+    from fmha.emulator.programs.run import library
+
+    folder = library().parent
+    environment = {k: v for k, v in os.environ.items() if k != "FMHA_PROGRAM"}
+    link = cases.parent / "libcudart.so.13"
+    link.symlink_to(folder / library().name)
+    done = subprocess.run(
+        [cases, "vector_add"],
+        env=environment | {"LD_LIBRARY_PATH": str(cases.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "run it by: fmha emulate -- PROGRAM" in done.stderr
+    assert "cudaErrorInitializationError" in done.stdout
+    assert done.returncode == 9

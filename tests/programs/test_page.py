@@ -1,0 +1,29 @@
+"""docs/programs.md: its example does what the page shows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pages import assert_shown
+from tests.programs.program_rig import PTX_OF, built
+
+
+@pytest.mark.nvcc
+def test_the_example_of_the_page(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = repository / "docs/programs.md"
+    source = re.search(r"```cuda\n(.*?)```", page.read_text(), re.DOTALL)
+    assert source
+    (tmp_path / "sum.cu").write_text(source[1])
+    monkeypatch.chdir(tmp_path)
+    built(Path(), Path("sum.cu"), PTX_OF.format("100a"))
+    command = [sys.executable, "-m", "fmha", "emulate", "--", "./sum"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 1
+    said = done.stdout.replace(f"{tmp_path}/", "").rstrip()
+    build = "nvcc -cudart shared -lineinfo -gencode arch=compute_100a,code=compute_100a -o sum sum.cu"
+    assert_shown(page, "example", f"```console\n$ {build}\n$ fmha emulate -- ./sum\n{said}\n```")
