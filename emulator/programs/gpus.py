@@ -9,7 +9,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What a program finds when it asks; sizes in bytes, clocks in kHz."""
+    """What a program finds when it asks; sizes in bytes, clocks in kHz. Of the H200 they are what one has answered, of
+    the B200 what is published."""
 
     name: str
     arch: int
@@ -23,5 +24,5 @@ class Gpu:
 
 GPUS: Final[Mapping[str, Gpu]] = {
     "sm_100a": Gpu("NVIDIA B200 (emulated)", 100, 148, 192 << 30, 126 << 20, 8192, 1_965_000, 3_996_000),
-    "sm_90a": Gpu("NVIDIA H200 (emulated)", 90, 132, 141 << 30, 50 << 20, 6144, 1_980_000, 3_201_000),
+    "sm_90a": Gpu("NVIDIA H200 (emulated)", 90, 132, 150109880320, 60 << 20, 6016, 1_980_000, 3_201_000),
 }

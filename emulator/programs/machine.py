@@ -22,7 +22,6 @@ from fmha.emulator.programs.images import ptx_for
 from fmha.emulator.programs.statuses import (
     CLUSTER_SIZE,
     COOPERATIVE_TOO_LARGE,
-    INVALID_CONFIGURATION,
     INVALID_FUNCTION,
     INVALID_PTX,
     INVALID_SYMBOL,
@@ -31,7 +30,6 @@ from fmha.emulator.programs.statuses import (
     NOT_SUPPORTED,
     OUT_OF_MEMORY,
     SUCCESS,
-    TOO_MANY_RESOURCES,
     RefusedError,
     fault_of,
 )
@@ -341,7 +339,7 @@ class Machine:
         except PtxError as error:
             raise self._refuse(f"{kernel.shown}: {error}") from error
         except LaunchError as error:
-            raise RefusedError(INVALID_CONFIGURATION, f"launch of {kernel.shown}: {error}") from error
+            raise RefusedError(INVALID_VALUE, f"launch of {kernel.shown}: {error}") from error
         finally:
             self.launching = ""
         self.seen.launches.append(Launched(kernel.shown, grid, block, report.stats))
@@ -371,15 +369,17 @@ class Machine:
         entry = kernel.module.entries[kernel.entry]
         threads = math.prod(block)
         if not all(grid) or not all(block) or threads > 1024:
-            raise refuse(INVALID_CONFIGURATION, f"grid {grid}, block {block}: 1 to 1024 threads")
+            raise refuse(INVALID_VALUE, f"grid {grid}, block {block}: 1 to 1024 threads")
         if entry.max_threads is not None and threads > entry.max_threads:
-            raise refuse(TOO_MANY_RESOURCES, f"{threads} threads a CTA; its bounds are {entry.max_threads}")
+            raise refuse(INVALID_VALUE, f"{threads} threads a CTA; its bounds are {entry.max_threads}")
         static = self._decoded(kernel).shared_static
         allowed = _SHARED_UNASKED - static if most_shared is None else most_shared
         if shared > allowed:
             how = "" if most_shared is not None else ": cudaFuncAttributeMaxDynamicSharedMemorySize asks for more"
             raise refuse(INVALID_VALUE, f"{shared} bytes of dynamic shared memory, {allowed} are allowed{how}")
         dims = cluster or entry.required_cluster or (1, 1, 1)
+        if any(n % c for n, c in zip(grid, dims, strict=True)):
+            raise refuse(CLUSTER_SIZE, f"a grid of {grid} CTAs, no multiple of the cluster's {dims}")
         if math.prod(dims) > _PORTABLE_CLUSTER and not non_portable:
             why = f"a cluster of {math.prod(dims)} CTAs: cudaFuncAttributeNonPortableClusterSizeAllowed is not set"
             raise refuse(CLUSTER_SIZE, why)

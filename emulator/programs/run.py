@@ -78,7 +78,7 @@ def run_program(
             code = process.wait()
         server.close()
         name = signal.Signals(-code).name if code < 0 else ""
-        return Ran(server.seen, 128 - code if code < 0 else code, name, tuple(server.cut), bool(server.lines))
+        return Ran(server.seen, 128 - code if code < 0 else code, name, tuple(server.cut), server.asked)
 
 
 @contextlib.contextmanager
@@ -114,6 +114,7 @@ class _Server:
     seen: Seen = field(default_factory=Seen)
     cut: list[str] = field(default_factory=list)
     lines: list[_Line] = field(default_factory=list)
+    asked: bool = False
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _socket: socket.socket | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -176,3 +177,5 @@ class _Server:
         for line in self.lines:
             assert line.thread is not None
             line.thread.join(_PATIENCE)
+        self.asked = bool(self.lines)
+        self.lines.clear()  # each knows this object: a circle, with the device's memory in it

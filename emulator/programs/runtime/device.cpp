@@ -31,6 +31,8 @@ DeviceProperties properties(const DeviceFacts& d) {
     o.async_engines = 3;
     o.memory_bus_bits = d.bus_bits;
     o.l2_bytes = d.l2_bytes;
+    o.persisting_l2_bytes = d.l2_bytes / 8 * 5;  // as an H200 has it
+    o.access_policy_window = 128 << 20;
     o.threads_per_multiprocessor = 2048;
     o.global_l1 = o.local_l1 = 1;
     o.shared_per_multiprocessor = kSharedOfMultiprocessor;
@@ -86,6 +88,8 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
         case 95: out = p.cooperative_launch; return true;
         case 97: out = static_cast<int>(p.shared_per_block_optin); return true;
         case 99: out = p.host_register; return true;
+        case 108: out = p.persisting_l2_bytes; return true;
+        case 109: out = p.access_policy_window; return true;
         case 106: out = p.blocks_per_multiprocessor; return true;
         case 111: out = static_cast<int>(p.reserved_shared_per_block); return true;
         case 120: out = p.cluster_launch; return true;
@@ -109,8 +113,6 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
         case 98:
         case 100:
         case 101:
-        case 108:
-        case 109:
         case 112:
         case 113:
         case 114:
@@ -125,14 +127,17 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
         case 131:
         case 133:
         case 134: out = 0; return true;
-        default: return false;
+        default:
+            out = 0;  // the largest textures and surfaces, of which there are none
+            return (number >= 21 && number <= 74) || number == 77;
     }
 }
 
 Status one(int device) { return device == 0 ? kSuccess : kInvalidDevice; }
 
 std::map<int, std::size_t>& limits() {
-    static auto* all = new std::map<int, std::size_t>{{0, 1024}, {1, 1 << 20}, {2, 8 << 20}, {5, 128}, {6, 0}};
+    static auto* all =
+        new std::map<int, std::size_t>{{0, 1024}, {1, 8650752}, {2, 8 << 20}, {4, 2048}, {5, 64}, {6, 0}};
     return *all;
 }
 
@@ -142,8 +147,7 @@ Status device_attribute(int* out, int number, int device) {
     return with_device([&](Process& p) {
         if (!out) return Status{kInvalidValue};
         if (const Status status = one(device)) return status;
-        if (attribute(p.device, number, *out)) return Status{kSuccess};
-        return number >= 21 && number <= 77 ? p.refuse("a texture's or surface's limits") : kInvalidValue;
+        return Status{attribute(p.device, number, *out) ? kSuccess : kInvalidValue};
     });
 }
 

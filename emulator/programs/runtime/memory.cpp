@@ -76,7 +76,6 @@ FMHA_EXPORT Status cudaMalloc(void** out, std::size_t size) {
 FMHA_EXPORT Status cudaMallocAsync(void** out, std::size_t size, void*) { return cudaMalloc(out, size); }
 
 FMHA_EXPORT Status cudaMallocManaged(void** out, std::size_t size, unsigned) {
-    if (size == 0) return noted(kInvalidValue);
     return on_device([&](Process& p) { return give(p, out, size, Kind::managed); });
 }
 
@@ -210,7 +209,7 @@ FMHA_EXPORT Status cudaMemcpyPeerAsync(void* to, int a, const void* from, int b,
 FMHA_EXPORT Status cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                                 std::size_t width, std::size_t height, int kind) {
     return on_device([&](Process& p) {
-        if (width > to_pitch || width > from_pitch) return Status{12};  // cudaErrorInvalidPitchValue
+        if (width > to_pitch || width > from_pitch) return Status{kInvalidValue};
         return copy(p, {to, to_pitch, 0}, {const_cast<void*>(from), from_pitch, 0}, {width, height}, kind);
     });
 }

@@ -79,7 +79,6 @@ public:
     Status ready();
     // The same, once what launches have left is there: their output is printed, their error stands from now on.
     Status settle();
-    Status standing() const { return sticky_; }
     void leave(Status error) { pending_ = pending_ ? pending_ : error; }
     void printed(bool error, std::string text) { output_.emplace_back(error, std::move(text)); }
     Reply ask(Request request) { return connection_.ask(std::move(request)); }
