@@ -53,6 +53,8 @@ class Machine:
     multiprocessors: int
     threads: int
     schedule: int
+    depth: int
+    steps: int
     profile: int
     mma_sums: int
     def __init__(self) -> None: ...

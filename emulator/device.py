@@ -27,14 +27,16 @@ from fmha.emulator.timing.launch import L2_BYTES, Shape, Timing, resident_ctas, 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Schedule = Literal["realistic", "early", "late", "random"]
+Schedule = Literal["realistic", "early", "late", "random", "pct"]
 Profile = Literal["strict", "lenient"]
 MmaSums = Literal["fast", "silicon"]
 Dim3 = tuple[int, int, int]
 
 SCHEDULES: tuple[Schedule, ...] = ("realistic", "early", "late", "random")
+_SEARCHING: tuple[Schedule, ...] = ("pct",)  # of fmha.emulator.search, with `depth` and `steps` of their own
 PROFILES: tuple[Profile, ...] = ("strict", "lenient")
 MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
+MAX_DEPTH = 32  # of a race that pct looks for
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
 _MAX_STATIC_SHARED = 49152
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
@@ -148,7 +150,8 @@ def load_ptx(source: str | Path, arch: int | None = None) -> Module:
 class Device:
     """One machine: its memory lives as long as the object. Not for use from several threads at once.
 
-    `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`.
+    `schedule` says when asynchronous work completes and in which order warps run; `random` draws it from `seed`, and so
+    does `pct`, by priorities that change `depth` - 1 times in the first `steps` steps of a launch: `search` chooses.
     `profile` "strict" reports every broken rule, "lenient" leaves out those that released kernels are known to break.
     `mma_sums` "silicon" makes the sums of tcgen05.mma as a B200 does, "fast" in an order that is fast on the host.
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
@@ -173,9 +176,16 @@ class Device:
         timing: str | None = None,
         sampled: bool = False,
         multiprocessors: int = 148,
+        depth: int = 3,
+        steps: int = 1000,
     ) -> None:
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}")
+        known = (*SCHEDULES, *_SEARCHING)
+        if schedule not in known:
+            raise ValueError(f"schedule {schedule!r} is not one of {', '.join(known)}")
+        if not 1 <= depth <= MAX_DEPTH:
+            raise ValueError(f"depth is {depth}; 1 to {MAX_DEPTH} are allowed")
+        if not 1 <= steps < 2**63:
+            raise ValueError(f"steps is {steps}; at least 1 is needed")
         if profile not in PROFILES:
             raise ValueError(f"profile {profile!r} is not one of {', '.join(PROFILES)}")
         if mma_sums not in MMA_SUMS:
@@ -186,7 +196,8 @@ class Device:
         self._machine.threads = threads
         self._machine.multiprocessors = multiprocessors
         self._machine.seed = seed
-        self._machine.schedule = SCHEDULES.index(schedule)
+        self._machine.schedule = known.index(schedule)
+        self._machine.depth, self._machine.steps = depth, steps
         self._machine.profile = PROFILES.index(profile)
         self._machine.mma_sums = MMA_SUMS.index(mma_sums)
         self._machine.checks = checks

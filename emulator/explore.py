@@ -20,10 +20,13 @@ class Explored:
     finding: Finding
     schedule: Schedule
     seed: int
+    depth: int = 0  # of pct, and steps
+    steps: int = 0
 
     def __str__(self) -> str:
-        seed = f", seed {self.seed}" if self.schedule == "random" else ""
-        return f"{self.finding}\n  reproduced by schedule {self.schedule}{seed}"
+        seed = f", seed {self.seed}" if self.schedule in ("random", "pct") else ""
+        depth = f", depth {self.depth}, steps {self.steps}" if self.schedule == "pct" else ""
+        return f"{self.finding}\n  reproduced by schedule {self.schedule}{seed}{depth}"
 
 
 @dataclass(frozen=True, slots=True)

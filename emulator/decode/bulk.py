@@ -189,17 +189,21 @@ def _bulk(b: Builder, m: Modifiers) -> None:
     space = m.choose(_SHARED)
     m.need("global", "mbarrier::complete_tx::bytes")
     multicast = m.take("multicast::cluster")
-    if m.take("ignore_oob"):
-        b.fail("bulk copies with .ignore_oob are not modelled")
+    ignores = m.take("ignore_oob")
     if multicast and space != "shared::cluster":
         b.fail("a multicast goes to .shared::cluster")
-    target, source, size, barrier, *mask = _operands(b, m, 4 + multicast)
+    if ignores and space != "shared::cta":
+        b.fail("a copy with .ignore_oob goes to .shared::cta")
+    target, source, size, *rest = _operands(b, m, 4 + multicast + 2 * ignores)
+    ignored = rest[:2] if ignores else []
+    barrier, *mask = rest[len(ignored) :]
     src = [
         b.address_value(target, space, 32),
         b.address_value(source, "global", 64),
         b.src(size, "u32"),
         b.address_value(barrier, space, 32),
         *(b.src(x, "b16") for x in mask),
+        *(b.src(x, "u32") for x in ignored),
     ]
     b.emit("bulk_load", src=src, mods=MODS["bulk_multicast"] if multicast else 0)
 

@@ -77,6 +77,12 @@ MEMORY: Mapping[str, Rule] = {
         "copies are not.",
         "Write it first, or have the host set it: cudaMemset, or the emulator's `alloc(..., zeroed=True)`.",
     ),
+    "uninitialised-local": Rule(
+        "5.1.5, Local State Space",
+        "What a thread has loaded from its local memory, and never written there, reaches memory, an address, another "
+        "lane or a guard. It may copy such values to local memory and to functions: structs have gaps.",
+        "Write every element of the array that is read, on every path.",
+    ),
     "uninitialised-register": Rule(
         "5.1.1, Register State Space",
         "A register without a value in these lanes reaches memory, an address, another lane or a guard predicate. "
@@ -143,6 +149,11 @@ MEMORY: Mapping[str, Rule] = {
         "A bulk copy signals an mbarrier of another CTA than the one it writes to; with .cta_group::2, one outside "
         "that CTA's pair, or a CTA without a peer.",
         "Take destination and mbarrier from the same CTA, or the same pair.",
+    ),
+    "bulk-copy-ignored": fault(
+        "9.7.9.25.4.1, cp.async.bulk",
+        "A bulk copy with .ignore_oob leaves out more than 15 bytes at one of its ends.",
+        "Begin at the multiple of 16 below the first byte that is wanted, end at the one above the last.",
     ),
     "bulk-reduction": fault(
         "9.7.9.25.4.2, cp.reduce.async.bulk",

@@ -18,6 +18,7 @@ from fmha.harness.cli.app import DASHES
 from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
+    from fmha.emulator import Explored
     from fmha.emulator.programs import Ran
     from fmha.harness.emulate import Comparison, Emulation, Entry
 
@@ -57,6 +58,9 @@ def command(
     schedules: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Explore N schedules in place of LAUNCH's own.")
     ] = None,
+    search: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.0, help="Search interleavings for one that fails.")
+    ] = None,
     mma_sums: Annotated[
         str | None,
         typer.Option(metavar="SUMS", help="How tcgen05.mma adds, fast or silicon, in place of LAUNCH's own."),
@@ -70,7 +74,7 @@ def command(
     profile: Annotated[str | None, typer.Option(help="Of its launches: lenient, or strict.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    of_ptx = {"--launch": launch, "--schedules": schedules, "--mma-sums": mma_sums}
+    of_ptx = {"--launch": launch, "--schedules": schedules, "--search": search, "--mma-sums": mma_sums}
     of_program = {"--arch": arch, "--schedule": schedule, "--profile": profile}
     script = _PYTHON.fullmatch(Path(words[0]).name) is not None
     program = script or context.meta[DASHES]
@@ -87,7 +91,9 @@ def command(
             f"{words[1]!r}: one kernel's file is taken; a program is given as -- PROGRAM ARGUMENTS"
         )
     else:
-        context.obj.action = partial(_run, Path(words[0]), launch, schedules, mma_sums, as_json)
+        if schedules is not None and search is not None:
+            raise typer.BadParameter("--search chooses the schedules itself: give it or --schedules")
+        context.obj.action = partial(_run, Path(words[0]), launch, schedules, search, mma_sums, as_json)
 
 
 def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bool) -> ExitCode:
@@ -165,20 +171,27 @@ def _notes(ran: Ran) -> Iterator[str]:
         yield f"times between events were the emulator's own, {ran.seen.elapsed} of them: nothing was measured"
 
 
-def _run(ptx: Path, launch: Path | None, schedules: int | None, mma_sums: str | None, as_json: bool) -> ExitCode:
+def _run(
+    ptx: Path,
+    launch: Path | None,
+    schedules: int | None,
+    search: float | None,
+    mma_sums: str | None,
+    as_json: bool,
+) -> ExitCode:
     from fmha.harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
     from fmha.harness.emulate.launch import why_it_hangs
 
     if launch is None:
-        for option, given in (("--schedules", schedules), ("--mma-sums", mma_sums)):
+        for option, given in (("--schedules", schedules), ("--search", search), ("--mma-sums", mma_sums)):
             if given is not None:
                 raise UserError(f"{option}: there is nothing to run", next_step="give --launch")
         _list(entries(ptx), as_json)
         return ExitCode.PASS
     file = read_launch_file(launch)
-    result = emulate(ptx, file, launch.parent, schedules, mma_sums)
+    result = emulate(ptx, file, launch.parent, schedules, mma_sums, search)
     hung = next((e for e in result.exploration.findings if e.finding.rule in ("deadlock", "livelock")), None)
-    why = why_it_hangs(ptx, file, launch.parent, hung.schedule, hung.seed) if hung else []
+    why = why_it_hangs(ptx, file, launch.parent, hung) if hung else []
     if as_json:
         print(json.dumps(_plain(result) | ({"hang": why} if why else {}), indent=2))
     else:
@@ -218,11 +231,17 @@ def _plain(result: Emulation) -> dict[str, Any]:
         "entry": result.entry,
         "passed": result.passed,
         "mma_sums": result.mma_sums,
-        "findings": [dataclasses.asdict(e.finding) | {"schedule": e.schedule, "seed": e.seed} for e in found],
+        "findings": [dataclasses.asdict(e.finding) | _reproduced(e) for e in found],
         "stats": first.stats,
+        **({"searched": result.searched} if result.searched else {}),
         "outputs": [str(path) for path in result.written],
         "comparisons": [dataclasses.asdict(c) for c in result.comparisons],
     }
+
+
+def _reproduced(explored: Explored) -> dict[str, Any]:
+    how = {"schedule": explored.schedule, "seed": explored.seed}
+    return how | ({"depth": explored.depth, "steps": explored.steps} if explored.schedule == "pct" else {})
 
 
 def _show(result: Emulation, why: Sequence[str]) -> None:
@@ -238,6 +257,8 @@ def _show(result: Emulation, why: Sequence[str]) -> None:
     seconds = sum(report.stats["seconds"] for _, _, report in runs)
     under = f" under {len(runs)} schedules" if len(runs) > 1 else ""
     sums = ", sums of tcgen05.mma as silicon's" if result.mma_sums == "silicon" else ""
+    if result.searched:
+        print(result.searched)
     print(f"{result.entry}: {instructions:.0f} warp instructions in {seconds:.3f} s{under}{sums}")
     differing = sum(c.wrong > 0 for c in result.comparisons)
     waived = sum(e.finding.waived is not None for e in found)
@@ -258,7 +279,7 @@ def _tell(result: Emulation) -> None:
         finding = explored.finding
         told[finding.rule] += 1
         if told[finding.rule] <= PLACES:
-            print(explored if len(exploration.runs) > 1 else finding)
+            print(explored if len(exploration.runs) > 1 or explored.schedule == "pct" else finding)
             if told[finding.rule] == 1 and finding.remedy:
                 print(f"  what to do: {finding.remedy}")
     for rule, places in told.items():

@@ -124,7 +124,9 @@ class LaunchFile(Section):
     cluster: Dimensions | None = None  # the kernel's own, or one CTA
     shared_bytes: Annotated[int, Field(ge=0)] = 0
     cooperative: bool = False  # all CTAs resident at once, for grid.sync()
-    schedule: Literal["realistic", "early", "late", "random"] = "realistic"
+    schedule: Literal["realistic", "early", "late", "random", "pct"] = "realistic"
+    depth: Annotated[int, Field(ge=1, le=32)] = 3  # of pct, and steps
+    steps: Annotated[int, Field(ge=1, lt=2**63)] = 1000
     profile: Literal["strict", "lenient"] = "strict"
     mma_sums: Literal["fast", "silicon"] = "fast"
     seed: Annotated[int, Field(ge=0)] = 0

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
 from fmha.emulator.device import MMA_SUMS, Schedule
+from fmha.emulator.search import Trial, search
 from fmha.harness.config.validation import validated
 from fmha.harness.emulate import arrays
 from fmha.harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
@@ -44,9 +45,10 @@ class Comparison:
 class Emulation:
     entry: str
     mma_sums: str
-    exploration: emulator.Exploration  # of one schedule, or of several
+    exploration: emulator.Exploration  # of one schedule, or of several; of a search, the first and those that fail
     written: tuple[Path, ...]  # by the first run
     comparisons: tuple[Comparison, ...]
+    searched: str = ""  # what a search has tried
 
     @property
     def passed(self) -> bool:
@@ -63,9 +65,15 @@ def read_launch_file(path: Path) -> LaunchFile:
 
 
 def emulate(
-    ptx: Path, launch: LaunchFile, folder: Path, schedules: int | None = None, mma_sums: str | None = None
+    ptx: Path,
+    launch: LaunchFile,
+    folder: Path,
+    schedules: int | None = None,
+    mma_sums: str | None = None,
+    seconds: float | None = None,
 ) -> Emulation:
-    """Runs one launch, under its own schedule or under `schedules` of them. File names in it are relative to `folder`.
+    """Runs one launch, under its own schedule, under `schedules` of them, or under those that a search of so many
+    `seconds` chooses until one fails. File names in it are relative to `folder`.
 
     `mma_sums` replaces the launch's own. Raises UserError for what cannot be launched.
     """
@@ -79,8 +87,8 @@ def emulate(
     written: list[Path] = []
     comparisons: list[Comparison] = []
 
-    def run(schedule: Schedule, seed: int) -> emulator.Report:
-        session = _Session(launch, folder, schedule, seed)
+    def run(schedule: Schedule, seed: int, file: LaunchFile = launch) -> emulator.Report:
+        session = _Session(file, folder, schedule, seed)
         try:
             report = session.launch(module, entry)
         except (emulator.LaunchError, emulator.PtxError) as error:
@@ -89,6 +97,23 @@ def emulate(
             written.extend(session.write())
         comparisons.extend(session.compare())
         return report
+
+    if seconds is not None:
+        runs: list[tuple[Schedule, int, emulator.Report]] = []
+
+        def attempt(trial: Trial) -> emulator.Report:
+            kept = len(comparisons)
+            report = run("pct", trial.seed, launch.model_copy(update={"depth": trial.depth, "steps": trial.steps}))
+            if not runs or not report.ok:
+                runs.append(("pct", trial.seed, report))
+            else:
+                comparisons[kept:] = [c for c in comparisons[kept:] if c.wrong]
+            return report
+
+        done = search(attempt, seconds)
+        found = tuple(emulator.Explored(f, "pct", t.seed, t.depth, t.steps) for f, t in done.found)
+        exploration = emulator.Exploration(found, tuple(runs))
+        return Emulation(entry, launch.mma_sums, exploration, tuple(written), tuple(comparisons), done.told)
 
     exploration = emulator.explore(run, schedules or [(launch.schedule, launch.seed)])
     return Emulation(entry, launch.mma_sums, exploration, tuple(written), tuple(comparisons))
@@ -111,10 +136,13 @@ def look_at(
         raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
 
 
-def why_it_hangs(ptx: Path, launch: LaunchFile, folder: Path, schedule: Schedule, seed: int) -> list[str]:
-    """The circle of waits of a launch that hangs under this schedule, and the likely cause. Runs it again."""
+def why_it_hangs(ptx: Path, launch: LaunchFile, folder: Path, hung: emulator.Explored) -> list[str]:
+    """The circle of waits of a launch that hangs under the schedule of this finding, and the likely cause. Runs it
+    again."""
     watch = Watch()
-    look_at(ptx, launch, folder, watch, schedule, seed)
+    if hung.schedule == "pct":
+        launch = launch.model_copy(update={"depth": hung.depth, "steps": hung.steps})
+    look_at(ptx, launch, folder, watch, hung.schedule, hung.seed)
     return [line for hang in watch.hangs for line in explained(hang)]
 
 
@@ -193,6 +221,8 @@ class _Session:
             waivers=_waivers(launch),
             max_instructions=launch.max_instructions,
             threads=launch.threads,
+            depth=launch.depth,
+            steps=launch.steps,
         )
         self._buffers = {name: self._buffer(name, section) for name, section in launch.buffers.items()}
         self._maps = {name: self._tensor_map(name, section) for name, section in launch.tensor_maps.items()}

@@ -49,6 +49,53 @@ def test_stores_of_some_bytes_of_every_sixteen(mask: int, schedule: Any) -> None
         np.testing.assert_array_equal(done.arrays["out"], want)
 
 
+def ignoring(left: int, right: int, start: int = 0, nbytes: int = 64, words: int = 16) -> str:
+    """Copies `nbytes` of `data` from byte `start` on, less what is ignored, and `words` of the copy to `out`."""
+    return f"""{init_barriers()}
+    mov.b32 %r40, tile; mov.b32 %r41, {left}; mov.b32 %r42, {right}; add.u64 %d1, %data, {start};
+    @%leader mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {nbytes};
+    @%leader cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.ignore_oob
+        [%r40], [%d1], {nbytes}, %r41, %r42, [bar];
+    {wait()}
+    shl.b32 %r43, %tid, 2; add.u32 %r40, %r40, %r43; cvt.u64.u32 %d2, %r43; add.u64 %d2, %d2, %out;
+    setp.lt.u32 %p1, %tid, {words}; @%p1 ld.shared.u32 %r44, [%r40]; @%p1 st.global.u32 [%d2], %r44;"""
+
+
+@pytest.mark.parametrize("schedule", ["realistic", "early", "late", "random"])
+@pytest.mark.parametrize(("start", "left", "right"), [(0, 0, 0), (0, 12, 4), (16, 15, 0), (0, 0, 15), (32, 3, 15)])
+def test_copies_that_ignore_their_ends(start: int, left: int, right: int, schedule: Any) -> None:
+    """In shared memory what is left out is indeterminate: here, all ones."""
+    data, size = numbers((16,), np.uint32), 64 - start
+    body = ignoring(left, right, start, size, size // 4)
+    done = run(body, {"data": data, "out": np.zeros(16, np.uint32)}, schedule=schedule).clean()
+    want = np.full(size, 0xFF, np.uint8)
+    want[left : size - right] = data.view(np.uint8)[start + left : 64 - right]
+    np.testing.assert_array_equal(done.arrays["out"].view(np.uint8)[:size], want)
+
+
+def test_a_copy_ignores_less_than_lies_before_an_array() -> None:
+    body = ignoring(15, 0, -16)
+    arrays = {"data": numbers((16,), np.uint32), "out": np.zeros(16, np.uint32)}
+    assert run(body, arrays).rules == {"global-out-of-bounds"}
+
+
+@pytest.mark.parametrize(("words", "right", "found"), [(13, 12, set()), (13, 8, {"global-out-of-bounds"})])
+def test_a_copy_may_ignore_what_lies_behind_an_array(words: int, right: int, found: set[str]) -> None:
+    data = numbers((words,), np.uint32)
+    body = ignoring(0, right, words=words)
+    done = run(body, {"data": data, "out": np.zeros(16, np.uint32)})
+    assert done.rules == found
+    if not found:
+        np.testing.assert_array_equal(done.arrays["out"][:words], data)
+
+
+@pytest.mark.parametrize(("left", "right"), [(16, 0), (0, 16), (0xFFFFFFFF, 0)])
+def test_a_copy_ignores_at_most_fifteen_bytes(left: int, right: int) -> None:
+    body = ignoring(left, right)
+    arrays = {"data": numbers((16,), np.uint32), "out": np.zeros(16, np.uint32)}
+    assert run(body, arrays).rules == {"bulk-copy-ignored"}
+
+
 def test_stores_of_different_bytes_are_no_conflict() -> None:
     data, out = numbers((64,), np.uint32), np.zeros(64, np.uint32)
     halves = "shl.b32 %r5, %cta, 3; mov.b16 %h2, 0xFF; shl.b16 %h2, %h2, %r5;"

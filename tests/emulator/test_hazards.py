@@ -19,7 +19,7 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.diff"))
 NEVER = {"internal"}  # no program triggers it
 # Rules whose programs need more than a micro-kernel: a cluster, a compiler, a rig of operands. Where they are tested.
 ELSEWHERE = {
-    "test_bulk_copies.py": ("bulk-reduction", "bulk-store-in-flight"),
+    "test_bulk_copies.py": ("bulk-copy-ignored", "bulk-reduction", "bulk-store-in-flight"),
     "test_clusters.py": (
         "cluster-barrier-arrival",
         "cluster-barrier-wait",

@@ -150,3 +150,19 @@ def test_non_coherent_loads(profile: str) -> None:
     }
     run(f"@%leader st.global.u32 [%out], 1; bar.sync 0; {load.format(4)}", OUT, profile=profile).clean()
     run(f"{load.format(0)} bar.sync 0; @%leader st.global.u32 [%out+4], 1;", OUT, profile=profile).clean()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("clear", "found"),
+    [
+        ("st.global.u32 [%out], 0;", {"race"}),
+        ("st.relaxed.gpu.global.u32 [%out], 0;", set()),
+        ("", set()),
+    ],
+)
+def test_an_atomic_does_not_hide_the_plain_store_before_it(clear: str, found: set[str], schedule: str) -> None:
+    """CTA 0 clears a counter and counts, CTA 1 counts: whoever finds the atomic alone would call it right."""
+    count = "atom.global.add.u32 %r1, [%out], 1;"
+    body = f"@!%leader bra END; setp.eq.u32 %p1, %cta, 0; @%p1 {clear or 'nop;'} {count} END:".replace("@%p1 nop;", "")
+    assert run(body, OUT, grid=2, block=32, schedule=schedule).rules == found

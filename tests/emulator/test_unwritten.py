@@ -55,3 +55,44 @@ def test_a_value_that_something_comes_of(use: str) -> None:
 
 def test_atomics_on_what_nothing_has_written() -> None:
     assert run("red.shared.add.u32 [word], 1;", OUT, profile="lenient").rules == {"uninitialised-shared"}
+
+
+# Local memory: of 16 bytes the first four are written. A private array is its thread's own: what was never written is
+# a finding in either profile, once something comes of it.
+LOCAL = ".local .align 8 .b8 own[16]; st.local.u32 [own], %tid; mul.wide.u32 %d1, %tid, 4; add.u64 %d1, %d1, %out;\n"
+LOCAL_HARMLESS = {
+    "written": "ld.local.u32 %r3, [own]; st.global.u32 [%d1], %r3;",
+    "dropped": "ld.local.u32 %r3, [own+4]; add.u32 %r3, %r3, 1;",
+    "copied within": "ld.local.u32 %r3, [own+4]; st.local.u32 [own+8], %r3;",
+    "in part": "ld.local.u64 %d3, [own]; st.global.u64 [%out], %d3;",
+    "the first of a vector": "ld.local.v2.u32 {%r3, %r4}, [own]; st.global.u32 [%d1], %r3;",
+    "by another lane": "setp.eq.u32 %p1, %tid, 5; @%p1 st.local.u32 [own+4], %tid; ld.local.u32 %r3, [own+4];"
+    "@%p1 st.global.u32 [%d1], %r3;",
+    "a later write": "ld.local.u32 %r3, [own+4]; st.local.u32 [own+4], 7; ld.local.u32 %r3, [own+4];"
+    "st.global.u32 [%d1], %r3;",
+}
+LOCAL_HARMFUL = {
+    "stored": "ld.local.u32 %r3, [own+4]; st.global.u32 [%d1], %r3;",
+    "by its generic address": "mov.u64 %d3, own; cvta.local.u64 %d3, %d3; ld.u32 %r3, [%d3+4];"
+    "st.global.u32 [%d1], %r3;",
+    "copied first": "ld.local.u32 %r3, [own+4]; st.local.u32 [own], %r3; ld.local.u32 %r4, [own];"
+    "st.global.u32 [%d1], %r4;",
+    "a guard": "ld.local.u32 %r3, [own+4]; setp.eq.u32 %p1, %r3, 7; @%p1 st.global.u32 [%d1], %tid;",
+    "the second of a vector": "ld.local.v2.u32 {%r3, %r4}, [own]; st.global.u32 [%d1], %r4;",
+    "another lane's": "setp.ne.u32 %p1, %tid, 5; @%p1 st.local.u32 [own+4], %tid; ld.local.u32 %r3, [own+4];"
+    "st.global.u32 [%d1], %r3;",
+}
+
+
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+@pytest.mark.parametrize("use", LOCAL_HARMLESS.values(), ids=LOCAL_HARMLESS)
+def test_local_memory_of_which_nothing_unwritten_matters(use: str, profile: str) -> None:
+    run(LOCAL + use, OUT, block=32, profile=profile).clean()
+
+
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+@pytest.mark.parametrize("use", LOCAL_HARMFUL.values(), ids=LOCAL_HARMFUL)
+def test_local_memory_that_nothing_has_written(use: str, profile: str) -> None:
+    found = run(LOCAL + use, OUT, block=32, profile=profile).report.findings
+    assert {f.rule for f in found} == {"uninitialised-local"}
+    assert found[0].other is not None  # the load

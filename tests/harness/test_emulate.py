@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -325,3 +326,29 @@ def test_a_cooperative_launch(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert emulate(folder, LAUNCH + "cooperative: true\n") == 0
     assert emulate(folder, LAUNCH.replace("grid: [2]", "grid: [5000]") + "cooperative: true\n") == 2
     assert "a cooperative launch of 5000 CTAs; the device holds 4736" in capsys.readouterr().err
+
+
+def test_a_search_says_what_it_tried(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH, "--search", "0.2") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"\d+ runs?, 1 distinct interleavings of up to \d+ steps", shown)
+    assert emulate(folder, LAUNCH, "--search", "0", "--json") == 0
+    assert "distinct" in json.loads(capsys.readouterr().out)["searched"]
+
+
+def test_a_search_ends_with_what_fails_and_says_how_to_see_it_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    racing = LAUNCH.replace("grid: [2]", "grid: [3]").replace("u32: 128", "u32: 192")
+    assert emulate(folder, racing, "--search", "60") == 1
+    shown = capsys.readouterr().out
+    found = re.search(r"reproduced by schedule pct, seed (\d+), depth (\d+), steps (\d+)", shown)
+    assert found
+    seed, depth, steps = found.groups()
+    again = f"{racing}\nschedule: pct\nseed: {seed}\ndepth: {depth}\nsteps: {steps}\n"
+    assert emulate(folder, again) == 1
+
+
+def test_a_search_is_no_list_of_schedules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert emulate(folder, LAUNCH, "--search", "1", "--schedules", "3") == 2
+    assert "--search" in capsys.readouterr().err

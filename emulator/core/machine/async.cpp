@@ -33,7 +33,9 @@ void enqueue_async(Cluster& cluster, AsyncOp op) {
         finish_async(cluster, op);
         return;
     }
-    cluster.pending.push(std::move(op), cluster.machine->schedule != Schedule::random);
+    if (cluster.machine->schedule == Schedule::pct) op.priority = Search::high(cluster.random);
+    cluster.woken = true;
+    cluster.pending.push(std::move(op), !draws(cluster.machine->schedule));
 }
 
 }  // namespace ptxm

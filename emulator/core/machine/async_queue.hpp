@@ -13,6 +13,7 @@ namespace ptxm {
 struct AsyncOp {
     u64 time = 0;
     u64 sequence = 0;
+    i64 priority = 0;       // pct schedule
     bool tensor = false;    // runs in order within its CTA's tensor core
     bool store = false;     // of a bulk group: takes effect even if nobody waits for it
     bool outlives = false;  // may complete after its CTA has exited
@@ -55,6 +56,7 @@ public:
         for (u32 at = oldest_; at != kNone; at = places_[at].newer)
             if (!places_[at].op.tensor || tensor_[places_[at].op.cta].first == at) places.push_back(at);
     }
+    const AsyncOp& at(u32 place) const { return places_[place].op; }
     // Removes what may complete: next() if the queue is timed.
     AsyncOp take(u32 at) {
         if (timed_) {

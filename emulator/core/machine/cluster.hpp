@@ -74,11 +74,16 @@ struct Cluster {
     std::vector<TimedOut> timed_out;  // since the last progress
     u64 sequence = 0;                 // of asynchronous operations
     std::mt19937_64 random{};         // what the random schedule draws within the cluster
+    i64 priority = 0;                 // pct schedule
+    bool yields = false;              // the same: only polls, and others are to go on
+    bool demoted = false;             // the same: has lost its priority
+    bool woken = false;               // somebody may go on who could not
     Findings findings;
 
     void note_progress() {
         progress = polled_since = instructions;
         failed_polls = 0;
+        woken = true;
     }
     AgentId new_agent(AgentInfo info) {
         if (agents.size() > std::numeric_limits<AgentId>::max())

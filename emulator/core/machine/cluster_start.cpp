@@ -162,7 +162,8 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     w.registers =
         reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(w.register_file.get()) + 63) & ~std::uintptr_t{63});
     w.initialised.assign(program.units, 0);
-    w.local.resize(std::size_t{kLanes} * program.local_bytes);
+    w.local.assign(std::size_t{kLanes} * program.local_bytes, kPoison);
+    if (cluster.machine->checks) w.local_written.assign(w.local.size(), 0);
     Fragment f;
     f.mask = w.live;
     w.fragments.push_back(f);

@@ -1,5 +1,8 @@
 #include "machine/grid.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "machine/cluster_start.hpp"
 #include "machine/deadlock.hpp"
 #include "machine/machine.hpp"
@@ -28,7 +31,7 @@ constexpr u64 kLivelock = 20'000'000;
 // The same in turns of every cluster, where there are many: what all of them have released comes with every poll, and
 // the instructions alone would take minutes.
 constexpr u64 kLivelockTurns = 1000, kManyClusters = 32;
-// Under the random schedule: clusters that take turns, and turns in a row that they may spend polling before others
+// Under schedules that draw: clusters that take turns, and turns in a row that they may spend polling before others
 // start.
 constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
 
@@ -45,7 +48,10 @@ public:
             Cluster& cluster = *resident_[turn];
             const u64 before = cluster.progress;
             m_.running = nullptr;
-            switch (run_cluster(cluster, budget())) {
+            m_.search.clusters = resident_.size();
+            const Progress ended = run_cluster(cluster, budget());
+            if (m_.schedule == Schedule::pct) let_go_on(cluster, ended);
+            switch (ended) {
                 case Progress::failed:
                     report_deadlock({&resident_[turn], 1}, "deadlock");
                     if (Observer* const o = Observer::of(m_)) o->stuck(cluster);
@@ -84,10 +90,37 @@ public:
     }
 
 private:
-    bool explores() const { return m_.schedule == Schedule::random; }
-    u64 budget() { return explores() ? 1 + m_.random() % 4096 : ~0ull; }
+    bool explores() const { return draws(m_.schedule); }
+    // Short turns as often as long ones: what a few instructions of two clusters race for, and what many do.
+    u64 budget() {
+        const bool others = m_.schedule == Schedule::random || somebody_polls();
+        if (!explores() || !others) return ~0ull;
+        const u64 most = u64{1} << m_.random() % 13;
+        return 1 + m_.random() % most;
+    }
 
-    std::size_t pick() { return (explores() ? m_.random() : turn_) % resident_.size(); }
+    bool somebody_polls() const {
+        return std::ranges::any_of(resident_, [](const auto& cluster) { return cluster->yields; });
+    }
+
+    // Those that only poll come last, until another has gone on.
+    void let_go_on(Cluster& cluster, Progress ended) {
+        if (ended != Progress::polling)
+            for (auto& other : resident_) other->yields = false;
+        cluster.yields = ended == Progress::polling;
+    }
+
+    std::size_t pick() {
+        if (m_.schedule != Schedule::pct) return (explores() ? m_.random() : turn_) % resident_.size();
+        const auto rank = [](const auto& cluster) { return std::pair(!cluster->yields, cluster->priority); };
+        return static_cast<std::size_t>(std::ranges::max_element(resident_, {}, rank) - resident_.begin());
+    }
+
+    void draw_priorities(Cluster& cluster) {
+        cluster.priority = Search::high(m_.random);
+        for (auto& cta : cluster.ctas)
+            for (Warp& w : cta->warps) w.priority = Search::high(m_.random);
+    }
 
     // Starts clusters while there are too few, or while those that are resident only poll. False when all are done.
     bool fill() {
@@ -98,6 +131,7 @@ private:
             if (!m_.cursor->take(first)) break;
             if (m_.only_recorded && !m_.recorder->wants(ordinal_of(*m_.launch, first))) continue;
             resident_.push_back(make_cluster(m_, first, m_.next_number(resident_)));
+            if (m_.schedule == Schedule::pct) draw_priorities(*resident_.back());
             idle_ = 0;
             turn_ = resident_.size() - 1;  // the others only poll
         }

@@ -11,6 +11,7 @@
 
 #include "findings/finding.hpp"
 #include "machine/cluster.hpp"
+#include "machine/search.hpp"
 #include "machine/stats.hpp"
 #include "memory/memory.hpp"
 #include "order/block_chunks.hpp"
@@ -28,7 +29,9 @@ struct MapFence {
     Message known;
 };
 
-enum class Schedule : u8 { realistic, early, late, random };
+enum class Schedule : u8 { realistic, early, late, random, pct };
+// Whether the order of warps and of what works beside them is drawn from the seed.
+inline bool draws(Schedule s) { return s >= Schedule::random; }
 enum class Profile : u8 { strict, lenient };
 // Of tcgen05.mma: in the order that is fastest on the host, or as a B200 makes them.
 enum class MmaSums : u8 { fast, silicon };
@@ -75,6 +78,8 @@ struct Machine {
     u64 seed = 0;
     u64 max_instructions = 4'000'000'000ull;
     std::mt19937_64 random{0};
+    Search search;                               // of the pct schedule
+    std::unique_ptr<Interleaving> interleaving;  // of a launch under it
     const Program* program = nullptr;
     const Launch* launch = nullptr;
     u32 multiprocessors = 148;
@@ -138,5 +143,10 @@ private:
 };
 
 inline Machine& machine_of(Warp& w) { return *w.cta->cluster->machine; }
+
+// An instruction of a warp, in an interleaving.
+inline u64 name_in_order(const Warp& w, i32 pc) {
+    return (w.cta->cluster->ordinal << 20 | u64{w.cta->rank} << 12 | w.index) << 24 ^ static_cast<u64>(pc);
+}
 
 }  // namespace ptxm

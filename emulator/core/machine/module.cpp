@@ -160,6 +160,10 @@ nb::dict stats_of(const Machine& m) {
     d["threads"] = m.stats.threads;
     d["seconds"] = m.stats.seconds;
     d["product_seconds"] = m.stats.product_seconds;
+    if (m.interleaving) {
+        d["steps"] = m.search.taken;
+        d["interleaving"] = m.interleaving->digest();
+    }
     return d;
 }
 
@@ -383,6 +387,12 @@ NB_MODULE(_core, module) {
         .def_rw("only_recorded", &Machine::only_recorded)
         .def_ro("recorder", &Machine::recorder)
         .def_rw("seed", &Machine::seed)
+        .def_prop_rw(
+            "depth", [](const Machine& m) { return m.search.depth; },
+            [](Machine& m, u32 depth) { m.search.depth = depth; })
+        .def_prop_rw(
+            "steps", [](const Machine& m) { return m.search.steps; },
+            [](Machine& m, u64 steps) { m.search.steps = steps; })
         .def_rw("checks", &Machine::checks)
         .def_rw("watched", &Machine::watched)
         .def_prop_ro("executed", [](const Machine& m) { return nb::bytes(m.executed.data(), m.executed.size()); })

@@ -22,6 +22,8 @@ void Machine::begin() {
     running = nullptr;
     tensor_columns = 0;
     random.seed(seed);
+    search.begin(random);
+    interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
     if (launch->programmatic && triggered_ && number_ < kMostNumbers) {
         in_flight_.push_back({number_, std::move(waited_for_)});
         global.keep_written();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "machine/addresses.hpp"
 #include "machine/convergence.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
@@ -23,17 +25,23 @@ constexpr u64 kFailedPolls = 8;
 
 u64 pick(Cluster& c, u64 n) { return c.random() % n; }
 
-// The place of the pending operation to complete now, or kNone. `forced`: no warp can run, so something must.
-u32 due(Cluster& cluster, u64 now, bool forced) {
+// The place of the pending operation to complete now, or kNone, where `w` is the warp that could run. `forced`: no warp
+// is to, so something must.
+u32 due(Cluster& cluster, const Warp* w, bool forced) {
     const Schedule schedule = cluster.machine->schedule;
     if (cluster.pending.empty()) return AsyncQueue::kNone;
-    if (schedule == Schedule::random) {
-        if (!forced && pick(cluster, 4) != 0) return AsyncQueue::kNone;
+    if (draws(schedule)) {
+        if (schedule == Schedule::random && !forced && pick(cluster, 4) != 0) return AsyncQueue::kNone;
         static thread_local std::vector<u32> places;
         places.clear();
         cluster.pending.eligible(places);
-        return places[pick(cluster, places.size())];
+        if (schedule == Schedule::random) return places[pick(cluster, places.size())];
+        const u32 first =
+            *std::ranges::max_element(places, {}, [&](u32 place) { return cluster.pending.at(place).priority; });
+        const bool waits = !forced && !w->yields && cluster.pending.at(first).priority < w->priority;
+        return waits ? AsyncQueue::kNone : first;
     }
+    const u64 now = w ? w->time : 0;
     const bool waits = schedule == Schedule::late || cluster.pending.earliest() > now;
     return waits && !forced ? AsyncQueue::kNone : cluster.pending.next();
 }
@@ -51,8 +59,26 @@ bool ready(const Warp& w) {
     return false;
 }
 
+// Those that only poll come last, whatever their priorities.
+Warp* highest(Cluster& cluster) {
+    Warp* best = nullptr;
+    for (auto& cta : cluster.ctas)
+        for (Warp& w : cta->warps)
+            if (w.live && ready(w) &&
+                (!best || std::pair(!w.yields, w.priority) > std::pair(!best->yields, best->priority)))
+                best = &w;
+    return best;
+}
+
+// Once all that can go on only poll, and when another has gone on: they may look again.
+void look_again(Cluster& cluster) {
+    for (auto& cta : cluster.ctas)
+        for (Warp& w : cta->warps) w.yields = false;
+}
+
 Warp* next_warp(Cluster& cluster) {
     Machine& m = *cluster.machine;
+    if (m.schedule == Schedule::pct) return highest(cluster);
     Warp* best = nullptr;
     u64 candidates = 0;
     for (auto& cta : cluster.ctas) {
@@ -132,14 +158,26 @@ void report_unwritten(Warp& w, u32 lanes) {
         machine_of(w).report(&w, w.doubt.rule, w.doubt.message + "; its value is used", w.doubt.pc, w.doubt.other);
         return;
     }
-    machine_of(w).report(&w, w.undefined_global ? "uninitialised-global" : "uninitialised-shared",
-                         format("lanes 0x%08x use here what was loaded from %s memory that nothing has written", lanes,
-                                w.undefined_global ? "global" : "shared"),
-                         w.pc(), w.undefined_pc);
+    struct Told {
+        const char *rule, *memory;
+    };
+    static constexpr Told kTold[] = {
+        {"uninitialised-shared", "shared"}, {"uninitialised-global", "global"}, {"uninitialised-local", "local"}};
+    const Told& told = kTold[static_cast<u32>(w.undefined_in)];
+    machine_of(w).report(
+        &w, told.rule,
+        format("lanes 0x%08x use here what was loaded from %s memory that nothing has written", lanes, told.memory),
+        w.pc(), w.undefined_pc);
 }
 
-// The lenient profile lets a warp load what nothing has written, and compute with it, as long as nothing comes of it.
-// Returns the lanes in which the result has no value.
+// A thread may copy what it has not written from its local memory to there, or to a function: structs have gaps.
+bool copies_locally(const Inst& i) {
+    const Space space = space_of(i);
+    return static_cast<Op>(i.op) == Op::st && (space == Space::local || space == Space::param);
+}
+
+// A warp may load from its local memory, and in the lenient profile from any, what nothing has written, and compute
+// with it, as long as nothing comes of it. Returns the lanes in which the result has no value.
 u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
     const Op op = static_cast<Op>(i.op);
     u32 lanes = 0;
@@ -150,7 +188,7 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
         undefined = undefined_result(w, i, s, mask);
     else if (op == Op::shfl)
         undefined = shuffled(w, i, s, lanes) & mask;
-    else if (!multiplies(op) && (lanes & mask))
+    else if (!multiplies(op) && !copies_locally(i) && (lanes & mask))
         report_unwritten(w, lanes & mask);
     for (u32 k = 0; k < i.n_dst; ++k) {
         const i32 d = w.ops(i)[k];
@@ -165,24 +203,27 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
 // Reports sources without a value, or returns the lanes in which the result has none.
 [[gnu::noinline]] u32 report_sources(Warp& w, const Inst& i, u32 mask) {
     const i32* s = w.ops(i) + i.n_dst;
-    if (!w.undefined.empty()) return follow_unwritten(w, i, s, mask);
+    const u32 unwritten = w.undefined.empty() ? 0 : follow_unwritten(w, i, s, mask);
     for (u32 k = 0; k < i.n_src; ++k) {
-        if (s[k] < 0 || !(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
+        if (s[k] < 0) continue;
+        const u32 followed = w.undefined.empty() ? 0 : w.undefined[static_cast<u32>(s[k])];
+        if (!(mask & ~w.initialised[static_cast<u32>(s[k])])) continue;
         if (computes(static_cast<Op>(i.op))) return undefined_result(w, i, s, mask);
-        if (machine_of(w).profile != Profile::strict) continue;
+        if (machine_of(w).profile != Profile::strict || !(mask & ~w.initialised[static_cast<u32>(s[k])] & ~followed))
+            continue;
         machine_of(w).report_strict(&w, "uninitialised-register",
                                     format("source operand %u has no value in lanes 0x%08x: nothing was written to it, "
                                            "or it was computed from a register without one",
                                            k + 1, mask & ~w.initialised[static_cast<u32>(s[k])]),
                                     w.pc());
     }
-    return 0;
+    return unwritten;
 }
 
 [[gnu::noinline]] void report_guard(Warp& w, i32 guard, u32 mask) {
     if (!w.undefined.empty()) {
         const u32 lanes = mask & w.undefined[static_cast<u32>(guard)] & ~w.initialised[static_cast<u32>(guard)];
-        if (lanes) report_unwritten(w, lanes);
+        if (lanes) return report_unwritten(w, lanes);
     }
     machine_of(w).report_strict(&w, "uninitialised-register",
                                 "the guard predicate has no value: nothing was written to it, or it compared a "
@@ -277,10 +318,47 @@ template <Looks L>
     return true;
 }
 
+// Whether others may notice when this instruction is executed.
+bool is_step(const Inst& i) {
+    switch (const Op op = static_cast<Op>(i.op)) {
+        case Op::ld:
+        case Op::st: return space_of(i) != Space::param && space_of(i) != Space::local;
+        case Op::bra:
+        case Op::brx:
+        case Op::nop:
+        case Op::cvta:
+        case Op::cvta_to:
+        case Op::clock:
+        case Op::elect:
+        case Op::shfl:
+        case Op::vote:
+        case Op::activemask:
+        case Op::redux:
+        case Op::match_any:
+        case Op::match_all:
+        case Op::isspacep:
+        case Op::mapa:
+        case Op::getctarank: return false;
+        default: return !computes(op);
+    }
+}
+
+// pct schedule: before an instruction, whether another is to have its turn first.
+bool interrupted(Machine& m, Warp& w) {
+    Cluster& cluster = *w.cta->cluster;
+    if (cluster.woken) return true;
+    const Fragment& f = w.fragment();
+    if (f.pc == f.join_pc || !is_step(w.program->insts[static_cast<u32>(f.pc)]) || !m.search.changes_now())
+        return false;
+    cluster.demoted = m.search.clusters > 1 && m.random() % 2;
+    (cluster.demoted ? cluster.priority : w.priority) = Search::low(m.random);
+    return true;
+}
+
 void choose_fragment(Warp& w) {
     Machine& m = machine_of(w);
     const u32 n = static_cast<u32>(w.fragments.size());
-    const u32 start = m.schedule == Schedule::random ? static_cast<u32>(pick(*w.cta->cluster, n)) : w.current + (n > 1);
+    const u32 start = draws(m.schedule) ? static_cast<u32>(pick(*w.cta->cluster, n)) : w.current + (n > 1);
     for (u32 k = 0; k < n; ++k) {
         const u32 index = (start + k) % n;
         if (w.fragments[index].wait == Wait::none) {
@@ -297,11 +375,14 @@ template <Looks L>
     Machine& m = machine_of(w);
     const bool checks = m.checks;
     Cluster& cluster = *w.cta->cluster;
-    u32 budget = m.schedule == Schedule::random ? 1 + static_cast<u32>(pick(cluster, kSlice)) : kSlice;
+    u32 budget = draws(m.schedule) ? 1 + static_cast<u32>(pick(cluster, kSlice)) : kSlice;
     choose_fragment(w);
     w.spun = false;
     const u64 before = cluster.instructions;
+    cluster.woken = false;
     while (budget-- > 0) {
+        if constexpr (L != Looks::none)
+            if (m.schedule == Schedule::pct && interrupted(m, w)) break;
         w.time += 1;
         m.stats.warp_instructions += 1;
         cluster.instructions += 1;
@@ -346,11 +427,11 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
     const u64 start = cluster.instructions;
     while (cluster.live_warps) {
         // Before anything is drawn: what a cluster does is not to depend on the turns that it gets.
-        if (cluster.instructions - start > budget) return Progress::yielded;
+        if (cluster.instructions - start > budget || std::exchange(cluster.demoted, false)) return Progress::yielded;
         Warp* w = next_warp(cluster);
         const bool polling = cluster.instructions - cluster.polled_since > kPolling ||
                              (cluster.pending.empty() && cluster.failed_polls > kFailedPolls * cluster.live_warps);
-        const u32 place = due(cluster, w ? w->time : 0, w == nullptr || polling);
+        const u32 place = due(cluster, w, w == nullptr || polling);
         if (place != AsyncQueue::kNone) {
             complete(cluster, place);
             continue;
@@ -373,10 +454,14 @@ Progress run_cluster(Cluster& cluster, u64 budget) {
         const u32 live_before = cluster.live_warps;
         if (observer)
             run_slice<Looks::observer>(*w);
-        else if (m.watched || m.recorder)
+        else if (m.watched || m.recorder || m.schedule == Schedule::pct)
             run_slice<Looks::marks>(*w);
         else
             run_slice<Looks::none>(*w);
+        if (m.schedule == Schedule::pct) {
+            if (!w->spun) look_again(cluster);
+            w->yields = w->spun;
+        }
         if (w->unpolled > kWorking || cluster.live_warps != live_before) cluster.note_progress();
     }
     check_exit(cluster);

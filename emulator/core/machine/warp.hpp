@@ -86,6 +86,9 @@ struct LaneLog {
     u32 next = 0;  // the oldest, once there are as many as are kept
 };
 
+// Where a load met what nothing has written.
+enum class Unwritten : u8 { shared, global, local };
+
 struct Warp {
     Cta* cta = nullptr;
     const Program* program = nullptr;
@@ -97,11 +100,14 @@ struct Warp {
     std::vector<Join> joins;
     std::unique_ptr<u8[]> register_file;
     u8* registers = nullptr;
-    std::vector<u32> initialised;  // lanes written, a unit
-    std::vector<u8> local;         // 32 x local_bytes
+    std::vector<u32> initialised;   // lanes written, a unit
+    std::vector<u8> local;          // 32 x local_bytes
+    std::vector<u8> local_written;  // by byte of `local`: whether it has a value; empty without checks
     WarpClocks clocks;
     WarpFences fences;
     bool spun = false;                            // the slice ended in a failed poll
+    i64 priority = 0;                             // pct schedule
+    bool yields = false;                          // the same: only polls, and others are to go on
     u64 unpolled = 0;                             // instructions since the last failed poll
     std::unordered_map<u32, BulkLane> bulk;       // by lane
     u32 cluster_arrived = 0, cluster_passed = 0;  // lanes: in the phase in progress; may pass their wait
@@ -112,10 +118,12 @@ struct Warp {
     std::unique_ptr<WgmmaRegisters> wgmma;        // once the warp has executed a wgmma instruction
     LoadedRegisters loaded;                       // by tcgen05.ld; lenient profile
     LaneLog lanes;
-    bool unwritten = false;  // lenient profile: the load in progress brings what nothing has written, or see `doubt`
+    // The load in progress brings what nothing has written: of local memory, and in the lenient profile of any; or see
+    // `doubt`.
+    bool unwritten = false;
     std::vector<u32> undefined;  // by unit: of the lanes without a value, those that lack it for such a load
     i32 undefined_pc = -1;       // of the last such load
-    bool undefined_global = false;
+    Unwritten undefined_in = Unwritten::shared;
     Doubt doubt;  // of the last such load: no rule where nothing has written what it brings
 
     template <class T>

@@ -68,6 +68,12 @@ struct Accessor {
     }
 };
 
+// Whether a strong write follows a weak one of the same agent and epoch: whoever knows of either knows of both, and
+// only the weak one races with other strong accesses.
+inline bool follows_weak(const Past& past, const Accessor& who) {
+    return who.strong && who.write && !past.write.strong && past.write.clock == who.clock && who.same_agent(past.write);
+}
+
 // Policy: bool ordered(const Access& earlier, bool earlier_was_write) for the accessor at hand.
 template <class Ordered, class Report>
 void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Ordered&& ordered, Report&& report) {
@@ -81,7 +87,7 @@ void touch_past(Past& past, const Accessor& who, bool check_uninitialised, Order
     if (who.write) {
         for (u32 i = 0; i < past.n_reads; ++i)
             if (!ordered(past.reads[i], false)) report(Conflict{&past.reads[i], false, false});
-        past = Past{who.access()};
+        past = Past{follows_weak(past, who) ? past.write : who.access()};
         return;
     }
     for (u32 i = 0; i < past.n_reads; ++i) {
@@ -275,9 +281,10 @@ private:
     [[gnu::noinline]] u32 follow(u32 before) {
         Past past = pasts_[before];
         touch_past(past, who_, check_uninitialised_, ordered_, report_);
-        u32 after = written_;  // every write leaves the same
+        const bool alike = who_.write && !follows_weak(pasts_[before], who_);  // these writes leave the same
+        u32 after = alike ? written_ : Pasts::kNone;
         if (after == Pasts::kNone) after = Pasts::same(past, pasts_[before]) ? before : pasts_.number_of(past);
-        if (who_.write) written_ = after;
+        if (alike) written_ = after;
         pasts_.note(before, after);
         return after;
     }

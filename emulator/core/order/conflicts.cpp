@@ -233,11 +233,35 @@ u32 lanes_within(const Warp& w, const Access& earlier, u64 start, u64 end) {
 }
 
 // An instruction's accesses were taken for those of all its lanes. Where only lanes are at fault, those that count are
-// the ones that came to the bytes at hand.
+// the ones that came to the bytes at hand, which are in [start, end).
 bool lanes_acquit(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy, u64 start, u64 end) {
-    if (!w.clocks.by_lane || !c.earlier || c.stale) return false;
     const u32 lanes = lanes_within(w, *c.earlier, start, end);
     return linear_ordered(w, *c.earlier, c.earlier_was_write, who, proxy, {lanes != 0, lanes});
+}
+
+bool is_of(const Past& past, const Conflict& c) {
+    const auto same = [&](const Access& a) {
+        return a.clock == c.earlier->clock && a.agent == c.earlier->agent && a.cluster == c.earlier->cluster;
+    };
+    if (c.earlier_was_write) return same(past.write);
+    return std::any_of(past.reads.begin(), past.reads.begin() + past.n_reads, same);
+}
+
+// A conflict is told once for all bytes of an operation that share a past. The first of the ranges that is to be
+// reported; null where lanes alone were at fault, and none of those that count.
+const Range* guilty(Warp& w, Cta& target, const SharedRanges& r, const Range& at, const Conflict& c,
+                    const Accessor& who, Proxy proxy) {
+    if (!w.clocks.by_lane || !c.earlier || c.stale) return &at;
+    if (!linear_ordered(w, *c.earlier, c.earlier_was_write, who, proxy, {false})) return &at;
+    for (const Range& range : r.ranges) {
+        const u64 start = range.start + r.offset, place = target.shared_address(static_cast<u32>(start));
+        bool met = &range == &at;
+        if (!met)
+            target.shared_shadow->each_past(start, start + range.bytes,
+                                            [&](const Past& past) { met = met || is_of(past, c); });
+        if (met && !lanes_acquit(w, c, who, proxy, place, place + range.bytes)) return &range;
+    }
+    return nullptr;
 }
 
 // Released kernels load what others may be writing, and drop what comes of it.
@@ -324,13 +348,13 @@ void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& w
     const Range* at = nullptr;
     Touch touch(shadow.pasts(), who, true, ordered, [&](const Conflict& c) {
         if (c.uninitialised && at->start + r.offset < kSharedStart) return;  // the system's, which may have written it
-        const u64 start = at->start + r.offset, place = target.shared_address(static_cast<u32>(start));
-        if (!(fenced && c.earlier && !fenced_for_mma(w, *c.earlier, who)) &&
-            lanes_acquit(w, c, who, proxy, place, place + at->bytes))
-            return;
+        const bool unfenced = fenced && c.earlier && !fenced_for_mma(w, *c.earlier, who);
+        const Range* const range = unfenced ? at : guilty(w, target, r, *at, c, who, proxy);
+        if (!range) return;
         report_linear(w, c, who, proxy, [&] {
+            const u64 start = range->start + r.offset;
             return format("shared memory in [0x%llx, 0x%llx) of %s", (unsigned long long)start,
-                          (unsigned long long)(start + at->bytes), name_of(target).c_str());
+                          (unsigned long long)(start + range->bytes), name_of(target).c_str());
         });
     });
     shadow.touch_each(r.ranges, r.offset, at, touch, proxy_async && r.blocks.empty() ? Grain::chunks : Grain::cells);
@@ -406,7 +430,7 @@ void touch_global(Allocation& a, Warp& w, std::span<const Range> ranges, const A
         shadow.pasts(), who, false,
         [&](const Access& e, bool was_write) { return linear_ordered(w, e, was_write, who, proxy); },
         [&](const Conflict& c) {
-            if (lanes_acquit(w, c, who, proxy, 0, 0)) return;
+            if (w.clocks.by_lane && c.earlier && !c.stale && lanes_acquit(w, c, who, proxy, 0, 0)) return;
             report_linear(w, c, who, proxy, [&] {
                 return format("'%s' at byte %llu", a.name.c_str(), (unsigned long long)(at->start - a.base));
             });

@@ -21,6 +21,17 @@ __device__ __forceinline__ void mbar_fence_init() { asm volatile("fence.mbarrier
 __device__ __forceinline__ void mbar_arrive(u64* bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared(bar)) : "memory");
 }
+__device__ __forceinline__ void mbar_arrive_relaxed(u64* bar) {
+    asm volatile("mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];" ::"r"(shared(bar)) : "memory");
+}
+__device__ __forceinline__ u64 mbar_arrive_token(u64* bar) {
+    u64 token;
+    asm volatile("mbarrier.arrive.shared::cta.b64 %0, [%1];" : "=l"(token) : "r"(shared(bar)) : "memory");
+    return token;
+}
+__device__ __forceinline__ void mbar_inval(u64* bar) {
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared(bar)) : "memory");
+}
 __device__ __forceinline__ void mbar_expect(u64* bar, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared(bar)), "r"(bytes) : "memory");
 }
@@ -36,11 +47,37 @@ __device__ __forceinline__ void mbar_wait(u64* bar, u32 parity) {
     while (!mbar_try(bar, parity)) {
     }
 }
+__device__ __forceinline__ void mbar_wait_token(u64* bar, u64 token) {
+    u32 done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(shared(bar)), "l"(token)
+                     : "memory");
+}
+__device__ __forceinline__ void mbar_wait_cluster(u64* bar, u32 parity) {
+    u32 done = 0;
+    while (!done)
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
+            "p; }"
+            : "=r"(done)
+            : "r"(shared(bar)), "r"(parity)
+            : "memory");
+}
 
 __device__ __forceinline__ void bulk_load(void* to, const void* from, u32 bytes, u64* bar) {
     asm volatile(
         "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared(to)),
         "l"(from), "r"(bytes), "r"(shared(bar))
+        : "memory");
+}
+// To this place in every block of the cluster that `ranks` names, and to its barrier.
+__device__ __forceinline__ void bulk_multicast(void* to, const void* from, u32 bytes, u64* bar, unsigned short ranks) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(shared(to)),
+        "l"(from), "r"(bytes), "r"(shared(bar)), "h"(ranks)
         : "memory");
 }
 __device__ __forceinline__ void bulk_store(void* to, const void* from, u32 bytes) {
@@ -104,6 +141,10 @@ __device__ __forceinline__ int cluster_load(u32 at) {
 }
 __device__ __forceinline__ void cluster_store(u32 at, int v) {
     asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
+// At a barrier of another block.
+__device__ __forceinline__ void arrive_at(u32 bar) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_arrive_relaxed() {

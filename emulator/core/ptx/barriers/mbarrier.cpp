@@ -21,6 +21,9 @@ void wake_waiters(Cta& cta, u32 offset) {
             for (Fragment& f : w.fragments) {
                 if (f.wait != Wait::mbarrier || f.wait_mbar != address) continue;
                 f.wait = Wait::none;
+                cta.cluster->woken = true;
+                // It may ask again first, and the barrier may have moved on by then.
+                if (cta.cluster->machine->schedule == Schedule::pct && cta.cluster->random() % 4 == 0) continue;
                 f.wait_over = true;
                 observe_phase(w, cta.mbarriers.at(offset), f.wait_relaxed, f.mask);
                 w.time = std::max(w.time, cta.cluster->now);

@@ -304,7 +304,7 @@ u32 asked_parity(Warp& w, const Inst& i, u32 lane) {
 
 // test_wait and try_wait: operands p, address, parity or state. A failed try_wait suspends the fragment until the phase
 // completes, which is one of the outcomes the ISA allows; lanes that wait for different things poll. Another is that
-// its time runs out: the random schedule draws that half of the time, for kernels that do not try again, and where
+// its time runs out: schedules that draw do so half of the time, for kernels that do not try again, and where
 // nothing else can go on it must (time_out_waits).
 Flow wait(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
@@ -356,7 +356,7 @@ Flow wait(Warp& w, const Inst& i, u32 mask) {
     Machine& m = machine_of(w);
     m.stats.barrier_waits += 1;
     const bool times_out = std::exchange(w.fragment().wait_timed_out, false) ||
-                           (m.schedule == Schedule::random && done != mask && w.cta->cluster->random() % 2 == 0);
+                           (draws(m.schedule) && done != mask && w.cta->cluster->random() % 2 == 0);
     if (done != mask && done == 0 && same && (i.mods & kMbarBlocking) && !times_out) {
         Fragment& f = w.fragment();
         f.wait = Wait::mbarrier;

@@ -2,6 +2,8 @@
 // 16 bytes.
 #include "ptx/copies/bulk.hpp"
 
+#include <algorithm>
+
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/async.hpp"
@@ -21,30 +23,53 @@ void check_size(u32 bytes) {
         throw Fault("misaligned", format("a bulk copy of %u bytes: the size is a multiple of 16", bytes));
 }
 
-Allocation& global_operand(Warp& w, u64 address, u32 bytes, const char* what) {
+void check_alignment(u64 address, const char* what) {
     if (address % kAlignment)
         throw Fault("misaligned",
                     format("%s at global 0x%llx: it is aligned to 16 bytes", what, (unsigned long long)address));
+}
+
+Allocation& global_operand(Warp& w, u64 address, u32 bytes, const char* what) {
+    check_alignment(address, what);
     return resolve_global(w, address, bytes, what);
 }
 
 Reduction reduction_of(const Inst& i) { return static_cast<Reduction>(i.mods >> kReduceShift & 0xF); }
 
-void load_into(Warp& w, Cta& to, u32 offset, u32 signal, u64 address, u32 bytes) {
+// What a copy from global memory leaves out at its ends, which may lie behind those of an allocation (.ignore_oob).
+struct Ignored {
+    u32 left = 0, right = 0;
+    u32 kept(u32 bytes) const { return bytes - std::min(bytes, left + right); }
+};
+
+Ignored ignored_of(const i32* o, Warp& w, u32 lane) {
+    const Ignored ignored{w.reg<u32>(o[4])[lane], w.reg<u32>(o[5])[lane]};
+    if (std::max(ignored.left, ignored.right) >= kAlignment)
+        throw Fault("bulk-copy-ignored",
+                    format("a bulk copy that ignores %u bytes on its left and %u on its right; 0 to "
+                           "15 are allowed",
+                           ignored.left, ignored.right));
+    return ignored;
+}
+
+void load_into(Warp& w, Cta& to, u32 offset, u32 signal, u64 address, u32 bytes, Ignored ignored = {}) {
     Machine& m = machine_of(w);
     const u32 pc = static_cast<u32>(w.pc());
     const TxSource source = begin_tx(w, signal, "bulk copy");
     touch_shared(to, w, offset, bytes, Accessor{source.agent, source.clock(), pc, true}, true);
     m.stats.bulk_loads += 1;
     m.stats.bulk_load_bytes += bytes;
-    start_async(w, false, 500 + bytes / 64, [&m, &to, offset, address, bytes, source, pc] {
-        if (const Allocation* a = m.global.find(address, bytes))
-            std::memcpy(to.shared.data() + offset, a->data.get() + (address - a->base), bytes);
+    start_async(w, false, 500 + bytes / 64, [&m, &to, offset, address, bytes, ignored, source, pc] {
+        u8* const at = to.shared.data() + offset;
+        if (ignored.left || ignored.right) std::memset(at, kPoison, bytes);  // what is left out is indeterminate
+        const u32 kept = ignored.kept(bytes);
+        if (const Allocation* a = kept ? m.global.find(address + ignored.left, kept) : nullptr)
+            std::memcpy(at + ignored.left, a->data.get() + (address + ignored.left - a->base), kept);
         end_tx(source, bytes, static_cast<i32>(pc));
     });
 }
 
-// Operands: shared destination, global source, size, mbarrier, [CTA mask].
+// Operands: shared destination, global source, size, mbarrier, [CTA mask, or how many bytes to ignore at either end].
 Flow load(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Cluster& cluster = *w.cta->cluster;
@@ -55,12 +80,16 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
         check_size(bytes);
         const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], bytes, kAlignment, "bulk copy");
         const SharedRef at = resolve_shared(w, w.reg<u32>(o[3])[l], 8, "bulk copy's mbarrier");
-        Allocation& a = global_operand(w, address, bytes, "bulk copy");
-        touch_global(a, w, address, bytes, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false},
-                     true);
+        const Ignored ignored = i.n_src > 5 ? ignored_of(o, w, l) : Ignored{};
+        check_alignment(address, "bulk copy");
+        if (const u32 kept = ignored.kept(bytes)) {
+            const u64 first = address + ignored.left;
+            touch_global(resolve_global(w, first, kept, "bulk copy"), w, first, kept,
+                         Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false}, true);
+        }
         if (!(i.mods & kBulkMulticast)) {
             check_signal(to.cta->rank, at.cta->rank, false);
-            load_into(w, *to.cta, to.offset, at.cta->shared_address(at.offset), address, bytes);
+            load_into(w, *to.cta, to.offset, at.cta->shared_address(at.offset), address, bytes, ignored);
             continue;
         }
         for (u32 rank : multicast_ranks(w, w.reg<u16>(o[4])[l]))

@@ -1,4 +1,7 @@
 // ld, st: the generic proxy.
+#include <algorithm>
+#include <functional>
+
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
@@ -108,11 +111,13 @@ private:
     u32 count_ = 0;
 };
 
-u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, const char* what) {
+u8* local_bytes_at(Warp& w, u32 lane, u64 at, u32 size, bool write, const char* what) {
     if (at + size > w.program->local_bytes)
         throw Fault("local-out-of-bounds", format("%s of %u bytes at local byte %llu of %u", what, size,
                                                   (unsigned long long)at, w.program->local_bytes));
-    return w.local.data() + u64{lane} * w.program->local_bytes + at;
+    const u64 place = u64{lane} * w.program->local_bytes + at;
+    if (write && !w.local_written.empty()) std::fill_n(w.local_written.data() + place, size, u8{1});
+    return w.local.data() + place;
 }
 
 // True where all lanes access their own CTA's memory.
@@ -234,6 +239,20 @@ void resolve_shared_lanes(const WarpAccess& x, Space space, Accessor& who, u8* (
     });
 }
 
+// The lanes' 16 bytes each, in the interleaving of the launch.
+[[gnu::noinline]] void note_order(Warp& w, Space space, const Addresses& a, u32 mask, bool write) {
+    constexpr u64 kShared = u64{1} << 63;
+    const bool shared = space == Space::shared || space == Space::shared_cluster;
+    if (!shared && space != Space::global) return;
+    u64 last = ~u64{0};
+    for (u32 l = 0; l < kLanes; ++l) {
+        const u64 place = shared ? kShared | u64{w.cta->cluster->number} << 40 | a.at[l] / 16 : a.at[l] / 16;
+        if (!(mask >> l & 1) || place == last) continue;
+        machine_of(w).interleaving->access(place, name_in_order(w, w.pc()), write);
+        last = place;
+    }
+}
+
 void resolve_global_lanes(const WarpAccess& x, Accessor& who, u8* (&pointers)[kLanes]) {
     Warp& w = x.w;
     const Machine& m = machine_of(w);
@@ -284,6 +303,7 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
     check_alignment(a, mask, size, what);
     if (Observer* const o = Observer::of(machine_of(w)); o && space != Space::param && space != Space::local)
         o->accesses(w, space == Space::shared || space == Space::shared_cluster, a.at, mask, size, write);
+    if (machine_of(w).interleaving) note_order(w, space, a, mask, write);
     switch (space) {
         case Space::shared:
         case Space::shared_cluster:
@@ -296,12 +316,13 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
         case Space::param:
             for (u32 l = 0; l < kLanes; ++l)
                 if (mask >> l & 1)
-                    pointers[l] = a.at[l] >= kCallParams ? local_bytes_at(w, l, a.at[l] - kCallParams, size, what)
-                                                         : resolve_param(w, a.at[l], size);
+                    pointers[l] = a.at[l] >= kCallParams
+                                      ? local_bytes_at(w, l, a.at[l] - kCallParams, size, write, what)
+                                      : resolve_param(w, a.at[l], size);
             break;
         case Space::local:
             for (u32 l = 0; l < kLanes; ++l)
-                if (mask >> l & 1) pointers[l] = local_bytes_at(w, l, a.at[l], size, what);
+                if (mask >> l & 1) pointers[l] = local_bytes_at(w, l, a.at[l], size, write, what);
             break;
         default: throw Fault("internal", "unresolved address space");
     }
@@ -340,10 +361,59 @@ bool reliable(Warp& w, const Inst& i, u64 at, u32 bytes) {
             if (!(mask >> l & 1)) continue;
             if (reliable(w, i, a.at[l] + k * bytes, bytes)) continue;
             lacking |= 1u << l;
-            w.undefined_global = a.at[l] >= kGlobalBase;
+            w.undefined_in = a.at[l] >= kGlobalBase ? Unwritten::global : Unwritten::shared;
         }
         w.undefined[static_cast<u32>(unit)] = lacking;
     }
+}
+
+// Where a lane's bytes of local memory are noted as written; null for bytes of other memory.
+u8* local_notes(Warp& w, const u8* at) {
+    const std::less<const u8*> before;
+    const u8* const local = w.local.data();
+    if (before(at, local) || !before(at, local + w.local_written.size())) return nullptr;
+    return w.local_written.data() + (at - local);
+}
+
+// Of an element a part is enough: structs have gaps, and bits that nobody sets.
+[[gnu::noinline]] void check_local(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type));
+    const bool doubted = w.unwritten;
+    for (u32 k = 0; k < i.n_dst; ++k) {
+        const i32 unit = w.ops(i)[k];
+        if (unit < 0) continue;
+        u32 local = 0, lacking = 0;
+        for (u32 l = 0; l < kLanes; ++l) {
+            const u8* const notes = mask >> l & 1 ? local_notes(w, pointers[l] + k * bytes) : nullptr;
+            local |= static_cast<u32>(notes != nullptr) << l;
+            if (notes && std::none_of(notes, notes + bytes, [](u8 note) { return note; })) lacking |= 1u << l;
+        }
+        if (!lacking && w.undefined.empty()) continue;
+        w.undefined.resize(w.program->units);
+        u32& undefined = w.undefined[static_cast<u32>(unit)];
+        undefined = (doubted ? undefined & ~local : 0) | lacking;
+        if (!lacking) continue;
+        w.unwritten = true;
+        w.undefined_pc = w.pc();
+        w.undefined_in = Unwritten::local;
+        w.doubt = {};
+    }
+}
+
+// What has no value leaves none behind.
+[[gnu::noinline]] void forget_local(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+    const u32 bytes = element_bytes(static_cast<Ty>(i.type));
+    for (u32 k = 0; k + 1u < i.n_src; ++k) {
+        const i32 unit = w.ops(i)[1 + k];
+        const u32 lacking = unit < 0 ? 0 : mask & ~w.initialised[static_cast<u32>(unit)];
+        for (u32 l = 0; l < kLanes; ++l)
+            if (u8* const notes = lacking >> l & 1 ? local_notes(w, pointers[l] + k * bytes) : nullptr)
+                std::fill_n(notes, bytes, u8{0});
+    }
+}
+
+bool may_be_local(const Warp& w, Space space) {
+    return !w.local_written.empty() && (space == Space::local || space == Space::generic || space == Space::param);
 }
 
 Flow ld(Warp& w, const Inst& i, u32 mask) {
@@ -354,6 +424,7 @@ Flow ld(Warp& w, const Inst& i, u32 mask) {
                   validated ? Strength::wide : Strength::weak, nullptr, i.mods & kNonCoherent);
     load_values(w, i, mask, pointers);
     if (w.unwritten) leave_undefined(w, i, a, mask);
+    if (may_be_local(w, space_of(i))) check_local(w, i, pointers, mask);
     return Flow::next;
 }
 
@@ -366,6 +437,7 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
                   Strength::weak, &i);
     store_values(w, i, mask, pointers);
+    if (may_be_local(w, space)) forget_local(w, i, pointers, mask);
     return Flow::next;
 }
 
