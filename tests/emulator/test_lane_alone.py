@@ -81,6 +81,53 @@ def test_what_the_arriving_lane_wrote_itself_is_released():
     assert rules(body.replace("[tile+36]", "[tile+256]")) == set()
 
 
+# Each thread writes a row of the operand, of 128 bytes under a swizzle. The MMA reads 32 of each: the first row that it
+# reads is that of a lane that has fenced.
+ROWS = """
+  .reg .b32 %mine; .reg .b64 %rows;
+  mov.b32 %mine, tile;
+  cvt.u64.u32 %rows, %mine;
+  shr.u64 %rows, %rows, 4;
+  or.b64 %rows, %rows, 0x4000404000010000;
+  shl.b32 %r1, %thread, 7;
+  add.u32 %mine, %mine, %r1;
+  setp.eq.u32 %p1, %lane, 0;
+  setp.lt.u32 %p2, %lane, 16;
+  st.shared.v4.b32 [%mine], {%zero, %zero, %zero, %zero};
+  st.shared.v4.b32 [%mine+16], {%zero, %zero, %zero, %zero};
+  st.shared.v4.b32 [%mine+32], {%zero, %zero, %zero, %zero};
+  st.shared.v4.b32 [%mine+48], {%zero, %zero, %zero, %zero};
+  st.shared.v4.b32 [%mine+64], {%zero, %zero, %zero, %zero};
+  st.shared.v4.b32 [%mine+80], {%zero, %zero, %zero, %zero};
+  st.shared.v4.b32 [%mine+96], {%zero, %zero, %zero, %zero};
+  st.shared.v4.b32 [%mine+112], {%zero, %zero, %zero, %zero};
+"""
+MULTIPLY = """
+  bar.sync 0;
+  tcgen05.fence::after_thread_sync;
+  @%first tcgen05.mma.cta_group::1.kind::f16 [%tm], %rows, %desc, %idesc, %off;
+  @%first tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
+  { W: mbarrier.try_wait.parity.shared::cta.b64 %p4, [bar], 0; @!%p4 bra W; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("fence", "found"),
+    [
+        (FENCE, set()),
+        (f"@%p1 {FENCE}", {"lane-alone"}),
+        (f"@%p2 {FENCE}", {"lane-alone"}),
+        (f"@%p2 {FENCE} @!%p2 {FENCE}", set()),
+        (f"bar.warp.sync -1; @%p1 {FENCE}", set()),
+    ],
+)
+def test_a_lane_fences_its_row_of_an_operand_alone(fence, found):
+    body = ROWS + fence + MULTIPLY
+    report, _, _ = run_micro(body, "tensor")
+    assert {f.rule for f in report.findings} == found
+    assert {f.rule for f in run_micro(body, "tensor", profile="lenient")[0].findings} == set()
+
+
 # Warp 0 arrives for its words; of warp 1 only lane 0 waits.
 @pytest.mark.parametrize(
     ("wait", "found"),
