@@ -25,7 +25,7 @@ from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.choice import splits_of
 from fmha.harness.worker.configuration import UNLIMITED, Configuration, PathChoice
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
-from fmha.harness.worker.launch import Call, choose_splits, launch_attention
+from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of
 from fmha.harness.worker.protocol import FindingRecord, Variant
 from fmha.harness.worker.variants import variant_for
 
@@ -35,6 +35,7 @@ BUILD_SECONDS = 600.0
 EMULATED = "sm_100a"
 MOST_SPLITS = 65535  # CUDA's largest grid.y
 MOST_PLANS = 4096  # that are kept, each some kilobytes
+COUNTS = 16384  # that are cleared at once
 STATISTICS = ("row_max", "row_sum", "lse")
 OUTPUTS = ("o", *STATISTICS)
 PARTIAL = ("partial_o", "partial_max", "partial_sum")
@@ -175,6 +176,7 @@ class AttentionPlan:
         sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
         self._partial = [sum(sizes[:place]) for place in range(len(sizes))]  # where each begins in the scratch memory
         self._scratch_bytes = sum(sizes)
+        self._draws = walkers_of(variant, call) > 0
         self._prepared = self._prepare(arguments) if self._where.type == "cuda" else None
 
     def __call__(
@@ -230,8 +232,9 @@ class AttentionPlan:
             scratch = _scratch(stream, self._scratch_bytes, self._where)
             base = scratch.data_ptr()
             partial = [base + begin for begin in self._partial]
+        drawn = _count(stream, self._where) if self._draws else 0
         q, k, v, kv_lens, query_offsets, sink, sparse_k, sparse_v, indices, lens = at
-        pointers = (*outputs, *partial, kv_lens, query_offsets, indices, lens, sink)
+        pointers = (*outputs, *partial, kv_lens, query_offsets, indices, lens, sink, drawn)
         prepared(stream, (q, k, v, sparse_k, sparse_v), pointers)
 
     def _prepare(self, arguments: Arguments) -> Prepared:
@@ -239,6 +242,9 @@ class AttentionPlan:
             device = CudaDevice(wait=False)
             module = device.load(_artifact(self.variant, device.artifact))
             addresses = {name: tensor.data_ptr() for name, tensor in arguments.tensors.items()}
+
+            if self._draws:
+                addresses["drawn"] = _count(torch._C._cuda_getCurrentRawStream(self._where.index), self._where)
 
             def launch() -> None:
                 launch_attention(device, module, self.variant, self.call, addresses | dict.fromkeys(OUTPUTS, 0))
@@ -269,6 +275,8 @@ class AttentionPlan:
             device.upload(addresses[NAMES[place]], array)
         results = {name: device.alloc(tensor.nbytes, name) for name, tensor in zip(OUTPUTS, outputs, strict=True)}
         scratch = {name: device.alloc(4 * count, name) for name, count in self.call.partial_elements.items()}
+        scratch["drawn"] = device.alloc(4, "drawn")
+        device.upload(scratch["drawn"], np.zeros(1, np.uint32))
         module = device.load(_artifact(self.variant, device.artifact))
         report = launch_attention(device, module, self.variant, self.call, addresses | results | scratch)
         for address, tensor in zip(results.values(), outputs, strict=True):
@@ -393,7 +401,29 @@ def _scratch(stream: int, nbytes: int, where: torch.device) -> torch.Tensor:
     return held
 
 
+def _count(stream: int, where: torch.device) -> int:
+    """The address of a count that is 0 and that no other launch uses meanwhile: launches of one stream share one, each
+    of a captured graph has its own."""
+    spare = _spare_counts.setdefault(where.index, [])
+    if torch.cuda.is_current_stream_capturing():
+        if spare:
+            return spare.pop()
+        return torch.zeros(1, dtype=torch.int32, device=where).data_ptr()  # the graph's, which clears it each time
+    if not spare:
+        counts = torch.zeros(COUNTS, dtype=torch.int32, device=where)
+        torch.cuda.current_stream(where).synchronize()  # other streams will use them
+        _counts.append(counts)
+        spare.extend(range(counts.data_ptr(), counts.data_ptr() + 4 * COUNTS, 4))
+    key = where.index, stream
+    if key not in _stream_counts:
+        _stream_counts[key] = spare.pop()
+    return _stream_counts[key]
+
+
 _plans: dict[Any, AttentionPlan] = {}
+_counts: list[torch.Tensor] = []
+_spare_counts: dict[int, list[int]] = {}  # by device
+_stream_counts: dict[tuple[int, int], int] = {}  # by device and stream
 _scratches: dict[int, torch.Tensor] = {}  # by stream
 
 

@@ -16,7 +16,8 @@ class Call:
     def __init__(self, kernel: Kernel, p: Problem, tensors: Mapping[str, torch.Tensor], overlaps: bool = True) -> None:
         self.tensors = dict(tensors)
         self.out = {n: torch.empty(b, dtype=torch.uint8, device="cuda") for n, b in output_sizes(p).items()}
-        pointers = {n: t.data_ptr() for n, t in (self.tensors | self.out).items()}
+        self.drawn = torch.zeros(1, dtype=torch.int32, device="cuda")
+        pointers = {n: t.data_ptr() for n, t in (self.tensors | self.out | {"drawn": self.drawn}).items()}
         self.launch: Launch = prepare(kernel, p, pointers, overlaps)
 
     def __call__(self) -> None:

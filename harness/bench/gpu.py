@@ -154,8 +154,7 @@ class Launch:
 
     def _prepare(self, stream: int) -> tuple[Any, Any]:
         p, shape = self.problem, self.kernel.shape
-        grid = (shape.row_tiles(p), p.splits, p.batch)
-        forward = _config(grid, shape.threads, shape.shared_bytes, stream, p.cluster, self.overlaps)
+        forward = _config(shape.grid(p), shape.threads, shape.shared_bytes, stream, p.cluster, self.overlaps)
         if p.partials == 1:
             return forward, None
         entry, grid = combine_launch(p)
@@ -203,6 +202,8 @@ def run_once(kernel: Kernel, p: Problem, tensors: Mapping[str, NDArray[Any]]) ->
     for name, nbytes in sizes.items():
         pointers[name] = int(ok(driver.cuMemAlloc(nbytes)))
         ok(driver.cuMemsetD32(pointers[name], 0x7FEDBEEF, nbytes // 4))
+    pointers["drawn"] = int(ok(driver.cuMemAlloc(4)))
+    ok(driver.cuMemsetD32(pointers["drawn"], 0, 1))
     prepare(kernel, p, pointers)()
     ok(driver.cuCtxSynchronize())
     out = {}

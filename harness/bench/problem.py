@@ -41,7 +41,7 @@ class Problem:
     bf16: bool = False
     splits: int = 1
     cluster: tuple[int, int] = (1, 1)  # row tiles, splits
-    walkers: int = 0  # CTAs that share the row tiles of a split and batch entry; 0: one for each
+    walkers: int = 0  # CTAs that draw the row tiles of all batch entries; 0: one for each row tile
     spread: float = 1.0  # of the logits
     poison: bool = True
     seed: int = 0

@@ -65,8 +65,12 @@ class Shape:
         return own + tuple(f"FMHA_SM90_{name}={value}" for name, value in values.items())
 
     def row_tiles(self, p: Problem) -> int:
-        """grid.x: as many as walk over them, or as clusters of row tiles take."""
-        return p.walkers or -(-p.t * p.heads // (self.rows * p.cluster[0])) * p.cluster[0]
+        """Of a batch entry: as many as clusters of row tiles take."""
+        return -(-p.t * p.heads // (self.rows * p.cluster[0])) * p.cluster[0]
+
+    def grid(self, p: Problem) -> tuple[int, int, int]:
+        """Of the forward kernel."""
+        return (p.walkers, 1, 1) if p.walkers else (self.row_tiles(p), p.splits, p.batch)
 
     @property
     def threads(self) -> int:

@@ -88,6 +88,8 @@ def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
         addresses[name] = device.alloc(rows * 4, name)
     for name, count in call.partial_elements.items():
         addresses[name] = device.alloc(count * 4, name)
+    addresses["drawn"] = device.alloc(4, "drawn")
+    device.upload(addresses["drawn"], np.zeros(1, np.uint32))
     launch_attention(device, device.load(artifact), variant, call, addresses)
     seen = float(call.s_k)
     if call.window_left is not None and call.window_right is not None:

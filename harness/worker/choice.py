@@ -6,8 +6,8 @@ where it was measured (docs/hopper.md, "Which shape") and little beyond:
 - *Wide*, 192 rows at head_dim 64, and *long*, tiles of 80 keys at 256: prefill.
 - *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
 - *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
-- *Row CTAs*, without splits: fewer than row tiles where that fills the multiprocessors as well, since a CTA that walks
-  on to its next row tile loads it while it finishes the last.
+- *Walkers*, without splits: a CTA that walks on to another row tile loads it while it finishes the last, and CTAs that
+  draw row tiles end together.
 """
 
 from __future__ import annotations
@@ -35,13 +35,6 @@ LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 1024  # more than that
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
-# In tiles of keys: what a CTA costs, what each of its row tiles does, and how much longer one takes that was not dealt
-# out when an SM was free.
-CTA_TILES: Final = 3.0
-ROW_TILE_TILES: Final = 4.0
-WALKING: Final = 1.05
-MOST_WALKED: Final = 64  # row tiles of a CTA
-LEAST_ROWS_AT_ONCE: Final = 256  # that read the same K and V, or they come from memory too often
 
 
 class Sizes(Protocol):
@@ -106,31 +99,11 @@ def splits_of(arch: str, sizes: Sizes) -> int | None:
     return -(-tiles // -(-tiles // many)) if many > splits == FEW_SPLITS else splits
 
 
-def row_ctas(sizes: Sizes, rows: int, keys: int, slots: int, left: int | None, right: int | None) -> int:
-    """CTAs that share the row tiles of a batch entry, without splits: as many as there are, or fewer, which walk.
-
-    `rows` and `keys` are those of a tile, `slots` the CTAs that the GPU holds at once, `left` and `right` the window.
-    Waves of CTAs, times what one takes in tiles of keys; under a causal mask the CTAs of a wave end one by one.
-    """
-    tiles = -(-sizes.t * sizes.heads // rows)
-    windowed = left is not None or right is not None
-    seen = float(sizes.s_k)
-    if left is not None and right is not None:
-        seen = min(seen, left + right + -(-rows // sizes.heads))
-    elif windowed:
-        seen -= min(sizes.t, sizes.s_k) / 2
-    each = max(1.0, seen / keys) + ROW_TILE_TILES
-
-    def cost(ctas: int) -> float:
-        waves = sizes.batch * ctas / slots
-        if ctas == tiles:
-            return max(1.0, waves + 0.5 if windowed else math.ceil(waves)) * (CTA_TILES + each)
-        walked = tiles / ctas if windowed else -(-tiles // ctas)
-        return math.ceil(waves) * (CTA_TILES + walked * each * WALKING)
-
-    least = min(tiles, -(-LEAST_ROWS_AT_ONCE // rows))
-    fewer = {max(least, -(-tiles // walked)) for walked in range(1, MOST_WALKED + 1)}
-    return min(sorted(fewer, reverse=True), key=cost)
+def walkers(arch: str, sizes: Sizes, rows: int, tile_rows: int) -> int:
+    """CTAs that draw the row tiles of all batch entries, `tile_rows` rows each, without splits, of the shape that
+    rows_of_cta calls `rows`: as many as the GPU holds at once. 0 where there are no more row tiles than that."""
+    slots = MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim, rows)
+    return slots if -(-sizes.t * sizes.heads // tile_rows) * sizes.batch > slots else 0
 
 
 def overlaps_grid_before(arch: str, sizes: Sizes, splits: int, shared_kv: bool) -> bool:

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from fmha.harness.worker import params
 from fmha.harness.worker.choice import (
-    MULTIPROCESSORS,
     combine_launch,
     combine_overlaps,
     ctas_per_sm,
     overlaps_grid_before,
     partial_f16,
-    row_ctas,
+    walkers,
 )
 from fmha.harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.worker.protocol import LaunchShape, Variant
@@ -65,7 +64,7 @@ def launch_attention(
     """Runs `variant`, and its combine kernel when the call has splits that no cluster merges.
 
     `addresses` are device addresses by FmhaParams' names, the tensors q, k, v, sparse_k and sparse_v among them; what
-    is left out, or 0, is null. The report is that of both kernels.
+    is left out, or 0, is null. Without `drawn` each row tile has a CTA of its own. The report is that of both kernels.
     """
     maps = _tensor_maps(device, variant.shape, call, addresses)
     pointers: dict[str, Any] = {name: address for name, address in addresses.items() if name not in params.MAPS}
@@ -91,7 +90,7 @@ def launch_attention(
         head_dim=call.head_dim,
     ).pack()
     shape = variant.shape
-    grid = forward_grid(variant, call)
+    grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
     cluster = (1, call.splits if call.in_cluster else 1, 1)
     overlaps = overlaps_grid_before(variant.arch, call, call.splits, call.shared_kv)
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster, overlaps)
@@ -104,14 +103,19 @@ def launch_attention(
     return sum_of((report, combined))
 
 
-def forward_grid(variant: Variant, call: Call) -> Dim3:
-    """The grid of the forward kernel."""
-    shape = variant.shape
-    blocks = params.query_blocks(shape, call.t, call.heads, call.topk)
-    if call.splits == 1 and walks(variant):
-        slots = MULTIPROCESSORS * ctas_per_sm(variant.arch, call.head_dim, rows_define(variant))
-        blocks = row_ctas(call, shape.rows, shape.keys, slots, call.window_left, call.window_right)
-    return blocks, call.splits, call.batch
+def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
+    """The grid of the forward kernel; of CTAs that draw row tiles, where that pays and they can."""
+    ctas = walkers_of(variant, call)
+    if ctas and draws:
+        return ctas, 1, 1
+    return params.query_blocks(variant.shape, call.t, call.heads, call.topk), call.splits, call.batch
+
+
+def walkers_of(variant: Variant, call: Call) -> int:
+    """CTAs that draw the row tiles, for which they need FmhaParams' `drawn`; 0 where each row tile has its own."""
+    if call.splits > 1 or not walks(variant):
+        return 0
+    return walkers(variant.arch, call, rows_define(variant), variant.shape.rows)
 
 
 def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:

@@ -54,18 +54,19 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("sparse_indices", 712, "Q"),
     ("sparse_lens", 720, "Q"),
     ("sink", 728, "Q"),
-    ("batch", 736, "i"),
-    ("t", 740, "i"),
-    ("heads", 744, "i"),
-    ("s_k", 748, "i"),
-    ("s_sparse", 752, "i"),
-    ("topk", 756, "i"),
-    ("splits", 760, "i"),
-    ("window_left", 764, "i"),
-    ("window_right", 768, "i"),
-    ("scale", 772, "f"),
-    ("flags", 776, "I"),
-    ("head_dim", 780, "i"),
+    ("drawn", 736, "Q"),
+    ("batch", 744, "i"),
+    ("t", 748, "i"),
+    ("heads", 752, "i"),
+    ("s_k", 756, "i"),
+    ("s_sparse", 760, "i"),
+    ("topk", 764, "i"),
+    ("splits", 768, "i"),
+    ("window_left", 772, "i"),
+    ("window_right", 776, "i"),
+    ("scale", 780, "f"),
+    ("flags", 784, "I"),
+    ("head_dim", 788, "i"),
 )
 
 
@@ -97,6 +98,7 @@ class FmhaParams:
     sparse_indices: int = 0
     sparse_lens: int = 0
     sink: int = 0
+    drawn: int = 0
     batch: int
     t: int
     heads: int = 1

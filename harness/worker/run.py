@@ -90,12 +90,14 @@ def run_call(
 
 
 def place(device: Device, call: Call, inputs: Inputs) -> dict[str, int]:
-    """Device addresses of `inputs` and of poisoned outputs and partial results, by FmhaParams' names."""
+    """Device addresses of `inputs`, of poisoned outputs and partial results and of a count that is 0, by FmhaParams'
+    names."""
     addresses = {name: _upload(device, name, array) for name, array in operands(inputs).items()}
     for name, array in _poisoned(call, call.batch).items():
         addresses[name] = _upload(device, name, array)
     for name, count in call.partial_elements.items():
         addresses[name] = _upload(device, name, np.full(count, POISON, np.uint32))
+    addresses["drawn"] = _upload(device, "drawn", np.zeros(1, np.uint32))
     return addresses
 
 
@@ -115,6 +117,7 @@ def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int) -> dic
         for number in range(call.splits):
             array = np.full(split // 4 // call.batch * entries, POISON, np.uint32)
             _behind(device, addresses[name] + split * (number + 1) - array.nbytes, array, name)
+    addresses["drawn"] = _upload(device, "drawn", np.zeros(1, np.uint32))
     return addresses
 
 

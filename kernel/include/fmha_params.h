@@ -41,6 +41,8 @@ struct FmhaParams {
     const int32_t* sparse_lens;     // [batch, t]; null: topk
     const float* sink;              // [heads]; null: none
 
+    uint32_t* drawn;  // by CTAs that draw row tiles, sm_90a alone: 0 before a launch and after it, no other's meanwhile
+
     int32_t batch;
     int32_t t;
     int32_t heads;

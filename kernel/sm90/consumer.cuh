@@ -46,6 +46,10 @@ struct Consumer {
           lane(threadIdx.x % 32),
           rows(params, place, row_group),
           scale_log2(params.scale * kLog2E) {
+        clear_output();
+    }
+
+    __device__ __forceinline__ void clear_output() {
 #pragma unroll
         for (int part = 0; part < T::kParts; ++part) {
 #pragma unroll
@@ -53,6 +57,13 @@ struct Consumer {
                 o[part][i] = 0.0f;
             }
         }
+    }
+
+    // The rows of `place` from now on.
+    __device__ __forceinline__ void begin(const Rows<T>& these) {
+        rows = these;
+        state[0] = state[1] = {};
+        clear_output();
     }
 
     // A ring's slot that the compiler cannot see to be the same in every lane.
@@ -160,17 +171,27 @@ struct Consumer {
         }
     }
 
-    // S becomes P, still in fp32; `factor` is what O shrinks by.
-    __device__ __forceinline__ void softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
-                                            float (&factor)[2]) {
+    // The maxima of S; `factor` is what O shrinks by.
+    __device__ __forceinline__ void find_maxima(const Tile& tile, const typename Rows<T>::Entries& valid,
+                                                float (&factor)[2]) {
         rows.mask(s, tile, valid);
         float tile_max[2] = {fragment_max(s, 0), fragment_max(s, 1)};
         row_max(tile_max);
         raise_anchors(state, tile_max, scale_log2, factor);
+    }
+
+    // S becomes P, still in fp32.
+    __device__ __forceinline__ void exponentiate_scores() {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             exponentiate(s, half, state[half], scale_log2);
         }
+    }
+
+    __device__ __forceinline__ void softmax(const Tile& tile, const typename Rows<T>::Entries& valid,
+                                            float (&factor)[2]) {
+        find_maxima(tile, valid, factor);
+        exponentiate_scores();
     }
 
     // P as the A operand; into `p` once the product that read the P before is done.

@@ -23,30 +23,57 @@
 
 namespace fmha::sm90 {
 
-// The row tiles behind the first: K of the first tile before Q, which waits until the consumers are done with the Q
-// before.
+// The place of the next row tile in the order of all; by the whole warp. Each CTA draws until none is left, which makes
+// as many draws as there are row tiles: the last one wraps the count to 0.
+__device__ __forceinline__ int draw(const FmhaParams& params, int ctas, int all) {
+    unsigned drawn = 0;
+    if (threadIdx.x % 32 == 0) {
+        drawn = atomicInc(params.drawn, unsigned(all) - 1);
+    }
+    return ctas + int(__shfl_sync(0xffffffffu, drawn, 0));
+}
+
+// Tells the consumers what was drawn, once they are done with the Q before. By one thread, which then completes
+// query_full.
+template <class T>
+__device__ __forceinline__ void hand_over(const SharedMap<T>& shared, const Walk<T>& walk, uint32_t parity) {
+    ptx::mbarrier_wait(shared.query_empty(), parity);
+    ptx::store_shared(shared.drawn(), uint32_t(walk.row_tile));
+    ptx::store_shared(shared.drawn() + 4, uint32_t(walk.batch));
+}
+
+// The row tiles behind the first. Each is drawn once the loads of the one before are under way, late enough for the
+// CTAs that have most to do to draw least. K of the first tile comes before Q, which waits until the consumers are done
+// with the Q before.
 template <class T>
 __device__ __forceinline__ void produce_further(const FmhaParams& params, SharedMap<T> shared, Walk<T>& walk,
                                                 const Producer<T>& first) {
     Cursor<T> cursor = first.cursor;
     int tails = first.tails;
+    const int ctas = walk.ctas(), all = walk.all(params);
 #pragma unroll 1
     while (true) {
         const uint32_t parity = walk.turn % 2;
         ++walk.turn;
-        const int row_tile = walk.row_tile(params);
-        if (row_tile < 0) {
+        walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
+        if (walk.row_tile < 0) {
+            if (ptx::elect_one()) {
+                hand_over(shared, walk, parity);
+                ptx::mbarrier_arrive(shared.query_full());
+            }
+            __syncwarp();
             return;
         }
-        const Place<T> place(params, row_tile, 1, 1);
+        prefetch_query<T>(params, walk);
+        const Place<T> place(params, walk, 1, 1);
         Loads<T> loads(params, shared, place, cursor, tails);
         if (loads.more && loads.keys.tile.begin < end_of_run(loads.producer, loads.stream, loads.keys.tile.begin)) {
             loads.producer.load_units(false, loads.keys.tile.begin, 0, T::kUnits);
             loads.ahead = true;
         }
         if (ptx::elect_one()) {
-            ptx::mbarrier_wait(shared.query_empty(), parity);
-            load_query<T>(params, shared, row_tile);
+            hand_over(shared, walk, parity);
+            load_query<T>(params, shared, walk);
         }
         __syncwarp();
         producer_role<T>(params, loads);
@@ -60,9 +87,10 @@ template <class T>
 __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> shared, int width, int height,
                                         int ring) {
     const bool alone = width * height == 1;
+    Walk<T> walk(params);
     bool ahead = false;
     if (ring == 0) {
-        ahead = begin<T>(params, shared, width).in(ring);
+        ahead = begin<T>(params, shared, width, walk).in(ring);
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
@@ -71,8 +99,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
     if (!alone) {
         ptx::cluster_arrive();
     }
-    Walk<T> walk;
-    const Place<T> place(params, walk.row_tile(params), width, height);
+    const Place<T> place(params, walk, width, height);
     Loads<T> loads(params, shared, place, ring, ahead);
     stamp<kLoadsReady>(ring == 0 && threadIdx.x % 32 == 0);
     ptx::named_barrier_sync(kRingBarrier, 32 * (T::kRings + 1));
@@ -110,6 +137,64 @@ __device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> s
     }
 }
 
+// The result of the rows whose products are done, or their part of it.
+template <class T>
+__device__ __forceinline__ void finish_rows(Consumer<T>& consumer, const Place<T>& place) {
+    stamp<kLastProduct>(threadIdx.x == 0);
+    float correction[2];
+    finish_sums(consumer, correction);
+    if (place.height > 1) {
+        publish_part(consumer, correction);
+        __syncwarp();
+        ptx::cluster_sync();
+        merge_parts<T>(consumer.params, consumer.shared, place);
+    } else {
+        store_rows(consumer, correction);
+        stamp<kStored>(threadIdx.x == 0);
+    }
+    stamp<kMerged>(threadIdx.x == 0);
+    __syncwarp();
+}
+
+// Row tile after row tile. Where the next Q lands before the last product is done, the next scores are under way while
+// rows are stored; the loop has one way out, and a wait on it, since ptxas adds waits wherever it cannot see one behind
+// every product. A Q of 64 KiB takes longer, and rows are stored meanwhile.
+template <class T>
+__device__ __forceinline__ void consume_overlapped(Consumer<T>& consumer, Walk<T>& walk, Place<T>& place,
+                                                   Cursor<T>& cursor) {
+    Begun<T> begun(consumer, place, cursor);
+#pragma unroll 1
+    while (true) {
+        run_overlapped(consumer, begun, cursor);
+        if constexpr (!T::kBeginsAhead) {
+            finish_rows<T>(consumer, place);
+        }
+        Place<T> next = place;
+        bool more = false;
+        if constexpr (T::kWalks) {
+            ++walk.turn;
+            ptx::mbarrier_wait(consumer.shared.query_full(), walk.turn % 2);
+            walk.row_tile = int(ptx::load_shared(consumer.shared.drawn()));
+            walk.batch = int(ptx::load_shared(consumer.shared.drawn() + 4));
+            more = walk.row_tile >= 0;
+            next = Place<T>(consumer.params, walk, 1, 1);
+            begun = Begun<T>(consumer, next, cursor, more);
+        }
+        if constexpr (T::kBeginsAhead) {
+            finish_rows<T>(consumer, place);
+        }
+        if (!more) {
+            if constexpr (T::kWalks) {
+                ptx::wgmma_wait<0>();
+                ptx::pin(consumer.s);
+            }
+            return;
+        }
+        place = next;
+        consumer.begin(Rows<T>(consumer.params, place, consumer.row_group));
+    }
+}
+
 template <class T>
 __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> shared, int width, int height,
                                         int group) {
@@ -123,46 +208,27 @@ __device__ __forceinline__ void consume(const FmhaParams& params, SharedMap<T> s
             ptx::named_barrier_arrive(kTurnBarrier, 256);  // the first group begins
         }
     }
-    Walk<T> walk;
+    Walk<T> walk(params);
     Cursor<T> cursor;
-    int row_tile = walk.row_tile(params);
-#pragma unroll 1
-    do {
-        const Place<T> place(params, row_tile, width, height);
-        Consumer<T> consumer(params, shared, place, group);
-        if (walk.turn == 0) {
-            ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
-            if (!alone) {
-                ptx::cluster_wait();
-            }
-            stamp<kConsumersMet>(threadIdx.x == 0);
-        }
-        ptx::mbarrier_wait(shared.query_full(), walk.turn % 2);  // also without a tile: the copy must land first
-        stamp<kQueryThere>(threadIdx.x == 0);
+    Place<T> place(params, walk, width, height);
+    Consumer<T> consumer(params, shared, place, group);
+    ptx::named_barrier_sync(kStartBarrier, T::kConsumerThreads + 64);
+    if (!alone) {
+        ptx::cluster_wait();
+    }
+    stamp<kConsumersMet>(threadIdx.x == 0);
+    ptx::mbarrier_wait(shared.query_full(), 0);  // also without a tile: the copy must land first
+    stamp<kQueryThere>(threadIdx.x == 0);
+    if constexpr (T::kOverlap) {
+        consume_overlapped<T>(consumer, walk, place, cursor);
+    } else {
         if constexpr (T::kColumnGroups == 2) {
             run_alternating(consumer);
-        } else if constexpr (T::kOverlap) {
-            run_overlapped(consumer, cursor);
         } else {
             run_in_turn(consumer, cursor);
         }
-        stamp<kLastProduct>(threadIdx.x == 0);
-        float correction[2];
-        finish_sums(consumer, correction);
-        if (place.height > 1) {
-            publish_part(consumer, correction);
-            __syncwarp();
-            ptx::cluster_sync();
-            merge_parts<T>(params, shared, place);
-        } else {
-            store_rows(consumer, correction);
-            stamp<kStored>(threadIdx.x == 0);
-        }
-        stamp<kMerged>(threadIdx.x == 0);
-        __syncwarp();
-        ++walk.turn;
-        row_tile = T::kWalks ? walk.row_tile(params) : -1;
-    } while (row_tile >= 0);
+        finish_rows<T>(consumer, place);
+    }
     if constexpr (T::kTurns) {
         if (group == 0) {
             ptx::named_barrier_sync(kTurnBarrier, 256);
@@ -174,7 +240,7 @@ template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
     const int width = !kFmhaSm90Clusters ? 1 : ptx::cluster_width(),
               height = !kFmhaSm90Clusters ? 1 : ptx::cluster_height();
-    if (int(blockIdx.x) * T::kRows >= params.t * params.heads && width == 1) {
+    if (!T::kWalks && int(blockIdx.x) * T::kRows >= params.t * params.heads && width == 1) {
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};

@@ -58,20 +58,43 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
     }
 }
 
-// Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. The ring: K0, K1, V0, K2, V1, ...
+// The key tiles of a row tile; where CTAs walk, S of the first is under way.
 template <class T>
-__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Cursor<T>& at) {
-    TileStream<T::kKeys> stream = c.place.tiles(c.params);
-    Tile tile{}, before{};
-    if (!stream.next(before)) {
+struct Begun {
+    TileStream<T::kKeys> stream;
+    Tile first{};
+    bool any;
+
+    // Q is there, `at` is the first tile's K. Not `wanted`: nothing is begun.
+    __device__ __forceinline__ Begun(Consumer<T>& c, const Place<T>& place, const Cursor<T>& at, bool wanted = true)
+        : stream(place.tiles(c.params)), any(stream.next(first) && wanted) {
+        if (T::kWalks && any) {
+            Cursor<T> keys = at;
+            c.issue_scores(keys);
+        }
+    }
+};
+
+// Round j computes S_j and its softmax beside O += P_{j-1} V_{j-1}. In decode a tile's chain of products and
+// exponentials is what counts. Where CTAs walk the tensor core is busy with the other warpgroups: only the maxima run
+// beside this one's product, and the exponentials in one block with P's conversion. The ring: K0, K1, V0, K2, V1, ...
+template <class T>
+__device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, Cursor<T>& at) {
+    TileStream<T::kKeys>& stream = begun.stream;
+    if (!begun.any) {
         c.release_query();
         return;
     }
+    Tile tile{}, before = begun.first;
     const bool one_load = c.params.flags & kFmhaSharedKv;
     Cursor<T> keys = at, values = at, key = at, value;
     float factor[2];
     typename Rows<T>::Entries valid = c.rows.valid_entries(stream, before);
-    c.issue_scores(keys);
+    if constexpr (T::kWalks) {
+        keys.advance(T::kUnits);
+    } else {
+        c.issue_scores(keys);
+    }
     bool more = stream.next(tile);
     ptx::wgmma_wait<0>();
     ptx::pin(c.s);
@@ -79,11 +102,15 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Cursor<T>& at) {
     if (!one_load) {
         c.template release<T::kUnits>(key, before.sparse());
     }
+    if (!more) {
+        c.release_query();
+    }
     c.softmax(before, valid, factor);
     c.pack(c.p);
     stamp<kFirstSoftmax>(threadIdx.x == 0);
     while (more) {
-        valid = c.rows.valid_entries(stream, tile);
+        const Tile current = tile;
+        valid = c.rows.valid_entries(stream, current);
         key = keys;
         c.wait_for_turn();
         c.issue_scores(keys);
@@ -92,24 +119,35 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Cursor<T>& at) {
         c.issue_output(values, c.p);
         c.pass_turn();
         keys = one_load ? keys : values;
+        if constexpr (T::kWalks) {
+            more = stream.next(tile);
+        }
         ptx::wgmma_wait<1>();
         ptx::pin(c.s);
         if (!one_load) {
-            c.template release<T::kUnits>(key, tile.sparse());
+            c.template release<T::kUnits>(key, current.sparse());
         }
-        c.softmax(tile, valid, factor);
-        ptx::pin(c.s);
-        // Here, since it has branches: ptxas moves a wait to the head of its block, and the exponentials behind it.
-        const Tile current = tile;
-        more = stream.next(tile);
+        if constexpr (T::kWalks) {
+            if (!more) {
+                c.release_query();
+            }
+            c.find_maxima(current, valid, factor);
+        } else {
+            c.softmax(current, valid, factor);
+            ptx::pin(c.s);
+            // Here, since it has branches: ptxas moves a wait to the head of its block, and the exponentials behind it.
+            more = stream.next(tile);
+        }
         ptx::wgmma_wait<0>();
         c.pin_output();
         c.template release<T::kUnits>(value, before.sparse());
         c.rescale(factor);
+        if constexpr (T::kWalks) {
+            c.exponentiate_scores();
+        }
         c.pack(c.p);
         before = current;
     }
-    c.release_query();
     value = values = one_load ? values : keys;
     c.issue_output(values, c.p);
     at = values;

@@ -61,19 +61,33 @@ struct FirstTile {
 
 // By one thread.
 template <class T>
-__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, int row_tile) {
+__device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Walk<T>& walk) {
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
 #pragma unroll 1
     for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, row_tile * T::kRows, blockIdx.z);
+        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, walk.row_tile * T::kRows,
+                         walk.batch);
     }
+}
+
+// Into the L2, where load_query finds it. By the whole warp.
+template <class T>
+__device__ __forceinline__ void prefetch_query(const FmhaParams& params, const Walk<T>& walk) {
+    if (ptx::elect_one()) {
+#pragma unroll 1
+        for (int box = 0; box < T::kHeadDim / 64; ++box) {
+            ptx::prefetch_tile_3d(params.q, box * 64, walk.row_tile * T::kRows, walk.batch);
+        }
+    }
+    __syncwarp();
 }
 
 // Issues K of the first tile, if it is known, then Q.
 template <class T>
-__device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first) {
+__device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first,
+                                           const Walk<T>& walk) {
     if (ptx::elect_one()) {
-        const int batch = blockIdx.z;
+        const int batch = walk.batch;
         if (first.known) {
 #pragma unroll 1
             for (int unit = 0; unit < T::kUnits; ++unit) {
@@ -87,7 +101,7 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
             }
             stamp<kFirstKeyIssued>(true);
         }
-        load_query<T>(params, shared, Walk<T>{}.row_tile(params));
+        load_query<T>(params, shared, walk);
         stamp<kQueryIssued>(true);
     }
     __syncwarp();
@@ -96,7 +110,8 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
 // By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this
 // one. The first tile, whose K was loaded if it is known.
 template <class T>
-__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width) {
+__device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMap<T> shared, int width,
+                                              const Walk<T>& walk) {
     FirstTile<T> first(params, params.s_k);
     if (ptx::elect_one()) {
         if (params.s_k > 0) {
@@ -111,9 +126,9 @@ __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMa
     ptx::wait_for_primary();
     stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
     if (params.kv_lens) {
-        first = FirstTile<T>(params, params.kv_lens[blockIdx.z]);
+        first = FirstTile<T>(params, params.kv_lens[walk.batch]);
     }
-    load_first<T>(params, shared, first);
+    load_first<T>(params, shared, first, walk);
     return first;
 }
 

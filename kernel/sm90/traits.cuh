@@ -23,8 +23,9 @@ struct Traits {
     static constexpr bool kOverlap = kLaunch.overlap;
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1;  // a CTA may have several row tiles
-    // Turns at the tensor core pay where a tile's exponentials take as long as its products.
-    static constexpr bool kTurns = kFmhaSm90Walks && kOverlap && HeadDim == 64 && kLaunch.row_groups > 1;
+    static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;        // the next row tile before this one is stored
+    // Turns at the tensor core pay where a tile's exponentials take about as long as its products.
+    static constexpr bool kTurns = kFmhaSm90Walks && kOverlap && HeadDim <= 128 && kLaunch.row_groups > 1;
     static constexpr int kRegisters = kLaunch.registers;
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
@@ -76,8 +77,10 @@ struct Traits {
     static constexpr int kTaken = kHanded + (kColumnGroups == 2 ? 2 : 0);  // and the other has read them
     static constexpr int kQueryEmpty = kTaken + (kColumnGroups == 2 ? 2 : 0);
     static constexpr int kBarriers = kQueryEmpty + (kWalks ? 1 : 0);
+    // What the producer drew: the row tile, negative when none is left, and its batch entry.
+    static constexpr int kSmemDrawn = kSmemBarriers + 8 * kBarriers;
     static constexpr int kSharedBytes = fmha_sm90_shared_bytes(HeadDim);
-    static_assert(1024 + kSmemBarriers + 8 * kBarriers <= kSharedBytes, "launch.h says another size");
+    static_assert(1024 + kSmemDrawn + 8 <= kSharedBytes, "launch.h says another size");
     static_assert(kSharedBytes <= 232448 && (kSharedBytes + 1024) * kLaunch.ctas_per_sm <= 233472,
                   "more than the 227 KB a CTA, or the 228 KB an SM may have");
     static_assert(kBoxBytes % 1024 == 0, "a box must start where the swizzle pattern starts");
@@ -116,6 +119,7 @@ struct SharedMap {
     __device__ uint32_t tail(int unit) const { return barrier(T::kTail + unit); }
     __device__ uint32_t handed(int column_group) const { return barrier(T::kHanded + column_group); }
     __device__ uint32_t taken(int column_group) const { return barrier(T::kTaken + column_group); }
+    __device__ uint32_t drawn() const { return base + T::kSmemDrawn; }
     __device__ uint32_t barrier(int index) const { return base + T::kSmemBarriers + 8 * index; }
 };
 
@@ -137,21 +141,45 @@ struct Cursor {
     }
 };
 
-// The row tiles of a CTA, the last of the batch entry first: under a causal mask it has the most keys. With fewer CTAs
-// than row tiles they take turns, one way and back, so that each gets as many long ones as short ones.
+// The row tile that a CTA is at. Where CTAs walk, those of a launch without splits draw row tiles until none is left:
+// batch entries by groups whose K and V the L2 holds, but so many that each CTA gets about two tiles of a group; in a
+// group the last rows of all its entries first, since under a causal mask they have the most keys.
 template <class T>
 struct Walk {
     int turn = 0;
+    int batch;
+    int row_tile;  // negative: none is left
 
-    // Negative when there is none left.
-    __device__ int row_tile(const FmhaParams& params) const {
-        if constexpr (kFmhaSm90Clusters) {
-            return blockIdx.x;
+    __device__ explicit Walk(const FmhaParams& params) {
+        if constexpr (T::kWalks) {
+            go_to(params, blockIdx.z * gridDim.x + blockIdx.x);
         } else {
-            const int tiles = ceil_div(params.t * params.heads, T::kRows);
-            const int place = T::kWalks && turn % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-            return tiles - 1 - (T::kWalks ? turn * int(gridDim.x) : 0) - place;
+            batch = blockIdx.z;
+            row_tile = kFmhaSm90Clusters ? blockIdx.x : row_tiles(params) - 1 - blockIdx.x;
         }
+    }
+
+    static __device__ int row_tiles(const FmhaParams& params) { return ceil_div(params.t * params.heads, T::kRows); }
+    static __device__ int ctas() { return gridDim.x * gridDim.z; }
+    static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
+
+    // The tile `index` in the order of all.
+    __device__ void go_to(const FmhaParams& params, int index) {
+        constexpr unsigned kCached = 32u << 20;  // bytes of K and V
+        const unsigned rows = row_tiles(params), entries = params.batch;
+        if (index >= all(params)) {
+            row_tile = -1;
+            return;
+        }
+        const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
+        const unsigned fit = kCached / key_bytes / max(params.s_k, 1);
+        const unsigned wanted = 2 * ceil_div(ctas(), rows);
+        const unsigned groups = max(entries / max(min(wanted, fit), 1u), 1u);
+        const unsigned each = ceil_div(entries, groups);
+        const unsigned group = unsigned(index) / (each * rows), place = unsigned(index) % (each * rows);
+        const unsigned width = min(each, entries - group * each);
+        batch = group * each + place % width;
+        row_tile = rows - 1 - place / width;
     }
 };
 
@@ -177,9 +205,9 @@ struct Place {
         return min(own + T::kRows, params.t * params.heads);
     }
 
-    __device__ Place(const FmhaParams& params, int row_tile, int cluster_width, int cluster_height) {
-        const int rows = params.t * params.heads;
-        batch = blockIdx.z;
+    __device__ Place(const FmhaParams& params, const Walk<T>& walk, int cluster_width, int cluster_height) {
+        const int rows = params.t * params.heads, row_tile = walk.row_tile;
+        batch = walk.batch;
         split = blockIdx.y;
         length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
         offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;

@@ -93,6 +93,8 @@ def run(
         words = math.prod(size) // (2 if name == "o" and p.bf16 else 1)
         address[name] = device.alloc(words * 4, name).address
         device.write(address[name], np.full(words, POISON))
+    address["drawn"] = device.alloc(4, "drawn").address
+    device.write(address["drawn"], np.zeros(1, np.uint32))
     maps = {}
     for name, (dims, box) in map_shapes(p, shape.rows, shape.keys).items():
         if name in address:
@@ -104,16 +106,16 @@ def run(
             )  # fmt: skip
     pointers = {n: a for n, a in address.items() if n not in MAPS}
     params = pack(p, p.splits, maps, pointers)
-    grid = (shape.row_tiles(p), p.splits, p.batch)
     kernel = module(shape, edit)
     findings: list[Finding] = []
     findings += device.launch(
-        kernel, f"fmha_fwd_sm90_hd{p.head_dim}", grid,
+        kernel, f"fmha_fwd_sm90_hd{p.head_dim}", shape.grid(p),
         (shape.threads, 1, 1), [params], shape.shared_bytes, (*p.cluster, 1),
     ).findings  # fmt: skip
     if p.partials > 1:
         merged = [pack(p, p.partials, maps, pointers)]
         findings += device.launch(kernel, *combine_launch(p), (COMBINE_THREADS, 1, 1), merged).findings
+    assert not device.read(address["drawn"], 4).any()  # as it was before
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):
         dtype = np.uint16 if name == "o" and p.bf16 else np.float32

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from fmha.harness.reference import reference
-from fmha.harness.worker import choice
+from fmha.harness.worker import choice, params
 from fmha.harness.worker.configuration import Configuration, fault
 from fmha.harness.worker.devices.base import LaunchConfig
 from fmha.harness.worker.inputs import make_inputs
-from fmha.harness.worker.launch import Call, forward_grid
+from fmha.harness.worker.launch import Call, forward_grid, walkers_of
 from fmha.harness.worker.measure import measure
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.run import run_attention
@@ -181,21 +181,22 @@ def test_a_short_kernel_has_no_windows_or_all_there_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "ctas"),
     [
-        ({}, 2),
-        ({"mask": "causal"}, 2),
-        ({"head_dim": 128}, 2),
-        ({"head_dim": 128, "mask": "causal"}, 2),
-        ({"head_dim": 128, "mask": "causal", "t": 16384, "s_k": 16384, "batch": 16}, 128),
-        ({"head_dim": 128, "mask": "causal", "t": 2048, "s_k": 2048, "batch": 16}, 8),
-        ({"head_dim": 128, "mask": "causal", "t": 512, "s_k": 512, "batch": 256}, 2),
-        ({"head_dim": 128, "t": 128}, 1),
-        ({"mask": "causal", "t": 1024, "s_k": 1024, "batch": 256}, 4),
-        ({"head_dim": 512}, 64),  # whose CTAs have one row tile each
-        ({"topk": 64, "s_sparse": 64}, 4096),
+        ({}, 132),
+        ({"mask": "causal"}, 132),
+        ({"head_dim": 128}, 132),
+        ({"head_dim": 128, "t": 2113, "batch": 8}, 132),
+        ({"mask": "causal", "t": 1024, "s_k": 1024, "batch": 256}, 264),
+        ({"head_dim": 256, "mask": "causal", "t": 129, "s_k": 80, "batch": 67}, 132),
+        # No more row tiles than the GPU holds CTAs:
+        ({"head_dim": 256, "mask": "causal", "t": 129, "s_k": 80, "batch": 66}, 0),
+        ({"head_dim": 128, "t": 128}, 0),
+        ({"t": 64, "batch": 264}, 0),
+        # Kernels whose CTAs have one row tile each:
+        ({"head_dim": 512}, 0),
+        ({"topk": 64, "s_sparse": 64}, 0),
     ],
 )
-def test_how_many_ctas_walk_over_the_row_tiles(changes: dict[str, Any], ctas: int) -> None:
-    """results: of 2026-11-22, the fastest that was timed or within 3% of it."""
+def test_how_many_ctas_draw_the_row_tiles(changes: dict[str, Any], ctas: int) -> None:
     item = replace(PREFILL, **changes)
     variant = variant_for(item, ARCH)
     assert isinstance(variant, Variant)
@@ -204,7 +205,11 @@ def test_how_many_ctas_walk_over_the_row_tiles(changes: dict[str, Any], ctas: in
         head_dim=item.head_dim, batch=item.batch, t=item.t, heads=1, s_k=item.s_k, topk=item.topk, scale=1.0,
         s_sparse=item.s_sparse, window_right=right,
     )  # fmt: skip
-    assert forward_grid(variant, call) == (ctas, 1, item.batch)
+    own = params.query_blocks(variant.shape, item.t, 1, item.topk), 1, item.batch
+    assert walkers_of(variant, call) == ctas
+    assert forward_grid(variant, call) == ((ctas, 1, 1) if ctas else own)
+    assert forward_grid(variant, call, draws=False) == own
+    assert walkers_of(variant, replace(call, splits=2)) == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,13 @@ __device__ __forceinline__ void tma_tile_3d(uint32_t destination, const FmhaTens
         : "memory");
 }
 
+// The box at (x, y, z) into the L2.
+__device__ __forceinline__ void prefetch_tile_3d(const FmhaTensorMap& map, int32_t x, int32_t y, int32_t z) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y),
+                 "r"(z)
+                 : "memory");
+}
+
 // As tma_tile_3d, into the same place of every CTA of `mask` (by cluster rank), counted on the barrier of each.
 __device__ __forceinline__ void tma_multicast_3d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier,
                                                  int32_t x, int32_t y, int32_t z, uint16_t mask) {
