@@ -6,6 +6,8 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -102,11 +104,14 @@ class Repository:
         self._git("worktree", "add", "-q", "--no-checkout", "--detach", "--force", "--", str(tree), sha)
         entries = self._entries(sha)
         trees.write(entries, self._contents(entries), tree)
-        self.prove(sha, tree)
+        self._prove(entries, tree)
 
     def prove(self, sha: str, tree: Path) -> None:
         """Raises HostError unless every file of the worktree has the contents that `sha` has, and none was added."""
-        if changed := trees.differences(self._entries(sha), tree, lambda paths: self._ignored(paths, tree)):
+        self._prove(self._entries(sha), tree)
+
+    def _prove(self, entries: trees.Entries, tree: Path) -> None:
+        if changed := trees.differences(entries, tree, lambda paths: self._ignored(paths, tree)):
             raise HostError(
                 f"the worktree on the host was changed: {trees.named(changed)}", "nothing on a host is edited"
             )
@@ -117,17 +122,33 @@ class Repository:
         return {path: trees.Entry(*_mode_and_blob(words)) for words, _, path in facts}
 
     def _contents(self, entries: Mapping[bytes, trees.Entry]) -> Iterator[bytes]:
-        names = "".join(f"{entry.blob}\n" for entry in entries.values())
-        answer, at = self._pipe(["cat-file", "--batch"], names.encode()), 0
-        for _ in entries:
-            end = answer.find(b"\n", at)
-            _, _, size = answer[at:end].partition(b" blob ")
-            if not size.isdigit():
-                yield b""  # a submodule, which is none of our objects
-            else:
-                yield answer[end + 1 : end + 1 + int(size)]
-                end += int(size) + 1
-            at = end + 1
+        """The blobs in the order of the entries, each as soon as git has unpacked it."""
+        with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as said:
+            names.write("".join(f"{entry.blob}\n" for entry in entries.values()).encode())
+            names.seek(0)
+            command = ["git", *_EXACT, "cat-file", "--batch"]
+            with subprocess.Popen(
+                command, cwd=self.path, env=self._environment(), stdin=names, stdout=subprocess.PIPE, stderr=said
+            ) as git:
+                assert git.stdout is not None
+                limit = threading.Timer(GIT_SECONDS, git.kill)
+                limit.start()
+                whole = True
+                try:
+                    for _ in entries:
+                        head = git.stdout.readline()
+                        _, _, size = head.partition(b" blob ")
+                        length = int(size) if size.strip().isdigit() else -1  # a submodule is none of our objects
+                        data = git.stdout.read(length + 1)
+                        whole = head.endswith(b"\n") and len(data) == length + 1
+                        if not whole:
+                            break
+                        yield data[:-1]
+                finally:
+                    limit.cancel()
+            if git.returncode != 0 or not whole:
+                said.seek(0)
+                raise HostError(f"git cat-file failed on the host: {self._reason(said.read())}")
 
     def _ignored(self, paths: list[bytes], tree: Path) -> set[bytes]:
         """Those that the .gitignore files of the worktree name."""

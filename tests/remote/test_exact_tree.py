@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +158,23 @@ def test_every_kind_of_file_is_written_and_proved(made: tuple[Repository, str, P
     (tree / "x.ignored").write_text("as the commit's own .gitignore says")
     (tree / "folder").mkdir()
     repository.prove(sha, tree)
+
+
+def test_what_git_does_not_unpack_to_the_end_is_no_tree(
+    made: tuple[Repository, str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whether git fails with it or not."""
+    repository, sha, tree = made
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    for code in (0, 1):
+        cut = f'{shutil.which("git")} "$@" | head -c 60; echo torn >&2; exit {code}'
+        program.write_text(f'#!/bin/sh\ncase " $* " in *" --batch "*) {cut} ;; esac\nexec {shutil.which("git")} "$@"\n')
+        program.chmod(0o755)
+        with pytest.raises(HostError, match="git cat-file failed on the host: torn"):
+            repository.check_out(sha, tree.with_name(f"cut{code}"))
+        program.unlink()
 
 
 def same_size_and_time(path: Path) -> None:
