@@ -214,12 +214,13 @@ def far_away(space: Space) -> Iterator[Row]:
 
 def many_splits(space: Space) -> Iterator[Row]:
     """On sm_90a, whose kernels merge more splits than a warp has lanes in one way where rows are few and in another
-    where they are not: the rows that MOST_MANY forbids all others, with a tile in a few of the splits."""
+    where they are not, the rows that MOST_MANY forbids all others. Each split has a tile: the first ones have all where
+    there are fewer."""
     if "merge" in space.fields:
-        rows = {"t": 265, "heads": 2, "tiles": 6, "splits": MANY_SPLITS, "merge": "combine", "data": "steps"}
-        for kernel, output in itertools.product(space.kernels, ("fp32", "bf16")):
+        many = {"tiles": MANY_SPLITS, "splits": MANY_SPLITS, "merge": "combine", "data": "steps"}
+        for kernel, output, t in itertools.product(space.kernels, ("fp32", "bf16"), (2, 265)):
             if not space.kernels[kernel].fields["rows"]:
-                yield {**PLAIN, "kernel": kernel, **rows, "output": output}
+                yield {**PLAIN, **many, "kernel": kernel, "t": t, "heads": 2, "output": output}
 
 
 def spans(fields: Iterable[str]) -> tuple[tuple[str, ...], ...]:
