@@ -102,7 +102,8 @@ def place(device: Device, call: Call, inputs: Inputs) -> dict[str, int]:
 
 
 def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int) -> dict[str, int]:
-    """`place`, with so many batch entries before those that are there; in every split, of partial results."""
+    """`place`, with so many batch entries before those that are there; in every split, of partial results. Without a
+    count: CTAs that draw row tiles would come to those that are not there."""
     entries = call.batch - before
     arrays = dict(operands(inputs)) | _poisoned(call, entries)
     sink = {"sink": arrays.pop("sink")} if "sink" in arrays else {}  # a value a head: the batch has one
@@ -117,7 +118,6 @@ def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int) -> dic
         for number in range(call.splits):
             array = np.full(split // 4 // call.batch * entries, POISON, np.uint32)
             _behind(device, addresses[name] + split * (number + 1) - array.nbytes, array, name)
-    addresses["drawn"] = _upload(device, "drawn", np.zeros(1, np.uint32))
     return addresses
 
 

@@ -141,8 +141,8 @@ struct Cursor {
     }
 };
 
-// The row tile that a CTA is at. Where CTAs walk, those of a launch without splits draw row tiles until none is left:
-// batch entries by groups whose K and V the L2 holds, but so many that each CTA gets about two tiles of a group; in a
+// The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left: batch
+// entries by groups whose K and V the L2 holds, but so many that each CTA gets about two tiles of a group; in a
 // group the last rows of all its entries first, since under a causal mask they have the most keys.
 template <class T>
 struct Walk {
@@ -151,8 +151,9 @@ struct Walk {
     int row_tile;  // negative: none is left
 
     __device__ explicit Walk(const FmhaParams& params) {
-        if constexpr (T::kWalks) {
-            go_to(params, blockIdx.z * gridDim.x + blockIdx.x);
+        const bool own = int(gridDim.x) == row_tiles(params) && int(gridDim.z) == params.batch;
+        if (T::kWalks && !own) {
+            go_to(params, blockIdx.x);
         } else {
             batch = blockIdx.z;
             row_tile = kFmhaSm90Clusters ? blockIdx.x : row_tiles(params) - 1 - blockIdx.x;
