@@ -74,7 +74,7 @@ bench: install
 	@$(PY) -m fmha.emulator.bench $(ARGS)
 	@$(PY) -m tests.emulator.attention_speed $(ARGS)
 
-# The library of mistakes, docs/mutants.md. A mutant that dies costs a second or two of a core, one that lives all of it.
+# The library of mistakes, docs/reference/mutants.md. A mutant that dies costs a second or two of a core, one that lives all of it.
 .PHONY: mutants
 mutants: install
 	@$(PY) -m tools.mutants $(ARGS)
@@ -161,7 +161,7 @@ torch: $(STAMPS)/run
 	}
 
 # For the tests of Triton's kernels on the emulator, which skip without it: 286 MB, a gigabyte once installed, so that nobody gets it
-# unasked. Of CUDA it needs nothing. Liger, which is of Python alone, is the kernel of docs/tutorial.md.
+# unasked. Of CUDA it needs nothing. Liger, which is of Python alone, is the kernel of docs/use/tutorial.md.
 .PHONY: triton
 triton: torch
 	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("liger_kernel") is None)' || { \

@@ -1,5 +1,6 @@
 """Which core this CPU runs. A wheel has one for the least that it accepts and others for newer CPUs, in folders named
-by their level; a checkout has the one that was compiled here. All of them compute the same bits (docs/emulator.md)."""
+by their level; a checkout has the one that was compiled here. All of them compute the same bits: see
+docs/understand/numbers.md."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One hazard or fault. docs/emulator.md says of each rule what it means and what to do."""
+    """One hazard or fault. docs/reference/hazards.md says of each rule what it means and what to do."""
 
     rule: str
     severity: Literal["error", "warning"]

@@ -1,5 +1,5 @@
-"""`attention`: the kernels as a function of torch tensors. docs/semantics.md says what it computes; docs/attention.md
-shows its use.
+"""`attention`: the kernels as a function of torch tensors. docs/understand/semantics.md says what it computes;
+docs/use/attention.md shows its use.
 
 A call is planned once for each set of shapes and options: arguments checked, a kernel chosen and built, its launches
 prepared. What is left for the next such call is to allocate the outputs and to launch.

@@ -2,7 +2,7 @@
 
 The kernel's side is what builds and launches it; it comes with the commit that is judged, whose parameter struct and
 flags may be its own. The judge makes inputs, computes the reference, measures, gates, chooses suites and compares.
-docs/evidence.md, "The judge", says where each comes from.
+docs/use/evidence.md, "The judge", says where each comes from.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 MATRIX = "matrix.yaml"
 CORE = "emulator/core"
-# What a commit brings itself, whoever judges it; docs/architecture.md has the contract of each.
+# What a commit brings itself, whoever judges it; docs/understand/architecture.md has the contract of each.
 KERNEL_SIDE = (
     "harness/worker/choice.py",
     "harness/worker/launch.py",

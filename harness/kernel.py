@@ -1,4 +1,4 @@
-"""A kernel of one's own, as matrix.yaml names it. docs/kernels.md is the guide; `fmha init` writes one that runs."""
+"""A kernel of one's own, as matrix.yaml names it. docs/use/kernels.md is the guide, `fmha init` writes one."""
 
 from __future__ import annotations
 

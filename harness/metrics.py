@@ -1,4 +1,5 @@
-"""The metrics that have a gate: their names, and what comparing and showing them needs. docs/gates.md defines each.
+"""The metrics that have a gate: their names, and what comparing and showing them needs. docs/understand/gates.md
+defines each.
 
 `worker.measure` computes them, and a `Measurement` and a record hold them, by these names.
 """

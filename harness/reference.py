@@ -1,4 +1,4 @@
-"""Attention in float64: the definition that every kernel is held to, and docs/semantics.md in code.
+"""Attention in float64: the definition that every kernel is held to, and docs/understand/semantics.md in code.
 
 One row, that is one query `i` of batch entry `b` under one head `h`, sees dense keys in a range and sparse rows in a
 list, under one softmax:

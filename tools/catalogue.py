@@ -1,6 +1,6 @@
 """The catalogue of mistakes in CUDA C++, each beside a clean twin: what the emulator says to it.
 
-    python -m tools.catalogue          # compiles what has changed, writes what was found into docs/catalogue.md
+    python -m tools.catalogue          # compiles what has changed, writes docs/reference/catalogue.md
     python -m tools.catalogue --all    # compiles everything
 
 An entry is a .cu file under tests/emulator/catalogue with two kernels of one body, `right` and `mistake`. Its head says
@@ -29,7 +29,7 @@ from fmha.emulator.device import PROFILES, Profile, Schedule
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "tests/emulator/catalogue"
-PAGE = ROOT / "docs/catalogue.md"
+PAGE = ROOT / "docs/reference/catalogue.md"
 WORDS = 1024  # of `in` and of `out`
 SCHEDULES: tuple[tuple[Schedule, int], ...] = (("realistic", 0), *(("random", seed) for seed in range(5)))
 FLAGS = ("-ptx", "-arch=sm_100a", "-std=c++17", "-O3")

@@ -1,7 +1,7 @@
 """What of other projects' kernels the emulator decodes, by opcode form, and what it refuses, by how often it is met.
 
     python -m tools.strangers SOURCE ... --json FOUND.json     # looks, and writes what it has found
-    python -m tools.strangers --page FOUND.json                # writes docs/strangers.md from that
+    python -m tools.strangers --page FOUND.json                # writes docs/reference/strangers.md from that
 
 A SOURCE is a wheel, a folder or a file. PTX is found in files named *.ptx, in what nvcc has built (libraries, objects,
 fat binaries) and, with --compile FLAG ..., by compiling *.cu files, each on its own. Every entry is decoded as a launch
@@ -29,7 +29,7 @@ from fmha.emulator.decode import decode_entry
 from fmha.emulator.fatbin import FATBIN_MAGIC, FatbinError, embedded_ptx, is_binary
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/strangers.md"
+PAGE = ROOT / "docs/reference/strangers.md"
 _ENTRY = re.compile(r"^\s*(?:\.visible|\.weak|\.extern)?\s*\.entry\s+([\w$]+)", re.MULTILINE)
 _GLOBALS = 1 << 40  # where a module's variables are taken to lie
 
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.strangers", description=__doc__.splitlines()[0])
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE", help="a wheel, a folder or a file")
     parser.add_argument("--json", type=Path, help="where to write what was found")
-    parser.add_argument("--page", type=Path, metavar="FOUND", help="write docs/strangers.md from what was found")
+    parser.add_argument("--page", type=Path, metavar="FOUND", help="write docs/reference/strangers.md from that")
     parser.add_argument("--compile", nargs="*", metavar="FLAG", help="compile *.cu files, by nvcc with these flags")
     parser.add_argument("--most", type=int, default=1 << 30, help="entries to look at of one source")
     parser.add_argument("--jobs", type=int, default=2)

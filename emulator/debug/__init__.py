@@ -1,1 +1,1 @@
-"""Looking at launches: what an observer is shown, and what follows from it. docs/see.md is the guide."""
+"""Looking at launches: what an observer is shown, and what follows from it. docs/use/see.md is the guide."""

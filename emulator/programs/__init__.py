@@ -2,7 +2,7 @@
 
 A program is loaded with the shared library of `runtime/` as its libcudart and libcuda. That asks this process over a
 socket (`wire`), where a `machine.Machine` for each of its processes answers; `run` starts the program and hears it to
-its end. docs/programs.md is the guide.
+its end. docs/use/programs.md is the guide.
 """
 
 from fmha.emulator.programs.gpus import GPUS

@@ -1,4 +1,4 @@
-"""Every rule that the machine reports: what it means and what to do. The one source of docs/hazards.md."""
+"""Every rule that the machine reports: what it means and what to do. The one source of docs/reference/hazards.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How long a launch takes on a GPU that is not there: docs/timing.md."""
+"""How long a launch takes on a GPU that is not there: docs/understand/timing.md."""

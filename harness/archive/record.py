@@ -155,7 +155,7 @@ class Parameters(Record):
 
 
 class Bias(Record):
-    """What is small and has a direction: docs/gates.md."""
+    """What is small and has a direction: docs/understand/gates.md."""
 
     slope: Number = Field(description="by what share O is longer than the reference's, along it")
     slope_deviation: Number = Field(description="of the slope, as rounding predicts it")
@@ -166,7 +166,7 @@ class Bias(Record):
 
 
 class Metrics(Record):
-    """Defined in docs/gates.md."""
+    """Defined in docs/understand/gates.md."""
 
     cosine: Number
     relative_l2: Number
@@ -197,7 +197,7 @@ class Limit(Record):
 
 
 class Judge(Record):
-    """By what a run was judged: docs/evidence.md, "The judge"."""
+    """By what a run was judged: docs/use/evidence.md, "The judge"."""
 
     digest: str = Field(pattern=r"^[0-9a-f]{64}$", description="sha256 over `files` and their whole sha256")
     files: dict[str, str] = Field(description="start of the sha256 of every file that the verdict depends on, by path")

@@ -1,4 +1,4 @@
-"""One attention problem of docs/semantics.md: its inputs, its float64 answer, its kernel parameters.
+"""One attention problem of docs/understand/semantics.md: its inputs, its float64 answer, its kernel parameters.
 
 Imports numpy and the worker's plain modules, so that it also runs on a machine that has only a GPU and torch.
 """

@@ -1,4 +1,4 @@
-"""The shapes and builds that are tried beside those of the harness; docs/hopper.md says what for."""
+"""The shapes and builds that are tried beside those of the harness; docs/understand/hopper.md says what for."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HELP = """Where a kernel has its data, and who waits for whom: read off a launch on the emulator.
 
 KERNEL is a configuration of our kernels, e.g. hd64_t32_sk384, or a file of PTX whose --launch is a YAML file as for
-fmha emulate. docs/see.md explains what is printed.
+fmha emulate. docs/use/see.md explains what is printed.
 
 \b
 Examples:

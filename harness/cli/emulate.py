@@ -27,15 +27,15 @@ PLACES = 4  # findings of one rule that are printed
 HELP = """Run one launch of any PTX kernel, or all of a program's or a Python script's, on the emulator; report hazards.
 
 LAUNCH is a YAML file: grid, block, buffers and how they are filled, tensor maps, parameters, outputs and what they must
-equal; docs/emulator.md shows one. File names in it are relative to it. Hazards or wrong outputs exit with 1. Without
-one, the module's kernels and their parameters are listed.
+equal; docs/use/emulator.md shows one. File names in it are relative to it. Hazards or wrong outputs exit with 1.
+Without one, the module's kernels and their parameters are listed.
 
 After `--` stands a program that nvcc has built with `-cudart shared` and PTX inside, and its arguments. It finds a GPU,
-B200 or H200; docs/programs.md says what of CUDA there is. The exit code is the program's own unless there was a hazard,
-or something was refused.
+B200 or H200; docs/use/programs.md says what of CUDA there is. The exit code is the program's own unless there was a
+hazard, or something was refused.
 
 Or a script that launches Triton kernels, as Python would be called. It is run by the Python that fmha is installed for,
-with tensors on the CPU; docs/scripts.md says what of CUDA it finds there.
+with tensors on the CPU; docs/use/scripts.md says what of CUDA it finds there.
 
 \b
 Examples:

@@ -27,7 +27,7 @@ HELP = """List the hosts of matrix.yaml, and your own, whether they answer, and 
 
 Exits with 3 when a host does not answer.
 
-Your own are in ~/.config/fmha/hosts.yaml; docs/remote.md says how. `fmha hosts add b200` writes one there and tries it.
+Your own are in ~/.config/fmha/hosts.yaml; docs/use/remote.md says how. `fmha hosts add b200` writes one and tries it.
 """
 
 KEY_HELP = """Print a line for ~/.ssh/authorized_keys on a host: its key can do nothing but run commits.

@@ -17,8 +17,8 @@ from fmha.harness.stages.init import ARCHS, EXAMPLES, WORKFLOWS, Choice, initial
 from fmha.harness.stages.preflight import git_root
 
 HELP = """Write what a repository needs to have a kernel of its own judged: matrix.yaml, a CUDA kernel with its adapter
-that runs at once, a CI workflow, and lines of .gitignore. Your kernel takes the place of the example; docs/kernels.md
-says how.
+that runs at once, a CI workflow, and lines of .gitignore. Your kernel takes the place of the example;
+docs/use/kernels.md says how.
 
 On a terminal what no option says is asked; elsewhere its default is taken. Nothing is overwritten.
 

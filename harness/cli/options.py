@@ -13,7 +13,9 @@ from fmha.harness.errors import UserError
 from fmha.harness.stages.preflight import home_of
 
 Results = Annotated[Path | None, typer.Option(help="Folder of the archive.  [default: results/ of the checkout]")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead; docs/json.md has its fields.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead; docs/reference/json.md has its fields.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table: failures and verdict only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every step as a line of its own, even on a terminal.")]
 Junit = Annotated[

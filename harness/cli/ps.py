@@ -38,7 +38,7 @@ def _run(host: str | None, limit: int, json: bool) -> ExitCode:
     checkout = find_checkout(Path.cwd())
     places = [checkout.named(host)] if host else checkout.places()
     if not places:
-        raise UserError("matrix.yaml has no host that keeps runs", next_step="docs/remote.md says how to add one")
+        raise UserError("matrix.yaml has no host that keeps runs", next_step="docs/use/remote.md says how to add one")
     answers = listing(places)
     if json:
         print_json("ps", 1, {"hosts": [_fields(answer) for answer in answers]})

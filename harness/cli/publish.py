@@ -25,8 +25,9 @@ from fmha.harness.trends.site import Content, write
 HELP = """Write the archive as a site: every figure over commits, what changed with which, a page a commit.
 
 The pages need no network and no server: open index.html, or put the folder behind any web server or on GitHub Pages.
-Commits are in the order of ancestry. Steps are found by a test and shown with how sure they are; docs/trends.md says
-how. FOLDER may have an earlier site: what is as it was is left alone. Addresses stay. badge.svg is the newest verdict.
+Commits are in the order of ancestry. Steps are found by a test and shown with how sure they are; docs/use/trends.md
+says how. FOLDER may have an earlier site: what is as it was is left alone. Addresses stay. badge.svg is the newest
+verdict.
 
 \b
 Examples:

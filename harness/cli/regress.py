@@ -39,7 +39,7 @@ a lower cosine or a larger error beyond the noise of different seeds, other outp
 configuration that vanished, a hazard that appeared, registers, spills or shared memory that grew, more instructions or
 bytes, a looser gate or another judge. On a GPU the
 baseline's commit is built, too, and both are timed beside each other in the same run: SLOWER is a regression.
-docs/evidence.md defines the kinds. The run is archived like any other.
+docs/use/evidence.md defines the kinds. The run is archived like any other.
 
 \b
 Examples:

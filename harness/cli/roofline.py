@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fmha.harness.see.modelled import Row
 
 HELP = """Say what bounds the kernels on a GPU that is not there: modelled time, the floors of memory and of the tensor
-core, and the share of the floor that is reached. docs/timing.md says how far the model is to be believed.
+core, and the share of the floor that is reached. docs/understand/timing.md says how far the model is to be believed.
 
 CONFIGURATION is a name as `fmha run-matrix` prints it. With --measured, a record of `fmha bench --peer`, its shapes are
 modelled and stand beside what was measured.

@@ -15,7 +15,8 @@ from fmha.harness.errors import ExitCode
 from fmha.harness.stages.preflight import home_of
 
 HELP = """Write a modelled timeline of one CTA, or of those that an SM holds at once, for https://ui.perfetto.dev: warps
-by role, copies, products, waits with who is waited for, and the critical path. docs/timing.md says how to read it.
+by role, copies, products, waits with who is waited for, and the critical path. docs/understand/timing.md says how to
+read it.
 
 \b
 Example:

@@ -38,7 +38,7 @@ def command(
     filters: Filters = None,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print a line of JSON a run instead; docs/json.md has its fields."),
+        typer.Option("--json", help="Print a line of JSON a run instead; docs/reference/json.md has its fields."),
     ] = False,
     verbose: Verbose = False,
 ) -> None:

@@ -59,8 +59,8 @@ class BiasesSection(Section):
 
 
 class GatesSection(Section):
-    """`guard` and those after it but the last two are for configurations of that nature; docs/gates.md says whence all
-    are."""
+    """`guard` and those after it but the last two are for configurations of that nature; docs/understand/gates.md says
+    whence all are."""
 
     default: DefaultSection
     guard: OverridesSection = OverridesSection()

@@ -204,7 +204,9 @@ class HostSection(Section):
         if twice := sorted(self.env.keys() & self.secrets.keys()):
             raise wrong(("secrets", twice[0]), "is in env as well")
         if word := _forbidden_word(self.environment.setup, self.forbidden):
-            raise wrong(("environment", "setup"), f"{word!r} is forbidden on hosts; see forbidden in docs/remote.md")
+            raise wrong(
+                ("environment", "setup"), f"{word!r} is forbidden on hosts; see forbidden in docs/use/remote.md"
+            )
         return self
 
     def _slurm(self) -> dict[str, object]:

@@ -23,7 +23,7 @@ ALL = "all"  # every suite, where suites are named
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Limits of one gate by the names of METRICS, in their order; docs/gates.md defines them."""
+    """Limits of one gate by the names of METRICS, in their order; docs/understand/gates.md defines them."""
 
     limits: Mapping[str, float]
 

@@ -146,7 +146,7 @@ class ExtraSection(Section):
 
 
 class RandomSection(Section):
-    """How many configurations are drawn, and the bounds that docs/matrix.md explains."""
+    """How many configurations are drawn, and the bounds that docs/use/matrix.md explains."""
 
     cases: Annotated[int, Field(ge=1, le=MOST_CONFIGURATIONS)]
     head_dim: list[Size] = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""launch.yaml as it is written: the pydantic model of the file. docs/emulator.md shows one."""
+"""launch.yaml as it is written: the pydantic model of the file. docs/use/emulator.md shows one."""
 
 from __future__ import annotations
 

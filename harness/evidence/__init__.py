@@ -1,1 +1,1 @@
-"""What archived runs say together: comparisons, regressions, histories, bisection; docs/evidence.md defines them."""
+"""What archived runs say together: comparisons, regressions, histories, bisection. See docs/use/evidence.md."""

@@ -1,4 +1,4 @@
-"""Compares a run with an earlier one: what is worse, by kind; docs/evidence.md defines the kinds."""
+"""Compares a run with an earlier one: what is worse, by kind; docs/use/evidence.md defines the kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors on a scale where they can be compared, and how far they vary with the seed; docs/verdict.md."""
+"""Errors on a scale where they can be compared, and how far they vary with the seed; docs/understand/verdict.md."""
 
 from __future__ import annotations
 

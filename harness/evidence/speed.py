@@ -1,4 +1,4 @@
-"""Which of two builds is faster, from rounds in which both ran beside each other; docs/speed.md."""
+"""Which of two builds is faster, from rounds in which both ran beside each other; docs/use/speed.md."""
 
 from __future__ import annotations
 

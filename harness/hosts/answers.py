@@ -147,7 +147,7 @@ class _Bias(Answer):
 
 
 class _Numbers(Answer):
-    """The ranges of a Measurement, by the definitions in docs/gates.md."""
+    """The ranges of a Measurement, by the definitions in docs/understand/gates.md."""
 
     cosine: Cosine
     relative_l2: Error

@@ -35,7 +35,7 @@ class Options:
     arch: str = "sm_100a"
     schedule: Schedule = "realistic"
     seed: int = 0
-    profile: Profile = "lenient"  # compilers rely on what the ISA does not promise: docs/thirdparty.md
+    profile: Profile = "lenient"  # compilers rely on what the ISA does not promise: docs/reference/thirdparty.md
     threads: int = 1
 
 

@@ -1,4 +1,4 @@
-"""What the timing model says of a call, from a few of its CTAs on the emulator: docs/timing.md."""
+"""What the timing model says of a call, from a few of its CTAs on the emulator: docs/understand/timing.md."""
 
 from __future__ import annotations
 

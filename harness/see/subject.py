@@ -56,7 +56,7 @@ def of_configuration(
     try:
         configuration = parse_id(name)
     except ValueError as error:
-        raise UserError(f"{name}: {error}", next_step="docs/matrix.md explains names") from error
+        raise UserError(f"{name}: {error}", next_step="docs/use/matrix.md explains names") from error
     matrix = config.load(root)
     build = _built(root, configuration, matrix.hosts["emulator"].arch, cache or root / ".fmha" / "cache")
     chosen, schedule_seed = _schedule(schedule)

@@ -1,4 +1,4 @@
-"""Gate: numbers and findings to a status. Pure; docs/gates.md defines the metrics and the order."""
+"""Gate: numbers and findings to a status. Pure; docs/understand/gates.md defines the metrics and the order."""
 
 from __future__ import annotations
 

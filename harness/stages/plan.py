@@ -98,7 +98,7 @@ def _named(matrix: Matrix, cases: Sequence[str]) -> list[Cell]:
         try:
             configurations[name] = matrix.parse(name)
         except ValueError as error:
-            raise UserError(f"--case {name}: {error}", next_step="docs/matrix.md explains names") from error
+            raise UserError(f"--case {name}: {error}", next_step="docs/use/matrix.md explains names") from error
     return list(configurations.values())
 
 

@@ -1,4 +1,4 @@
-"""Pooled: what is too small to see in one configuration, over all that have something in common; docs/gates.md."""
+"""Pooled: what is too small to see in one configuration, over all that share something; docs/understand/gates.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What runs on a host beside the GPU: shipped there by the client, standard library only; see docs/remote-runs.md.
+"""What runs on a host beside the GPU: shipped there by the client, standard library only; see
+docs/understand/remote-runs.md.
 
 Nothing here imports anything of fmha but `fmha.harness.worker.process`, which travels with it.
 """

@@ -1,4 +1,5 @@
-"""The site: pages over commits that open from a file and behind any web server. docs/trends.md says what is on them.
+"""The site: pages over commits that open from a file and behind any web server. docs/use/trends.md says what is on
+them.
 
 What a page shows of records is escaped by the template; what the one script shows of them it sets as text. Addresses
 stay: a commit's page is `commit/SHA.html`, a series is `trends.html#CONFIGURATION/FIGURE`.

@@ -1,4 +1,5 @@
-"""What is small and has a direction: O's scale, LSE's mean, outputs of too few bits. docs/gates.md derives the limits.
+"""What is small and has a direction: O's scale, LSE's mean, outputs of too few bits. docs/understand/gates.md derives
+the limits.
 
 A kernel's honest errors are roundings: as often up as down, and of a size that can be predicted. An error that always
 goes one way stays below every limit of size. It stands out once it is added up and held against roundings.

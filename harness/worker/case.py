@@ -1,4 +1,4 @@
-"""One cell of the matrix of a kernel of one's own: its fields by name. docs/kernels.md has the protocol.
+"""One cell of the matrix of a kernel of one's own: its fields by name. docs/use/kernels.md has the protocol.
 
 Loads next to nothing, as the protocol between client and worker does.
 """

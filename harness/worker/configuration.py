@@ -1,4 +1,4 @@
-"""One cell of the matrix: sizes, and patterns from which its inputs are made. docs/matrix.md explains each field."""
+"""One cell of the matrix: sizes, and patterns that make its inputs. docs/use/matrix.md explains each field."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _part(part: str) -> Mapping[str, Any]:
 
 
 def fault(configuration: Configuration) -> tuple[str, str] | None:
-    """The first field that makes a configuration illegal, and why; None for a legal one (docs/semantics.md)."""
+    """The first field that makes it illegal, and why; None for a legal one (docs/understand/semantics.md)."""
     item = configuration
     for name, least in LEAST.items():
         if getattr(item, name) < least:

@@ -1,4 +1,4 @@
-"""Seeded inputs of a configuration. docs/semantics.md says what each operand is and what may hold anything."""
+"""Seeded inputs of a configuration. docs/understand/semantics.md says what each is and what may hold anything."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs mo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Sizes and options of one call, as docs/semantics.md has them; None for a window without a limit."""
+    """Sizes and options of one call, as docs/understand/semantics.md has them; None for a window without a limit."""
 
     head_dim: int
     batch: int

@@ -1,4 +1,5 @@
-"""The numbers of one configuration: what a kernel wrote against the float64 reference. No verdict; see docs/gates.md.
+"""The numbers of one configuration: what a kernel wrote against the float64 reference. No verdict; see
+docs/understand/gates.md.
 
 Nothing here turns a NaN into agreement: a figure that cannot be computed is NaN, and NaN passes no gate.
 """

@@ -127,7 +127,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What is small and has a direction; see docs/gates.md."""
+    """What is small and has a direction; see docs/understand/gates.md."""
 
     slope: float  # by what share O is longer than the reference's, along it
     slope_deviation: float  # of the slope, as the rounding of P predicts it; 0 where there is no row
@@ -139,7 +139,7 @@ class Bias:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Numbers of one configuration against the float64 reference; no verdict. See docs/gates.md for each definition."""
+    """Numbers of one configuration against the float64 reference; no verdict. docs/understand/gates.md defines each."""
 
     cosine: float
     relative_l2: float
@@ -180,7 +180,7 @@ class Event:
     """One JSON line from the worker.
 
     `started` names a configuration about to run; `result` carries its measurement; `error` says why it has none
-    (`status` is one of the statuses in docs/architecture.md); `done` closes the stream. `note` is about no
+    (`status` is one of the statuses in docs/understand/architecture.md); `done` closes the stream. `note` is about no
     configuration: its `message` is for people. `place` says which of several machines or GPUs it ran on.
     """
 

@@ -46,7 +46,8 @@ def _sm90(head_dim: int, rows: int = 0, kind: str = "whole") -> Variant:
 
 # Of several variants for a head_dim the first is taken, unless P's path or the rows of a CTA are asked for, or
 # fmha.harness.worker.choice has a rule. P through tensor memory is first: it leaves shared memory's bandwidth to K and
-# V, which both products read from there. At head_dim 512 P passes through shared memory either way (docs/kernel.md).
+# V, which both products read from there. At head_dim 512 P passes through shared memory either way:
+# docs/understand/kernel.md.
 VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),

@@ -1,5 +1,5 @@
 // The combine kernel: merges the parts that a forward kernel with splits > 1 has left, one warp a row.
-// docs/semantics.md, "Merging".
+// docs/understand/semantics.md, "Merging".
 //
 // Splits are added in order, so the result depends on how many there are and on nothing else.
 #pragma once

@@ -1,5 +1,5 @@
-// What is stored of a row: statistics, and O un-normalised or normalised, in fp32 or bf16. docs/semantics.md,
-// "Outputs".
+// What is stored of a row: statistics, and O un-normalised or normalised, in fp32 or bf16.
+// docs/understand/semantics.md, "Outputs".
 #pragma once
 
 #include <stdint.h>

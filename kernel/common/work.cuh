@@ -41,7 +41,8 @@ struct Work {
     int32_t tiles;
 };
 
-// What a query sees of the dense keys (docs/semantics.md). Positions are 64-bit: a window may be as wide as int32 goes.
+// What a query sees of the dense keys (docs/understand/semantics.md). Positions are 64-bit: a window may be as wide as
+// int32 goes.
 FMHA_HOST_DEVICE inline KeyRange visible_keys(const FmhaParams& params, int32_t kv_len, int32_t query_offset,
                                               int32_t query) {
     const int64_t position = int64_t(query) + query_offset;

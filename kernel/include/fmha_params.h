@@ -1,5 +1,6 @@
 // The C ABI of every kernel, forward and combine, on every architecture: one parameter struct, passed as
-// `const __grid_constant__ FmhaParams`. docs/semantics.md defines what is computed; every tensor is contiguous.
+// `const __grid_constant__ FmhaParams`. docs/understand/semantics.md defines what is computed; every tensor is
+// contiguous.
 #pragma once
 
 #include <stdint.h>

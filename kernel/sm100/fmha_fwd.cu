@@ -7,7 +7,7 @@
 //   5    TMA: fills Q and the ring of K and V (load.cuh)
 //
 // S and P are double-buffered, so that S_{j+1} is computed while the softmax works on S_j, and P_j is stored while
-// P_{j-1} V_{j-1} runs. docs/kernel.md has the maps and the barrier table.
+// P_{j-1} V_{j-1} runs. docs/understand/kernel.md has the maps and the barrier table.
 //
 // The module has the combine kernel as well, for launches with splits.
 //

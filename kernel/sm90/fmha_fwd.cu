@@ -1,7 +1,8 @@
 // Fused attention forward for sm_90a: a CTA computes `rows` query rows against its split's key tiles.
 //
 // Warpgroups, each with one role for the whole kernel: consumers, then one producer, a warp of it for each ring and one
-// that initialises barriers. docs/hopper.md has the shapes, the ring and the barriers; launch.h how to launch.
+// that initialises barriers. docs/understand/hopper.md has the shapes, the ring and the barriers; launch.h how to
+// launch.
 #include <stdint.h>
 
 #include "common/ptx/shared.cuh"

@@ -1,4 +1,4 @@
-"""The catalogue of mistakes in CUDA C++: what docs/catalogue.md says is found, and nothing in the clean twins."""
+"""The catalogue of mistakes in CUDA C++: what docs/reference/catalogue.md says, and nothing in the clean twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/emulator.md promises: its worked example as it stands there, tensors of torch."""
+"""What docs/use/emulator.md promises: its worked example as it stands there, tensors of torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_triton_kernel_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (ROOT / "docs/emulator.md").read_text().partition("### A kernel made by Triton")[2]
+    text = (ROOT / "docs/use/emulator.md").read_text().partition("### A kernel made by Triton")[2]
     launch, command = re.search(r"```yaml\n(.*?)```\s+fmha ([^\n]+)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     words = command.split()
     assert words[-1] == "vector_add.yaml"

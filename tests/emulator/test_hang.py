@@ -95,4 +95,4 @@ def test_who_looks_on_changes_nothing():
 
 def test_the_transcript_in_the_guide(repository):
     told = [f"`{entry}`:\n\n" + "\n".join(f"    {line}" for line in why(entry)) for entry in LAUNCHES]
-    assert_shown(repository / "docs/see.md", "hangs", "\n\n".join(told))
+    assert_shown(repository / "docs/use/see.md", "hangs", "\n\n".join(told))

@@ -111,7 +111,7 @@ def test_a_rule_tested_elsewhere_is_named_there(name: str) -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert (ROOT / "docs/hazards.md").read_text() == page(EXAMPLES)
+    assert (ROOT / "docs/reference/hazards.md").read_text() == page(EXAMPLES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -121,7 +121,7 @@ def test_two_passes_on_the_kernel_are_one_pass() -> None:
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_the_examples_of_the_documentation_run_and_agree(repository: Path) -> None:
-    text = (repository / "docs" / "attention.md").read_text()
+    text = (repository / "docs/use/attention.md").read_text()
     first, second = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: Call = {}
     torch.manual_seed(0)

@@ -36,4 +36,4 @@ def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
 def test_the_tables_of_the_documentation_are_those_of_the_record(repository: Path, mark: str, made: str) -> None:
     beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
     record = json.loads((repository / "results" / "beside-h200.json").read_text())
-    assert_shown(repository / "docs" / "hopper.md", mark, getattr(beside, made)(record))
+    assert_shown(repository / "docs/understand/hopper.md", mark, getattr(beside, made)(record))

@@ -121,7 +121,7 @@ def test_wrong_usage(checkout: Path, arguments: list[str]) -> None:
         ),
         (
             ["--case", "hd64"],
-            "--case hd64: it has no t, s_k: names begin like hd64_t32_sk384; docs/matrix.md explains names",
+            "--case hd64: it has no t, s_k: names begin like hd64_t32_sk384; docs/use/matrix.md explains names",
         ),
         (
             ["--case", "hd64_t1_sk128", "--suite", "small"],

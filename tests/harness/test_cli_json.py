@@ -66,7 +66,7 @@ def test_every_command_has_json_and_an_example_or_a_reason(helped: Help) -> None
 
 
 def test_every_format_is_in_the_page(helped: Help, repository: Path) -> None:
-    page = (repository / "docs" / "json.md").read_text()
+    page = (repository / "docs/reference/json.md").read_text()
     for words in commands(helped):
         name = " ".join(words)
         if name in WITHOUT:
@@ -81,5 +81,5 @@ def test_formats_that_commands_print_are_those_of_the_page(repository: Path) -> 
     """What is printed and not in the page, or in the page and never printed."""
     sources = "".join(path.read_text() for path in (repository / "harness" / "cli").glob("*.py"))
     printed = set(re.findall(r'print_json\("([a-z-]+)", 1', sources))
-    page = (repository / "docs" / "json.md").read_text()
+    page = (repository / "docs/reference/json.md").read_text()
     assert printed == set(re.findall(r"^\| `fmha-([a-z-]+)/1` \|", page, re.M))

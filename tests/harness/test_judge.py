@@ -27,7 +27,7 @@ from fmha.harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
         ("harness/cli/results.py", False),
         ("harness/cli/regress.py", True),
         ("kernel/sm100/fmha_fwd.cu", False),
-        ("docs/gates.md", False),
+        ("docs/understand/gates.md", False),
         ("harness", False),
         ("fmha/__init__.py", True),
         ("fmha/harness", True),

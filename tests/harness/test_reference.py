@@ -33,7 +33,7 @@ def same(a: Reference, b: Reference) -> None:
 
 
 def merged(a: Reference, b: Reference, sink: np.ndarray | None) -> Reference:
-    """The formula of docs/semantics.md, written once more."""
+    """The formula of docs/understand/semantics.md, written once more."""
     peak = np.maximum(a.row_max, b.row_max)
     shift = np.where(np.isneginf(peak), 0.0, peak)
     first, second = np.exp(a.row_max - shift), np.exp(b.row_max - shift)

@@ -94,7 +94,7 @@ def test_a_hazard_has_the_line_that_launched_and_the_kernels_own(script: Path) -
 
 
 def test_the_example_of_the_documentation(repository: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```(\w+)\n(.*?)```", (repository / "docs" / "scripts.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```(\w+)\n(.*?)```", (repository / "docs/use/scripts.md").read_text(), re.DOTALL)
     (tmp_path / "script.py").write_text(next(text for kind, text in blocks if kind == "python"))
     shown = next(text for kind, text in blocks if kind == "console").splitlines()[2:]
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The tables of docs/kernel.md, from the constants that kernels are compiled with: `python -m tests.kernel.tables`."""
+"""The tables of docs/understand/kernel.md, from the constants of the kernels: `python -m tests.kernel.tables`."""
 
 from __future__ import annotations
 

@@ -186,5 +186,5 @@ def test_a_head_dim_without_traits_is_refused(host_compile: HostCompile) -> None
 def test_the_page_has_the_tables(host_compile: HostCompile, repository: Path) -> None:
     result = host_compile(tables.program())
     assert result.returncode == 0, result.stderr
-    page = (repository / "docs" / "kernel.md").read_text()
+    page = (repository / "docs/understand/kernel.md").read_text()
     assert tables.tables(result.stdout) in page, "paste what `python -m tests.kernel.tables` prints"

@@ -42,8 +42,13 @@ def test_links_lead_somewhere(name: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith(("docs/use/", "docs/understand/"))])
+def test_a_guide_is_short(name: str) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= 200
+
+
 def test_pages_that_are_named_exist() -> None:
-    """In comments, messages and help, as `docs/gates.md`."""
+    """In comments, messages and help, as `docs/understand/gates.md`."""
     found = subprocess.run(
         ["git", "grep", "-I", "-h", "-o", "-w", "docs/[a-zA-Z0-9_/-]*\\.md"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""docs/programs.md: its example does what the page shows."""
+"""docs/use/programs.md: its example does what the page shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.programs.program_rig import PTX_OF, built
 
 @pytest.mark.nvcc
 def test_the_example_of_the_page(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = repository / "docs/programs.md"
+    page = repository / "docs/use/programs.md"
     source = re.search(r"```cuda\n(.*?)```", page.read_text(), re.DOTALL)
     assert source
     (tmp_path / "sum.cu").write_text(source[1])

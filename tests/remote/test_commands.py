@@ -85,7 +85,7 @@ def test_ps_without_a_host_that_keeps_runs_says_so(client: Client):
     client.change_matrix(lambda matrix: [matrix["hosts"].pop(name) for name in ("gpu", "real")])
     done = client.run("ps")
     assert done.returncode == 2
-    assert "no host that keeps runs; docs/remote.md" in done.stderr
+    assert "no host that keeps runs; docs/use/remote.md" in done.stderr
 
 
 def test_a_queued_run_is_cancelled_too(client: Client):

@@ -1,4 +1,4 @@
-"""Each case of docs/remote-faults.md names the test that does it. That they pass, the tests say themselves."""
+"""Each case of docs/reference/remote-faults.md names the test that does it; the tests say that they pass."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-PAGE = "docs/remote-faults.md"
+PAGE = "docs/reference/remote-faults.md"
 
 
 def cases(repository: Path) -> list[tuple[str, str]]:

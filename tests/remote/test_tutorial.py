@@ -1,4 +1,4 @@
-"""docs/tutorial.md, carried out: each of its commands is run, and what it shows has to come."""
+"""docs/use/tutorial.md, carried out: each of its commands is run, and what it shows has to come."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def shell(command: str, folder: Path, environment: dict[str, str]) -> tuple[str,
 def test_the_tutorial(repository: Path, server: Server, tmp_path: Path, public_folder: Path) -> None:
     if find_spec("liger_kernel") is None:
         pytest.skip("liger-kernel is not installed")
-    text = (repository / "docs" / "tutorial.md").read_text()
+    text = (repository / "docs/use/tutorial.md").read_text()
     places = {
         str(Path(str(find_spec(name).origin)).parents[1]) for name in ("numpy", "torch", "triton", "liger_kernel")
     }

@@ -126,4 +126,4 @@ def test_our_kernel_stops_at_lines_of_cuda(ours):
 
 
 def test_the_transcript_in_the_guide(repository):
-    assert_shown(repository / "docs/see.md", "session", "\n".join(f"    {line}" for line in said(early(), SCRIPT)))
+    assert_shown(repository / "docs/use/see.md", "session", "\n".join(f"    {line}" for line in said(early(), SCRIPT)))

@@ -1,4 +1,4 @@
-"""`fmha diag` and `fmha budget` over one of our kernels: what they say is what docs/kernel.md says."""
+"""`fmha diag` and `fmha budget` over one of our kernels: what they say is what docs/understand/kernel.md says."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_what_is_not_a_library_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_record_s_tables() -> None:
-    text = (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/mutants.md").read_text(encoding="utf-8")
     assert text.endswith(page.tables(recorded())), "run `make mutants`"
 
 

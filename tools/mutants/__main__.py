@@ -1,6 +1,6 @@
 """Runs the library of mistakes: `python -m tools.mutants [OPTIONS]`, or `make mutants`.
 
-Writes results/mutants.json and the tables of docs/mutants.md, unless only a part of the library was run.
+Writes results/mutants.json and the tables of docs/reference/mutants.md, unless only a part of the library was run.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def _told(data: dict[str, Any], *, write: bool) -> int:
     print(json.dumps({name: data["score"][name] for name in ("all", *library.ARCHES, "held out")}, indent=1))
     if write:
         (ROOT / "results" / "mutants.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        document = ROOT / "docs" / "mutants.md"
+        document = ROOT / "docs/reference/mutants.md"
         head = document.read_text(encoding="utf-8").partition(page.MARK)[0]
         document.write_text(head + page.tables(data), encoding="utf-8")
-        print("wrote results/mutants.json and docs/mutants.md")
+        print("wrote results/mutants.json and docs/reference/mutants.md")
     return 1 if live or wrong else 0
 
 

@@ -1,4 +1,4 @@
-"""The record of a run over the library, results/mutants.json, and the tables of docs/mutants.md."""
+"""The record of a run over the library, results/mutants.json, and the tables of docs/reference/mutants.md."""
 
 from __future__ import annotations
 

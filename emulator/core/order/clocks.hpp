@@ -5,7 +5,7 @@
 // An access carries (agent, clock). A warp holds three views; each answers "what is ordered before my next access of
 // this kind": `generic` for plain accesses, `async` for operations of the async proxy (an earlier generic write counts
 // only after a proxy fence), `tc` for tcgen05 operations on tensor memory (an edge counts only between
-// fence::before_thread_sync and fence::after_thread_sync). docs/emulator.md derives the rules.
+// fence::before_thread_sync and fence::after_thread_sync). docs/understand/order.md derives the rules.
 #pragma once
 
 #include <algorithm>

@@ -44,7 +44,7 @@
 // - Lanes. Where one lane fences, arrives or waits for its warp, it orders its own accesses alone (strict profile).
 // - Words. `explain_linear` finds the rule to name: the first that says which synchronisation is missing.
 //
-// docs/emulator.md states what orders what, and what the lenient profile lets pass.
+// docs/understand/order.md states what orders what, and what the lenient profile lets pass.
 #include "order/conflicts.hpp"
 
 #include "machine/machine.hpp"

@@ -1,4 +1,4 @@
-// Conflict checks of tensor memory. docs/emulator.md states the rules.
+// Conflict checks of tensor memory. docs/understand/order.md states the rules.
 #include "order/tensor_memory_conflicts.hpp"
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // What a launch leaves for the timing model: for each warp the instructions it executed, in order, and what an
-// instruction did that its text does not tell. docs/timing.md has the reasons.
+// instruction did that its text does not tell. docs/understand/timing.md has the reasons.
 #pragma once
 
 #include <string>
