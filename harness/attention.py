@@ -408,7 +408,8 @@ def _count(stream: int, where: torch.device) -> int:
     if torch.cuda.is_current_stream_capturing():
         if spare:
             return spare.pop()
-        return torch.zeros(1, dtype=torch.int32, device=where).data_ptr()  # the graph's, which clears it each time
+        # The graph's, which clears it each time. Nothing is allocated before the launch: nothing else gets its place.
+        return int(torch.zeros(1, dtype=torch.int32, device=where).data_ptr())
     if not spare:
         counts = torch.zeros(COUNTS, dtype=torch.int32, device=where)
         torch.cuda.current_stream(where).synchronize()  # other streams will use them
