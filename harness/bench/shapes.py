@@ -42,7 +42,7 @@ class Shape:
     @property
     def walks(self) -> bool:
         """Whether a CTA may have several row tiles."""
-        return self.kind == "dense" and self.column_groups == 1
+        return self.kind == "dense" and self.column_groups == 1 and self.overlap
 
     @property
     def defines(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ constexpr int32_t kFmhaSm90MergeSplits = 8;  // the most that a cluster merges
 // What a kernel knows. The less, the less code, which a launch finds cold in the instruction cache.
 enum FmhaSm90Kind : int32_t {
     kFmhaSm90Whole,  // everything
-    kFmhaSm90Dense,  // neither lists nor clusters; a CTA of one column group may walk over several row tiles
+    kFmhaSm90Dense,  // neither lists nor clusters; a CTA whose products overlap may walk over several row tiles
     kFmhaSm90Plain,  // neither lists nor clusters nor windows
 };
 #ifndef FMHA_KIND

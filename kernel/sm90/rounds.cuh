@@ -15,7 +15,6 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
     TileStream<T::kKeys> stream = c.place.tiles(c.params);
     Tile tile{}, before{};
     if (!stream.next(tile)) {
-        c.release_query();
         return;
     }
     const bool one_load = c.params.flags & kFmhaSharedKv;
@@ -39,7 +38,6 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
         c.issue_output(at, c.p);
         before = tile;
         if (!stream.next(tile)) {
-            c.release_query();
             break;
         }
         valid = c.rows.valid_entries(stream, tile);
@@ -52,8 +50,8 @@ __device__ __forceinline__ void run_in_turn(Consumer<T>& c, Cursor<T>& at) {
     }
     ptx::wgmma_wait<0>();
     c.pin_output();
-    // A CTA that shares loads may have tiles of its own still to gather into these slots, one that walks a row tile.
-    if (T::kWalks || c.place.width > 1) {
+    // A CTA that shares loads may have tiles of its own still to gather into these slots.
+    if (c.place.width > 1) {
         c.template release<T::kUnits>(value, before.sparse());
     }
 }
@@ -153,7 +151,7 @@ __device__ __forceinline__ void run_overlapped(Consumer<T>& c, Begun<T>& begun, 
     at = values;
     ptx::wgmma_wait<0>();
     c.pin_output();
-    if (T::kWalks || c.place.width > 1) {  // as above
+    if (T::kWalks || c.place.width > 1) {  // as above, and one that walks may have a row tile
         c.template release<T::kUnits>(value, before.sparse());
     }
 }

@@ -22,10 +22,10 @@ struct Traits {
     static constexpr int kSlots = kLaunch.slots;
     static constexpr bool kOverlap = kLaunch.overlap;
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
-    static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1;  // a CTA may have several row tiles
-    static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;        // the next row tile before this one is stored
+    static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
+    static constexpr bool kBeginsAhead = kWalks && HeadDim <= 128;  // the next row tile before this one is stored
     // Turns at the tensor core pay where a tile's exponentials take about as long as its products.
-    static constexpr bool kTurns = kFmhaSm90Walks && kOverlap && HeadDim <= 128 && kLaunch.row_groups > 1;
+    static constexpr bool kTurns = kWalks && HeadDim <= 128 && kLaunch.row_groups > 1;
     static constexpr int kRegisters = kLaunch.registers;
     // The launch gives every thread the same; what the consumers take beyond it the producer must leave, or setmaxnreg
     // waits for ever.
