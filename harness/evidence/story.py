@@ -131,7 +131,7 @@ def sentence(groups: Sequence[Group], compared: int) -> str:
     clauses = [group.text for group in groups if not any(_follows(group, other) for other in groups)]
     told = "; ".join(clauses[:MOST_CLAUSES])
     more = len(clauses) - MOST_CLAUSES
-    rest = f"and {more} more {'changes' if more > 1 else 'change'}" if more > 0 else "everything else as before"
+    rest = f"and {more} more {'changes' if more > 1 else 'change'}" if more > 0 else "nothing else got worse"
     named = "_" in told.split(" ")[0]  # a configuration's name is no word
     return f"{told if named else told[0].upper() + told[1:]}; {rest}"
 
@@ -330,7 +330,7 @@ def _one(words: str) -> str:
 
 def _judge(items: Sequence[Regression]) -> str:
     if items[0].what == "files":
-        return f"the judge is another: {items[0].text}"
+        return f"the judge has changed: {items[0].text}"
     return f"the judge is laxer: {items[0].subject}, {items[0].text}"
 
 

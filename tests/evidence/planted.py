@@ -60,6 +60,11 @@ def changed(run: RunRecord, where: Where, change: Change) -> RunRecord:
         item.model_copy(update=dict(change(item, chance))) if where(item) and item.metrics else item
         for item in run.configurations
     ]
+    return _with(run, items)
+
+
+def _with(run: RunRecord, items: list[ConfigurationRecord]) -> RunRecord:
+    """A later run of these, and its verdict counted anew."""
     counts = Counter(item.status for item in items)
     word, code = ("PASS", 0) if set(counts) == {Status.PASS} else ("FAIL", 1)
     verdict = {"word": word, "exit_code": code, "passed": counts[Status.PASS], "counts": dict(counts)}
@@ -125,9 +130,7 @@ def _registers(run: RunRecord) -> RunRecord:
 
 
 def _without(run: RunRecord, where: Where) -> RunRecord:
-    kept = [item for item in run.configurations if not where(item)]
-    verdict = run.verdict.model_copy(update={"passed": len(kept), "total": len(kept)})
-    return later(run).model_copy(update={"configurations": kept, "verdict": verdict})
+    return _with(run, [item for item in run.configurations if not where(item)])
 
 
 def _judged(run: RunRecord) -> RunRecord:

@@ -336,7 +336,7 @@ def test_two_runs_of_any_kind_make_the_same_page(tmp_path: Path, fmha: Callable[
     ran = fmha("report", first.name, second.name, "--results", str(tmp_path), "--output", str(page))
     assert ran.returncode == 0, ran.stderr
     text = page.read_text()
-    assert f"</span> LSE error grew 99 times in {IDS[0]}; everything else as before</h1>" in text
+    assert f"</span> LSE error grew 99 times in {IDS[0]}; nothing else got worse</h1>" in text
     assert f"Before: commit {'1' * 12}, on emulator. 2 configurations compared." in text
     assert "Against the baseline" not in text
 
