@@ -18,7 +18,7 @@ def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class Shape:
-    """FmhaSm90Launch, and what else a build may be told: clocks, parts left out."""
+    """FmhaSm90Launch, and what else a build may be told: clocks."""
 
     rows: int
     keys: int
@@ -32,7 +32,6 @@ class Shape:
     ctas_per_sm: int = 1
     kind: str = "whole"  # of SM90_KINDS
     clocks: bool = False
-    left_out: str = ""  # "exponentials" or "output_product": what remains can be timed, and is wrong
 
     @property
     def shares(self) -> bool:
@@ -59,8 +58,6 @@ class Shape:
         }
         if self.clocks:
             values |= {"CLOCKS": 1}
-        if self.left_out:
-            values |= {"LEFT_OUT": "kFmhaSm90" + self.left_out.title().replace("_", "")}
         own = (f"FMHA_HEAD_DIM={self.head_dim}", f"FMHA_KIND={SM90_KINDS.index(self.kind)}")
         return own + tuple(f"FMHA_SM90_{name}={value}" for name, value in values.items())
 

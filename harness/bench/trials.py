@@ -64,8 +64,6 @@ def _decode(head_dim: int) -> Iterator[Planned]:
     for half in HALVES[head_dim]:
         yield half, splits, one, True
         yield half, splits // 2, one, True
-    for part in ("exponentials", "output_product") if head_dim < 512 else ():
-        yield f"{whole}_no_{part}", splits, one, True
 
 
 def _decode_few(head_dim: int) -> Iterator[Planned]:

@@ -37,10 +37,4 @@ RESHAPED = {
 
 REBUILT = {f"hd{head_dim}_clocks": replace(shape, kind="plain", clocks=True) for head_dim, shape in SHAPES.items()}
 
-PARTIAL = {
-    f"hd{head_dim}_no_{part}": replace(SHAPES[head_dim], kind="plain", left_out=part)
-    for head_dim in (64, 128, 256)
-    for part in ("exponentials", "output_product")
-}
-
-ALL = CANDIDATES | RESHAPED | REBUILT | PARTIAL
+ALL = CANDIDATES | RESHAPED | REBUILT

@@ -115,9 +115,7 @@ struct Consumer {
         const uint64_t b = descriptor(uniform(shared.slot(cursor.slot)), T::kBoxBytes);
 #pragma unroll
         for (int step = 0; step < T::kKeys / 16; ++step) {  // 16 keys, 2048 bytes
-            if (kFmhaSm90LeavesOut != kFmhaSm90OutputProduct || step == 0) {
-                ptx::wgmma_registers<T::kPartColumns>(o[Part], p[step], b + (step * 2048 >> 4));
-            }
+            ptx::wgmma_registers<T::kPartColumns>(o[Part], p[step], b + (step * 2048 >> 4));
         }
         cursor.advance(T::kPartUnits);
         if constexpr (Part + 1 < T::kParts) {

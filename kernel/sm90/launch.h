@@ -46,13 +46,6 @@ constexpr bool kFmhaSm90Clusters = FMHA_KIND == kFmhaSm90Whole;
 constexpr bool kFmhaSm90Windows = FMHA_KIND != kFmhaSm90Plain;
 constexpr bool kFmhaSm90Walks = FMHA_KIND == kFmhaSm90Dense;
 
-// What a build leaves out, so that the difference in time is that part's; its results are wrong.
-enum FmhaSm90LeftOut : int32_t { kFmhaSm90Nothing, kFmhaSm90Exponentials, kFmhaSm90OutputProduct };
-#ifndef FMHA_SM90_LEFT_OUT
-#define FMHA_SM90_LEFT_OUT kFmhaSm90Nothing
-#endif
-constexpr FmhaSm90LeftOut kFmhaSm90LeavesOut = FMHA_SM90_LEFT_OUT;
-
 #ifndef FMHA_ROWS
 #define FMHA_ROWS 0
 #endif

@@ -94,10 +94,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[Count], int half, RowSta
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
             float& x = s[i + 2 * half + k];
-            x = fmaf(x, scale_log2, -state.anchor);
-            if constexpr (kFmhaSm90LeavesOut != kFmhaSm90Exponentials) {
-                x = ptx::exp2(x);
-            }
+            x = ptx::exp2(fmaf(x, scale_log2, -state.anchor));
             chain[k] += x;
         }
     }
