@@ -35,7 +35,7 @@ PASSED_BEFORE = {
     "sink-ignored": "cosine",
     "output-doubled": "max_error",
     "threshold-126": "nonfinite_mismatches",
-    "mask-unless-seen-left": "cosine",
+    "mask-unless-seen-left": "row_sum_error",
     "combine-heads-64": "cosine",
     "causal-dropped": "cosine",
     "positions-32": "nonfinite_mismatches",
@@ -195,7 +195,7 @@ def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, tmp_path: 
 @pytest.mark.slow
 def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix) -> None:
     case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
-    running = _Running(case, plan(matrix, "hd64_t32_sk384"), {})
+    running = _Running(case, plan(matrix, "hd512_t128_sk16384"), {})  # minutes: it has not ended by itself by then
     (child,) = multiprocessing.active_children()
     child.terminate()
     child.join()
