@@ -9,8 +9,8 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 
 PYTHON ?=
-# loadgroup: tests that share an expensive fixture name a group and go to one worker. Six on two cores: those of remote hosts mostly wait.
-PYTEST_ARGS ?= -n 6 --dist loadgroup
+# loadgroup: tests that share an expensive fixture name a group and go to one worker. Four: those of the remote hosts mostly wait.
+PYTEST_ARGS ?= -n 4 --dist loadgroup
 ARGS ?=
 
 VENV := .venv

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -194,8 +195,13 @@ def test_a_configuration_that_takes_too_long_is_ended(matrix: Matrix, tmp_path: 
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_a_process_that_somebody_ends_is_no_kill(matrix: Matrix) -> None:
-    case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
-    running = _Running(case, plan(matrix, "hd512_t128_sk16384"), {})  # minutes: it has not ended by itself by then
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)  # a parent's own answer to it is not the child's
+    try:
+        case = Case(MUTANTS["prefetch-dropped"], "sm_100a")
+        running = _Running(case, plan(matrix, "hd512_t128_sk16384"), {})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    running.pipe.poll(None)  # it has begun
     (child,) = multiprocessing.active_children()
     child.terminate()
     child.join()

@@ -247,6 +247,8 @@ class _Running:
 def _examine(parent: int, case: Case, plan: Plan, clean: Mapping[str, Path], folder: Path, pipe: Connection) -> None:
     """In the process of its own. Ends with 0 when it has said all, with 1 for a fault that is ours."""
     die_with_parent(parent)
+    for stop in FROM_OUTSIDE - {signal.SIGKILL}:  # what the parent does about them is its own affair
+        signal.signal(stop, signal.SIG_DFL)
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 2)  # the worker's log
     try:
