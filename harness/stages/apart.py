@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tempfile
 import venv
@@ -44,6 +43,7 @@ CHECKOUT_SECONDS = 300.0
 CORE_SECONDS = 1800.0
 NEXT = "make install && .venv/bin/fmha run-matrix --judge own, in this checkout, says why"  # where it cannot run
 OWN_SECONDS = 3600.0
+PACKAGES = ("site-packages", "dist-packages")  # the folders of what is installed
 JUDGES = "FMHA_JUDGES_BY"  # in the environment of a process that was started to judge: its commit
 _ROOTS = (PACKAGE, "harness", "emulator", MATRIX_FILE)
 _BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master")
@@ -189,10 +189,19 @@ def _folder(root: Path) -> Path:
 
 
 def _moved(folder: Path, target: Path) -> None:
-    """Gives what is complete its name, unless another process was first."""
+    """Gives a copy of what is complete its name, unless another process was first."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copytree(folder, made := target.with_name(f"{target.name}.{os.getpid()}"), symlinks=True)
+    except OSError as error:
+        shutil.rmtree(made, ignore_errors=True)
+        raise InfrastructureError(f"cannot lay out the judge: {error.strerror}", where=str(target)) from error
+    _named(made, target)
+
+
+def _named(made: Path, target: Path) -> None:
+    """Gives a complete folder its name, unless another process was first: none ever finds half of one there."""
+    try:
         made.rename(target)
     except OSError as error:
         shutil.rmtree(made, ignore_errors=True)
@@ -204,16 +213,18 @@ def _interpreter(root: Path, tree: Path, core: str) -> Path:
     """An interpreter that finds the modules of `tree` before any other, with its emulator's core beside them."""
     if not any((tree / "emulator").glob("_core*.so")):
         built = _core(root, tree, core)
-        shutil.copy2(built, tree / "emulator" / built.name)
-    home = tree.with_name("python")
-    if not (home / "ready").is_file():
-        shutil.rmtree(home, ignore_errors=True)
-        venv.create(home, with_pip=False, symlinks=True)
-        packages = next((home / "lib").glob("python3*")) / "site-packages"
+        copied = shutil.copy2(built, tree / "emulator" / f".{built.name}.{os.getpid()}")
+        Path(copied).replace(tree / "emulator" / built.name)
+    home = tree.with_name("interpreter")
+    if not home.is_dir():
+        made = home.with_name(f"{home.name}.{os.getpid()}")
+        venv.create(made, with_pip=False, symlinks=True)
+        packages = next((made / "lib").glob("python3*")) / "site-packages"
         # Named in a .pth of their own, the packages' own .pth files are not read: an editable installation's would win.
-        mine = dict.fromkeys([str(tree), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+        # Those of sys.path: an interpreter that was made here itself has its packages elsewhere than sysconfig says.
+        mine = dict.fromkeys([str(tree), *(path for path in sys.path if Path(path).name in PACKAGES)])
         (packages / "judge.pth").write_text("\n".join(mine) + "\n", encoding="utf-8")
-        (home / "ready").touch()
+        _named(made, home)
     return home / "bin" / "python"
 
 
@@ -235,11 +246,13 @@ def _core(root: Path, tree: Path, digest: str) -> Path:
             "--no-input",
             "--no-deps",
         ]
-        command += ["--no-build-isolation", "--target", str(kept), str(tree)]
+        made = kept.with_name(f"{kept.name}.{os.getpid()}")
+        command += ["--no-build-isolation", "--target", str(made), str(tree)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=CORE_SECONDS, check=False)
         if done.returncode != 0:
             words = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
             raise InfrastructureError(f"the judge's emulator does not compile: {words[-1]}", where=str(tree))
+        _named(made, kept)
     return next(kept.glob(f"{PACKAGE}/emulator/_core*.so"))
 
 

@@ -236,7 +236,9 @@ class _Worker:
         job_path = stem.with_suffix(".json")
         write_job(job, job_path)
         self._log: IO[bytes] = stem.with_suffix(".events").open("wb")
-        command = [sys.executable, "-m", "fmha.harness.worker", str(job_path), "--parent", str(os.getpid()), "--handed"]
+        # -P: what is judged may be a tree with a package of that name, and the working folder would come first.
+        command = [sys.executable, "-P", "-m", "fmha.harness.worker"]
+        command += [str(job_path), "--parent", str(os.getpid()), "--handed"]
         with self.stderr_path.open("wb") as stderr:
             # A configuration's matrices are small: BLAS's threads would spend twice the processor time on waiting.
             env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | dict(env)

@@ -237,7 +237,9 @@ def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
     assert fmha(project, *command).returncode in (ExitCode.PASS, ExitCode.GATE_FAILED)
     sha = resolve_commit(project, "planted")
     assert sha is not None
-    (found,) = (project / ".fmha" / "judges" / sha[:16] / "python" / "lib").glob("python3*/site-packages/judge.pth")
+    (found,) = (project / ".fmha" / "judges" / sha[:16] / "interpreter" / "lib").glob(
+        "python3*/site-packages/judge.pth"
+    )
     laid_out, *others = found.read_text().splitlines()
     found.write_text("\n".join([str(repository), *others]))
     ran = fmha(project, *command)
@@ -247,6 +249,22 @@ def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
         f"the process that is to judge by {sha[:12]} has another harness, harness/worker/measure.py for one"
         in ran.stderr
     )
+
+
+def test_several_at_once_find_a_whole_judge(project: Path) -> None:
+    """Each lays it out if it is not there yet; none may meet what another has half done."""
+    git(project, "checkout", "-q", "-B", "planted", "main")
+    measure = project / "harness" / "worker" / "measure.py"
+    measure.write_text(f"{measure.read_text()}# several\n")
+    git(project, "commit", "-qam", "a judge for several")
+    git(project, "checkout", "-q", "main")
+    command = [sys.executable, "-P", "-m", "fmha", "run-matrix", "--judge", "planted"]
+    command += ["--filter", "hd=64,t=1,sk=128", "--quiet"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, cwd=project, **pipes) for _ in range(4)]
+    said = [one.communicate() for one in running]
+    assert [one.returncode for one in running] == [ExitCode.GATE_FAILED] * 4, said
+    assert ["by the commit's own judge: PASS 1 of 1, exit code 0" in out for out, _ in said] == [True] * 4, said
 
 
 def test_the_projects_own_baseline_covers_the_default_suite(repository: Path) -> None:
