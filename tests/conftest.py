@@ -32,7 +32,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Modules that torch's tensors run through say so by `pytest.importorskip`, tests that need it alone by a mark."""
     for name, needed in (("torch", ("torch",)), ("triton", ("triton", "torch"))):
         if item.get_closest_marker(name) and (missing := [word for word in needed if find_spec(word) is None]):
-            pytest.skip(f"{missing[0]} is not installed")
+            pytest.skip(f"{missing[0]} is not installed: make {name}")
 
 
 @pytest.fixture(scope="session")

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fmha.emulator.programs.wire import Fields
 from fmha.emulator.tensormap_rules import DTYPES, INTERLEAVES, L2_PROMOTIONS, OOB_FILLS, SWIZZLES
 
 
+@dataclass(frozen=True, slots=True)
 class Box:
     """Rows of bytes on the device: `pitch` apart, planes `plane` apart."""
 
-    def __init__(self, fields: Fields) -> None:
-        self.address, self.pitch, self.plane = fields.dims()
-        self.width, self.height, self.depth = fields.dims()
+    address: int
+    pitch: int
+    plane: int
+    width: int
+    height: int
+    depth: int
 
     @classmethod
-    def of(cls, address: int, pitch: int, plane: int, width: int, height: int, depth: int) -> Box:
-        box = cls.__new__(cls)
-        box.address, box.pitch, box.plane = address, pitch, plane
-        box.width, box.height, box.depth = width, height, depth
-        return box
+    def of(cls, fields: Fields) -> Box:
+        """The next six of a request."""
+        return cls(*fields.dims(), *fields.dims())
 
     @property
     def flat(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,7 +104,7 @@ class Machine:
 
     options: Options
     seen: Seen
-    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+    say: Callable[[str], None]
     launching: str = ""  # the kernel that is running
     stopped: bool = False  # since the program has ended
     _device: Device | None = None
@@ -218,28 +217,26 @@ class Machine:
         yield from ()
 
     def write(self, fields: Fields) -> Iterator[Field]:
-        box, data = Box(fields), fields.data()
+        box, data = Box.of(fields), fields.data()
         for n, (at, size) in enumerate(box.rows()):
             self.device.write(at, data[n * size : (n + 1) * size])
         yield from ()
 
     def read(self, fields: Fields) -> Iterator[Field]:
-        yield b"".join(self.device.read(at, size).tobytes() for at, size in Box(fields).rows())
+        yield b"".join(self.device.read(at, size).tobytes() for at, size in Box.of(fields).rows())
 
     def copy(self, fields: Fields) -> Iterator[Field]:
-        to = Box(fields)
-        address, pitch, plane = fields.dims()
-        source = Box.of(address, pitch, plane, to.width, to.height, to.depth)
-        rows = to.steps(), source.steps()
+        to = Box.of(fields)
+        source = Box(*fields.dims(), to.width, to.height, to.depth)
         if to.flat and source.flat:
-            rows = iter([to.address]), iter([source.address])
-            to.width *= to.height * to.depth
-        for at, origin in zip(*rows, strict=True):
-            self.device.copy(at, origin, to.width)
+            self.device.copy(to.address, source.address, to.width * to.height * to.depth)
+        else:
+            for at, origin in zip(to.steps(), source.steps(), strict=True):
+                self.device.copy(at, origin, to.width)
         yield from ()
 
     def fill(self, fields: Fields) -> Iterator[Field]:
-        box, value = Box(fields), fields.data()
+        box, value = Box.of(fields), fields.data()
         for at, size in box.rows():
             self.device.write(at, value * (size // len(value)))
         yield from ()

@@ -24,7 +24,6 @@ CLUSTER_SIZE: Final = 912
 # What a program is told of a launch that ended in a fault; of any other it is LAUNCH_FAILED.
 FAULTS: Final[Mapping[str, int]] = {
     "assert": 710,
-    "trap": LAUNCH_FAILED,
     "misaligned": 716,
     "address-space": 717,
     "branch-index": 718,

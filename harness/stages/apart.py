@@ -43,7 +43,7 @@ CHECKOUT_SECONDS = 300.0
 CORE_SECONDS = 1800.0
 NEXT = "make install && .venv/bin/fmha run-matrix --judge own, in this checkout, says why"  # where it cannot run
 OWN_SECONDS = 3600.0
-PACKAGES = ("site-packages", "dist-packages")  # the folders of what is installed
+_SITES = ("site-packages", "dist-packages")  # what Python calls the folders of what is installed
 JUDGES = "FMHA_JUDGES_BY"  # in the environment of a process that was started to judge: its commit
 _ROOTS = (PACKAGE, "harness", "emulator", MATRIX_FILE)
 _BRANCHES = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master")
@@ -222,7 +222,7 @@ def _interpreter(root: Path, tree: Path, core: str) -> Path:
         packages = next((made / "lib").glob("python3*")) / "site-packages"
         # Named in a .pth of their own, the packages' own .pth files are not read: an editable installation's would win.
         # Those of sys.path: an interpreter that was made here itself has its packages elsewhere than sysconfig says.
-        mine = dict.fromkeys([str(tree), *(path for path in sys.path if Path(path).name in PACKAGES)])
+        mine = dict.fromkeys([str(tree), *(path for path in sys.path if Path(path).name in _SITES)])
         (packages / "judge.pth").write_text("\n".join(mine) + "\n", encoding="utf-8")
         _named(made, home)
     return home / "bin" / "python"

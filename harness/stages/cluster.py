@@ -136,10 +136,8 @@ class Cluster:
         """Submits the array. An answer that was lost is looked for before anything is submitted again."""
         command = ["env", f"PYTHONPATH={os.getcwd()}", "PYTHONNOUSERSITE=1", "PYTHONSAFEPATH=1"]
         command += [sys.executable, "-m", "fmha.harness.worker.node", str(made.folder)]
-        wait, deadline = (
-            BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS),
-            time.monotonic() + self._wish["wait_seconds"],
-        )
+        wait = BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS)
+        deadline = time.monotonic() + self._wish["wait_seconds"]
         while True:
             try:
                 new = {task.array for task in slurm.tasks_of(self._run)} - self._known
