@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ EMULATED = "sm_100a"
 MOST_SPLITS = 65535  # CUDA's largest grid.y
 MOST_PLANS = 4096  # that are kept, each some kilobytes
 COUNTS = 16384  # that are cleared at once
-STATISTICS = ("row_max", "row_sum", "lse")
+STATISTICS = ("row_max", "row_sum", "lse")  # as AttentionResult.statistics has them
 OUTPUTS = ("o", *STATISTICS)
 PARTIAL = ("partial_o", "partial_max", "partial_sum")
 Place = Literal["emulator", "cuda"]
@@ -51,15 +52,26 @@ class AttentionResult:
     """o [batch, t, heads, head_dim]; row_max, row_sum and lse [batch, t, heads] float32, in natural-log units.
 
     `normalised` says what o is: o_norm, sink included, or o_un. The sink is in no other output. `findings` are hazards,
-    which only the emulator sees.
+    which only the emulator sees. The three statistics are one tensor [3, batch, t, heads], since each that is made
+    costs a call of `attention` two microseconds.
     """
 
     o: torch.Tensor
-    row_max: torch.Tensor
-    row_sum: torch.Tensor
-    lse: torch.Tensor
+    statistics: torch.Tensor
     normalised: bool
     findings: tuple[FindingRecord, ...] = ()
+
+    @property
+    def row_max(self) -> torch.Tensor:
+        return self.statistics[0]
+
+    @property
+    def row_sum(self) -> torch.Tensor:
+        return self.statistics[1]
+
+    @property
+    def lse(self) -> torch.Tensor:
+        return self.statistics[2]
 
 
 def attention(
@@ -170,9 +182,9 @@ class AttentionPlan:
         rows = (call.batch, call.t, call.heads)
         o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
         self._o = torch.empty((), dtype=o_dtype, device=self._where).expand(*rows, call.head_dim)
-        self._statistics = torch.empty((), device=self._where).expand(3, *rows)
-        like = [self._o, *self._statistics.unbind()]
-        self._outputs = [(x.shape, x.dtype, x.get_device(), True) for x in like]
+        self._statistics = torch.empty((), device=self._where).expand(len(STATISTICS), *rows)
+        self._outputs = tuple((x.shape, x.dtype, x.get_device(), True) for x in (self._o, self._statistics))
+        self._statistic_bytes = 4 * math.prod(rows)
         sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
         self._partial = [sum(sizes[:place]) for place in range(len(sizes))]  # where each begins in the scratch memory
         self._scratch_bytes = sum(sizes)
@@ -203,29 +215,30 @@ class AttentionPlan:
         """As a call, with tensors in the order of NAMES that are known to be as planned."""
         if out is None:
             o = torch.empty_like(self._o, memory_format=torch.contiguous_format)
-            row_max, row_sum, lse = torch.empty_like(self._statistics, memory_format=torch.contiguous_format).unbind()
+            statistics = torch.empty_like(self._statistics, memory_format=torch.contiguous_format)
         else:
             self._refuse(out)
-            o, row_max, row_sum, lse = out.o, out.row_max, out.row_sum, out.lse
+            o, statistics = out.o, out.statistics
         if self._prepared is None:
-            findings = self._emulate(tensors, (o, row_max, row_sum, lse))
-            return AttentionResult(o, row_max, row_sum, lse, self.call.normalise, findings)
+            findings = self._emulate(tensors, o, statistics)
+            return AttentionResult(o, statistics, self.call.normalise, findings)
         at = [0] * len(NAMES)
         for place in self._present:
             address = tensors[place].data_ptr()  # type: ignore[union-attr]  # those that are present
             if address % 16:
                 raise ValueError(misaligned(NAMES[place], address))
             at[place] = address
-        outputs = (o.data_ptr(), row_max.data_ptr(), row_sum.data_ptr(), lse.data_ptr())
-        if torch.cuda.current_device() == self._where.index:
+        row_max, each = statistics.data_ptr(), self._statistic_bytes
+        outputs = (o.data_ptr(), row_max, row_max + each, row_max + 2 * each)
+        if torch._C._cuda_getDevice() == self._where.index:
             self._launch(self._prepared, at, outputs)
         else:
             with torch.cuda.device(self._where):
                 self._launch(self._prepared, at, outputs)
-        return out or AttentionResult(o, row_max, row_sum, lse, self.call.normalise)
+        return out or AttentionResult(o, statistics, self.call.normalise)
 
     def _launch(self, prepared: Prepared, at: Sequence[int], outputs: tuple[int, int, int, int]) -> None:
-        # torch.cuda.current_stream makes an object, at fifty times the cost.
+        # As with the device before and the capture later, torch.cuda's own function costs many times this one.
         stream: int = torch._C._cuda_getCurrentRawStream(self._where.index)
         partial: Sequence[int] = (0, 0, 0)
         if self._scratch_bytes:
@@ -257,14 +270,14 @@ class AttentionPlan:
             raise TypeError(f"out: expected an AttentionResult, got {type(out).__name__}")
         if out.normalised != self.call.normalise:
             raise ValueError(f"out: expected a result with normalised={self.call.normalise}, got {out.normalised}")
-        for name, x, wanted in zip(OUTPUTS, (out.o, out.row_max, out.row_sum, out.lse), self._outputs, strict=True):
+        for name, x, wanted in zip(("o", "statistics"), (out.o, out.statistics), self._outputs, strict=True):
             if (x.shape, x.dtype, x.get_device(), x.is_contiguous()) != wanted:
                 shape, dtype, _, _ = wanted
                 raise ValueError(f"out.{name}: expected {dtype} {list(shape)} on {self._where}, got {_form(x)}")
         if out.o.data_ptr() % 16:
             raise ValueError(misaligned("out.o", out.o.data_ptr()))
 
-    def _emulate(self, tensors: Tensors, outputs: Sequence[torch.Tensor]) -> tuple[FindingRecord, ...]:
+    def _emulate(self, tensors: Tensors, o: torch.Tensor, statistics: torch.Tensor) -> tuple[FindingRecord, ...]:
         from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
 
         device = EmulatorDevice(seed=0, schedule="realistic")
@@ -273,14 +286,15 @@ class AttentionPlan:
             array = _array(tensors[place].detach())  # type: ignore[union-attr]
             addresses[NAMES[place]] = device.alloc(array.nbytes, NAMES[place])
             device.upload(addresses[NAMES[place]], array)
-        results = {name: device.alloc(tensor.nbytes, name) for name, tensor in zip(OUTPUTS, outputs, strict=True)}
+        outputs = dict(zip(OUTPUTS, (o, *statistics), strict=True))
+        results = {name: device.alloc(tensor.nbytes, name) for name, tensor in outputs.items()}
         scratch = {name: device.alloc(4 * count, name) for name, count in self.call.partial_elements.items()}
         scratch["drawn"] = device.alloc(4, "drawn")
         device.upload(scratch["drawn"], np.zeros(1, np.uint32))
         module = device.load(_artifact(self.variant, device.artifact))
         report = launch_attention(device, module, self.variant, self.call, addresses | results | scratch)
-        for address, tensor in zip(results.values(), outputs, strict=True):
-            data = torch.from_numpy(device.download(address, tensor.nbytes).copy())
+        for name, tensor in outputs.items():
+            data = torch.from_numpy(device.download(results[name], tensor.nbytes).copy())
             tensor.copy_(data.view(tensor.dtype).reshape(tensor.shape))
         return report.findings
 
@@ -310,10 +324,8 @@ def merge(
         divisor = row_sum if sink is None else row_sum + (sink.double() - shift).exp()
         o = o / torch.where(row_sum == 0, 1.0, divisor)[..., None]
     dtype = a.row_max.dtype
-    lse = (row_max + row_sum.log()).to(dtype)
-    return AttentionResult(
-        o.to(a.o.dtype), row_max.to(dtype), row_sum.to(dtype), lse, normalise, a.findings + b.findings
-    )
+    statistics = torch.stack([row_max, row_sum, row_max + row_sum.log()]).to(dtype)
+    return AttentionResult(o.to(a.o.dtype), statistics, normalise, a.findings + b.findings)
 
 
 def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -> Variant:
@@ -393,7 +405,7 @@ def _form(x: torch.Tensor | None) -> str:
 def _scratch(stream: int, nbytes: int, where: torch.device) -> torch.Tensor:
     """Memory for partial results. Calls of one stream share it: each waits for the one before. A captured graph has its
     own, which outlives this process's interest in other sizes."""
-    if torch.cuda.is_current_stream_capturing():
+    if torch._C._cuda_isCurrentStreamCapturing():
         return torch.empty(nbytes, dtype=torch.uint8, device=where)
     held = _scratches.get(stream)
     if held is None or held.nbytes < nbytes:
@@ -405,7 +417,7 @@ def _count(stream: int, where: torch.device) -> int:
     """The address of a count that is 0 and that no other launch uses meanwhile: launches of one stream share one, each
     of a captured graph has its own."""
     spare = _spare_counts.setdefault(where.index, [])
-    if torch.cuda.is_current_stream_capturing():
+    if torch._C._cuda_isCurrentStreamCapturing():
         if spare:
             return spare.pop()
         # The graph's, which clears it each time. Nothing is allocated before the launch: nothing else gets its place.
@@ -450,12 +462,11 @@ def _compiled(
 ) -> AttentionResult:
     """`attention` as a graph sees it: one operator."""
     left, right = window_of(causal, window)
-    results = torch.ops.fmha.attention(*tensors, scale, left, right, normalise, output_dtype, splits, p_path)
+    o, statistics = torch.ops.fmha.attention(*tensors, scale, left, right, normalise, output_dtype, splits, p_path)
     if out is None:
-        o, row_max, row_sum, lse = results
-        return AttentionResult(o, row_max, row_sum, lse, normalise)
-    for name, result in zip(OUTPUTS, results, strict=True):
-        getattr(out, name).copy_(result)
+        return AttentionResult(o, statistics, normalise)
+    out.o.copy_(o)
+    out.statistics.copy_(statistics)
     return out
 
 
@@ -463,26 +474,26 @@ def _run_operator(
     q: torch.Tensor, k: torch.Tensor, v: Any, kv_lens: Any, query_offsets: Any, sink: Any, sparse_k: Any, sparse_v: Any,
     sparse_indices: Any, sparse_lens: Any, scale: Any, left: Any, right: Any, normalise: bool,
     output_dtype: torch.dtype, splits: Any, p_path: Any,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """`attention` for torch.compile, torch.export and captured graphs: results that share no memory."""
-    o, row_max, row_sum, lse = _shaped(q, output_dtype)
+    o, statistics = _shaped(q, output_dtype)
     sparse = None if sparse_indices is None else Sparse(sparse_k, sparse_indices, sparse_v, sparse_lens)
     attention(
         q, k, v, scale=scale, window=(left, right), kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
         sink=sink, normalise=normalise, output_dtype=output_dtype, splits=splits, p_path=p_path,
-        out=AttentionResult(o, row_max, row_sum, lse, normalise),
+        out=AttentionResult(o, statistics, normalise),
     )  # fmt: skip
-    return o, row_max, row_sum, lse
+    return o, statistics
 
 
-def _fake_operator(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:
+def _fake_operator(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return _shaped(q, others[13])
 
 
-def _shaped(q: torch.Tensor, output_dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+def _shaped(q: torch.Tensor, output_dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Outputs that nothing has written yet."""
-    statistics = (q.new_empty(q.shape[:-1], dtype=torch.float32) for _ in STATISTICS)
-    return q.new_empty(q.shape, dtype=output_dtype), *statistics
+    statistics = q.new_empty((len(STATISTICS), *q.shape[:-1]), dtype=torch.float32)
+    return q.new_empty(q.shape, dtype=output_dtype), statistics
 
 
 # By hand, not as a torch.library.custom_op, which costs the host a hundred microseconds a call.
@@ -490,7 +501,7 @@ _LIBRARY = torch.library.Library("fmha", "DEF")
 _LIBRARY.define(
     "attention(Tensor q, Tensor k, Tensor? v, Tensor? kv_lens, Tensor? query_offsets, Tensor? sink, Tensor? sparse_k, "
     "Tensor? sparse_v, Tensor? sparse_indices, Tensor? sparse_lens, float? scale, int? window_left, int? window_right, "
-    "bool normalise, ScalarType output_dtype, int? splits, str p_path) -> (Tensor, Tensor, Tensor, Tensor)"
+    "bool normalise, ScalarType output_dtype, int? splits, str p_path) -> (Tensor, Tensor)"
 )
 _LIBRARY.impl("attention", _run_operator, "CompositeExplicitAutograd")
 torch.library.register_fake("fmha::attention", _fake_operator, lib=_LIBRARY)

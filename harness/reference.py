@@ -210,5 +210,5 @@ def attention(
     lengths = array(kv_lens), array(query_offsets)
     result = reference(Inputs(array(q), array(k), array(v), call.scale, *bounds, *lengths, branch, array(sink)))
     o = torch.from_numpy(result.o if normalise else result.o_unnormalised)
-    row_max, row_sum, lse = (torch.from_numpy(part) for part in (result.row_max, result.row_sum, result.lse))
-    return AttentionResult(o.to(output_dtype or torch.float64), row_max, row_sum, lse, normalise)
+    statistics = torch.from_numpy(np.stack([result.row_max, result.row_sum, result.lse]))
+    return AttentionResult(o.to(output_dtype or torch.float64), statistics, normalise)

@@ -145,7 +145,7 @@ def test_a_plan_and_given_outputs_give_the_same_bits() -> None:
     wanted = attention(**call)
     planned = plan(**call)
     assert (planned.call.splits, planned.call.window_right) == (1, 0)
-    out = AttentionResult(*(torch.full_like(getattr(wanted, name), 7.0) for name in RESULTS), True)
+    out = AttentionResult(torch.full_like(wanted.o, 7.0), torch.full_like(wanted.statistics, 7.0), True)
     for got in (planned(call["q"], call["k"], call["v"]), planned(call["q"], call["k"], call["v"], out=out)):
         assert all(torch.equal(getattr(got, name), getattr(wanted, name)) for name in RESULTS)
     assert got.o is out.o
@@ -189,17 +189,20 @@ def test_the_operator_does_what_it_says_of_itself() -> None:
             ValueError,
             "out.o: expected torch.float32 [2, 5, 4, 64] on cpu",
         ),
-        (lambda out: replace(out, lse=out.lse[:1]), ValueError, "out.lse: expected torch.float32 [2, 5, 4] on cpu"),
         (
-            lambda out: replace(out, lse=out.lse.mT.contiguous().mT),
+            lambda out: replace(out, statistics=out.statistics[:1]),
             ValueError,
-            "got torch.float32 [2, 5, 4] on cpu in other strides",
+            "out.statistics: expected torch.float32 [3, 2, 5, 4] on cpu",
+        ),
+        (
+            lambda out: replace(out, statistics=out.statistics.mT.contiguous().mT),
+            ValueError,
+            "got torch.float32 [3, 2, 5, 4] on cpu in other strides",
         ),
     ],
 )
 def test_outputs_that_do_not_fit_are_named(change: Any, error: type[Exception], message: str) -> None:
-    rows = torch.zeros(BATCH, T, HEADS)
-    out = AttentionResult(torch.zeros(BATCH, T, HEADS, HEAD_DIM), rows, rows.clone(), rows.clone(), True)
+    out = AttentionResult(torch.zeros(BATCH, T, HEADS, HEAD_DIM), torch.zeros(3, BATCH, T, HEADS), True)
     with pytest.raises(error, match=re.escape(message)):
         attention(**arguments(), out=change(out))
 

@@ -205,11 +205,11 @@ class Prepared:
         self._argument = (ctypes.c_void_p * 1)(base)
         self._arguments = ctypes.addressof(self._argument)
         self._maps = [d.CUtensorMap(_ptr=base + offset) for offset in maps]
-        self._addresses = [0] * len(maps)
+        self._addresses = (0,) * len(maps)
         self._pointers = struct.Struct(f"<{count}Q"), self._start + pointers
         self._configured: dict[int, list[tuple[Any, Any]]] = {}
 
-    def __call__(self, stream: int, maps: Sequence[int], pointers: Sequence[int]) -> None:
+    def __call__(self, stream: int, maps: tuple[int, ...], pointers: Sequence[int]) -> None:
         """Launches on `stream`. `maps` are the addresses of the mapped tensors, 0 where there is none."""
         d = driver()
         configured = self._configured.get(stream)
@@ -220,14 +220,22 @@ class Prepared:
             _check("cuCtxSetCurrent", d.cuCtxSetCurrent(_primary_context()))
             _thread.ready = True
         with _launching:
-            for place, address in enumerate(maps):
-                if address and address != self._addresses[place]:
-                    _check("tensor map", d.cuTensorMapReplaceAddress(self._maps[place], address))
-                    self._addresses[place] = address
+            if maps != self._addresses:
+                self._move(maps)
             form, at = self._pointers
             form.pack_into(self._memory, at, *pointers)
             for function, config in configured:
-                _check("launch", d.cuLaunchKernelEx(config, function, self._arguments, 0))
+                answer = d.cuLaunchKernelEx(config, function, self._arguments, 0)
+                if answer[0]:
+                    _check("launch", answer)
+
+    def _move(self, maps: tuple[int, ...]) -> None:
+        replace = driver().cuTensorMapReplaceAddress
+        before, self._addresses = self._addresses, (0,) * len(maps)  # where one is refused, none is known
+        for held, address, known in zip(self._maps, maps, before, strict=True):
+            if address and address != known:
+                _check("tensor map", replace(held, address))
+        self._addresses = maps
 
 
 class _Graph:
