@@ -78,6 +78,9 @@ class HostFacts(Record):
     mma_sums: Literal["silicon"] | None = Field(
         None, description="silicon where the emulator added as a B200 does; null for its own sums, and elsewhere"
     )
+    hosts: list[HostFacts] = Field(
+        default_factory=list, description="each, where several shared the run; the rest is then of the first"
+    )
 
 
 class Resources(Record):
@@ -257,7 +260,10 @@ class ConfigurationRecord(Record):
     seconds: Seconds
     timing: Timing | None = None
     limits: int | None = Field(None, ge=0, description="which of the run's `limits` it was held to; null before 3")
-    place: str | None = Field(None, description="GPU or node that it ran on, where the run had several; else null")
+    place: str | None = Field(None, description="host, GPU or node it ran on, where the run had several; else null")
+    hashes: dict[str, str] = Field(
+        default_factory=dict, description="of the output by place, where several hosts ran the configuration"
+    )
 
 
 class Verdict(Record):

@@ -24,6 +24,14 @@ Junit = Annotated[
 Host = Annotated[
     str, typer.Option(help="The machine that runs, a host of matrix.yaml.", autocompletion=completion.hosts)
 ]
+Hosts = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[,...]",
+        help="The machine that runs, a host of matrix.yaml; several with commas between them share the run.",
+        autocompletion=completion.hosts,
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(

@@ -15,12 +15,12 @@ from fmha.harness import archive
 from fmha.harness.cli import completion
 from fmha.harness.cli.interrupts import attended
 from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
-from fmha.harness.cli.options import Filters, Host, Junit, Quiet, Results, Suites, Verbose, Workers, suites
+from fmha.harness.cli.options import Filters, Hosts, Junit, Quiet, Results, Suites, Verbose, Workers, suites
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import ProgressDisplay, progress_for
-from fmha.harness.errors import ExitCode
+from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import github
-from fmha.harness.stages import dry_run, report
+from fmha.harness.stages import dry_run, report, several
 from fmha.harness.stages.attach import submit
 from fmha.harness.stages.pipeline import Request, Show, execute, prepare
 from fmha.harness.text import escaped_json
@@ -42,13 +42,14 @@ Examples:
   fmha run-matrix --suite random --seed 7 --cases 500
   fmha run-matrix --suite random --coverage
   fmha run-matrix --case hd64_t32_sk384_causal --schedules 20
+  fmha run-matrix --host b200a,b200b --suite random --cases 2000
   fmha run-matrix --json | jq .verdict
 """
 
 
 def command(
     context: typer.Context,
-    host: Host = "emulator",
+    host: Hosts = "emulator",
     suite: Suites = None,
     filters: Filters = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
@@ -108,6 +109,9 @@ def command(
         typer.Option(help="Host elsewhere: which of your own waiting runs gets a GPU first."),
     ] = "normal",
     workers: Workers = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="Several hosts: every one runs all configurations, and bits are compared.")
+    ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Host elsewhere: start, print the run's name and leave; exits with 4.")
     ] = False,
@@ -131,21 +135,28 @@ def command(
         drawn=drawn,
         workers=workers,
     )
+    if each and several.SEPARATOR not in host:
+        raise UserError("--each: needs several hosts", next_step="name them with commas between: --host a,b")
     if plan_only:
-        context.obj.action = partial(_plan, request, json)
+        context.obj.action = partial(_plan, request, json, each)
     elif detach:
+        if several.SEPARATOR in host:
+            raise UserError("--detach: leaves one run, not those of several hosts", next_step="start them one by one")
         context.obj.action = lambda: judged(
             request, judge, accept_judge, lambda chosen: _detach(chosen, quiet, verbose)
         )
     else:
         context.obj.action = lambda: judged(
-            request, judge, accept_judge, lambda chosen: _run(chosen, json, junit_file, quiet, verbose)
+            request, judge, accept_judge, lambda chosen: _run(chosen, each, json, junit_file, quiet, verbose)
         )
 
 
-def _run(request: Request, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:
+def _run(request: Request, each: bool, json: bool, junit_file: Path | None, quiet: bool, verbose: bool) -> ExitCode:
     with progress_for(sys.stderr, quiet, verbose) as progress:
-        return execute(request, progress, shower(progress, json, quiet, junit_file), attended(progress))
+        show = shower(progress, json, quiet, junit_file)
+        if several.SEPARATOR in request.host:
+            return several.execute(request, each, progress, show)
+        return execute(request, progress, show, attended(progress))
 
 
 def shower(progress: ProgressDisplay, json: bool, quiet: bool, junit_file: Path | None = None) -> Show:
@@ -173,11 +184,13 @@ def _detach(request: Request, quiet: bool, verbose: bool) -> ExitCode:
     return ExitCode.INCOMPLETE
 
 
-def _plan(request: Request, json: bool) -> ExitCode:
-    prepared = prepare(request)
+def _plan(request: Request, json: bool, each: bool) -> ExitCode:
+    shared = several.SEPARATOR in request.host
+    prepared = several.prepare(request) if shared else prepare(request)
+    shares = several.dealt(prepared, several.names(request.host)) if shared and not each else {}
     if json:
-        print_json("plan", 1, dry_run.fields(prepared))
+        print_json("plan", 1, dry_run.fields(prepared, shares))
     else:
-        for line in dry_run.lines(prepared):
+        for line in dry_run.lines(prepared, shares):
             typer.echo(line)
     return ExitCode.PASS

@@ -72,15 +72,7 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         started=run.started.replace(microsecond=0),
         finished=run.finished.replace(microsecond=0),
         commit=_commit(run.git),
-        host=model.HostFacts(
-            name=run.host.name,
-            kind=run.host.kind,
-            machine=model.Machine(**asdict(run.host.machine)),
-            gpu=model.Gpu(**asdict(run.host.gpu)) if run.host.gpu else None,
-            gpus=[model.Gpu(**asdict(gpu)) for gpu in run.host.gpus],
-            versions=dict(run.host.versions),
-            mma_sums=run.host.mma_sums,
-        ),
+        host=_host(run.host),
         selection=model.Selection(
             suite=run.plan.suite,
             filter=str(run.plan.filter),
@@ -102,6 +94,19 @@ def make_record(run: Circumstances, outcomes: Sequence[Outcome]) -> model.RunRec
         ),
         coverage=_coverage(covered),
         pooled=[model.Pooled(**asdict(figure)) for figure in together],
+    )
+
+
+def _host(facts: HostFacts) -> model.HostFacts:
+    return model.HostFacts(
+        name=facts.name,
+        kind=facts.kind,
+        machine=model.Machine(**asdict(facts.machine)),
+        gpu=model.Gpu(**asdict(facts.gpu)) if facts.gpu else None,
+        gpus=[model.Gpu(**asdict(gpu)) for gpu in facts.gpus],
+        versions=dict(facts.versions),
+        mma_sums=facts.mma_sums,
+        hosts=[_host(each) for each in facts.hosts],
     )
 
 
@@ -200,6 +205,7 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
         timing=_timing(outcome.timing) if outcome.timing else None,
         limits=limits,
         place=outcome.place or None,
+        hashes=dict(outcome.hashes),
     )
 
 

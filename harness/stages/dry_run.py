@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from fmha.harness.stages.outcome import Step
@@ -11,8 +12,9 @@ from fmha.harness.stages.pipeline import Prepared
 from fmha.harness.worker.protocol import parameters_of
 
 
-def lines(prepared: Prepared) -> Iterator[str]:
-    """The plan in the order of the work."""
+def lines(prepared: Prepared, shares: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Iterator[str]:
+    """The plan in the order of the work; `shares` are the configurations by host, where several share them."""
+    whose = {name: host for host, names in shares.items() for name in names}
     plan = prepared.plan
     chosen = f" --filter {plan.filter}" if str(plan.filter) else ""
     what = f"suite {plan.suite}" if plan.suite else "cases"
@@ -23,17 +25,19 @@ def lines(prepared: Prepared) -> Iterator[str]:
     for name, steps in (("guard", plan.guard), ("matrix", plan.rest)):
         yield f"{name}: {len(steps)}"
         for step in steps:
-            yield f"  {step.configuration.id}  {_fate(step)}"
+            host = whose.get(step.configuration.id)
+            yield f"  {step.configuration.id}  {_fate(step)}" + (f"  on {host}" if host else "")
 
 
-def fields(prepared: Prepared) -> dict[str, Any]:
-    """The plan as `fmha-plan` has it."""
+def fields(prepared: Prepared, shares: Mapping[str, Sequence[str]] = MappingProxyType({})) -> dict[str, Any]:
+    """The plan as `fmha-plan` has it; `shares` as for `lines`."""
     plan = prepared.plan
     return {
         "suite": plan.suite,
         "filter": str(plan.filter),
         "seed": prepared.seed,
         "schedule": prepared.schedule,
+        "shares": {host: list(names) for host, names in shares.items()},
         "variants": [asdict(variant) | {"defines": dict(variant.defines)} for variant in plan.variants],
         "configurations": [
             {

@@ -65,7 +65,8 @@ class Outcome:
     noise: Mapping[int, Measurement] = field(default_factory=dict)  # under other seeds, where it passed
     limits: tuple[Limit, ...] = ()  # all gates that it was, or would have been, held to
     drawn: Measurement | None = None  # on the inputs of the seed that the run drew
-    place: str = ""  # which of several GPUs or nodes it ran on
+    place: str = ""  # which of several hosts, GPUs or nodes it ran on
+    hashes: Mapping[str, str] = field(default_factory=dict)  # of the output, by place, where several hosts ran it
 
     @property
     def id(self) -> str:

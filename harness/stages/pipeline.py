@@ -258,7 +258,7 @@ def conclude(
         prepared.host.finish()
     except KeyboardInterrupt:
         raise _interrupted(prepared, progress) from None
-    record = make_record(_circumstances(prepared, progress), progress.outcomes)
+    record = make_record(circumstances(prepared, progress), progress.outcomes)
     record = amended(record) if amended else record
     try:
         run = prepared.host.run_id
@@ -283,7 +283,7 @@ def _interrupted(prepared: Prepared, progress: Progress) -> InterruptionError:
         return InterruptionError(f"{words}; nothing archived")
     finished = {outcome.id for outcome in done}
     rest = [step for step in steps if step.configuration.id not in finished]
-    record = make_record(_circumstances(prepared, progress), [*done, *guard.withheld(rest, INTERRUPTED)])
+    record = make_record(circumstances(prepared, progress), [*done, *guard.withheld(rest, INTERRUPTED)])
     path = archive.write(record, prepared.results)
     return InterruptionError(f"{words}; archived", next_step=f"fmha results show {path.stem}")
 
@@ -350,7 +350,7 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
 
 
-def _circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
+def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
     from fmha.harness.stages.archive import Circumstances
 
     started, finished = prepared.host.span() or (progress.started, datetime.now(UTC))
