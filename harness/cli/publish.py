@@ -15,6 +15,7 @@ from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.report import page_of
 from fmha.harness.errors import ExitCode, UserError
+from fmha.harness.trends import modelled
 from fmha.harness.trends.ancestry import ordered
 from fmha.harness.trends.baselines import baselines
 from fmha.harness.trends.extract import Facts, facts
@@ -48,6 +49,8 @@ def command(
 def _run(folder: Path, results: Path | None, json: bool) -> ExitCode:
     source = archive_folder(results)
     runs, unreadable = facts(source)
+    times, wrong = modelled.kept(source)
+    unreadable |= wrong
     for name, error in unreadable.items():
         print(f"fmha: {name}: {error}; skipped", file=sys.stderr)
     if not runs:
@@ -56,8 +59,11 @@ def _run(folder: Path, results: Path | None, json: bool) -> ExitCode:
     first: dict[str, str] = {}
     for run in runs:
         first.setdefault(run.sha, run.started)
-    found = trends(runs, ordered(Path.cwd(), first))
-    made = write(folder, Content(found, baselines(source), gpus(runs), unreadable, _latest(runs, source)))
+    for item in times:
+        first.setdefault(item.sha, item.recorded)
+    found = trends(runs, ordered(Path.cwd(), first), times)
+    within = {item.line: item.within for item in times}
+    made = write(folder, Content(found, baselines(source), gpus(runs), unreadable, _latest(runs, source), within))
     worse = sum(change.worse for change in found.changes)
     if json:
         skipped = [{"name": name, "error": error} for name, error in unreadable.items()]

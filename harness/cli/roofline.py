@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Json
+from fmha.harness.cli.options import Filters, Json, Results, Suites, archive_folder, suites
 from fmha.harness.cli.output import print_json
+from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
-from fmha.harness.stages.preflight import home_of
+from fmha.harness.stages.preflight import git_facts, home_of
+from fmha.harness.worker.protocol import parameters_of
 
 if TYPE_CHECKING:
     from fmha.harness.see.modelled import Row
@@ -29,6 +32,7 @@ modelled and stand beside what was measured.
 Examples:
   fmha roofline hd128_t1_sk8192_b16_h128_out-bf16
   fmha roofline --gpu h200 --measured results/beside-h200.json
+  fmha roofline --suite seed --archive
 """
 
 
@@ -40,27 +44,68 @@ def command(
     ] = None,
     gpu: Annotated[str, typer.Option(help="Whose time: h200 or b200.")] = "b200",
     measured: Annotated[Path | None, typer.Option(metavar="RECORD", help="What was measured on that GPU.")] = None,
+    suite: Suites = None,
+    filters: Filters = None,
+    keep: Annotated[
+        bool, typer.Option("--archive", help="Keep the times with the commit, for the trends of `fmha publish`.")
+    ] = False,
+    results: Results = None,
     json: Json = False,
 ) -> None:
-    context.obj.action = partial(_run, configurations or [], gpu, measured, json)
+    chosen = suites(suite)
+    if chosen and (configurations or measured):
+        raise UserError("--suite: names what is modelled, as CONFIGURATION and --measured do", next_step="use one")
+    kept = archive_folder(results) if keep else None
+    context.obj.action = partial(_run, configurations or [], gpu, measured, chosen, tuple(filters or ()), kept, json)
 
 
-def _run(names: list[str], gpu: str, record: Path | None, json: bool) -> ExitCode:
+def _run(
+    names: list[str],
+    gpu: str,
+    record: Path | None,
+    suite: str | None,
+    filters: Sequence[str],
+    kept: Path | None,
+    json: bool,
+) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
 
     times = modelled.measured(record) if record else {}
-    if not (names or times):
-        raise UserError("no configuration", next_step="name one, or give --measured")
-    items = modelled.configurations_of(names or list(times), gpu)
+    if not (names or times or suite):
+        raise UserError("no configuration", next_step="name one, or give --suite or --measured")
+    commit = _clean_commit() if kept else ""
+    if suite:
+        items, left_out = modelled.of_suite(load(home_of(Path.cwd())), suite, filters, gpu)
+        for reason, count in left_out.items():
+            print(f"{count} left out: {reason}", file=sys.stderr)
+    else:
+        items = modelled.configurations_of(names or list(times), gpu)
     rows = [
         modelled.row_of(item, call, time, times.get(item.id))
         for item, call, time in modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
     ]
+    if kept:
+        from fmha.harness.trends import modelled as trends
+
+        seconds = {row.configuration.id: float(f"{row.modelled_us * 1e-6:.5g}") for row in rows if not row.forced}
+        axes = {row.configuration.id: parameters_of(row.configuration) for row in rows if not row.forced}
+        found = trends.Times(commit, gpu, trends.model(), modelled.WITHIN[gpu], trends.now(), seconds, axes)
+        path = trends.keep(kept, found)
+        print(f"kept {len(seconds)} modelled times: {path}", file=sys.stderr)
     if json:
         print_json("roofline", 1, {"gpu": gpu, "rows": [_plain(row) for row in rows]})
     else:
         print("\n".join(table(rows)))
     return ExitCode.PASS
+
+
+def _clean_commit() -> str:
+    """The commit whose kernels are in the tree. UserError where the tree has others."""
+    git = git_facts(Path.cwd())
+    if git.dirty_files:
+        step = "commit first, or leave --archive out"
+        raise UserError(f"--archive: {git.dirty_files[0]} is not as in the commit", next_step=step)
+    return git.commit
 
 
 def table(rows: list[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from fmha.emulator.timing.architecture import NAMES, Architecture, architecture
 from fmha.emulator.timing.timeline import Timeline
+from fmha.harness.config import Matrix, parse_filter
 from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.worker.build import build_variants
@@ -19,6 +21,11 @@ from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import variant_for
 
 BUILD_SECONDS: Final = 600
+# How far a modelled time may be off, for who sees it without docs/understand/timing.md.
+WITHIN: Final[Mapping[str, str]] = {
+    "h200": "within 9% on the mean, 28% at worst, for calls of 40 us and more, up to twice as long for shorter ones",
+    "b200": "held to no silicon",
+}
 # What is made free, one at a time, and the constants that do it; bytes and rates become large, cycles none.
 FREE: Final[Mapping[str, tuple[str, ...]]] = {
     "tensor": ("matrix_least", "matrix_latency_registers", "matrix_latency_shared"),
@@ -72,21 +79,51 @@ def configurations_of(names: list[str], gpu: str) -> list[Configuration]:
     return found
 
 
+def of_suite(
+    matrix: Matrix, suite: str, filters: Sequence[str], gpu: str
+) -> tuple[list[Configuration], dict[str, int]]:
+    """The configurations of suites that the model has an answer for; of the others, how many for which reason.
+    UserError for an unknown suite or GPU, or where nothing is left."""
+    configurations_of([], gpu)
+    for name in matrix.named(suite):
+        if name not in matrix.suite_names:
+            raise UserError(f"no suite is named {name!r}", next_step=f"matrix.yaml has {', '.join(matrix.suite_names)}")
+    cells = parse_filter(filters, matrix.own_fields).select(matrix.configurations(suite, matrix.seed), f"suite {suite}")
+    target, found, left_out = architecture(gpu), [], Counter[str]()
+    for item in cells:
+        if not isinstance(item, Configuration):
+            left_out["the timing model knows calls of attention alone"] += 1
+            continue
+        chosen = _chosen(item, target)
+        if isinstance(chosen, str):
+            left_out[chosen] += 1
+        else:
+            found.append(item)
+    if not found:
+        raise UserError(f"suite {suite}: the model has an answer for none of it", next_step="; ".join(left_out))
+    return found, dict(left_out)
+
+
+def _chosen(item: Configuration, target: Architecture) -> tuple[Call, Variant] | str:
+    """The call and its kernel, or why there is none."""
+    if item.topk:
+        return "the timing model draws no lists of sparse keys"
+    call = call_for(item, target)
+    variant = variant_for(replace(item, splits=call.splits), target.arch)
+    return variant if isinstance(variant, str) else (call, variant)
+
+
 def modelled(
     root: Path, configurations: Sequence[Configuration], gpu: str, say: Callable[[str], None]
 ) -> Iterator[tuple[Configuration, Call, CallTime]]:
     """Each configuration's call, once the kernels are built; UserError for one that no kernel runs."""
     target = architecture(gpu)
-    arch = target.arch
     chosen: list[tuple[Configuration, Call, Variant]] = []
     for item in configurations:
-        call = call_for(item, target)
-        variant = variant_for(replace(item, splits=call.splits), arch)
-        if item.topk:
-            variant = "the timing model draws no lists of sparse keys"
-        if isinstance(variant, str):
-            raise UserError(variant, where=item.id)
-        chosen.append((item, call, variant))
+        found = _chosen(item, target)
+        if isinstance(found, str):
+            raise UserError(found, where=item.id)
+        chosen.append((item, *found))
     variants = tuple(dict.fromkeys(variant for *_, variant in chosen))
     built = {b.variant.name: b for b in build_variants(root, variants, root / ".fmha" / "cache", BUILD_SECONDS, 2, say)}
     for item, call, variant in chosen:

@@ -20,6 +20,7 @@ from fmha.harness.metrics import METRICS
 from fmha.harness.status import Status
 from fmha.harness.trends.ancestry import Commit
 from fmha.harness.trends.extract import Facts
+from fmha.harness.trends.modelled import FIGURE, Times
 from fmha.harness.trends.steps import Step, exact_steps, steps
 
 ALARMS = 1e-3  # sites that show a step where there is none, if noise is normal
@@ -69,16 +70,19 @@ def line_of(run: Facts) -> str:
     return words if run.schedule == "realistic" else f"{words}, {run.schedule}"
 
 
-def trends(runs: Sequence[Facts], commits: Sequence[Commit]) -> Trends:
-    """All series of the runs of whole commits. `commits` has every commit of them."""
+def trends(runs: Sequence[Facts], commits: Sequence[Commit], times: Sequence[Times] = ()) -> Trends:
+    """All series of the runs of whole commits, and of their modelled times. `commits` has every commit of them."""
     places = {commit.sha: place for place, commit in enumerate(commits)}
     clean = [run for run in runs if not run.dirty]
-    points = _points(clean, places)
+    points = _points(clean, places) | _modelled(times, places)
     noisy = sum(figure in NOISY for _, figure, _ in points)
     series = [one_series(*key, found, ALARMS / max(noisy, 1)) for key, found in sorted(points.items())]
-    axes = {name: axes_of(values) for name, values in {k: v for run in clean for k, v in run.axes.items()}.items()}
+    told = [*(item.axes for item in times), *(run.axes for run in clean)]
+    parameters = {name: values for each in told for name, values in each.items()}
+    axes = {name: axes_of(values) for name, values in parameters.items()}
     changes = sorted(_changes(series, axes), key=lambda item: (-item.place, item.line, not item.worse))
     lines = tuple(name for name, _ in Counter(line_of(run) for run in clean).most_common())
+    lines += tuple(dict.fromkeys(item.line for item in times))
     return Trends(commits, runs, lines, series, changes, noisy)
 
 
@@ -101,6 +105,14 @@ def _points(runs: Sequence[Facts], places: Mapping[str, int]) -> dict[tuple[str,
             if status != Status.NOT_RUN:
                 found[name, FAILED, line].append((place, float(status != Status.PASS)))
     return {key: _by_place(key[1], points) for key, points in found.items()}
+
+
+def _modelled(times: Sequence[Times], places: Mapping[str, int]) -> dict[tuple[str, str, str], dict[int, float]]:
+    found: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+    for item in sorted(times, key=lambda item: places[item.sha]):
+        for name, seconds in item.seconds.items():
+            found[name, FIGURE, item.line][places[item.sha]] = seconds
+    return found
 
 
 def _by_place(figure: str, points: list[tuple[int, float]]) -> dict[int, float]:

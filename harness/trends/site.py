@@ -12,7 +12,7 @@ import html
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Content:
     gpus: Sequence[Gpu]
     unreadable: Mapping[str, str]
     latest: str = ""  # the newest run's report, as HTML
+    within: Mapping[str, str] = field(default_factory=dict)  # how far a line of modelled times may be off, by line
 
 
 def write(folder: Path, content: Content) -> Written:
@@ -133,6 +134,7 @@ def _fields(content: Content) -> dict[str, Any]:
         "gpus": content.gpus,
         "unreadable": content.unreadable,
         "latest": bool(content.latest),
+        "within": content.within,
         "most": MOST_LINKS,
         "subjects": len({item.subject for item in trends.series}),
     }
