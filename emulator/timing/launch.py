@@ -2,8 +2,9 @@
 
 A grid is a wave and its tail. The clusters that were recorded are replayed, each with as many copies as an SM holds at
 once. Those between two of them along x are taken to last as long as lies between, and those of one x to last alike.
-Then they are dealt out in the order of the grid, each to the SM that is free first. So what a tail costs is known, and
-a grid of thousands costs as much as a handful. The first on an SM finds the instruction cache cold, the others do not.
+Then they are dealt out in the order of the grid, each to the SM that is free first; where CTAs draw what to do, the
+longest first. So what a tail costs is known, and a grid of thousands costs as much as a handful. The first on an SM
+finds the instruction cache cold, the others do not.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Timing:
         self.architecture = architecture
         self.shape = shape
         self.overlaps = False  # whether it starts while the grid before it runs: what it does until it waits is hidden
+        self.drawn = False  # whether as many CTAs as the GPU holds draw what the grid's would do, the longest first
         self.sources = sources  # by pc
         self._recorder = recorder
         self._program = program
@@ -147,11 +149,12 @@ class Timing:
         slots = max(1, self.architecture.multiprocessors // self.shape.cluster_size) * self._copies
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
-        if self.shape.clusters > slots:  # an SM that has run one CTA has the code
-            later = self._lasting({n: self.replay(n, {**(times or {}), "code_miss": 0.0}) for n in self.ordinals})
-        for _ in range(rest):
-            for cold, warm in zip(first, later, strict=True):
-                heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
+        if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
+            known = {"code_miss": 0.0} | ({"cta_start": 0.0} if self.drawn else {})
+            later = self._lasting({n: self.replay(n, {**(times or {}), **known}) for n in self.ordinals})
+        clusters = list(zip(first, later, strict=True)) * rest
+        for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
+            heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
         cycles = max(ends)
         own = sum(r.cycles for r in replayed.values())
         servers = next(iter(replayed.values())).busy

@@ -14,7 +14,7 @@ from fmha.harness.worker.bf16 import round_to_bf16
 from fmha.harness.worker.choice import splits_of
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.launch import Call, choose_splits, launch_attention
+from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import variant_for
 
@@ -72,7 +72,7 @@ def call_for(item: Configuration, gpu: Architecture) -> Call:
 
 
 def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
-    """Launches `call` on a device that keeps time. Inputs are drawn; lists are not modelled."""
+    """Launches `call` on a device that keeps time. Inputs are random; lists are not modelled."""
     device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu)
     rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k
     numbers = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
@@ -88,9 +88,9 @@ def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
         addresses[name] = device.alloc(rows * 4, name)
     for name, count in call.partial_elements.items():
         addresses[name] = device.alloc(count * 4, name)
-    addresses["drawn"] = device.alloc(4, "drawn")
-    device.upload(addresses["drawn"], np.zeros(1, np.uint32))
+    # Without `drawn` each row tile has a CTA of its own: of CTAs that draw, the few that run would draw the whole grid.
     launch_attention(device, device.load(artifact), variant, call, addresses)
+    device.timings[0][1].drawn = walkers_of(variant, call) > 0
     seen = float(call.s_k)
     if call.window_left is not None and call.window_right is not None:
         seen = min(seen, call.window_left + call.window_right + 1.0)

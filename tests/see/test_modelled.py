@@ -15,7 +15,8 @@ from fmha.harness.see import modelled
 from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.configuration import Configuration, parse_id
-from fmha.harness.worker.launch import Call
+from fmha.harness.worker.launch import Call, walkers_of
+from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import variant_for
 
 
@@ -106,3 +107,23 @@ def test_rows_of_a_record_are_configurations(tmp_path):
 def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
     done = subprocess.run([sys.executable, "-m", "fmha", *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, f"fmha: {said}\n")
+
+
+@pytest.mark.nvcc
+def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(repository: Path, cache: Path) -> None:
+    """Of a persistent grid five CTAs run. Should they draw the whole grid's work, it would seem to last for ever."""
+    names = ("hd64_t2048_sk256_b2_out-bf16", "hd64_t2048_sk256_b16_out-bf16", "hd64_t2048_sk256_b32_out-bf16")
+    items = [parse_id(name) for name in names]
+    few, drawn, twice = (
+        time.seconds() for *_, time in modelled.modelled(repository, items, "h200", lambda line: None)
+    )
+    assert walkers_of(variant_of(items[0]), call_for(items[0], architecture("h200"))) == 0
+    assert walkers_of(variant_of(items[1]), call_for(items[1], architecture("h200"))) > 0
+    assert few < drawn < 4 * few  # one wave, and two
+    assert 1.2 * drawn < twice < 2.4 * drawn
+
+
+def variant_of(item: Configuration) -> Variant:
+    variant = variant_for(item, "sm_90a")
+    assert not isinstance(variant, str)
+    return variant
