@@ -23,6 +23,7 @@ from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of,
 from tools.mutants.examine import Suite
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORD = ROOT / "results" / "mutants.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +66,13 @@ def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
     apart = {*matrix.named(matrix.default_suite), *COVER.values()}
     named = [] if options.default_only else options.suite or [name for name in matrix.suite_names if name not in apart]
     others = tuple(Suite(name, matrix.configurations(name, matrix.seed)) for name in named)
-    return Plan(ROOT, matrix, default_runs(matrix), others, options.every, options.seconds, options.jobs)
+    return Plan(ROOT, matrix, default_runs(matrix), others, options.every, options.seconds, options.jobs, _seen())
+
+
+def _seen() -> dict[tuple[str, str], str]:
+    """By name and architecture of a case that the record has, the configuration of the default run that noticed it."""
+    cases = json.loads(RECORD.read_text(encoding="utf-8"))["cases"] if RECORD.exists() else []
+    return {(c["name"], c["arch"]): c["default"]["configuration"] for c in cases if c["default"]}
 
 
 def _chosen(mutants: Sequence[library.Mutant], options: argparse.Namespace) -> list[library.Mutant]:
@@ -101,7 +108,7 @@ def _told(data: dict[str, Any], *, write: bool) -> int:
         print(f"compiled to the kernel's own code: {same}")
     print(json.dumps({name: data["score"][name] for name in ("all", *library.ARCHES, "held out")}, indent=1))
     if write:
-        (ROOT / "results" / "mutants.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        RECORD.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         document = ROOT / "docs/reference/mutants.md"
         head = document.read_text(encoding="utf-8").partition(page.MARK)[0]
         document.write_text(head + page.tables(data), encoding="utf-8")

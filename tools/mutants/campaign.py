@@ -61,7 +61,8 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What every case goes through: the default run of its architecture, then each suite of `others`, these only for
-    survivors unless `every`. `seconds` of processor time end a configuration."""
+    survivors unless `every`. `seconds` of processor time end a configuration. `seen` has, by name and architecture of
+    a case, the configuration that has noticed it before and is tried first."""
 
     repository: Path
     matrix: Matrix
@@ -70,6 +71,7 @@ class Plan:
     every: bool
     seconds: float
     jobs: int
+    seen: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def key(self, case: Case) -> str:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
@@ -269,7 +271,7 @@ def _say_all(case: Case, plan: Plan, clean: Mapping[str, Path], folder: Path, pi
     killed = False
     for suite in plan.suites(case.arch):
         pipe.send(("suite", suite))
-        kill = bench.run(suite)
+        kill = bench.run(suite, plan.seen.get((case.mutant.name, case.arch), ""))
         pipe.send(("kill", kill))
         killed = killed or kill is not None
         if kill is not None and suite is plan.default[case.arch] and not plan.every:

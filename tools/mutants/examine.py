@@ -117,9 +117,11 @@ class Examination:
         self._builds: dict[str, BuildResult | None] = {}
         self.differs = False  # whether any kernel that was built is another than the clean one
 
-    def run(self, suite: Suite) -> Kill | None:
-        """What notices first, variant by variant; a variant whose code is the clean one's is not run."""
-        for variant, configurations in by_variant(suite.configurations, self._arch).items():
+    def run(self, suite: Suite, seen: str = "") -> Kill | None:
+        """What notices first, variant by variant, the configuration named `seen` before all others; a variant whose
+        code is the clean one's is not run."""
+        ordered = sorted(suite.configurations, key=lambda configuration: configuration.id != seen)
+        for variant, configurations in by_variant(ordered, self._arch).items():
             try:
                 build = self._build(variant)
             except BuildFailedError as error:

@@ -15,12 +15,18 @@ VectorClock known_at_exit(const Cta& cta) {
 void report_unordered_exit(Cta& cta, const Use& access) {
     Cluster& cluster = *cta.cluster;
     Machine& m = *cluster.machine;
-    const bool copy = cluster.agents[access.agent].kind == AgentKind::bulk_load;
+    const AgentKind kind = cluster.agents[access.agent].kind;
     const std::string who = describe_agent(cluster, access.agent);
-    if (copy)
+    if (kind == AgentKind::bulk_load)
         m.report_strict(&cta.warps[0], "exit-with-work-in-flight",
                         format("the CTA exits before this copy into its shared memory (%s) is known to be complete: no "
                                "thread of the CTA has waited for it",
+                               who.c_str()),
+                        static_cast<i32>(access.pc));
+    else if (kind == AgentKind::phase)
+        m.report_strict(&cta.warps[0], "exit-with-work-in-flight",
+                        format("the CTA exits before this arrival on %s is known to be there: no thread of the CTA has "
+                               "waited for it, or for a later one",
                                who.c_str()),
                         static_cast<i32>(access.pc));
     else

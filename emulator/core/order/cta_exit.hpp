@@ -7,7 +7,8 @@ namespace ptxm {
 
 struct Cta;
 
-// Another CTA, or a copy, accesses the shared memory of `target`.
+// Another CTA, a copy or a commit's arrival accesses the shared memory of `target`. Of an arrival `agent` is the
+// mbarrier's phases, and `clock` the one that it falls in, counted from 1.
 void note_outside_access(Cta& target, AgentId agent, u32 clock, u32 pc);
 // Its last warp exits.
 void check_cta_exit(Cta& cta);

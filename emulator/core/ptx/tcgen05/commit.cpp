@@ -2,8 +2,10 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/async.hpp"
+#include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "machine/observer.hpp"
+#include "order/cta_exit.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
@@ -23,8 +25,9 @@ Message commit_message(Warp& w, u32 lane) {
 
 // The tensor core works in the order of issue, so an arrival knows which phases this warp's earlier commits completed.
 // The ISA pipelines a commit behind what it tracks (9.7.16.6.2.1) and says nothing of other commits; FlashAttention-4's
-// decode kernels wait for the last of several phases on the strength of it.
-void arrive(const SharedRef& at, Message& message, VectorClock& completed) {
+// decode kernels wait for the last of several phases on the strength of it. An arrival that
+// no wait has shown, for it or for a later commit's, may come after the CTA has gone.
+void arrive(const SharedRef& at, Message& message, VectorClock& completed, u32 pc) {
     auto it = at.cta->mbarriers.find(at.offset);
     if (it == at.cta->mbarriers.end())
         throw Fault("mbarrier-uninitialised",
@@ -35,6 +38,7 @@ void arrive(const SharedRef& at, Message& message, VectorClock& completed) {
     message.generic.join(completed);
     mbarrier_arrive(nullptr, *at.cta, at.offset, bar, 1, &message);
     if (bar.phase != before) completed.raise(bar.phases, bar.phase);
+    if (at.cta->cluster->machine->checks) note_outside_access(*at.cta, bar.phases, before + 1, pc);
 }
 
 // The mbarriers that one lane's commit arrives on: its operand's, or the same offset in every CTA of the mask.
@@ -67,9 +71,11 @@ Flow commit(Warp& w, const Inst& i, u32 mask) {
             check_mbarrier_visible(w, bar, true);
             show_barrier(BarrierEvent::promise, *t.cta, t.offset, bar, &w, w.pc(), 1);
         }
-        start_async(w, true, 0, [at, message = commit_message(w, l), &completed = w.commit_phases]() mutable {
-            for (const SharedRef& t : at) arrive(t, message, completed);
-        });
+        start_async(w, true, 0,
+                    [at, message = commit_message(w, l), &completed = w.commit_phases,
+                     pc = static_cast<u32>(w.pc())]() mutable {
+                        for (const SharedRef& t : at) arrive(t, message, completed, pc);
+                    });
     }
     return Flow::next;
 }
