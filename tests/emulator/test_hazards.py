@@ -277,3 +277,16 @@ def test_a_commit_knows_the_phases_that_those_before_it_completed(schedule: Sche
     swapped = "\n".join([*lines[:2], lines[5], *lines[2:5], *lines[6:]])
     found = set().union(*(rules(run_micro(swapped, "tensor", schedule="random", seed=seed)[0]) for seed in range(8)))
     assert found == {"mbarrier-phase-aliasing", "exit-with-work-in-flight"}
+
+
+COMMIT = "@%first tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [{}];\n"
+WAIT = "{{ W{0}: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar+{0}], 0; @!%p1 bra W{0}; }}\n"
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES])
+def test_a_commit_that_no_wait_has_shown_may_arrive_after_the_exit(schedule: Schedule) -> None:
+    """Under every schedule, whether it comes late or not; a wait for a later commit shows it as well."""
+    both = COMMIT.format("bar+8") + COMMIT.format("bar")
+    for waits, found in ((WAIT.format(8), {"exit-with-work-in-flight"}), (WAIT.format(0), set())):
+        report = run_micro(both + waits, "tensor", schedule=schedule)[0]
+        assert rules(report) == found, schedule
