@@ -21,6 +21,7 @@ from fmha.harness.errors import ExitCode
 from fmha.harness.worker.configuration import parse_id
 from tests.harness.support import git
 from tools.mutants import library, page
+from tools.mutants.__main__ import default_runs
 from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, _Running, cases_of, run, run_cases
 from tools.mutants.examine import Examination, Suite, copy_kernel
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
@@ -242,13 +243,38 @@ def test_the_default_run_sees(matrix: Matrix, tmp_path: Path, name: str) -> None
     assert PASSED_BEFORE[name] in kill.by
 
 
-# Seen at head_dim 64 alone, these are not seen: what notices each, and where.
-AT_LARGE_HEADS = {
-    "a fence of P gone at 256": ("proxy-fence-p", "hd256_t32_sk384_p-smem", "hazard", "missing-proxy-fence"),
+# Each is wrong in few places, where once nothing looked: what notices it, and where.
+IN_FEW_PLACES = {
+    "a fence of P gone at 256": (
+        "proxy-fence-p",
+        "hd256_t1_sk64_top65_indices-invalid_p-smem",
+        "hazard",
+        "missing-proxy-fence",
+    ),
     "a fence of P gone at 512": ("proxy-fence-p", "hd512_t32_sk384", "hazard", "missing-proxy-fence"),
     "causal dropped": ("causal-dropped", "hd512_t32_sk384_causal", "gate", "cosine"),
     "a wait for what never comes at T = 128": ("endless", "hd512_t128_sk128", "timeout", "deadlock"),
     "LSE + 3e-5 at 256": ("lse-larger", "hd256_t32_sk384", "gate", "lse_bias"),
+    "one lane fences P": ("proxy-fence-one-lane", "hd512_t1_sk128", "hazard", "lane-alone"),
+    "nobody waits for an arrival": ("commit-nobody-waits-for", "hd64_t1_sk128", "hazard", "exit-with-work-in-flight"),
+    "on sm_90a the lists of batch entry 0 for all": (
+        "sm90-list-batch-rows",
+        "hd64_t5_sk127_b3_h3_kvshared_window1_offsets-mixed_top200_of67_indices-holes_toplens-ragged_data-extreme_merge-combine",
+        "gate",
+        "cosine",
+    ),
+    "on sm_90a no anchor from very negative logits": (
+        "sm90-anchors-first-tile",
+        "hd64_t33_sk1408_data-steps",
+        "gate",
+        "nonfinite_mismatches",
+    ),
+    "on sm_90a the last warp of those that merge forty splits is left out": (
+        "many-meet-one-less",
+        "hd64_t2_sk5120_h2_data-steps_out-bf16_splits40_merge-combine",
+        "gate",
+        "cosine",
+    ),
 }
 LAST_WAIT = "ptx::mbarrier_wait(shared.output_full(), (work.tiles - 1) & 1);"
 PLANTED = {
@@ -263,13 +289,16 @@ PLANTED = {
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize("planted", AT_LARGE_HEADS)
-def test_a_mistake_at_a_large_head_dim_is_red_for_its_reason(matrix: Matrix, tmp_path: Path, planted: str) -> None:
-    name, configuration, kind, by = AT_LARGE_HEADS[planted]
+@pytest.mark.parametrize("planted", IN_FEW_PLACES)
+def test_a_mistake_in_few_places_is_red_for_its_reason(matrix: Matrix, tmp_path: Path, planted: str) -> None:
+    name, configuration, kind, by = IN_FEW_PLACES[planted]
     mutant = MUTANTS.get(name) or Mutant(name, planted, "ordering", (PLANTED[name],))
     copy_kernel(ROOT, tmp_path, mutant.sources(ROOT / "kernel"))
-    suite = Suite("planted", (parse_id(configuration),))
-    kill = Examination(tmp_path, "sm_100a", matrix, {}, 60.0).run(suite)
+    (arch, *_) = mutant.arches
+    known = parse_id(configuration)
+    assert known in default_runs(matrix)[arch].configurations
+    suite = Suite("planted", (known,))
+    kill = Examination(tmp_path, arch, matrix, {}, 60.0).run(suite)
     assert kill is not None
     assert (kill.kind, by in kill.by) == (kind, True), kill
 
