@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from fmha.harness.config.random_cases import work
-from fmha.harness.worker.choice import MOST_IN_CLUSTER
+from fmha.harness.worker import variants
+from fmha.harness.worker.choice import ARCH, MOST_IN_CLUSTER, MULTIPROCESSORS, ctas_per_sm
 from fmha.harness.worker.configuration import DEFAULTS, MIXED_SINK_HEADS, MOST_ENTRIES, Configuration
 from fmha.harness.worker.params import SM90_KERNELS, sm90_shape, sm100_shape
+from fmha.harness.worker.protocol import Variant
 
 Row = Mapping[str, Any]
 Values = Mapping[str, Sequence[Any]]
@@ -175,7 +177,7 @@ def rows(space: Space) -> list[Row]:
             narrow = {**space.fields, name: (value,)}
             pairs = [item for item in wanted(narrow) if len(item) == 2 and (name, value) in item]
             made += completed(space, narrow, pairs, [row for row in made if row[name] == value])
-    return [*made, *lists_of_nothing(space), *far_away(space), *many_splits(space)]
+    return [*made, *lists_of_nothing(space), *far_away(space), *many_splits(space), *walks(space)]
 
 
 def rounds(space: Space) -> Iterator[Row]:
@@ -221,6 +223,28 @@ def many_splits(space: Space) -> Iterator[Row]:
         for kernel, output, t in itertools.product(space.kernels, ("fp32", "bf16"), (2, 265)):
             if not space.kernels[kernel].fields["rows"]:
                 yield {**PLAIN, **many, "kernel": kernel, "t": t, "heads": 2, "output": output}
+
+
+def walks(space: Space) -> Iterator[Row]:
+    """On sm_90a, where a GPU holds no CTA for each row tile, so that CTAs draw one after the other: of batch entries
+    with two row tiles each, and once of so many with one row that they make two groups, one larger than the other."""
+    if "merge" not in space.fields:
+        return
+    plain = {**PLAIN, "merge": "auto", "kv_lens": "ragged", "data": "steps"}
+    walking = [name for name, kernel in space.kernels.items() if walks_over_row_tiles(**kernel.fields)]
+    for kernel, output in zip(walking, itertools.cycle(("fp32", "bf16", "unnormalised")), strict=False):
+        fields = space.kernels[kernel].fields
+        entries = MULTIPROCESSORS * ctas_per_sm(ARCH, **fields) // 2 + 6
+        rows = sm90_shape(**fields).rows + 1
+        yield {**plain, "kernel": kernel, "output": output, "batch": entries, "t": rows, "tiles": 2, "mask": "causal",
+               "kv": "shared"}  # fmt: skip
+    at_once = MULTIPROCESSORS * ctas_per_sm(ARCH, **space.kernels[walking[0]].fields)
+    yield {**plain, "kernel": walking[0], "batch": 4 * at_once + 1, "tiles": 1, "tail": 1}
+
+
+def walks_over_row_tiles(head_dim: int, rows: int) -> bool:
+    found = variants.variant_for(Configuration(head_dim=head_dim, rows=rows, t=1, s_k=1), ARCH)
+    return isinstance(found, Variant) and variants.walks(found)
 
 
 def spans(fields: Iterable[str]) -> tuple[tuple[str, ...], ...]:

@@ -23,6 +23,10 @@ POISON: Final = 0x7FEDBEEF
 POISON_BF16: Final = 0x7FED
 
 
+class CountLeftError(Exception):
+    """The launch has not put back what CTAs count in: a graph's next launch of it would begin there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """What the device left: o [batch, t, heads, head_dim] float32, or bf16 bits; the rest [batch, t, heads] float32."""
@@ -63,7 +67,7 @@ def run_call(
     """Runs `variant` over `inputs`; every element of every output holds poison before the launch.
 
     `inputs` and outputs are those of the call's batch entries from the `before`th on. A device that can leaves the
-    others out, and has no memory for them: a tensor may be larger than any memory.
+    others out, and has no memory for them: a tensor may be larger than any memory. CountLeftError.
     """
     rows = (call.batch - before, call.t, call.heads)
     if not before:
@@ -74,6 +78,10 @@ def run_call(
     else:
         raise DeviceError(f"device {device.name} cannot have a tensor's end alone")
     report = launcher(device, module, variant, call, addresses)
+    if "drawn" in addresses and not any(finding.severity == "error" for finding in report.findings):
+        left = int(device.download(addresses["drawn"], 4).view(np.uint32)[0])
+        if left:
+            raise CountLeftError(f"the count of drawn row tiles was 0 before the launch and is {left} after it")
 
     def read(name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -269,6 +269,12 @@ IN_FEW_PLACES = {
         "gate",
         "nonfinite_mismatches",
     ),
+    "on sm_90a the count of drawn row tiles is not put back": (
+        "walk-count-wraps-late",
+        "hd64_t65_sk256_b138_kvshared_causal_lens-ragged_data-steps_out-fp32",
+        "crash",
+        "CountLeftError: the count of drawn row tiles was 0 before the launch and is 276 after it",
+    ),
     "on sm_90a the last warp of those that merge forty splits is left out": (
         "many-meet-one-less",
         "hd64_t2_sk5120_h2_data-steps_out-bf16_splits40_merge-combine",
