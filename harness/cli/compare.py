@@ -16,7 +16,7 @@ from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
 from fmha.harness.errors import ExitCode
 from fmha.harness.evidence.comparison import compare
-from fmha.harness.evidence.story import sentence, tell, told_fields
+from fmha.harness.evidence.story import lines, sentence, tell, told_fields
 from fmha.harness.evidence.views import Pair, comparison_fields, pairs, speed_lines
 
 HELP = """Compare two runs, configuration by configuration.
@@ -34,7 +34,6 @@ Examples:
 """
 
 COLUMNS = ("configuration", "status", "cosine A", "cosine B", "1-cos", "rel L2", "max err", "LSE err", "bits")
-MOST_LINES = 3  # of a group
 _FACTORS = ("cosine", "relative_l2", "max_error", "lse_error")
 
 
@@ -68,13 +67,8 @@ def _run(a: str, b: str, changed: bool, results: Path | None, json: bool) -> Exi
     for line in speed_lines(comparison):
         say(line)
     groups = tell(comparison, first.record, second.record)
-    for group in groups:
-        again = f" --filter '{group.where.filter}'" if group.where and group.where.filter else ""
-        say(f"{group.kind}: {group.text}{again}", "red")
-        for item in group.regressions[:MOST_LINES]:
-            say(f"  {item}")
-        if len(group.regressions) > MOST_LINES:
-            say(f"  and {len(group.regressions) - MOST_LINES} more; fmha report A B shows them")
+    for _, line in lines(groups, "fmha report A B"):
+        say(line, "" if line.startswith(" ") else "red")
     if groups:
         say(sentence(groups, comparison.compared), "bold red")
     else:

@@ -24,7 +24,7 @@ from fmha.harness.evidence import comment, github, junit
 from fmha.harness.evidence import regress as stage
 from fmha.harness.evidence.comparison import Kind
 from fmha.harness.evidence.regress import Verdict
-from fmha.harness.evidence.story import sentence, told_fields
+from fmha.harness.evidence.story import lines, sentence, told_fields
 from fmha.harness.evidence.views import regression_fields, speed_fields, speed_lines
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
@@ -130,8 +130,9 @@ def _run(
                 say(f"note: {note}")
             for line in speed_lines(verdict.comparison):
                 say(line)
-        for item in verdict.comparison.regressions:
-            say(f"{item}{' (allowed)' if item.kind in allowed else ''}", "yellow" if item.kind in allowed else "red")
+        for group, line in lines(verdict.groups, "fmha report"):
+            fine = group.kind in allowed
+            say(f"{line}{' (allowed)' if fine else ''}", "yellow" if fine else "red")
         if verdict.comparison.regressions:
             say(sentence(verdict.groups, verdict.comparison.compared))
         say(str(verdict), f"bold {'green' if verdict.exit_code is ExitCode.PASS else 'red'}")

@@ -25,6 +25,7 @@ LEAST_PART = 3
 BY_CHANCE = 0.02  # that all cases share a value although it is none of their cause: then the filter does without it
 MOST_CLAUSES = 3  # of the sentence
 MOST_NAMED = 3
+MOST_LINES = 3  # of a group, one by one
 # What is told first: what is wrong before what grew, and who judges only after what was judged.
 _ORDER = (
     Kind.STATUS,
@@ -134,6 +135,18 @@ def sentence(groups: Sequence[Group], compared: int) -> str:
     rest = f"and {more} more {'changes' if more > 1 else 'change'}" if more > 0 else "nothing else got worse"
     named = "_" in told.split(" ")[0]  # a configuration's name is no word
     return f"{told if named else told[0].upper() + told[1:]}; {rest}"
+
+
+def lines(groups: Sequence[Group], whole: str) -> Iterator[tuple[Group, str]]:
+    """Each group's clause, with the filter that runs it again, and the first of its regressions, indented: one cause
+    may have hundreds, and `whole` is the command that shows them."""
+    for group in groups:
+        again = f" --filter '{group.where.filter}'" if group.where and group.where.filter else ""
+        yield group, f"{group.kind}: {group.text}{again}"
+        for item in group.regressions[:MOST_LINES]:
+            yield group, f"  {item}"
+        if len(group.regressions) > MOST_LINES:
+            yield group, f"  and {len(group.regressions) - MOST_LINES} more; {whole} shows them"
 
 
 def told_fields(groups: Sequence[Group], compared: int) -> dict[str, Any]:
