@@ -14,7 +14,7 @@ from fmha.harness.archive.record import ConfigurationRecord
 from fmha.harness.config import parse_filter
 from fmha.harness.evidence.comparison import Kind, compare
 from fmha.harness.evidence.limits import configuration_of
-from fmha.harness.evidence.story import Group, sentence, tell
+from fmha.harness.evidence.story import Group, lines, sentence, tell
 from tests.evidence.planted import PLANTED, changed, counted, grown, later, missed, plain_run
 
 RUN = plain_run()
@@ -73,6 +73,16 @@ def test_a_group_s_filter_accepts_all_of_its_cases_and_every_case_is_in_a_group(
             assert all(accepted.accepts(configuration_of(parameters[name])) for name in cases)
             of = sum(accepted.accepts(configuration_of(item)) for item in parameters.values())
             assert (group.where.count, group.where.total) == (len(cases), of)
+
+
+def test_a_cause_is_told_with_three_of_its_cases_and_how_many_more_there_are() -> None:
+    """One missing fence was 316 lines."""
+    groups, _ = told(BY_NAME["hazard"].make(RUN))
+    for group in groups:
+        clause, *cases, more = [line for of, line in lines(groups, "fmha report") if of is group]
+        assert clause.startswith(f"{group.kind}: {group.text} --filter '")
+        assert cases == [f"  {item}" for item in group.regressions[:3]]
+        assert more == f"  and {len(group.regressions) - 3} more; fmha report shows them"
 
 
 def test_numbers_of_more_than_what_fails_are_said_as_well() -> None:
