@@ -23,6 +23,7 @@ _PINNED = frozenset({"wgmma"})
 
 def _reads(e: Emitted) -> Iterator[int]:
     yield from (unit for unit in e.src if unit >= 0)
+    yield from (unit for unit, _ in e.kept)
     if e.guard >= 0:
         yield e.guard
 

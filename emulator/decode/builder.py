@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from fmha.emulator._core import MODS, OPS, SPECIALS, TYPES
+from fmha.emulator.decode.frames import Framed
 from fmha.emulator.ptx import (
     Address,
     Function,
@@ -81,6 +82,7 @@ class Emitted:
     body_index: int
     line: int
     targets: tuple[int, ...] = ()  # of an indexed branch, body indices
+    kept: tuple[tuple[int, int], ...] = ()  # unit and bits of each register that a call keeps, or brings back
     arrays: int = 0  # the number of the set of shared arrays that the address was computed from, 0 for none
 
 
@@ -93,6 +95,7 @@ class Symbols:
     param: dict[str, int] = field(default_factory=dict)
     device: dict[str, int] = field(default_factory=dict)
     call_params: dict[str, int] = field(default_factory=dict)  # of call sites: .param addresses above the kernel's
+    framed: Mapping[str, Framed] = field(default_factory=dict)  # of recursive functions
 
     def shared_number(self, name: str) -> int:
         """Tells the end of one array from the start of the next, where both are constants; there are 8 bits for it."""
@@ -162,6 +165,7 @@ class Builder:
         for e in self.emitted:
             e.dst = [place[unit] if unit >= 0 else unit for unit in e.dst]
             e.src = [place[unit] if unit >= 0 else unit for unit in e.src]
+            e.kept = tuple((place[unit], width) for unit, width in e.kept)
             if e.guard >= 0:
                 e.guard = place[e.guard]
         self._consts = {key: place[unit] for key, unit in self._consts.items()}
@@ -216,9 +220,24 @@ class Builder:
         for table in (self.symbols.param, self.symbols.local, self.symbols.call_params, self.symbols.device):
             if name in table:
                 return self.number(table[name] + offset, width)
+        if name in self.symbols.framed:
+            return self._framed(name, offset, width)
         if name in self.module.functions:
             return self.number(function_address(self.module, name), width)
         self.fail(f"address of '{name}': functions and variables of this kind are not modelled")
+
+    def _framed(self, name: str, offset: int, width: int) -> int:
+        """The address of a variable of a frame."""
+        framed = self.symbols.framed[name]
+        total = self.new_unit(64)
+        self.emit(
+            "add", "u64", dst=[total], src=[self.register(framed.pointer), self.number(framed.offset + offset, 64)]
+        )
+        if width == 64:
+            return total
+        narrow = self.new_unit(32)
+        self.emit("cvt", "u32", type2="u64", dst=[narrow], src=[total], width_dst=32, width_src=64)
+        return narrow
 
     # Operands
 
@@ -266,6 +285,9 @@ class Builder:
                 self.fail(f"an address register has 32 or 64 bits, {base.name} has {width}")
             return self.register(base), width, operand.offset
         width = 32 if space.startswith("shared") else 64
+        if isinstance(base, SymbolRef) and base.name in self.symbols.framed:
+            framed = self.symbols.framed[base.name]
+            return self.register(framed.pointer), 64, framed.offset + base.offset + operand.offset
         if isinstance(base, SymbolRef):
             return self.symbol(base.name, base.offset + operand.offset, width), width, 0
         return self.number(base.bits + operand.offset, width), width, 0
@@ -320,6 +342,7 @@ class Builder:
         aligned: bool = False,
         target: int = -1,
         targets: tuple[int, ...] = (),
+        kept: tuple[tuple[int, int], ...] = (),
         width_dst: int = 0,
         width_src: int = 0,
     ) -> None:
@@ -347,6 +370,7 @@ class Builder:
                 body_index=self._body_index,
                 line=instruction.line,
                 targets=targets,
+                kept=kept,
             )
         )
 

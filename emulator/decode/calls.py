@@ -2,14 +2,24 @@
 
 The call ABI of PTX (7.1) passes parameters in .param variables that the caller declares. A parameter of the callee is
 such a variable under another name, so nothing is copied. `ret` in a callee is a branch to what follows the call. Calls
-of vprintf and __assertfail become instructions of their own. Recursion needs a stack and is refused.
+of vprintf and __assertfail become instructions of their own. Functions that call themselves have a stack (frames.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from fmha.emulator.decode.builder import width_of
+from fmha.emulator.decode.frames import (
+    STACK,
+    STACK_BYTES,
+    CallGraph,
+    Frame,
+    Framed,
+    lay_out,
+    stack_variable,
+)
 from fmha.emulator.ptx import (
     Address,
     CallOperands,
@@ -40,11 +50,28 @@ _BUILTINS = {"vprintf": ("b64", "b64"), "__assertfail": ("b64", "b64", "b32", "b
 _OPCODES = {"vprintf": "%vprintf", "__assertfail": "%assertfail"}
 
 
-def inline_calls(module: Module, entry: Function) -> Function:
-    """`entry` with no call left. Raises PtxError for recursion, unknown functions and open sets of callees."""
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """An entry with no call left. `framed`: the variables of recursive functions, by their unique names."""
+
+    function: Function
+    framed: Mapping[str, Framed]
+
+
+def inline_calls(module: Module, entry: Function) -> Inlined:
+    """Raises PtxError for unknown functions, open sets of callees, and what expands to too much."""
     if all(i.opcode != "call" for i in entry.body):
-        return entry
+        return Inlined(entry, {})
     return _Inliner(module, entry).result()
+
+
+class _Recursion:
+    """One call of a recursive function from outside: the frames of all that call one another there."""
+
+    def __init__(self, pointer: Register, members: frozenset[str]) -> None:
+        self.pointer = pointer
+        self.members = members
+        self.bodies: dict[str, tuple[_Names, Frame]] = {}  # by function, in the order in which they are first called
 
 
 class _Inliner:
@@ -55,17 +82,35 @@ class _Inliner:
         self.labels: dict[str, int] = {}
         self.variables: dict[str, Variable] = {}
         self.branch_targets: dict[str, tuple[str, ...]] = {}
+        self.framed: dict[str, Framed] = {}
+        self.keeping: list[tuple[int, _Names]] = []  # instructions that keep or restore all registers of a function
+        self.calls = CallGraph(self._callees)
         self.sites = 0
 
-    def result(self) -> Function:
+    def result(self) -> Inlined:
         self.copy(self.entry, _Names("", {}), (self.entry.name,), "")
-        return replace(
+        for index, names in self.keeping:
+            at = self.body[index]
+            self.body[index] = replace(at, operands=(*at.operands, Vector(tuple(names.registers.values()))))
+        function = replace(
             self.entry,
             body=tuple(self.body),
             labels=self.labels,
             variables=self.variables,
             branch_targets=self.branch_targets,
         )
+        return Inlined(function, self.framed)
+
+    def _callees(self, name: str) -> Iterator[str]:
+        function = self.module.functions[name]
+        for instruction in function.body:
+            if instruction.opcode != "call":
+                continue
+            call = instruction.operands[0]
+            assert isinstance(call, CallOperands)
+            direct = isinstance(call.target, SymbolRef)
+            found = [call.target.name] if direct else self._candidates(function, instruction, call)
+            yield from (other for other in found if self._defined(other))
 
     def copy(self, function: Function, names: _Names, active: tuple[str, ...], end: str) -> None:
         """Appends a body. `end`: the label that stands for leaving it, empty for the entry's own body."""
@@ -93,7 +138,10 @@ class _Inliner:
             self.labels[names.label(label)] = start[index]
 
     def _declare(self, function: Function, variable: Variable, names: _Names) -> None:
-        """Shared variables of a function are one for all its call sites; the others belong to the site."""
+        """Shared variables of a function are one for all its call sites; the others belong to the site, or to the frame
+        of a recursive function."""
+        if names.member and variable.name in names.symbols:
+            return
         unique = f"{function.name}::{variable.name}" if variable.space == "shared" else names.prefix + variable.name
         if function is self.entry:
             unique = variable.name
@@ -130,7 +178,7 @@ class _Inliner:
             self._emit(at, names, "bra", (LabelRef(after),), over)
         at = replace(at, guard=None)
         if isinstance(call.target, SymbolRef):
-            self._expand(at, self._callee(at, call.target.name, active), call, names, active, site)
+            self._expand(at, self._callee(at, call.target.name), call, names, active, site)
         else:
             self._indirect(function, at, call, names, active, site)
         self.labels[after] = len(self.body)
@@ -138,13 +186,10 @@ class _Inliner:
     def _defined(self, name: str) -> bool:
         return name in self.module.functions and self.module.functions[name].defined
 
-    def _callee(self, at: Instruction, name: str, active: tuple[str, ...]) -> Function:
+    def _callee(self, at: Instruction, name: str) -> Function:
         if not self._defined(name):
             raise PtxError(f"call of {name}, which has no body and is not modelled", at.line, at.text)
-        callee = self.module.functions[name]
-        if callee.name in active:
-            raise PtxError(f"recursive call of {name} is not modelled: calls are expanded", at.line, at.text)
-        return callee
+        return self.module.functions[name]
 
     def _indirect(
         self, function: Function, at: Instruction, call: CallOperands, names: _Names, active: tuple[str, ...], site: str
@@ -152,7 +197,7 @@ class _Inliner:
         """Compares the address with that of each function it may be."""
         target, hit = names.register(call.target), Register(f"%{site}hit", "pred")
         for number, name in enumerate(self._candidates(function, at, call)):
-            callee = self._callee(at, name, active)
+            callee = self._callee(at, name)
             branch = f"{site}{number}."
             self._emit(at, names, "setp.eq.b64", (hit, target, SymbolRef(callee.name)))
             self._emit(at, names, "bra", (LabelRef(branch + "next"),), Guard(hit, True))
@@ -187,10 +232,13 @@ class _Inliner:
         active: tuple[str, ...],
         site: str,
     ) -> None:
-        inner = _Names(names.prefix + site, {})
         if len(call.args) != len(callee.params) or len(call.returns) != len(callee.returns):
             message = f"{callee.name} takes {len(callee.params)} parameters and gives {len(callee.returns)}"
             raise PtxError(message, at.line, at.text)
+        if self.calls.together(callee.name):
+            self._recurse(at, callee, call, names, active, site)
+            return
+        inner = _Names(names.prefix + site, {}, names.recursion, names.frame)
         for parameter, argument in zip(callee.params, call.args, strict=True):
             self._pass(at, parameter, names.operand(argument), inner, into=True)
         results = []
@@ -227,6 +275,127 @@ class _Inliner:
             self._emit(at, inner, f"st.param.{_bits(parameter)}", (Address(SymbolRef(name)), argument))
         return into or isinstance(argument, Sink)
 
+    def _recurse(
+        self, at: Instruction, callee: Function, call: CallOperands, names: _Names, active: tuple[str, ...], site: str
+    ) -> None:
+        """A call of a function that may call itself: from within its recursion a branch to its body, from outside the
+        bodies of all that call one another, behind that branch."""
+        outer = names.recursion
+        if outer and callee.name in outer.members:
+            self._activate(at, callee, call, names, site, outer)
+            return
+        recursion = _Recursion(Register(f"%{site}frame", "b64"), self.calls.together(callee.name))
+        if outer and names.frame:
+            above = (recursion.pointer, outer.pointer, Immediate(names.frame.size))
+            self._emit(at, names, "add.u64", above)
+        else:
+            self.variables.setdefault(STACK, stack_variable())
+            self._emit(at, names, "mov.b64", (recursion.pointer, SymbolRef(STACK)))
+        self._activate(at, callee, call, names, site, recursion, lambda: self._place_bodies(at, recursion, active))
+
+    def _body_of(self, callee: Function, recursion: _Recursion) -> tuple[_Names, Frame]:
+        known = recursion.bodies.get(callee.name)
+        if known is None:
+            prefix = f"{recursion.pointer.name[1:]}.{callee.name}."
+            frame = lay_out(callee, recursion.pointer, prefix)
+            inner = _Names(prefix, {name: prefix + name for name in frame.variables}, recursion, frame, True)
+            self.framed.update((prefix + name, place) for name, place in frame.variables.items())
+            known = recursion.bodies[callee.name] = inner, frame
+        return known
+
+    def _activate(
+        self,
+        at: Instruction,
+        callee: Function,
+        call: CallOperands,
+        names: _Names,
+        site: str,
+        recursion: _Recursion,
+        place_bodies: Callable[[], None] | None = None,
+    ) -> None:
+        """Fills a frame of `callee`, branches to its body, and takes the results from the frame. Temporary registers of
+        the site hold what passes from frame to frame: nobody keeps those."""
+        inner, frame = self._body_of(callee, recursion)
+        within = place_bodies is None
+        assert not within or names.frame
+        step = Immediate(names.frame.size if within and names.frame else 0)
+        passed = [self._take(at, f"%{site}in{n}", names.operand(x), names) for n, x in enumerate(call.args)]
+        limit = SymbolRef(STACK, STACK_BYTES)
+        self._keep(at, names, "%frame_push", (recursion.pointer, step, Immediate(frame.size), limit), within)
+        number = Immediate(len(frame.returns))
+        frame.returns.append(site + "back")
+        self._emit(at, names, "st.local.u32", (Address(recursion.pointer), number))
+        for parameter, value in zip(callee.params, passed, strict=True):
+            self._give(at, f"%{site}{parameter.name}", _place_of(parameter, inner), value, parameter, names)
+        self._emit(at, names, "bra", (LabelRef(frame.entry),))
+        if place_bodies:
+            place_bodies()
+        self.labels[site + "back"] = len(self.body)
+        results = []
+        for n, (parameter, argument) in enumerate(zip(callee.returns, call.returns, strict=True)):
+            if not isinstance(argument, Sink):
+                value = self._take(at, f"%{site}out{n}", _place_of(parameter, inner), names)
+                results.append((f"%{site}{parameter.name}", names.operand(argument), value, parameter))
+        if within:
+            self._keep(at, names, "%frame_pop", (recursion.pointer, step), True)
+        for name, argument, value, parameter in results:
+            self._give(at, name, argument, value, parameter, names)
+
+    def _keep(
+        self, at: Instruction, names: _Names, opcode: str, operands: tuple[Operand, ...], registers: bool
+    ) -> None:
+        if registers:
+            self.keeping.append((len(self.body), names))
+        self._emit(at, names, opcode, operands)
+
+    def _take(self, at: Instruction, name: str, source: Operand, names: _Names) -> Operand | Address:
+        """What passes, in a register that no frame has: a value, or the address of a .param variable."""
+        if isinstance(source, Immediate):
+            return source
+        register = Register(name, source.type if isinstance(source, Register) else "b64")
+        self._emit(at, names, f"mov.{_register_bits(register)}", (register, source))
+        return register if isinstance(source, Register) else Address(register)
+
+    def _give(
+        self, at: Instruction, name: str, target: Operand, value: Operand | Address, parameter: Parameter, names: _Names
+    ) -> None:
+        """What `_take` took, to a register or a .param variable."""
+        if isinstance(target, Register):
+            opcode = "ld.param" if isinstance(value, Address) else "mov"
+            self._emit(at, names, f"{opcode}.{_bits(parameter)}", (target, value))
+        elif isinstance(value, Address):
+            address = Register(name, "b64")
+            self._emit(at, names, "mov.b64", (address, target))
+            assert isinstance(value.base, Register)
+            self._emit(at, names, "%local_copy", (address, value.base, Immediate(parameter.nbytes)))
+        else:
+            assert isinstance(target, SymbolRef)
+            self._emit(at, names, f"st.param.{_bits(parameter)}", (Address(target), value))
+
+    def _place_bodies(self, at: Instruction, recursion: _Recursion, active: tuple[str, ...]) -> None:
+        placed: set[str] = set()
+        while waiting := [name for name in recursion.bodies if name not in placed]:
+            placed.add(waiting[0])
+            self._place_body(at, self.module.functions[waiting[0]], *recursion.bodies[waiting[0]], active)
+        for names, frame in recursion.bodies.values():
+            self.branch_targets[names.label("returns")] = tuple(frame.returns)
+
+    def _place_body(
+        self, at: Instruction, function: Function, names: _Names, frame: Frame, active: tuple[str, ...]
+    ) -> None:
+        self.labels[frame.entry] = len(self.body)
+        saved = names.register(Register("%stack", "b64"))
+        allocates = any(i.opcode == "alloca" for i in function.body)
+        if allocates:
+            self._emit(at, names, "stacksave.b64", (saved,))
+        self.copy(function, names, (*active, function.name), frame.end)
+        self.labels[frame.end] = len(self.body)
+        if allocates:
+            self._emit(at, names, "stackrestore.b64", (saved,))
+        number = Register(names.prefix + "%number", "b32")
+        self._emit(at, names, "ld.local.u32", (number, Address(frame.pointer)))
+        self._emit(at, names, "brx.idx", (number, LabelRef(names.label("returns"))))
+
     def _builtin(self, at: Instruction, call: CallOperands, names: _Names, site: str) -> None:
         assert isinstance(call.target, SymbolRef)
         types = _BUILTINS[call.target.name]
@@ -254,6 +423,18 @@ class _Inliner:
 
 def _bits(parameter: Parameter) -> str:
     return "pred" if parameter.type == "pred" else f"b{8 * parameter.nbytes}"
+
+
+def _register_bits(register: Register) -> str:
+    width = width_of(register.type)
+    return "pred" if width == 1 else f"b{width}"
+
+
+def _place_of(parameter: Parameter, inner: _Names) -> Register | SymbolRef:
+    """Where a parameter of a recursive function is."""
+    if parameter.space == "reg":
+        return inner.register(Register(parameter.name, parameter.type))
+    return SymbolRef(inner.symbols[parameter.name])
 
 
 def _move_out(parameter: Parameter, argument: Operand, inner: _Names) -> tuple[str, tuple[Operand, ...]]:
@@ -290,18 +471,38 @@ def _named(operand: Operand) -> Iterator[str]:
 
 
 class _Names:
-    """What a call site calls the names of the function expanded there."""
+    """What a call site calls the names of the function expanded there.
 
-    def __init__(self, prefix: str, symbols: dict[str, str]) -> None:
+    `recursion`, `frame`: the innermost around it. `member`: the function is one of that recursion's, and its
+    `registers` are kept while it calls another.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        symbols: dict[str, str],
+        recursion: _Recursion | None = None,
+        frame: Frame | None = None,
+        member: bool = False,
+    ) -> None:
         self.prefix = prefix
         self.symbols = symbols
+        self.recursion = recursion
+        self.frame = frame
+        self.member = member
+        self.registers: dict[str, Register] = {}
 
     def label(self, name: str) -> str:
         return self.prefix + name
 
     def register(self, operand: Operand) -> Register:
         assert isinstance(operand, Register)
-        return Register(self.prefix + operand.name, operand.type) if self.prefix else operand
+        if not self.prefix:
+            return operand
+        renamed = Register(self.prefix + operand.name, operand.type)
+        if self.member:
+            self.registers[renamed.name] = renamed
+        return renamed
 
     def guard(self, guard: Guard | None) -> Guard | None:
         return guard and Guard(self.register(guard.register), guard.negated)

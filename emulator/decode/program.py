@@ -20,6 +20,7 @@ from fmha.emulator.decode import (
     integers,
     matrix,
     matrix_move,
+    recursion,
     stack,
     system,
     tcgen05,
@@ -50,6 +51,7 @@ _FAMILIES = (
     clusters,
     matrix,
     matrix_move,
+    recursion,
     stack,
     tcgen05,
     wmma,
@@ -211,6 +213,7 @@ def _pack(emitted: list[Emitted], start: Mapping[int, int], meet: list[int]) -> 
         operands += e.dst
         operands += e.src
         operands += [start[index] for index in e.targets]
+        operands += [x for kept in e.kept for x in kept]
     return b"".join(records), b"".join(x.to_bytes(4, "little", signed=True) for x in operands)
 
 
@@ -221,8 +224,10 @@ def decode_entry(module: Module, name: str, device_symbols: Mapping[str, int]) -
     """
     if not module.functions[name].body:
         raise PtxError(f"entry {name} has no body", module.functions[name].line)
-    function = inline_calls(module, module.functions[name])
+    inlined = inline_calls(module, module.functions[name])
+    function = inlined.function
     symbols, shared_bytes, local_bytes, dynamic_align = _symbols(module, function, device_symbols)
+    symbols.framed = inlined.framed
     builder = Builder(module, function, symbols)
     if stack.uses_stack(function):
         stack.begin_stack(builder, function.body[0], local_bytes)

@@ -133,7 +133,7 @@ class Machine:
     def answer(self, name: str, fields: Fields) -> Answer:
         """A status of CUDA's, and what the call gives."""
         try:
-            return SUCCESS, list(_OPERATIONS[name](self, fields))
+            return SUCCESS, list(OPERATIONS[name](self, fields))
         except RefusedError as error:
             if str(error):
                 self.say(f"fmha: {error}")
@@ -441,7 +441,7 @@ class Machine:
             raise RefusedError(INVALID_VALUE, f"a tensor map is refused: {error}") from error
 
 
-_OPERATIONS: Final[Mapping[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
+OPERATIONS: Final[dict[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
     operation.__name__: operation
     for operation in (
         Machine.hello, Machine.refused, Machine.elapsed, Machine.end, Machine.reset,

@@ -59,7 +59,8 @@ def run_program(
 ) -> Ran:
     """Runs `PROGRAM ARGS...`, its kernels on the machine. What is found is told by `say` as soon as it is there.
 
-    ProgramError for what cannot be started. The program has our standard input and output, unless `stdout` is given.
+    ProgramError for what cannot be started; an error of the machine itself is raised when the program has ended. The
+    program has our standard input and output, unless `stdout` is given.
     """
     found = shutil.which(words[0])
     if found is None:
@@ -77,6 +78,8 @@ def run_program(
         with _ended(process):
             code = process.wait()
         server.close()
+        if server.failure is not None:
+            raise server.failure
         name = signal.Signals(-code).name if code < 0 else ""
         return Ran(server.seen, 128 - code if code < 0 else code, name, tuple(server.cut), server.asked)
 
@@ -115,8 +118,10 @@ class _Server:
     cut: list[str] = field(default_factory=list)
     lines: list[_Line] = field(default_factory=list)
     asked: bool = False
+    failure: Exception | None = None  # of ours: what the program has seen since is no result
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _socket: socket.socket | None = None
+    _accepting: threading.Thread | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -136,7 +141,8 @@ class _Server:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(self.address))
         self._socket.listen()
-        threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, args=(self._socket,), daemon=True)
+        self._accepting.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -151,10 +157,17 @@ class _Server:
             except OSError:  # closed
                 return
             line = _Line(Machine(self.options, self.seen, self._told), connection)
-            line.thread = threading.Thread(target=serve, args=(connection, line.machine.answer), daemon=True)
+            line.thread = threading.Thread(target=self._serve, args=(line,), daemon=True)
             with self._lock:
                 self.lines.append(line)
                 line.thread.start()
+
+    def _serve(self, line: _Line) -> None:
+        try:
+            serve(line.connection, line.machine.answer)
+        except Exception as error:
+            with self._lock:
+                self.failure = self.failure or error
 
     def _told(self, text: str) -> None:
         with self._lock:
@@ -168,6 +181,8 @@ class _Server:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._socket = None
+        assert self._accepting is not None
+        self._accepting.join(_PATIENCE)
         for line in self.lines:
             with contextlib.suppress(OSError):
                 line.connection.shutdown(socket.SHUT_RDWR)

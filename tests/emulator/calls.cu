@@ -78,9 +78,6 @@ extern "C" __global__ void indirect(int* out, int n) {
     out[threadIdx.x] = f(threadIdx.x);
 }
 
-__device__ int fibonacci(int n) { return n < 2 ? 1 : fibonacci(n - 1) + fibonacci(n - 2); }
-extern "C" __global__ void recursion(int* out, int n) { out[0] = fibonacci(n); }
-
 extern "C" __global__ void histogram(const unsigned char* in, int n, unsigned* bins, unsigned* done, unsigned* last) {
     __shared__ unsigned local[16];
     if (threadIdx.x < 16) local[threadIdx.x] = 0;

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fmha.emulator.programs.machine import OPERATIONS
+from fmha.harness.errors import ExitCode
 from tests.programs.program_rig import Emulate
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("programs")]
@@ -227,3 +229,18 @@ def test_without_an_emulator_the_library_says_so(cases: Path) -> None:
     assert "run it by: fmha emulate -- PROGRAM" in done.stderr
     assert "cudaErrorInitializationError" in done.stdout
     assert done.returncode == 9
+
+
+def test_an_error_of_the_machine_itself_is_no_verdict(
+    cases: Path, emulate: Emulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the program makes of the answers that it has not got is no result: it may end with 0."""
+
+    def broken(machine: object, fields: object) -> object:
+        raise RuntimeError("as if the machine were wrong")
+
+    monkeypatch.setitem(OPERATIONS, "launch", broken)
+    told = emulate(cases, "vector_add")
+    assert told.code == ExitCode.INFRASTRUCTURE
+    assert "as if the machine were wrong" in told.err
+    assert not any(line.startswith(CLEAN) for line in told.out)

@@ -49,6 +49,7 @@ constexpr Family kFamilies[] = {
     {bind_fill, Kind::shared_memory},
     {bind_stochastic, Kind::conversion},
     {bind_convert_packed, Kind::conversion},
+    {bind_frames, Kind::control},
 };
 
 Kind memory_class(const InstRecord& r) {

@@ -21,6 +21,7 @@ Handler bind_system(const InstRecord& r);
 Handler bind_memory(const InstRecord& r);
 Handler bind_state_space(const InstRecord& r);
 Handler bind_control(const InstRecord& r);
+Handler bind_frames(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);
 Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);

@@ -84,7 +84,7 @@ enum class Ty : u8 {
     X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) X(carry_sub) X(carry_mad_lo) \
         X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos) X(cvt_int_pack) X(cvt_stochastic) X(ld_sync)      \
             X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux) X(match_any) X(match_all)     \
-                X(isspacep)
+                X(isspacep) X(frame_push) X(frame_pop) X(local_copy)
 // clang-format on
 
 // clang-format off

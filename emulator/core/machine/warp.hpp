@@ -100,9 +100,10 @@ struct Warp {
     std::vector<Join> joins;
     std::unique_ptr<u8[]> register_file;
     u8* registers = nullptr;
-    std::vector<u32> initialised;   // lanes written, a unit
-    std::vector<u8> local;          // 32 x local_bytes
-    std::vector<u8> local_written;  // by byte of `local`: whether it has a value; empty without checks
+    std::vector<u32> initialised;       // lanes written, a unit
+    std::vector<u8> local;              // 32 x local_bytes
+    std::vector<u8> local_written;      // by byte of `local`: whether it has a value; empty without checks
+    std::vector<std::vector<u8>> kept;  // by lane: registers of recursive functions that have called; empty without
     WarpClocks clocks;
     WarpFences fences;
     bool spun = false;                            // the slice ended in a failed poll
