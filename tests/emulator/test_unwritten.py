@@ -64,6 +64,8 @@ LOCAL_HARMLESS = {
     "written": "ld.local.u32 %r3, [own]; st.global.u32 [%d1], %r3;",
     "dropped": "ld.local.u32 %r3, [own+4]; add.u32 %r3, %r3, 1;",
     "copied within": "ld.local.u32 %r3, [own+4]; st.local.u32 [own+8], %r3;",
+    "copied by generic addresses": "mov.u64 %d3, own; cvta.local.u64 %d3, %d3; ld.u32 %r3, [%d3+4]; st.u32 [%d3+8], %r3;"
+    "ld.volatile.u32 %r3, [%d3+4]; st.volatile.u32 [%d3+12], %r3;",
     "in part": "ld.local.u64 %d3, [own]; st.global.u64 [%out], %d3;",
     "the first of a vector": "ld.local.v2.u32 {%r3, %r4}, [own]; st.global.u32 [%d1], %r3;",
     "by another lane": "setp.eq.u32 %p1, %tid, 5; @%p1 st.local.u32 [own+4], %tid; ld.local.u32 %r3, [own+4];"
@@ -75,6 +77,10 @@ LOCAL_HARMFUL = {
     "stored": "ld.local.u32 %r3, [own+4]; st.global.u32 [%d1], %r3;",
     "by its generic address": "mov.u64 %d3, own; cvta.local.u64 %d3, %d3; ld.u32 %r3, [%d3+4];"
     "st.global.u32 [%d1], %r3;",
+    "volatile, by its generic address": "mov.u64 %d3, own; cvta.local.u64 %d3, %d3; ld.volatile.u32 %r3, [%d3+4];"
+    "st.global.u32 [%d1], %r3;",
+    "copied by generic addresses": "mov.u64 %d3, own; cvta.local.u64 %d3, %d3; ld.u32 %r3, [%d3+4];"
+    "st.volatile.u32 [%d3], %r3; ld.u32 %r4, [%d3]; st.global.u32 [%d1], %r4;",
     "copied first": "ld.local.u32 %r3, [own+4]; st.local.u32 [own], %r3; ld.local.u32 %r4, [own];"
     "st.global.u32 [%d1], %r4;",
     "a guard": "ld.local.u32 %r3, [own+4]; setp.eq.u32 %p1, %r3, 7; @%p1 st.global.u32 [%d1], %tid;",

@@ -171,9 +171,14 @@ void report_unwritten(Warp& w, u32 lanes) {
 }
 
 // A thread may copy what it has not written from its local memory to there, or to a function: structs have gaps.
-bool copies_locally(const Inst& i) {
+bool copies_locally(Warp& w, const Inst& i, u32 mask) {
+    if (static_cast<Op>(i.op) != Op::st && static_cast<Op>(i.op) != Op::st_sync) return false;
     const Space space = space_of(i);
-    return static_cast<Op>(i.op) == Op::st && (space == Space::local || space == Space::param);
+    if (space != Space::generic || i.width_dst != 64) return space == Space::local || space == Space::param;
+    const u64* base = w.reg<u64>(w.ops(i)[0]);
+    for (u32 l = 0; l < kLanes; ++l)
+        if ((mask >> l & 1) && window_of(base[l] + static_cast<u64>(i.immediate)) != Space::local) return false;
+    return true;
 }
 
 // A warp may load from its local memory, and in the lenient profile from any, what nothing has written, and compute
@@ -188,7 +193,7 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
         undefined = undefined_result(w, i, s, mask);
     else if (op == Op::shfl)
         undefined = shuffled(w, i, s, lanes) & mask;
-    else if (!multiplies(op) && !copies_locally(i) && (lanes & mask))
+    else if (!multiplies(op) && !copies_locally(w, i, mask) && (lanes & mask))
         report_unwritten(w, lanes & mask);
     for (u32 k = 0; k < i.n_dst; ++k) {
         const i32 d = w.ops(i)[k];

@@ -416,6 +416,18 @@ bool may_be_local(const Warp& w, Space space) {
     return !w.local_written.empty() && (space == Space::local || space == Space::generic || space == Space::param);
 }
 
+}  // namespace
+
+void note_local_load(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+    if (may_be_local(w, space_of(i))) check_local(w, i, pointers, mask);
+}
+
+void note_local_store(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+    if (may_be_local(w, space_of(i))) forget_local(w, i, pointers, mask);
+}
+
+namespace {
+
 Flow ld(Warp& w, const Inst& i, u32 mask) {
     Addresses a = lane_addresses(w, w.ops(i)[i.n_dst], i.width_src, i.immediate);
     u8* pointers[kLanes];
@@ -424,7 +436,7 @@ Flow ld(Warp& w, const Inst& i, u32 mask) {
                   validated ? Strength::wide : Strength::weak, nullptr, i.mods & kNonCoherent);
     load_values(w, i, mask, pointers);
     if (w.unwritten) leave_undefined(w, i, a, mask);
-    if (may_be_local(w, space_of(i))) check_local(w, i, pointers, mask);
+    note_local_load(w, i, pointers, mask);
     return Flow::next;
 }
 
@@ -437,7 +449,7 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
                   Strength::weak, &i);
     store_values(w, i, mask, pointers);
-    if (may_be_local(w, space)) forget_local(w, i, pointers, mask);
+    note_local_store(w, i, pointers, mask);
     return Flow::next;
 }
 
