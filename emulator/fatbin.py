@@ -8,13 +8,14 @@ what nvcc 13.0 writes under every `--compress-mode`, and anything that does not 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 ELF_MAGIC = b"\x7fELF"
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _EM_CUDA = 190
-_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+LOADED, RELOCATABLE = ".nv_fatbin", "__nv_relfatbin"  # what a driver gets, and what nvcc -rdc=true leaves to its linker
+_SECTIONS = (LOADED, RELOCATABLE)
 _PTX = 1
 _LZ4, _ZSTD = 0x2000, 0x8000
 _HINT = (
@@ -51,13 +52,14 @@ def embedded_ptx(data: bytes) -> list[Embedded]:
     return found
 
 
-def holds_ptx(data: bytes) -> bool:
-    """Whether there is a PTX module in a fat binary, object or executable; nothing is unpacked."""
-    sections = [data] if data.startswith(FATBIN_MAGIC) else _fatbin_sections(data)
+def holds_ptx(data: bytes, where: Sequence[str] = _SECTIONS) -> bool:
+    """Whether there is a PTX module in a fat binary, or in these sections of an object or executable; nothing is
+    unpacked."""
+    sections = [data] if data.startswith(FATBIN_MAGIC) else _fatbin_sections(data, where)
     return any(True for section in sections for _ in _packed(section))
 
 
-def _fatbin_sections(data: bytes) -> Iterator[bytes]:
+def _fatbin_sections(data: bytes, where: Sequence[str] = _SECTIONS) -> Iterator[bytes]:
     try:
         if data[4] != 2 or data[5] != 1:
             raise FatbinError("an ELF file that is not 64-bit little-endian")
@@ -71,7 +73,7 @@ def _fatbin_sections(data: bytes) -> Iterator[bytes]:
         raise FatbinError("the ELF file is cut short") from error
     for name, _, _, _, offset, length in headers:
         start = headers[names][4] + name
-        if data[start : data.find(b"\0", start)].decode("ascii", "replace") in _SECTIONS:
+        if data[start : data.find(b"\0", start)].decode("ascii", "replace") in where:
             yield data[offset : offset + length]
 
 

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from fmha.emulator.fatbin import ELF_MAGIC, FatbinError, embedded_ptx, holds_ptx, is_binary
+from fmha.emulator.fatbin import ELF_MAGIC, LOADED, RELOCATABLE, FatbinError, embedded_ptx, holds_ptx, is_binary
 
 _TARGET: Final = re.compile(r"^\s*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
 _RUNTIME: Final = "libcudart.so."
@@ -48,10 +48,12 @@ def why_not(program: Path) -> str | None:
     runtimes = [name for name in needed if name.startswith(_RUNTIME)]
     if runtimes and RUNTIME not in runtimes:
         return f"it is linked with {runtimes[0]}, and {RUNTIME} is what is there: build it with CUDA 13's {_HOW}"
-    has_kernels = ".nv_fatbin" in sections
+    has_kernels = LOADED in sections
     if has_kernels and not runtimes and "libcuda.so.1" not in needed:
         return f"the CUDA runtime is linked into it: build it with {_HOW}"
-    if has_kernels and not holds_ptx(data):
+    if has_kernels and not holds_ptx(data, (LOADED,)):
+        if holds_ptx(data, (RELOCATABLE,)):
+            return "nvcc's device linker has left machine code of it alone: build it without -rdc=true"
         return f"no PTX inside, only machine code: build it with {_HOW}"
     return None
 

@@ -53,6 +53,16 @@ def test_one_line_says_how_to_build_it(source: Path, emulate: Emulate, flags: tu
 
 
 @pytest.mark.nvcc
+def test_what_the_device_linker_has_linked_has_no_ptx(source: Path, emulate: Emulate) -> None:
+    program = built(source.parent, source, "-rdc=true", "-gencode=arch=compute_80,code=[sm_80,compute_80]")
+    told = emulate(program)
+    assert told.code == 2
+    assert told.err == (
+        f"fmha: {program}: nvcc's device linker has left machine code of it alone: build it without -rdc=true\n"
+    )
+
+
+@pytest.mark.nvcc
 def test_the_newest_ptx_that_runs_is_taken(source: Path, emulate: Emulate) -> None:
     program = built(source.parent, source, *(PTX_OF.format(arch) for arch in ("80", "90a", "100")))
     assert emulate(program).out[0] == "cudaSuccess 1000"
