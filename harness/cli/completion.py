@@ -62,9 +62,7 @@ def hosts() -> Iterable[str]:
 @_offered
 def filters() -> Iterable[str]:
     """The keys that a filter may have here."""
-    from fmha.harness.config.filters import KEYS
-
-    return (f"{key}=" for key in [item.name for item in _matrix().own_fields] or KEYS)
+    return (f"{key}=" for keys in _matrix().keys.values() for key in keys)
 
 
 @_offered

@@ -136,7 +136,7 @@ class FileSection(Section):
 
 
 class MatrixFile(FileSection):
-    """That of the attention kernels."""
+    """That of the attention kernels alone, which names none."""
 
     suites: dict[Name, SuiteSection] = Field(min_length=1)
     gates: GatesSection

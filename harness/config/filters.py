@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args, get_type_hints
+from typing import Final, get_args, get_type_hints
 
+from fmha.harness.config.kernels import Key
 from fmha.harness.errors import UserError
-from fmha.harness.worker.case import Field
+from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.protocol import Cell, Configuration
 
 # What a filter calls a field of Configuration.
@@ -31,7 +32,12 @@ KEYS: Mapping[str, str] = {
     "merge": "merge",
     "before": "before",
 }
-_KINDS = get_type_hints(Configuration)
+KERNEL: Final = "kernel"  # the key of every configuration, where there are several kernels
+Keys = Mapping[str, Mapping[str, Key]]  # by kernel, what a filter calls its fields
+_KINDS: Final = get_type_hints(Configuration)
+OUR_KEYS: Final[Keys] = {
+    OURS: {key: Key(name, () if _KINDS[name] is int else get_args(_KINDS[name])) for key, name in KEYS.items()}
+}
 
 
 class NothingSelectedError(UserError):
@@ -43,7 +49,7 @@ class Filter:
     """Accepts a configuration whose every named axis has one of its values; an empty filter accepts all."""
 
     accepted: Mapping[str, tuple[int | str, ...]]
-    fields: Mapping[str, str] = field(default_factory=lambda: KEYS)  # what each key is called in a configuration
+    keys: Keys = field(default_factory=lambda: OUR_KEYS)
 
     def __str__(self) -> str:
         return ",".join(f"{key}={'|'.join(map(str, values))}" for key, values in self.accepted.items())
@@ -52,8 +58,11 @@ class Filter:
         return all(self._value(configuration, key) in values for key, values in self.accepted.items())
 
     def _value(self, configuration: Cell, key: str) -> int | str | None:
-        """None where a kernel has no such field."""
-        value: int | str | None = getattr(configuration, self.fields[key], None)
+        """None where its kernel has no such field."""
+        if key == KERNEL:
+            return configuration.kernel
+        found = self.keys.get(configuration.kernel, {}).get(key)
+        value: int | str | None = getattr(configuration, found.attribute, None) if found else None
         return value
 
     def select(self, configurations: Iterable[Cell], where: str) -> tuple[Cell, ...]:
@@ -73,34 +82,35 @@ class Filter:
         return {value for value in found if value is not None}
 
 
-def parse_filter(terms: Sequence[str], own: Sequence[Field] = ()) -> Filter:
-    """Read `key=value[|value...][,key=...]`, once or several times. Values of one key add up. Raises UserError.
-
-    The keys are the names of the fields of one's `own` kernels, those of attention where there are none.
-    """
-    fields = {item.name: item.name for item in own} or KEYS
-    choices = {item.name: item.choices for item in own} or {
-        key: () if (kind := _KINDS[name]) is int else get_args(kind) for key, name in KEYS.items()
-    }
+def parse_filter(terms: Sequence[str], keys: Keys = OUR_KEYS) -> Filter:
+    """Read `key=value[|value...][,key=...]`, once or several times. Values of one key add up. Raises UserError."""
+    known: dict[str, list[Key]] = {}
+    for fields in keys.values():
+        for name, field_of in fields.items():
+            known.setdefault(name, []).append(field_of)
+    if len(keys) > 1:
+        known[KERNEL] = [Key(KERNEL, tuple(keys))]
     accepted: dict[str, tuple[int | str, ...]] = {}
     for term in (part.strip() for text in terms for part in text.split(",")):
         key, equals, values = (part.strip() for part in term.partition("="))
         if not equals:
             raise UserError(f"--filter: {term!r} is not key=value", next_step="write for example hd=64,t=1|4")
-        if key not in fields:
-            raise UserError(f"--filter: unknown key {key!r}", next_step=f"use one of {', '.join(fields)}")
+        if key not in known:
+            raise UserError(f"--filter: unknown key {key!r}", next_step=f"use one of {', '.join(known)}")
         for value in values.split("|"):
-            read = _value(key, value.strip(), choices[key])
+            read = _value(key, value.strip(), known[key])
             if read not in accepted.get(key, ()):
                 accepted[key] = (*accepted.get(key, ()), read)
-    return Filter(accepted, fields)
+    return Filter(accepted, keys)
 
 
-def _value(key: str, text: str, choices: Sequence[str]) -> int | str:
-    if choices:
-        if text not in choices:
-            raise UserError(f"--filter: {text!r} is no {key}", next_step=f"use one of {', '.join(choices)}")
+def _value(key: str, text: str, fields: Sequence[Key]) -> int | str:
+    """As one of the kernels' fields of that name has it."""
+    choices = tuple(dict.fromkeys(choice for item in fields for choice in item.choices))
+    if text in choices:
         return text
+    if all(item.choices for item in fields):
+        raise UserError(f"--filter: {text!r} is no {key}", next_step=f"use one of {', '.join(choices)}")
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise UserError(f"--filter: {key} is a whole number, not {text!r}")
     return int(text)

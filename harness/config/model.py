@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from fmha.harness.config.hosts import HostSettings
-from fmha.harness.config.random_cases import Space, draw_cases
+from fmha.harness.config.kernels import Gates, Key, MatrixKernel, parse
 from fmha.harness.metrics import METRICS
-from fmha.harness.worker.case import Case, Field
-from fmha.harness.worker.configuration import parse_id
-from fmha.harness.worker.protocol import Cell, Configuration
-
-if TYPE_CHECKING:
-    from fmha.harness.kernel import Kernel
+from fmha.harness.worker.protocol import Cell
 
 ALL = "all"  # every suite, where suites are named
 
@@ -55,6 +50,13 @@ class Biases:
     pooled_lse: float
 
 
+class Space(Protocol):
+    """What configurations are drawn from."""
+
+    def draw(self, seed: int, count: int) -> Sequence[Cell]:
+        """`count` different ones; the first ones stay the same when more are drawn."""
+
+
 @dataclass(frozen=True, slots=True)
 class RandomSuite:
     """Configurations drawn from a run's seed."""
@@ -67,8 +69,7 @@ class RandomSuite:
 class Guard:
     """The proven path: plain configurations of `head_dim` run first, `fallback` when a selection has none of them.
 
-    Plain ones have sizes and nothing else: no mask, no sparse branch, one head. Of kernels of one's own `fallback` is
-    the guard.
+    Plain ones have sizes and nothing else: no mask, no sparse branch, one head.
     """
 
     head_dim: int | None  # None: `fallback` alone
@@ -85,58 +86,51 @@ class Limits:
     total_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A kernel of one's own: how matrix.yaml names it, its file below the root and that file's sha256."""
-
-    where: str
-    path: str
-    sha256: str
-    kernel: Kernel
-
-
 @dataclass(frozen=True)
 class Matrix:
-    """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first.
-
-    `bf16`, `extreme` and `steps` are the limits of configurations with that output or those data.
-    """
+    """All of matrix.yaml. Suites are never empty; their configurations have unique ids, those of the guard first."""
 
     default_suite: str
     seed: int
     suites: Mapping[str, tuple[Cell, ...]]
     random_suites: Mapping[str, RandomSuite]
-    thresholds: Thresholds
     guard: Guard
-    bf16: Thresholds
-    extreme: Thresholds
-    steps: Thresholds
-    resources: Resources | None
-    biases: Biases | None
     limits: Limits
     hosts: Mapping[str, HostSettings]
     sha256: str
-    kernels: Mapping[str, Declared] = field(default_factory=dict)  # of one's own; else the attention kernels
-    root: str = ""  # where the files of `kernels` are
+    kernels: Mapping[str, MatrixKernel]  # at least one
+    root: str = ""  # where files of kernels are that are a repository's own
 
     @functools.cached_property
     def judged_sha256(self) -> str:
         """sha256 of what decides a verdict: suites, gates, guard and limits; not hosts or comments."""
-        natures = (self.thresholds, self.guard, self.bf16, self.extreme, self.steps)
-        gates = (*natures, self.resources, self.biases, self.limits)
+        held, *others = (kernel.held for kernel in self.kernels.values())
+        (usual, *natures), resources, biases = held
+        gates = (usual, self.guard, *natures, resources, biases, self.limits)
         suites = tuple(sorted(items.items(), key=lambda item: item[0]) for items in (self.suites, self.random_suites))
-        return hashlib.sha256(repr((self.default_suite, self.seed, suites, gates)).encode()).hexdigest()
+        said: tuple[object, ...] = (self.default_suite, self.seed, suites, gates)
+        said += (others,) if any(other != held for other in others) else ()
+        return hashlib.sha256(repr(said).encode()).hexdigest()
 
     @property
-    def own_files(self) -> Mapping[str, str]:
-        """The sha256 of the files that declare kernels of one's own: their references are part of the judge."""
-        return {kernel.path: kernel.sha256 for kernel in self.kernels.values()}
+    def files(self) -> Mapping[str, str]:
+        """The sha256 of the files that declare kernels: their references are part of the judge."""
+        return {path: digest for kernel in self.kernels.values() for path, digest in kernel.files.items()}
 
     @property
-    def own_fields(self) -> tuple[Field, ...]:
-        """Of the kernels of one's own, each name once."""
-        found = {item.name: item for kernel in self.kernels.values() for item in kernel.kernel.fields}
-        return tuple(found.values())
+    def keys(self) -> Mapping[str, Mapping[str, Key]]:
+        """What `--filter` calls the fields of each kernel."""
+        return {name: kernel.keys for name, kernel in self.kernels.items()}
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where the adapters are, FILE.py:CLASS by the kernel's name; of those alone that have one."""
+        return {name: kernel.where for name, kernel in self.kernels.items() if kernel.where}
+
+    @property
+    def biases(self) -> Biases | None:
+        """What is held of all configurations together that are measured for it."""
+        return next((biases for kernel in self.kernels.values() if (biases := kernel.held[2])), None)
 
     @property
     def suite_names(self) -> tuple[str, ...]:
@@ -156,7 +150,7 @@ class Matrix:
         if suite in self.suites:
             return self.suites[suite]
         random = self.random_suites[suite]
-        return draw_cases(seed, random.cases if cases is None else cases, random.space)
+        return random.space.draw(seed, random.cases if cases is None else cases)
 
     def ordered(self, configurations: Iterable[Cell]) -> tuple[Cell, ...]:
         """The guard's first, else as they come."""
@@ -164,29 +158,16 @@ class Matrix:
 
     def parse(self, name: str) -> Cell:
         """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
-        if not self.kernels:
-            return parse_id(name)
-        from fmha.harness.config.own_kernels import parse
-
         return parse(name, self.kernels)
 
     def is_guard(self, configuration: Cell) -> bool:
-        item = configuration
-        if isinstance(item, Case) or self.guard.head_dim is None:
-            return item == self.guard.fallback
-        return item == Configuration(self.guard.head_dim, item.t, item.s_k, item.batch)
+        name = configuration.kernel
+        return name == self.guard.fallback.kernel and self.kernels[name].is_guard(configuration, self.guard)
 
     def thresholds_for(self, configuration: Cell) -> Thresholds:
-        """The guard's limits, or the default ones, or the laxer of those that the configuration's nature calls for."""
-        if self.is_guard(configuration):
-            return self.guard.thresholds
-        limits = self.thresholds
-        if isinstance(configuration, Case):
-            return limits
-        if configuration.output == "bf16":
-            limits = limits.laxer(self.bf16)
-        if configuration.data == "extreme":
-            limits = limits.laxer(self.extreme)
-        if configuration.data == "steps":
-            limits = limits.laxer(self.steps)
-        return limits
+        return self.gates_for(configuration).thresholds
+
+    def gates_for(self, configuration: Cell) -> Gates:
+        """Of its kernel, and of the guard's limits where it is one."""
+        gates = self.kernels[configuration.kernel].gates_for(configuration)
+        return replace(gates, thresholds=self.guard.thresholds) if self.is_guard(configuration) else gates

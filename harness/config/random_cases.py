@@ -33,6 +33,10 @@ class Space:
     batch: int
     work: int
 
+    def draw(self, seed: int, count: int) -> list[Configuration]:
+        """`count` different configurations; the first ones stay the same when more are drawn."""
+        return draw_cases(seed, count, self)
+
 
 # What comes first is what a failing configuration is simplified to.
 SIMPLEST: Final[dict[str, Any]] = {
@@ -114,9 +118,9 @@ def _legal(case: Configuration) -> Iterator[Configuration]:
 
 def _proposal(random: Random, space: Space) -> Configuration:
     heads = random.choice([1, 1, 2, 3, 5, 8, 16, 64, 128])
-    t = _size(random, 1, max(1, space.rows // heads))
-    topk = _size(random, 1, space.topk) if random.random() < 0.4 else 0
-    s_k = 0 if topk and random.random() < 0.2 else _size(random, 1, space.keys)
+    t = size(random, 1, max(1, space.rows // heads))
+    topk = size(random, 1, space.topk) if random.random() < 0.4 else 0
+    s_k = 0 if topk and random.random() < 0.2 else size(random, 1, space.keys)
     mask: Mask = _often(random, "none", Mask)
     return Configuration(
         head_dim=random.choice(space.head_dims),
@@ -124,15 +128,15 @@ def _proposal(random: Random, space: Space) -> Configuration:
         s_k=s_k,
         batch=random.choice([1, 1, random.randint(1, space.batch)]),
         mask=mask,
-        window=_size(random, 1, max(1, s_k)) if mask == "window" else 0,
-        left=random.choice([UNLIMITED, _size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
-        right=random.choice([UNLIMITED, _size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
+        window=size(random, 1, max(1, s_k)) if mask == "window" else 0,
+        left=random.choice([UNLIMITED, size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
+        right=random.choice([UNLIMITED, size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
         heads=heads,
         kv=random.choice(["separate", "shared"]),
         query_offsets=_often(random, "aligned", Offsets),
         kv_lens=_often(random, "full", Lengths),
         topk=topk,
-        s_sparse=_size(random, 1, 2 * topk) if topk else 0,
+        s_sparse=size(random, 1, 2 * topk) if topk else 0,
         sparse_indices=_often(random, "valid", Indices) if topk else "valid",
         sparse_lens=_often(random, "full", Lengths) if topk else "full",
         sink=random.choice(["none", "finite", "mixed" if heads >= MIXED_SINK_HEADS else "finite"]),
@@ -148,7 +152,7 @@ def _often(random: Random, usual: Any, kind: Any) -> Any:
     return usual if random.random() < 0.5 else random.choice(get_args(kind))
 
 
-def _size(random: Random, least: int, most: int) -> int:
+def size(random: Random, least: int, most: int) -> int:
     """From least to most: small ones, neighbours of multiples of 64, or anything."""
     kind = random.randrange(3)
     if kind == 0:

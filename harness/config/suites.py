@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from fmha.harness.config.model import RandomSuite
 from fmha.harness.config.random_cases import Space
 from fmha.harness.config.section import Section, wrong
 from fmha.harness.worker.configuration import (
@@ -190,6 +191,9 @@ class SuiteSection(Section):
         if not seen and self.random is None:
             raise wrong((), "the suite is empty; give it axes, grids, extra, cases or random")
         return self
+
+    def drawn(self) -> RandomSuite | None:
+        return RandomSuite(self.random.space(), self.random.cases) if self.random else None
 
     def configurations(self) -> list[Configuration]:
         return [item for _, items in self._written() for item in items]

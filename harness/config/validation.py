@@ -27,22 +27,19 @@ def mapping(text: str, name: str) -> Document:
     return document
 
 
-def conforming(model: type[Model], data: Any, document: Document) -> Model:
-    """`data` as `model`; problems are where `document` has them. Raises ConfigError with one line a problem."""
+def conforming(model: type[Model], data: Any, document: Document, at: FieldPath = ()) -> Model:
+    """`data`, which `document` has `at` that place, as `model`. Raises ConfigError with one line a problem."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems = sorted((document.line(_path(detail)), _problem(detail, document)) for detail in error.errors())
+        found = [(at + _path(detail), detail) for detail in error.errors()]
+        problems = sorted((document.line(path), document.problem(path, _words(detail))) for path, detail in found)
         raise ConfigError([text for _, text in problems]) from error
 
 
 def _path(detail: ErrorDetails) -> FieldPath:
     path = tuple(part for part in detail["loc"] if part != "[key]")
     return path + tuple(detail.get("ctx", {}).get("at", ()))
-
-
-def _problem(detail: ErrorDetails, document: Document) -> str:
-    return document.problem(_path(detail), _words(detail))
 
 
 def _words(detail: ErrorDetails) -> str:

@@ -176,5 +176,5 @@ def _untimed(new: RunRecord, request: Request) -> Iterator[str]:
 
 def _expected(base: RunRecord, request: Request) -> set[str]:
     settings = load(git_root(request.directory))
-    accepted = parse_filter(request.filters, settings.own_fields)
+    accepted = parse_filter(request.filters, settings.keys)
     return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}

@@ -63,14 +63,13 @@ class Watcher:
 
 
 def watched(root: Path) -> tuple[str, ...]:
-    """The files and folders below `root` that decide what is built, matrix.yaml among them. One that cannot be read
-    yet names no kernels of one's own."""
+    """The files and folders below `root` that decide what is built, matrix.yaml among them; where that cannot be read
+    yet, kernel/."""
     try:
-        kernels = list(load(root, own=False).kernels.values())
+        names = [name for kernel in load(root, own=False).kernels.values() for name in kernel.watched]
     except FmhaError:
-        kernels = []
-    own = [name for item in kernels for name in (item.path, item.kernel.source, *item.kernel.sources)]
-    return (MATRIX_FILE, *dict.fromkeys(own or ["kernel"]))
+        names = ["kernel"]
+    return (MATRIX_FILE, *dict.fromkeys(names))
 
 
 def watch(watcher: Watcher, root: Path, names: Sequence[str], complain: Complain) -> None:

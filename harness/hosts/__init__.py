@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from fmha.harness.errors import UserError
 from fmha.harness.hosts.base import Host, HostFacts, Machine, Order
+from fmha.harness.worker.configuration import OURS
 
 if TYPE_CHECKING:
     from fmha.harness.config import HostSettings, Matrix
-    from fmha.harness.worker.declared import Declared
+    from fmha.harness.worker.apart import Declares
 
 __all__ = ["Host", "HostFacts", "Machine", "Order", "declared_by", "open_host", "settings_for"]
 
@@ -29,16 +30,13 @@ def open_host(name: str, matrix: Matrix, root: Path) -> Host:
     if settings.remote is not None:
         from fmha.harness.hosts.remote import RemoteHost
 
-        return RemoteHost(settings, root, declared_by(matrix))
+        return RemoteHost(settings, root, declared_by(matrix), own=OURS not in matrix.kernels)
     from fmha.harness.hosts.emulator import EmulatorHost
 
     return EmulatorHost(settings, root, declared_by(matrix))
 
 
-def declared_by(matrix: Matrix) -> dict[str, Declared]:
-    """The kernels of one's own that the matrix names, ready to be built and launched."""
-    if not matrix.kernels:
-        return {}
-    from fmha.harness.worker.declared import Declared
-
-    return {name: Declared(name, item.kernel, item.where) for name, item in matrix.kernels.items()}
+def declared_by(matrix: Matrix) -> dict[str, Declares]:
+    """The kernels of the matrix that have an adapter, ready to be built and launched."""
+    made = {name: kernel.declared(name) for name, kernel in matrix.kernels.items()}
+    return {name: kernel for name, kernel in made.items() if kernel is not None}

@@ -8,7 +8,7 @@ Only raw numbers count, and the gates that they are held against are this side's
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -383,17 +383,18 @@ def checked(model: type[_Model], said: Any, where: str) -> _Model:
         _void(where, f"{field}: {first['msg'].removeprefix('Value error, ')}")
 
 
-def build_of(said: Any, asked: Mapping[str, Variant], where: str, own: bool = False) -> BuildResult:
-    """What became of one of the variants that were asked for, by name; `own` are kernels of one's own, of which this
-    side knows every word."""
+def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult:
+    """What became of one of the variants that were asked for, by name. Of one that an adapter describes this side knows
+    every word."""
     result = _decoded(BuildResult, said, where)
     fields = asdict(result)
     checked(_Built, fields | {"flags": list(result.flags)}, where)
-    if not own:
-        checked(_Shape, fields["variant"]["shape"], where)
     variant = asked.get(result.variant.name)
     if variant is None:
         _void(where, f"variant {result.variant.name!r} was not asked for")
+    own = variant.head_dim is None
+    if not own:
+        checked(_Shape, fields["variant"]["shape"], where)
     known = ("arch", "source", "entry", "head_dim", "p_path", "combine")
     for name in (*known, "shape", "defines", "flags", "sources", "compiler") if own else known:
         if getattr(result.variant, name) != getattr(variant, name):
@@ -403,15 +404,15 @@ def build_of(said: Any, asked: Mapping[str, Variant], where: str, own: bool = Fa
     return result
 
 
-def worker_event_of(said: Any, beside: str | None, where: str, own: bool = False) -> Event:
-    """An event of a worker, with numbers that its measurements can have: those of attention, or of a kernel of one's
-    own."""
+def worker_event_of(said: Any, beside: str | None, where: str, bare: Collection[str] = ()) -> Event:
+    """An event of a worker, with numbers that its measurements can have: of `bare` configurations those of any kernel,
+    of others those of attention."""
     event = _decoded(Event, said, where)
     fields = asdict(event)
     checked(_Said, fields | {"findings": [*fields["findings"]]}, where)
     for measurement in (event.measurement, *(drawn.measurement for drawn in event.noise)):
         if measurement is not None:
-            checked(_OwnNumbers if own else _Numbers, asdict(measurement), where)
+            checked(_OwnNumbers if event.config in bare else _Numbers, asdict(measurement), where)
     if event.event == "result" and event.measurement is None:
         _void(where, f"the result of {event.config!r} has no numbers")
     if event.timing is not None:

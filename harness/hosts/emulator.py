@@ -39,6 +39,7 @@ class EmulatorHost:
         self._runs = root / ".fmha" / "runs"
         self._run = self._runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}"
         self._jobs = 0
+        self._kernels = kernels or {}
         self._side: Side = OwnSide(kernels)
         self._tree = ""  # of the kernel's side, where it is another's
 
@@ -47,7 +48,7 @@ class EmulatorHost:
         return replace(facts, mma_sums="silicon") if self._silicon else facts
 
     def judge_apart(self, judge: str, tree: Path) -> None:
-        self._side, self._tree = KernelSide(tree), str(tree)
+        self._side, self._tree = KernelSide(tree, self._kernels), str(tree)
 
     def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None: ...
 

@@ -30,6 +30,7 @@ from fmha.harness.hosts.side import side_variant
 from fmha.harness.hosts.ssh import BusyError, SshCarrier
 from fmha.harness.hosts.stream import RunStream, asked, followed
 from fmha.harness.worker.apart import Declares, KernelSide, OwnSide, Side
+from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.protocol import BuildResult, Cell, Event, Job, Variant
 
 CANCEL_SECONDS = 120.0
@@ -79,7 +80,9 @@ class RemoteHost:
 
     exact = True
 
-    def __init__(self, host: HostSettings, root: Path, kernels: Mapping[str, Declares] | None = None) -> None:
+    def __init__(
+        self, host: HostSettings, root: Path, kernels: Mapping[str, Declares] | None = None, *, own: bool = False
+    ) -> None:
         self._host = host
         self._settings = settings_of(host)
         self._root = root
@@ -96,7 +99,9 @@ class RemoteHost:
         self._answered: set[tuple[int, str]] = set()  # configurations of a job that have had their last event
         self._judge: str | None = None
         self._side: Side = OwnSide(kernels)
-        self._own = bool(kernels)  # kernels of one's own: the installed fmha goes with the run, to judge it there
+        self._kernels = kernels or {}
+        self._own = own  # the repository has no fmha: the installed one goes with the run, to judge it there
+        self._bare: set[str] = set()  # configurations whose numbers are those of any kernel
         self._short = False  # configurations were charged with the end of the run
 
     @property
@@ -108,7 +113,7 @@ class RemoteHost:
         return self._run
 
     def judge_apart(self, judge: str, tree: Path) -> None:
-        self._judge, self._side = judge, KernelSide(tree)
+        self._judge, self._side = judge, KernelSide(tree, self._kernels)
 
     def begin(self, order: Order, progress: Callable[[str], None], tell: Callable[[str], None]) -> None:
         secrets_of_setup = credentials.fetched(self._settings.secrets, self._host.name)  # before anything leaves
@@ -177,7 +182,7 @@ class RemoteHost:
             if event["kind"] == "event":
                 raise self._void("a configuration ran before everything was built")
             if event["kind"] == "build":
-                result = answers.build_of(event.get("result"), asked, self._where(), self._own)
+                result = answers.build_of(event.get("result"), asked, self._where())
                 del asked[result.variant.name]
                 results.append(result)
                 if not asked:
@@ -190,10 +195,11 @@ class RemoteHost:
     def run(self, job: Job, limits: Limits) -> Generator[Event, None, None]:
         self._jobs += 1
         pending = dict.fromkeys(configuration.id for configuration in job.configurations)
+        self._bare |= {item.id for item in job.configurations if item.kernel != OURS}
         for event in self._next_events():
             if event["kind"] != "event":
                 continue
-            said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._own)
+            said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._bare)
             self._take_note(event.get("job"), said)
             if event["job"] != self._jobs:
                 continue
@@ -218,7 +224,7 @@ class RemoteHost:
         self._side.close()
         for event in self._next_events():
             if event["kind"] == "event":
-                said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._own)
+                said = answers.worker_event_of(event.get("event"), self._beside, self._where(), self._bare)
                 self._take_note(event.get("job"), said)
         self.leave()
         if self._status().state != "done" and not self._short:

@@ -24,7 +24,7 @@ from fmha.harness.stages.pooled import pooled
 from fmha.harness.stages.preflight import GitFacts
 from fmha.harness.status import Status, exit_code
 from fmha.harness.worker.lines import Lines
-from fmha.harness.worker.protocol import BuildResult, Timed, parameters_of
+from fmha.harness.worker.protocol import BuildResult, Timed
 
 MOST_DIRTY_FILES = 100
 LINES_AROUND = 3  # of a finding's source line, on each side
@@ -190,7 +190,7 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
     step = outcome.step
     return model.ConfigurationRecord(
         id=outcome.id,
-        parameters=model.Parameters(**parameters_of(step.configuration)),
+        parameters=model.Parameters(**step.configuration.parameters),
         guard=step.guard,
         selected=step.selected,
         variant=step.variant.name if step.variant else None,

@@ -9,7 +9,6 @@ from typing import Any
 
 from fmha.harness.stages.outcome import Step
 from fmha.harness.stages.pipeline import Prepared
-from fmha.harness.worker.protocol import parameters_of
 
 
 def lines(prepared: Prepared, shares: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Iterator[str]:
@@ -42,7 +41,7 @@ def fields(prepared: Prepared, shares: Mapping[str, Sequence[str]] = MappingProx
         "configurations": [
             {
                 "id": step.configuration.id,
-                "parameters": parameters_of(step.configuration),
+                "parameters": step.configuration.parameters,
                 "guard": step.guard,
                 "selected": step.selected,
                 "variant": step.variant.name if step.variant else None,

@@ -66,7 +66,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         builds=tuple(context.builds[name] for name in names),
         configurations=tuple(step.configuration for step in waiting.values()),
         seed=context.seed,
-        kernels={name: kernel.where for name, kernel in context.matrix.kernels.items()},
+        kernels=context.matrix.places,
         root=context.matrix.root,
         schedules=context.schedules,
         noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
@@ -109,15 +109,13 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
         return Outcome(step, Status.INFRA_ERROR, ("the worker sent a result without a measurement",), **common)
     assert step.variant is not None
     build = context.builds[step.variant.name]
-    thresholds = context.matrix.thresholds_for(step.configuration)
-    judgement = gate.judge(
-        event.measurement, event.findings, thresholds, context.matrix.resources, build, context.matrix.biases
-    )
+    gates = context.matrix.gates_for(step.configuration)
+    judgement = gate.judge(event.measurement, event.findings, gates.thresholds, gates.resources, build, gates.biases)
     status, checks = judgement.status, judgement.failed_checks
     reasons = [str(check) for check in checks]
     drawn = next((item for item in event.noise if item.seed == context.drawn), None)
     if drawn is not None:
-        again = gate.judge(drawn.measurement, drawn.findings, thresholds, None, build, context.matrix.biases)
+        again = gate.judge(drawn.measurement, drawn.findings, gates.thresholds, None, build, gates.biases)
         common["findings"] = event.findings or merge_findings([(context.schedules[0], drawn.findings)])
         status = again.status if status is Status.PASS else status
         checks += again.failed_checks
@@ -143,15 +141,14 @@ def _outcome(event: Event, step: Step, context: Context) -> Outcome:
 
 def _judged(drawn: Drawn, step: Step, context: Context) -> gate.Judgement:
     assert step.variant is not None
-    matrix, build = context.matrix, context.builds[step.variant.name]
-    thresholds = matrix.thresholds_for(step.configuration)
-    return gate.judge(drawn.measurement, drawn.findings, thresholds, matrix.resources, build, matrix.biases)
+    gates, build = context.matrix.gates_for(step.configuration), context.builds[step.variant.name]
+    return gate.judge(drawn.measurement, drawn.findings, gates.thresholds, gates.resources, build, gates.biases)
 
 
 def _limits(step: Step, context: Context) -> tuple[Limit, ...]:
     build = context.builds.get(step.variant.name) if step.variant else None
-    matrix = context.matrix
-    return gate.limits(matrix.thresholds_for(step.configuration), matrix.resources, build, matrix.biases)
+    gates = context.matrix.gates_for(step.configuration)
+    return gate.limits(gates.thresholds, gates.resources, build, gates.biases)
 
 
 def _status(event: Event) -> Status:

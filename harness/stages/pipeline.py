@@ -136,7 +136,7 @@ def prepare_for(request: Request, git: GitFacts, settings: Matrix, host: Host) -
         raise UserError(f"--case: names what to run in place of a suite, {other} a suite", next_step="use either")
     if request.coverage and host.device != "emulator":
         raise UserError("--coverage: only the emulator knows which instructions are executed", where=request.host)
-    accepted = parse_filter(request.filters, settings.own_fields)
+    accepted = parse_filter(request.filters, settings.keys)
     seed = settings.seed if request.seed is None else request.seed
     selection = Selection(
         request.suite or settings.default_suite,
@@ -363,7 +363,7 @@ def circumstances(prepared: Prepared, progress: Progress) -> Circumstances:
         biases=prepared.matrix.biases,
         schedule=prepared.schedule,
         matrix_sha256=prepared.matrix.sha256,
-        judge=identity(prepared.matrix.judged_sha256, own=prepared.matrix.own_files),
+        judge=identity(prepared.matrix.judged_sha256, own=prepared.matrix.files),
         apart=prepared.request.judge,
         builds=progress.builds,
         durations={**progress.durations, **prepared.host.durations()},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ from fmha.harness.config import ALL, Filter, Matrix
 from fmha.harness.errors import UserError
 from fmha.harness.hosts import Host
 from fmha.harness.stages.outcome import Step
-from fmha.harness.worker.case import Case
 from fmha.harness.worker.protocol import Cell, Variant
 
 
@@ -105,19 +103,13 @@ def _named(matrix: Matrix, cases: Sequence[str]) -> list[Cell]:
 def _one_a_variant(selected: Sequence[Cell], host: Host) -> tuple[Cell, ...]:
     """For every variant the largest configuration: of attention that with the most keys, then queries."""
     largest: dict[str, Cell] = {}
-    for item in sorted(selected, key=_size, reverse=True):
+    for item in sorted(selected, key=lambda item: item.extent, reverse=True):
         variant = host.variant_for(item)
         if not isinstance(variant, str):
             largest.setdefault(variant.name, item)
     if not largest:
         raise UserError("no kernel runs any of the selected configurations")
     return tuple(item for item in selected if item in largest.values())
-
-
-def _size(item: Cell) -> tuple[int, int]:
-    if isinstance(item, Case):
-        return math.prod(value for _, value in item.values if isinstance(value, int)), 0
-    return item.s_k + item.topk, item.t
 
 
 def _step(configuration: Cell, host: Host, *, guard: bool, selected: bool = True) -> Step:

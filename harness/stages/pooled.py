@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from fmha.harness.config import Biases
@@ -53,7 +53,8 @@ def pooled(outcomes: Sequence[Outcome], biases: Biases | None) -> tuple[Pooled, 
 def figures(outcomes: Sequence[Outcome], biases: Biases) -> Iterator[Pooled]:
     """Those of every group. Only what passed by itself is pooled: what failed is told already, and would be told again
     by every group it is in."""
-    for name, members in _groups([outcome for outcome in outcomes if outcome.status is Status.PASS]).items():
+    passed = [outcome for outcome in outcomes if outcome.status is Status.PASS and any(_biases(outcome))]
+    for name, members in _groups(passed).items():
         if len(members) >= LEAST_CONFIGURATIONS:
             yield from _figures(name, members, biases)
 
@@ -64,7 +65,7 @@ def _groups(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     for outcome in outcomes:
         if outcome.step.variant is not None:
             groups.setdefault(f"{VARIANT}{outcome.step.variant.name}", []).append(outcome)
-        for name, value in asdict(outcome.step.configuration).items():
+        for name, value in outcome.step.configuration.parameters.items():
             groups.setdefault(f"{name}={value}", []).append(outcome)
     return groups
 

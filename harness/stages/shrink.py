@@ -8,11 +8,10 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from fmha.harness.config.random_cases import smaller
 from fmha.harness.stages import matrix
 from fmha.harness.stages.outcome import Outcome, Step
 from fmha.harness.status import RED
-from fmha.harness.worker.protocol import Cell, Configuration
+from fmha.harness.worker.protocol import Cell
 from fmha.harness.worker.schedules import schedules_of
 
 SHRINK_SECONDS: Final = 180.0
@@ -64,8 +63,8 @@ def _first_failing(outcome: Outcome, context: matrix.Context, deadline: float) -
 
 
 def _steps(step: Step, context: matrix.Context) -> Iterator[Step]:
-    assert isinstance(step.configuration, Configuration)  # random suites are of attention
-    for configuration in smaller(step.configuration):
+    kernel = context.matrix.kernels[step.configuration.kernel]
+    for configuration in kernel.smaller(step.configuration):
         variant = context.host.variant_for(configuration)
         if not isinstance(variant, str) and variant.name in context.builds:
             yield replace(step, configuration=configuration, variant=variant)

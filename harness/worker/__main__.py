@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fmha.harness.worker.apart import KernelSideError, Side, side_of
-from fmha.harness.worker.case import Case
 from fmha.harness.worker.codec import CodecError, event_to_line, read_job
+from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.devices.base import DeviceError, DeviceLostError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
 from fmha.harness.worker.process import die_with_parent
@@ -72,10 +72,11 @@ def run_job(
     builds = {build.variant.name: build for build in job.builds}
     kernels = _declared(job)
     with closing(side_of(job.kernel_side, kernels)) as side:
+        subjects: Mapping[str, Subject] = {OURS: Attention(side.launch), **kernels}
         for configuration in job.configurations if configurations is None else configurations:
             emit(Event("started", configuration.id))
             try:
-                emit(_run_one(_Work(job, factory, side, _subject(side, kernels, configuration)), builds, configuration))
+                emit(_run_one(_Work(job, factory, side, subjects[configuration.kernel]), builds, configuration))
             except DeviceLostError as error:
                 traceback.print_exc()
                 emit(_error(configuration, "crash", str(error)))
@@ -95,16 +96,12 @@ class _Work:
 
 
 def _declared(job: Job) -> dict[str, Declared]:
-    """Kernels of one's own, by name."""
+    """Kernels with an adapter, by name."""
     if not job.kernels:
         return {}
     from fmha.harness.worker.declared import Declared, load_kernel
 
     return {name: Declared(name, load_kernel(Path(job.root), where), where) for name, where in job.kernels.items()}
-
-
-def _subject(side: Side, kernels: Mapping[str, Declared], configuration: Cell) -> Subject:
-    return kernels[configuration.kernel] if isinstance(configuration, Case) else Attention(side.launch)
 
 
 def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fmha.harness.worker import recipe
-from fmha.harness.worker.case import Case
 from fmha.harness.worker.codec import CodecError, decode, encode
+from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.devices.base import (
     Device,
     DeviceError,
@@ -40,22 +40,27 @@ class KernelSideError(Exception):
     """The commit's own code failed at what is its part; the message has what it said."""
 
 
-class Declares(Protocol):
-    """A kernel of one's own: fmha.harness.worker.declared, which is loaded where there is one."""
+Chooser = Callable[[Any, str], Variant | str]  # of a configuration and an architecture
 
-    def variant_for(self, case: Case, arch: str) -> Variant | str: ...
+
+class Declares(Protocol):
+    """A kernel with an adapter: fmha.harness.worker.declared, which is loaded where there is one."""
+
+    def variant_for(self, configuration: Any, arch: str) -> Variant | str: ...
+
+    def built_in(self, tree: Path) -> None:
+        """Its sources are below `tree` from now on, wherever the adapter is."""
 
 
 class OwnSide:
-    """The kernel's side where judge and judged are one commit's: plain calls. `kernels` are one's own, by name."""
+    """The kernel's side where judge and judged are one commit's: plain calls. `kernels` have adapters, by name."""
 
     def __init__(self, kernels: Mapping[str, Declares] | None = None) -> None:
-        self._kernels = kernels or {}
+        self._choosers: dict[str, Chooser] = {OURS: variant_for}
+        self._choosers |= {name: kernel.variant_for for name, kernel in (kernels or {}).items()}
 
     def variant_for(self, configuration: Cell, arch: str) -> Variant | str:
-        if isinstance(configuration, Case):
-            return self._kernels[configuration.kernel].variant_for(configuration, arch)
-        return variant_for(configuration, arch)
+        return self._choosers[configuration.kernel](configuration, arch)
 
     def flags(self, variant: Variant) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What nvcc is given for the PTX, and to assemble it."""
@@ -70,14 +75,24 @@ class OwnSide:
 
 
 class KernelSide:
-    """That of the commit that `tree` is a checkout of. Its process is started when it is first needed."""
+    """That of the commit that `tree` is a checkout of. Its process is started when it is first needed.
 
-    def __init__(self, tree: Path) -> None:
+    Of `kernels` the adapters are the judge's and the sources the commit's.
+    """
+
+    def __init__(self, tree: Path, kernels: Mapping[str, Declares] | None = None) -> None:
         self._tree = tree
+        self._choosers: dict[str, Chooser] = {OURS: self._chosen}
+        for name, kernel in (kernels or {}).items():
+            kernel.built_in(tree)
+            self._choosers[name] = kernel.variant_for
         self._process: subprocess.Popen[str] | None = None
         self._flags: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def variant_for(self, configuration: Cell, arch: str) -> Variant | str:
+        return self._choosers[configuration.kernel](configuration, arch)
+
+    def _chosen(self, configuration: Cell, arch: str) -> Variant | str:
         answer = self._say({"ask": "variant", "configuration": encode(configuration), "arch": arch})["done"]
         if "reason" in answer:
             return str(answer["reason"])
@@ -92,7 +107,8 @@ class KernelSide:
         return variant
 
     def flags(self, variant: Variant) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self._flags[variant.name]
+        """What the commit says of its own kernels; of one with an adapter, what that says."""
+        return self._flags.get(variant.name) or (recipe.flags(variant), recipe.ASSEMBLE)
 
     def launch(
         self, device: Device, module: LoadedModule, variant: Variant, call: Call, addresses: Mapping[str, int]
@@ -167,7 +183,7 @@ Side = OwnSide | KernelSide
 
 def side_of(tree: str, kernels: Mapping[str, Declares] | None = None) -> Side:
     """The kernel's side in a checkout; this process's own for an empty name."""
-    return KernelSide(Path(tree)) if tree else OwnSide(kernels)
+    return KernelSide(Path(tree), kernels) if tree else OwnSide(kernels)
 
 
 def _done(

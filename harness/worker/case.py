@@ -5,6 +5,7 @@ Loads next to nothing, as the protocol between client and worker does.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ class Field:
             raise ValueError(f"field {self.name!r}: a name has lower-case letters, digits and '_'")
         if odd := [choice for choice in self.choices if not _WORD.fullmatch(choice)]:
             raise ValueError(f"field {self.name}: choice {odd[0]!r} is no word of lower-case letters and digits")
+        if self.name in TAKEN:
+            raise ValueError(f"field {self.name!r}: a case has something else of that name")
         if self.default is not None and (wrong := self.fault(self.default)):
             raise ValueError(f"field {self.name}: its default {wrong}")
 
@@ -61,11 +64,30 @@ class Case:
     id: str
     values: tuple[tuple[str, Value], ...]
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Its kernel and its fields by name, as records have them."""
+        return {"kernel": self.kernel, **dict(self.values)}
+
+    @property
+    def cost(self) -> float:
+        """What it costs the worker, roughly and in no unit."""
+        return float(math.prod(abs(value) or 1 for _, value in self.values if isinstance(value, int)))
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """What orders configurations of one kernel by size."""
+        return math.prod(value for _, value in self.values if isinstance(value, int)), 0
+
     def __getattr__(self, name: str) -> Any:  # int or str, as the field is
         for known, value in self.values:
             if known == name:
                 return value
         raise AttributeError(f"kernel {self.kernel} has no field {name!r}")
+
+
+# Attributes of every case, which no field of one can be.
+TAKEN: Final = frozenset(name for name in dir(Case) if not name.startswith("_"))
 
 
 def case_of(kernel: str, fields: Sequence[Field], given: Mapping[str, object]) -> Case:

@@ -6,7 +6,7 @@ import functools
 import re
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal
 
 Mask = Literal["none", "causal", "window", "band"]
@@ -20,8 +20,10 @@ Output = Literal["unnormalised", "fp32", "bf16"]
 PathChoice = Literal["auto", "tmem", "smem"]
 MergeChoice = Literal["auto", "cluster", "combine"]
 
+OURS: Final = "ours"  # what matrix.yaml and `--kernel` call the attention kernels that fmha brings
 UNLIMITED: Final = -1  # left, right
 MOST_ENTRIES: Final = 65535  # of a batch: a grid's z
+LEAST_COST: Final = 100_000  # what the smallest configuration costs as well
 MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
 
 
@@ -58,6 +60,11 @@ class Configuration:
     before: int = 0  # batch entries that tensors have before these, which nobody looks at
 
     @property
+    def kernel(self) -> str:
+        """The kernel it is one of, by matrix.yaml's name."""
+        return OURS
+
+    @property
     def id(self) -> str:
         """Stable name, e.g. `hd64_t32_sk384` or `hd64_t32_sk384_causal`; parse_id reads it back."""
         return "_".join(self._parts())
@@ -66,6 +73,23 @@ class Configuration:
     def problem(self) -> Configuration:
         """The problem alone: two configurations that differ in how they are run have the same inputs."""
         return replace(self, output="unnormalised", splits=1, p_path="auto", rows=0, merge="auto", before=0)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Its fields by name, as records have them."""
+        return asdict(self)
+
+    @property
+    def cost(self) -> float:
+        """What it costs the worker, roughly and in no unit: elements of what goes in, out and between."""
+        keys = self.s_k + self.topk
+        heads = self.batch * self.heads
+        return float(heads * (self.t * (keys + self.head_dim) + keys * self.head_dim) + LEAST_COST)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """What orders configurations of one kernel by size: keys, then queries."""
+        return self.s_k + self.topk, self.t
 
     @property
     def bounds(self) -> tuple[int | None, int | None]:

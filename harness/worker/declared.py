@@ -84,6 +84,9 @@ class Declared:
         self._name = name
         self._kernel = kernel
 
+    def built_in(self, tree: Path) -> None:
+        self._kernel.root = tree
+
     def variant_for(self, case: Case, arch: str) -> Variant | str:
         kernel = self._kernel
         if kernel.archs and arch not in kernel.archs:

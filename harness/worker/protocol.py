@@ -6,7 +6,7 @@ or on a remote host. Frozen dataclasses only; the worker has few dependencies.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fmha.harness.worker.case import Case
@@ -19,13 +19,6 @@ PPath = Literal["tmem", "smem", "registers"]
 THREADS = "FMHA_THREADS"
 # A configuration of the attention kernels, or of a kernel of one's own.
 Cell = Configuration | Case
-
-
-def parameters_of(cell: Cell) -> dict[str, Any]:
-    """Its fields by name, as records have them."""
-    if isinstance(cell, Case):
-        return {"kernel": cell.kernel, **dict(cell.values)}
-    return asdict(cell)
 
 
 @dataclass(frozen=True, slots=True)

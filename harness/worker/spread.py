@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fmha.harness.worker.case import Case
 from fmha.harness.worker.protocol import THREADS, Cell, Job
 from fmha.harness.worker.supervise import Seat
 
@@ -33,24 +32,12 @@ def spread(job: Job, asked: int) -> tuple[Job, int]:
 
 def estimates(configurations: Sequence[Cell], costs: Mapping[str, float]) -> dict[str, float]:
     """Seconds by id: as measured; by size what was not, at the rate of what was."""
-    known = [(size_of(item), costs[item.id]) for item in configurations if costs.get(item.id, 0.0) > 0]
-    sizes = {item.id: size_of(item) for item in configurations}
+    known = [(item.cost, costs[item.id]) for item in configurations if costs.get(item.id, 0.0) > 0]
+    sizes = {item.id: item.cost for item in configurations}
     size, seconds = (sum(column) for column in zip(*known, strict=True)) if known else (0.0, 0.0)
     if not known:
         size, seconds = sum(sizes.values()), UNKNOWN_SECONDS * len(sizes)
     return {name: costs.get(name) or sizes[name] * seconds / size for name in sizes}
-
-
-_LEAST = 100_000  # what the smallest configuration costs as well
-
-
-def size_of(item: Cell) -> float:
-    """What a configuration costs the worker, roughly and in no unit: elements of what goes in, out and between."""
-    if isinstance(item, Case):
-        return float(math.prod(abs(value) or 1 for _, value in item.values if isinstance(value, int)))
-    keys = item.s_k + item.topk
-    heads = item.batch * item.heads
-    return float(heads * (item.t * (keys + item.head_dim) + keys * item.head_dim) + _LEAST)
 
 
 def shares(workers: int) -> tuple[Seat, ...]:

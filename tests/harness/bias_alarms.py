@@ -128,7 +128,8 @@ def _judged(matrix: Matrix, item: Configuration, build: BuildResult, event: Even
         return Outcome(step, Status.CRASH, (event.message,))
 
     def judged(measurement: Measurement) -> Judgement:
-        return judge(measurement, (), matrix.thresholds_for(item), matrix.resources, build, matrix.biases)
+        gates = matrix.gates_for(item)
+        return judge(measurement, (), gates.thresholds, gates.resources, build, gates.biases)
 
     own = judged(event.measurement)
     reasons = tuple(map(str, own.failed_checks))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fmha.harness.config import load
 from fmha.harness.config.loader import interpret
+from fmha.harness.config.ours import Ours
 from fmha.harness.config.yaml_lines import parse
 from fmha.harness.errors import ConfigError, UserError
 from fmha.harness.worker.configuration import Configuration
@@ -196,15 +197,17 @@ def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
     matrix = load(repository)
     plain = Configuration(128, 1, 128)
     bf16, extreme = replace(plain, output="bf16"), replace(plain, data="extreme")
-    assert matrix.thresholds_for(plain) == matrix.thresholds
-    assert matrix.thresholds_for(bf16) == matrix.bf16
-    assert matrix.thresholds_for(extreme) == matrix.extreme
-    assert matrix.thresholds_for(replace(plain, data="steps")) == matrix.steps
-    assert matrix.thresholds_for(replace(plain, data="onesign")) == matrix.thresholds
+    ours = matrix.kernels["ours"]
+    assert isinstance(ours, Ours)
+    assert matrix.thresholds_for(plain) == ours.gates.thresholds
+    assert matrix.thresholds_for(bf16) == ours.bf16
+    assert matrix.thresholds_for(extreme) == ours.extreme
+    assert matrix.thresholds_for(replace(plain, data="steps")) == ours.steps
+    assert matrix.thresholds_for(replace(plain, data="onesign")) == ours.gates.thresholds
     both = matrix.thresholds_for(replace(bf16, data="extreme"))
-    assert both.limits["lse_error"] == matrix.extreme.limits["lse_error"]
-    assert both.limits["max_error"] == max(matrix.bf16.limits["max_error"], matrix.extreme.limits["max_error"])
-    assert both.limits["cosine"] == min(matrix.bf16.limits["cosine"], matrix.extreme.limits["cosine"])
+    assert both.limits["lse_error"] == ours.extreme.limits["lse_error"]
+    assert both.limits["max_error"] == max(ours.bf16.limits["max_error"], ours.extreme.limits["max_error"])
+    assert both.limits["cosine"] == min(ours.bf16.limits["cosine"], ours.extreme.limits["cosine"])
 
 
 def test_random_cases_depend_on_the_seed_and_more_of_them_begin_with_the_fewer(repository: Path) -> None:

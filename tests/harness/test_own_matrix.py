@@ -29,10 +29,10 @@ def test_the_example(project: Path) -> None:
     assert len(names) == len(set(names)) == 20
     assert names[0] == matrix.guard.fallback.id == "gemm_m64_n32_k64"
     assert matrix.parse("gemm_m7_n5_k3_tiles2").id == "gemm_m7_n5_k3_tiles2"
-    chosen = parse_filter(["m=64,k=16|64"], matrix.own_fields).select(matrix.suites["small"], "small")
+    chosen = parse_filter(["m=64,k=16|64"], matrix.keys).select(matrix.suites["small"], "small")
     assert {(item.m, item.k) for item in chosen} == {(64, 16), (64, 64)}
     with pytest.raises(UserError, match="use one of m, n, k, tiles"):
-        parse_filter(["hd=64"], matrix.own_fields)
+        parse_filter(["hd=64"], matrix.keys)
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,5 @@ def test_who_changes_the_reference_changes_the_judge(project: Path) -> None:
     adapter = project / "fmha_kernels.py"
     adapter.write_text(adapter.read_text().replace('@ from_bf16(inputs["b"]).T', '@ from_bf16(inputs["b"]).T * 1.0'))
     after = read(project)
-    first, second = (judge.identity(item.judged_sha256, own=item.own_files) for item in (before, after))
+    first, second = (judge.identity(item.judged_sha256, own=item.files) for item in (before, after))
     assert first.changed(second) == ("fmha_kernels.py",)

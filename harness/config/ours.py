@@ -1,0 +1,76 @@
+"""The attention kernels as a kernel of the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar
+
+from fmha.harness.config.document import GatesSection, GuardSection
+from fmha.harness.config.filters import OUR_KEYS
+from fmha.harness.config.kernels import Gates, Held, Key
+from fmha.harness.config.model import Guard, Thresholds
+from fmha.harness.config.random_cases import smaller
+from fmha.harness.worker.configuration import OURS, parse_id
+from fmha.harness.worker.protocol import Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """The kernels below kernel/. Those after `gates` are limits of configurations with that output or those data."""
+
+    gates: Gates
+    bf16: Thresholds
+    extreme: Thresholds
+    steps: Thresholds
+
+    prefix: ClassVar[str] = ""
+    where: ClassVar[str] = ""
+    files: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    watched: ClassVar[tuple[str, ...]] = ("kernel",)
+    keys: ClassVar[Mapping[str, Key]] = OUR_KEYS[OURS]
+
+    @property
+    def held(self) -> Held:
+        gates = self.gates
+        return (gates.thresholds, self.bf16, self.extreme, self.steps), gates.resources, gates.biases
+
+    def parse(self, name: str) -> Configuration:
+        return parse_id(name)
+
+    def is_guard(self, cell: Configuration, guard: Guard) -> bool:
+        return cell == guard.fallback or (
+            guard.head_dim is not None and cell == Configuration(guard.head_dim, cell.t, cell.s_k, cell.batch)
+        )
+
+    def gates_for(self, cell: Configuration) -> Gates:
+        """The default ones, or the laxer of those that the configuration's nature calls for."""
+        limits = self.gates.thresholds
+        if cell.output == "bf16":
+            limits = limits.laxer(self.bf16)
+        if cell.data == "extreme":
+            limits = limits.laxer(self.extreme)
+        if cell.data == "steps":
+            limits = limits.laxer(self.steps)
+        return replace(self.gates, thresholds=limits)
+
+    def smaller(self, cell: Configuration) -> Iterator[Configuration]:
+        return smaller(cell)
+
+    def declared(self, name: str) -> None:
+        """The commit's own code has what builds and launches them."""
+
+
+def ours_of(gates: GatesSection) -> Ours:
+    return Ours(
+        Gates(gates.default_thresholds(), gates.most_resources(), gates.most_bias()),
+        gates.thresholds(gates.bf16),
+        gates.thresholds(gates.extreme),
+        gates.thresholds(gates.steps),
+    )
+
+
+def guard_of(section: GuardSection, gates: GatesSection) -> Guard:
+    head_dim, fallback = section.head_dim, section.fallback
+    return Guard(head_dim, Configuration(head_dim, fallback.t, fallback.s_k), gates.thresholds(gates.guard))
