@@ -62,7 +62,13 @@ def hosts() -> Iterable[str]:
 @_offered
 def filters() -> Iterable[str]:
     """The keys that a filter may have here."""
-    return (f"{key}=" for keys in _matrix().keys.values() for key in keys)
+    return dict.fromkeys(f"{key}=" for keys in _matrix().keys.values() for key in keys)
+
+
+@_offered
+def kernels() -> Iterable[str]:
+    """Those of matrix.yaml, and what is called in place of ours."""
+    return _matrix().kernels
 
 
 @_offered

@@ -120,7 +120,8 @@ def _expected(base: archive.RunRecord, new: archive.RunRecord) -> set[str] | Non
         return {item.id for item in new.configurations}
     if not new.selection.filter or new.selection.filter == base.selection.filter:
         return None
-    if any(item.parameters.kernel is not None for item in base.configurations):  # whose keys are its own
+    both = (*base.configurations, *new.configurations)
+    if any(item.parameters.kernel is not None for item in both):  # whose keys are its own
         return {item.id for item in new.configurations}
     accepted = parse_filter([new.selection.filter])
     return {item.id for item in base.configurations if accepted.accepts(configuration_of(item.parameters))}

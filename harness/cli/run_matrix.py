@@ -43,6 +43,7 @@ Examples:
   fmha run-matrix --suite random --coverage
   fmha run-matrix --case hd64_t32_sk384_causal --schedules 20
   fmha run-matrix --host b200a,b200b --suite random --cases 2000
+  fmha run-matrix --suite seed --kernel ours,sdpa
   fmha run-matrix --json | jq .verdict
 """
 
@@ -52,6 +53,15 @@ def command(
     host: Hosts = "emulator",
     suite: Suites = None,
     filters: Filters = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Run these kernels alone, with commas between: those of matrix.yaml, of which ours is the attention "
+            "kernels, and sdpa, flash2, cudnn and fa3 on the same problems. On a GPU each is timed.",
+            autocompletion=completion.kernels,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
     plan_only: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run, in order, and run nothing.")
@@ -120,7 +130,7 @@ def command(
         Path.cwd(),
         host,
         suites(suite),
-        tuple(filters or ()),
+        (*(filters or ()), *((f"kernel={kernel.replace(',', '|')}",) if kernel else ())),
         seed,
         schedule,
         results,

@@ -32,7 +32,7 @@ KEYS: Mapping[str, str] = {
     "merge": "merge",
     "before": "before",
 }
-KERNEL: Final = "kernel"  # the key of every configuration, where there are several kernels
+KERNEL: Final = "kernel"  # the key of every configuration
 Keys = Mapping[str, Mapping[str, Key]]  # by kernel, what a filter calls its fields
 _KINDS: Final = get_type_hints(Configuration)
 OUR_KEYS: Final[Keys] = {
@@ -53,6 +53,11 @@ class Filter:
 
     def __str__(self) -> str:
         return ",".join(f"{key}={'|'.join(map(str, values))}" for key, values in self.accepted.items())
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Those that are named."""
+        return tuple(str(name) for name in self.accepted.get(KERNEL, ()))
 
     def accepts(self, configuration: Cell) -> bool:
         return all(self._value(configuration, key) in values for key, values in self.accepted.items())
@@ -88,8 +93,7 @@ def parse_filter(terms: Sequence[str], keys: Keys = OUR_KEYS) -> Filter:
     for fields in keys.values():
         for name, field_of in fields.items():
             known.setdefault(name, []).append(field_of)
-    if len(keys) > 1:
-        known[KERNEL] = [Key(KERNEL, tuple(keys))]
+    known[KERNEL] = [Key(KERNEL, tuple(keys))]
     accepted: dict[str, tuple[int | str, ...]] = {}
     for term in (part.strip() for text in terms for part in text.split(",")):
         key, equals, values = (part.strip() for part in term.partition("="))

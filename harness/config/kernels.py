@@ -71,6 +71,9 @@ class MatrixKernel(Protocol):
     def gates_for(self, cell: Any) -> Gates:
         """Of a configuration that is not the guard's."""
 
+    def peer_of(self, cell: Cell) -> Cell | None:
+        """Its configuration of another kernel's problem; None unless it is there to be called in that one's place."""
+
     def smaller(self, cell: Any) -> Iterator[Cell]:
         """Legal configurations one step simpler, the boldest first."""
 

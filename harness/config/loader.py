@@ -12,6 +12,7 @@ from fmha.harness.config.document import FileSection, MatrixFile
 from fmha.harness.config.model import Matrix
 from fmha.harness.config.ours import guard_of, ours_of
 from fmha.harness.config.own import own_hosts
+from fmha.harness.config.peers import peers_of
 from fmha.harness.config.validation import conforming, mapping
 from fmha.harness.errors import ConfigError, UserError
 from fmha.harness.worker.configuration import OURS
@@ -79,6 +80,6 @@ def _matrix(file: MatrixFile, sha256: str) -> Matrix:
         limits=file.limits.limits(),
         hosts={name: host.settings(name) for name, host in file.hosts.items()},
         sha256=sha256,
-        kernels={OURS: ours_of(file.gates)},
+        kernels={OURS: (ours := ours_of(file.gates)), **peers_of(ours)},
     )
     return replace(matrix, suites={name: matrix.ordered(items) for name, items in matrix.suites.items()})

@@ -152,6 +152,16 @@ class Matrix:
         random = self.random_suites[suite]
         return random.space.draw(seed, random.cases if cases is None else cases)
 
+    def with_peers(self, configurations: Iterable[Cell], kernels: Sequence[str]) -> tuple[Cell, ...]:
+        """And the problems among them as configurations of those of `kernels` that are peers, each once."""
+        found: dict[Cell, None] = {}
+        for item in configurations:
+            found[item] = None
+            for name in kernels:
+                if (peer := self.kernels[name].peer_of(item)) is not None:
+                    found[peer] = None
+        return tuple(found)
+
     def ordered(self, configurations: Iterable[Cell]) -> tuple[Cell, ...]:
         """The guard's first, else as they come."""
         return tuple(sorted(configurations, key=lambda item: not self.is_guard(item)))

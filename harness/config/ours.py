@@ -13,7 +13,7 @@ from fmha.harness.config.kernels import Gates, Held, Key
 from fmha.harness.config.model import Guard, Thresholds
 from fmha.harness.config.random_cases import smaller
 from fmha.harness.worker.configuration import OURS, parse_id
-from fmha.harness.worker.protocol import Configuration
+from fmha.harness.worker.protocol import Cell, Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,9 @@ class Ours:
         if cell.data == "steps":
             limits = limits.laxer(self.steps)
         return replace(self.gates, thresholds=limits)
+
+    def peer_of(self, cell: Cell) -> None:
+        """It has configurations of its own alone."""
 
     def smaller(self, cell: Configuration) -> Iterator[Configuration]:
         return smaller(cell)

@@ -25,6 +25,7 @@ from fmha.harness.config.kernels import Gates, Held, Key, MatrixKernel, parse
 from fmha.harness.config.model import Guard, Matrix, RandomSuite, Resources, Thresholds
 from fmha.harness.config.ours import guard_of, ours_of
 from fmha.harness.config.own_random import Drawn, NothingLeftError, fault, smaller
+from fmha.harness.config.peers import peers_of
 from fmha.harness.config.section import Section, wrong
 from fmha.harness.config.suites import MOST_CONFIGURATIONS, SuiteSection
 from fmha.harness.config.validation import conforming
@@ -193,6 +194,9 @@ class OwnKernel:
     def gates_for(self, cell: Case) -> Gates:
         return self.gates
 
+    def peer_of(self, cell: Cell) -> None:
+        """It has configurations of its own alone."""
+
     def smaller(self, cell: Case) -> Iterator[Case]:
         return smaller(self.name, self.kernel, cell)
 
@@ -205,12 +209,12 @@ class OwnKernel:
 def kernels_matrix(document: Document, sha256: str, root: Path) -> tuple[FileSection, Matrix]:
     """A file with a section `kernels`; those that it names are loaded. Raises ConfigError with one line a problem."""
     named = document.data["kernels"]
-    if isinstance(named, dict) and OURS in named:
+    if isinstance(named, dict) and (OURS in named or BROUGHT in named.values()):
         mixed = conforming(MixedMatrixFile, document.data, document)
         ours = ours_of(mixed.gates)
         usual = {name: limit for name, limit in ours.gates.thresholds.limits.items() if not METRICS[name].of_attention}
         fallback = Gates(Thresholds(usual), ours.gates.resources, None)
-        kernels: dict[str, MatrixKernel] = {OURS: ours, **_declared(mixed, fallback, document, root)}
+        kernels: dict[str, MatrixKernel] = {OURS: ours, **peers_of(ours), **_declared(mixed, fallback, document, root)}
         return mixed, _matrix(mixed, kernels, guard_of(mixed.guard, mixed.gates), document, sha256, root)
     file = conforming(OwnMatrixFile, document.data, document)
     gates = file.gates

@@ -399,7 +399,8 @@ def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult
     for name in (*known, "shape", "defines", "flags", "sources", "compiler") if own else known:
         if getattr(result.variant, name) != getattr(variant, name):
             _void(where, f"variant {variant.name}: its {name} is {getattr(result.variant, name)!r}")
-    if result.error is None and (result.resources is None or (variant.combine and result.combine_resources is None)):
+    used = result.resources is not None or not variant.source
+    if result.error is None and (not used or (variant.combine and result.combine_resources is None)):
         _void(where, f"variant {variant.name} was built, and what it uses was left out")
     return result
 

@@ -211,7 +211,11 @@ def _configuration(outcome: Outcome, limits: int) -> model.ConfigurationRecord:
 
 def _timing(timed: Timed) -> model.Timing:
     return model.Timing(
-        **asdict(timed), bytes_moved=None, operations=None, bytes_per_second=None, operations_per_second=None
+        **(asdict(timed) | {"beside": timed.beside or None}),
+        bytes_moved=None,
+        operations=None,
+        bytes_per_second=None,
+        operations_per_second=None,
     )
 
 

@@ -32,6 +32,7 @@ class Context:
     drawn: int | None = None  # the seed that this run drew, under which every configuration is judged as well
     workers: int = 0  # at once, at the most; 0 leaves it to the host
     costs: Mapping[str, float] = field(default_factory=dict)  # seconds that configurations took before, by id
+    timed: bool = False  # each configuration by itself, where the device has a clock
 
 
 def run(steps: Sequence[Step], context: Context) -> Generator[Outcome, None, None]:
@@ -71,6 +72,7 @@ def _measured(waiting: dict[str, Step], context: Context) -> Generator[Outcome, 
         schedules=context.schedules,
         noise_seeds=context.noise_seeds if context.drawn is None else (context.drawn, *context.noise_seeds),
         workers=context.workers,
+        timed=context.timed,
         costs={name: context.costs[name] for name in waiting if name in context.costs},
     )
     events = context.host.run(job, context.matrix.limits)

@@ -310,6 +310,7 @@ def carry_out(prepared: Prepared, progress: Progress, observer: Observer) -> Non
         prepared.drawn,
         prepared.request.workers or 0,
         prepared.costs,
+        bool(plan.filter.kernels),  # who names kernels compares them
     )
     with progress.stage("guard"):
         observer.stage("guard", _count(plan.guard, "configuration"))

@@ -65,6 +65,7 @@ def make_plan(matrix: Matrix, selection: Selection, host: Host) -> Plan:
         suite, configurations = "", matrix.ordered(_named(matrix, selection.cases))
     else:
         suite, configurations = selection.suite, _of_suite(matrix, selection)
+    configurations = matrix.with_peers(configurations, selection.filter.kernels)
     selected = selection.filter.select(configurations, f"suite {suite}" if suite else "what --case names")
     if selection.one_a_variant:
         selected = _one_a_variant(selected, host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fmha.harness.archive.record import ConfigurationRecord, Covered, Finding, Pooled
 
 COLUMNS = ("configuration", "status", "cosine", "rel L2", "max err", "LSE err", "hazards", "warp-instr", "seconds")
+TIME = "us"  # of a launch on a GPU, where the run has such times
 DISPENSABLE = ("warp-instr", "max err", "rel L2", "LSE err")
 MOST_CAUSES = 3
 MOST_LINES = 8
@@ -132,30 +134,38 @@ def cells(item: ConfigurationRecord) -> tuple[str, ...]:
 
 
 def _table(record: RunRecord, console: Console) -> None:
-    rows = [cells(item) for item in record.configurations]
-    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    columns, rows = COLUMNS, [cells(item) for item in record.configurations]
+    if any(item.timing for item in record.configurations):
+        columns = (*columns, TIME)
+        rows = [(*row, _microseconds(item)) for row, item in zip(rows, record.configurations, strict=True)]
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if not console.is_terminal:
-        for row in (COLUMNS, *rows):
+        for row in (columns, *rows):
             left = [text.ljust(width) for text, width in zip(row[:2], widths, strict=False)]
             right = [text.rjust(width) for text, width in zip(row[2:], widths[2:], strict=True)]
             _line(console, "  ".join(left + right))
         return
-    kept = _fitting(widths, console.width)
+    kept = _fitting(columns, widths, console.width)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold underline")
     for at in kept:
-        table.add_column(COLUMNS[at], justify="left" if at < 2 else "right", no_wrap=True)
+        table.add_column(columns[at], justify="left" if at < 2 else "right", no_wrap=True)
     for row, item in zip(rows, record.configurations, strict=True):
         table.add_row(*(Text(row[at], STYLES[item.status] if at == 1 else "") for at in kept))
     console.print(table)
 
 
-def _fitting(widths: Sequence[int], room: int) -> list[int]:
+def _microseconds(item: ConfigurationRecord) -> str:
+    """The median of a launch."""
+    return f"{statistics.median(item.timing.seconds) * 1e6:.2f}" if item.timing else "-"
+
+
+def _fitting(columns: Sequence[str], widths: Sequence[int], room: int) -> list[int]:
     """The columns that fit on a terminal; the least telling ones give way."""
-    kept = list(range(len(COLUMNS)))
+    kept = list(range(len(columns)))
     for name in DISPENSABLE:
         if sum(widths[at] + 1 for at in kept) - 1 <= room:
             break
-        kept.remove(COLUMNS.index(name))
+        kept.remove(columns.index(name))
     return kept
 
 

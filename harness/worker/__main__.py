@@ -24,6 +24,7 @@ from fmha.harness.worker.codec import CodecError, event_to_line, read_job
 from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.devices.base import DeviceError, DeviceLostError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
+from fmha.harness.worker.peers import RefusedError, every_peer
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
 from fmha.harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
@@ -70,9 +71,9 @@ def run_job(
     Returns false, and runs no more, after one that took the device down.
     """
     builds = {build.variant.name: build for build in job.builds}
-    kernels = _declared(job)
-    with closing(side_of(job.kernel_side, kernels)) as side:
-        subjects: Mapping[str, Subject] = {OURS: Attention(side.launch), **kernels}
+    kernels, peers = _declared(job), every_peer()
+    with closing(side_of(job.kernel_side, {**peers, **kernels})) as side:
+        subjects: Mapping[str, Subject] = {**peers, OURS: Attention(side.launch), **kernels}
         for configuration in job.configurations if configurations is None else configurations:
             emit(Event("started", configuration.id))
             try:
@@ -115,6 +116,8 @@ def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
         raise
     except KernelSideError as error:
         event = _error(configuration, "crash", str(error))
+    except RefusedError as error:
+        event = _error(configuration, "not-run", str(error))
     except Exception as error:
         traceback.print_exc()
         event = _error(configuration, "crash", f"{type(error).__name__}: {error}")
@@ -166,12 +169,14 @@ def _timed(
     expected: Any,
 ) -> Timed | None:
     job = work.job
-    if job.beside is None:
+    if job.beside is None and not job.timed:
         return None
-    _log(f"{configuration.id}: timing beside commit {job.beside.commit[:12]}")
+    _log(f"{configuration.id}: timing " + (f"beside commit {job.beside.commit[:12]}" if job.beside else "alone"))
     name, seed = parse_schedule(job.schedules[0], job.seed)
     device = work.factory(seed, name)
     try:
+        if job.beside is None:
+            return work.subject.timed_alone(device, build, configuration, inputs)
         return work.subject.timed(device, build, job.beside, configuration, inputs, expected)
     finally:
         device.close()
@@ -188,7 +193,8 @@ def _launch(
     name, seed = parse_schedule(schedule, work.job.seed if seed is None else seed)
     device = work.factory(seed, name)
     try:
-        module = device.load(Path(build.ptx if device.artifact == "ptx" else build.cubin))
+        artifact = build.ptx if device.artifact == "ptx" else build.cubin
+        module = device.load(Path(artifact)) if artifact else None
         _log(f"{configuration.id}: launching {build.variant.entry} on {device.name}, schedule {schedule}")
         return work.subject.run(device, module, build.variant, configuration, inputs)
     finally:

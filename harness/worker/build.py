@@ -147,6 +147,8 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 def _build(task: _Task, variant: Variant) -> BuildResult:
     start = time.monotonic()
+    if not variant.source:  # a callable: nothing is built
+        return _result(task, variant, task.cache, None, start, cached=True)
     key = _key(task, variant)
     entry = task.cache / f"{variant.name}-{key[:32]}"
     try:
@@ -306,6 +308,8 @@ def _remaining(waiting: Sequence[str], done: int, seconds: float) -> str:
 
 
 def _summary(result: BuildResult) -> str:
+    if not result.variant.source:
+        return f"{result.variant.name}: called, not built"
     if result.error is not None or result.resources is None:
         return f"{result.variant.name}: {(result.error or '').partition(chr(10))[0]}"
     how = "from the cache" if result.cached else f"built in {result.seconds:.1f} s"

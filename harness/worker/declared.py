@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,9 +20,9 @@ from fmha.harness.kernel import DTYPES, Argument, Build, Kernel, Launch, TensorM
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.devices.base import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.worker.launch import sum_of
-from fmha.harness.worker.measure import classes, cosine, peak, ratio
+from fmha.harness.worker.measure import general
 from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
-from fmha.harness.worker.timing import UntimedError
+from fmha.harness.worker.timing import time_both, time_build
 
 # By size: a quiet NaN with a payload that no arithmetic makes, or an integer that nothing computes.
 POISON: Final = {2: 0x7FED, 4: 0x7FEDBEEF, 8: 0x7FFDBEEFDEADBEEF}
@@ -126,13 +126,7 @@ class Declared:
     def run(self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays) -> Ran:
         """Every element of every output holds poison before the first launch."""
         outputs = self._kernel.outputs(case)
-        if both := inputs.keys() & outputs.keys():
-            raise ValueError(f"{min(both)} is an input and an output: give what is both two names, and copy")
-        addresses = {name: _upload(device, name, np.ascontiguousarray(array)) for name, array in inputs.items()}
-        for name, output in outputs.items():
-            kind = DTYPES[output.dtype]
-            words = np.full(output.shape, POISON[kind.itemsize], np.dtype(f"u{kind.itemsize}"))
-            addresses[name] = _upload(device, name, words)
+        addresses = self._placed(device, case, inputs)
         reports = [self._launch(device, module, variant, item, addresses) for item in self._kernel.launches(case)]
         arrays = {}
         for name, output in outputs.items():
@@ -147,42 +141,52 @@ class Declared:
         if expected.keys() != outputs.keys():
             raise ValueError(f"reference gives {', '.join(expected)}; the outputs are {', '.join(outputs)}")
         digest = hashlib.sha256()
-        found: list[tuple[float, float, float, int, int]] = []
+        found = []
         for name, output in outputs.items():
             bits, wanted = ran.arrays[name], expected[name]
             if wanted.shape != output.shape:
                 raise ValueError(f"reference gives {name} as {wanted.shape}; the output is {output.shape}")
             digest.update(np.ascontiguousarray(bits).tobytes())
             values = from_bf16(bits) if output.dtype == "bf16" else bits.astype(np.float64)
-            with np.errstate(all="ignore"):
-                off = values - wanted
-                found.append(
-                    (
-                        cosine(values, wanted),
-                        ratio(float(np.linalg.norm(off)), float(np.linalg.norm(wanted))),
-                        ratio(peak(off), peak(wanted)),
-                        int(np.count_nonzero(classes(values) != classes(wanted))),
-                        int(np.count_nonzero(bits.view(f"u{bits.itemsize}") == POISON[bits.itemsize])),
-                    )
-                )
-        cosines, norms, peaks, mismatches, unwritten = zip(*found, strict=True)
-        return Measurement(
-            cosine=float(np.min(cosines)),  # NumPy's: a NaN among them is the answer
-            relative_l2=float(np.max(norms)),
-            max_error=float(np.max(peaks)),
-            lse_error=None,
-            row_max_error=None,
-            row_sum_error=None,
-            nonfinite_mismatches=sum(mismatches),
-            unwritten=sum(unwritten),
-            output_hash=digest.hexdigest(),
-            bias=None,
-        )
+            unwritten = int(np.count_nonzero(bits.view(f"u{bits.itemsize}") == POISON[bits.itemsize]))
+            found.append((values, wanted, unwritten))
+        return general(found, digest.hexdigest())
 
     def timed(
         self, device: Device, build: BuildResult, beside: Beside, case: Case, inputs: Arrays, expected: Arrays
     ) -> Timed:
-        raise UntimedError("a kernel of one's own is not timed beside another commit's")
+        def proved(module: LoadedModule, other: BuildResult) -> Measurement:
+            return self.measure(case, self.run(device, module, other.variant, case, inputs), expected)
+
+        def work(module: LoadedModule, built: BuildResult) -> Callable[[], object]:
+            return self._work(device, module, built.variant, case, inputs)
+
+        return time_both(device, build, beside, proved, work)
+
+    def timed_alone(self, device: Device, build: BuildResult, case: Case, inputs: Arrays) -> Timed:
+        def work(module: LoadedModule) -> Callable[[], object]:
+            return self._work(device, module, build.variant, case, inputs)
+
+        return time_build(device, build, work)
+
+    def _work(
+        self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays
+    ) -> Callable[[], object]:
+        addresses = self._placed(device, case, inputs)
+        launches = self._kernel.launches(case)
+        return lambda: [self._launch(device, module, variant, item, addresses) for item in launches]
+
+    def _placed(self, device: Device, case: Case, inputs: Arrays) -> dict[str, int]:
+        """Addresses of the inputs, and of outputs that are full of poison."""
+        outputs = self._kernel.outputs(case)
+        if both := inputs.keys() & outputs.keys():
+            raise ValueError(f"{min(both)} is an input and an output: give what is both two names, and copy")
+        addresses = {name: _upload(device, name, np.ascontiguousarray(array)) for name, array in inputs.items()}
+        for name, output in outputs.items():
+            kind = DTYPES[output.dtype]
+            words = np.full(output.shape, POISON[kind.itemsize], np.dtype(f"u{kind.itemsize}"))
+            addresses[name] = _upload(device, name, words)
+        return addresses
 
     def _launch(
         self, device: Device, module: LoadedModule, variant: Variant, launch: Launch, addresses: Mapping[str, int]

@@ -7,7 +7,7 @@ Nothing here turns a NaN into agreement: a figure that cannot be computed is NaN
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,31 @@ def measure(configuration: Configuration, outputs: Outputs, reference: Reference
             output_hash=output_hash(outputs),
             bias=bias(configuration, outputs, reference, o, o_reference),
         )
+
+
+def general(outputs: Sequence[tuple[Array, Array, int]], output_hash: str) -> Measurement:
+    """Of any kernel: what every output is, what it should be, and how many of its elements nobody wrote. The worst of
+    all outputs, each compared by itself."""
+    found = []
+    with np.errstate(all="ignore"):
+        for values, wanted, unwritten in outputs:
+            off = values - wanted
+            norms = float(np.linalg.norm(off)), float(np.linalg.norm(wanted))
+            mismatches = int(np.count_nonzero(classes(values) != classes(wanted)))
+            found.append((cosine(values, wanted), ratio(*norms), ratio(peak(off), peak(wanted)), mismatches, unwritten))
+    cosines, l2, peaks, mismatched, missing = zip(*found, strict=True)
+    return Measurement(
+        cosine=float(np.min(cosines)),  # NumPy's: a NaN among them is the answer
+        relative_l2=float(np.max(l2)),
+        max_error=float(np.max(peaks)),
+        lse_error=None,
+        row_max_error=None,
+        row_sum_error=None,
+        nonfinite_mismatches=sum(mismatched),
+        unwritten=sum(missing),
+        output_hash=output_hash,
+        bias=None,
+    )
 
 
 def compared(configuration: Configuration, outputs: Outputs, reference: Reference) -> tuple[Array, Array]:

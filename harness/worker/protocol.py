@@ -17,8 +17,39 @@ from fmha.harness.worker.configuration import Mask as Mask
 PPath = Literal["tmem", "smem", "registers"]
 # In a worker's environment: how many threads its emulator has.
 THREADS = "FMHA_THREADS"
-# A configuration of the attention kernels, or of a kernel of one's own.
-Cell = Configuration | Case
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCell:
+    """A configuration of what is called instead of our kernels: a problem of theirs. Its fields are attributes."""
+
+    kernel: str
+    of: Configuration
+
+    @property
+    def id(self) -> str:
+        return f"{self.kernel}_{self.of.id}"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"kernel": self.kernel, **self.of.parameters}
+
+    @property
+    def cost(self) -> float:
+        return self.of.cost
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        return self.of.extent
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.of, name)
+
+
+# A configuration of the attention kernels, of a kernel with an adapter, or of a peer of ours.
+Cell = Configuration | Case | PeerCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +135,14 @@ class Job:
     kernel_side: str = ""  # a checkout whose code launches the kernels; empty: that of the worker itself
     workers: int = 0  # at once, at the most; 0: as many as the host has and as help
     costs: dict[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
+    timed: bool = False  # each configuration alone, where the device has a clock and `beside` is None
     schema: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Seconds of a launch in each round, of this build and of the one of commit `beside`; SM clocks in MHz, or none."""
+    """Seconds of a launch in each round, of this build and of the one of commit `beside`, which is empty where it was
+    timed alone; SM clocks in MHz, or none."""
 
     seconds: tuple[float, ...]
     clock_mhz: tuple[float, ...]

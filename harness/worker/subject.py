@@ -1,4 +1,4 @@
-"""What is run and measured: the attention kernels, or a kernel of one's own, in the same steps."""
+"""What is run and measured: our kernels, one with an adapter, or a peer of ours, in the same steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fmha.harness.worker.inputs import Inputs, make_inputs
 from fmha.harness.worker.measure import measure
 from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed, Variant
 from fmha.harness.worker.run import Outputs, run_attention
-from fmha.harness.worker.timing import time_beside
+from fmha.harness.worker.timing import time_beside, time_ours
 
 
 class Ran(Protocol):
@@ -30,7 +30,7 @@ class Subject(Protocol):
 
     def reference(self, configuration: Any, inputs: Any) -> Any: ...
 
-    def run(self, device: Device, module: LoadedModule, variant: Variant, configuration: Any, inputs: Any) -> Ran:
+    def run(self, device: Device, module: Any, variant: Variant, configuration: Any, inputs: Any) -> Ran:
         """Every element of every output holds poison before the launch."""
 
     def measure(self, configuration: Any, ran: Any, expected: Any) -> Measurement: ...
@@ -39,6 +39,9 @@ class Subject(Protocol):
         self, device: Device, build: BuildResult, beside: Beside, configuration: Any, inputs: Any, expected: Any
     ) -> Timed:
         """Beside another commit's build. Raises UntimedError."""
+
+    def timed_alone(self, device: Device, build: BuildResult, configuration: Any, inputs: Any) -> Timed:
+        """Raises UntimedError."""
 
 
 class Attention:
@@ -71,3 +74,6 @@ class Attention:
         expected: Reference,
     ) -> Timed:
         return time_beside(device, build, beside, configuration, inputs, expected, self._launcher)
+
+    def timed_alone(self, device: Device, build: BuildResult, configuration: Configuration, inputs: Inputs) -> Timed:
+        return time_ours(device, build, configuration, inputs, self._launcher)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +13,9 @@ from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, LoadedModule, Stopwatch
 from fmha.harness.worker.inputs import Inputs
 from fmha.harness.worker.interleave import Side, interleave
-from fmha.harness.worker.launch import launch_attention
+from fmha.harness.worker.launch import Call, launch_attention
 from fmha.harness.worker.measure import measure
-from fmha.harness.worker.protocol import Beside, BuildResult, Timed
+from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed
 from fmha.harness.worker.run import call_of, place, run_attention
 
 ROUNDS: Final = 40
@@ -24,8 +25,16 @@ WARM_SECONDS: Final = 0.1  # of both builds, for the clocks to rise
 LEAST_COSINE: Final = 0.999  # of the other build, whose own gates are not known here
 
 
+Batch = Callable[[int], Callable[[], float]]  # so many times: what does it, and says how many seconds it took
+
+
 class UntimedError(Exception):
     """There is nothing to time, or its time would mean nothing; the message says why."""
+
+
+Work = Callable[[], object]  # launches, once
+Proved = Callable[[LoadedModule, BuildResult], Measurement]
+Worker = Callable[[LoadedModule, BuildResult], Work]
 
 
 def time_beside(
@@ -38,25 +47,85 @@ def time_beside(
     launcher: Launcher = launch_attention,
 ) -> Timed:
     """Times `build` and the variant of the same name in `beside`. Raises UntimedError."""
-    if not isinstance(device, Stopwatch):
-        raise UntimedError(f"device {device.name} has no clock of its own")
-    if configuration.before:
-        raise UntimedError("most of the launch is not looked at")
+    _require_all(configuration)
+
+    def proved(module: LoadedModule, other: BuildResult) -> Measurement:
+        return measure(configuration, run_attention(device, module, other.variant, configuration, inputs), expected)
+
+    places: list[tuple[Call, dict[str, int]]] = []
+
+    def work(module: LoadedModule, built: BuildResult) -> Work:
+        if not places:  # both over the same memory
+            call = call_of(configuration, inputs, build.variant.arch)
+            places.append((call, place(device, call, inputs)))
+        call, addresses = places[0]
+        how = launcher if built is build else launch_attention
+        return lambda: how(device, module, built.variant, call, addresses)
+
+    return time_both(device, build, beside, proved, work)
+
+
+def time_ours(
+    device: Device,
+    build: BuildResult,
+    configuration: Configuration,
+    inputs: Inputs,
+    launcher: Launcher = launch_attention,
+) -> Timed:
+    """Times `build` alone. Raises UntimedError."""
+    _require_all(configuration)
+
+    def work(module: LoadedModule) -> Work:
+        call = call_of(configuration, inputs, build.variant.arch)
+        addresses = place(device, call, inputs)
+        return lambda: launcher(device, module, build.variant, call, addresses)
+
+    return time_build(device, build, work)
+
+
+def time_both(device: Device, build: BuildResult, beside: Beside, proved: Proved, work: Worker) -> Timed:
+    """Times `build` and the variant of the same name in `beside`, whose numbers are looked at first: a kernel that is
+    launched otherwise than it was meant to be may be very fast. Raises UntimedError."""
+    clocked = _clocked(device)
     builds = (_other(build, beside), build)
     modules = [device.load(_artifact(device, item)) for item in builds]
-    _prove(device, modules[0], builds[0], beside, configuration, inputs, expected)
-    call = call_of(configuration, inputs, build.variant.arch)
-    addresses = place(device, call, inputs)
-
-    def launching(module: LoadedModule, build: BuildResult, how: Launcher) -> Callable[[], object]:
-        return lambda: how(device, module, build.variant, call, addresses)
-
-    hows = (launch_attention, launcher)
-    base, new = _sides(device, [launching(*each) for each in zip(modules, builds, hows, strict=True)])
-    rounds = interleave(base, new, ROUNDS, device.clock, seed=0)
+    found = proved(modules[0], builds[0])
+    if found.unwritten or found.nonfinite_mismatches or not found.cosine >= LEAST_COSINE:
+        raise UntimedError(f"commit {beside.commit[:12]} computes something else: its cosine is {found.cosine:.6f}")
+    works = [work(*each) for each in zip(modules, builds, strict=True)]
+    base, new = _sides([partial(_batch, clocked, each) for each in works])
+    rounds = interleave(base, new, ROUNDS, clocked.clock, seed=0)
     return Timed(
         tuple(rounds.new), tuple(rounds.new_clock), beside.commit, tuple(rounds.base), tuple(rounds.base_clock)
     )
+
+
+def time_build(device: Device, build: BuildResult, work: Callable[[LoadedModule], Work]) -> Timed:
+    """Times what a build is launched for, alone. Raises UntimedError."""
+    clocked = _clocked(device)
+    return time_alone(device, partial(_batch, clocked, work(device.load(_artifact(device, build)))))
+
+
+def time_alone(device: Device, batch: Batch) -> Timed:
+    """Times what `batch` does so many times, on a device that is warm. Raises UntimedError."""
+    clocked = _clocked(device)
+    (side,) = _sides([batch])
+    seconds, clocks = [], []
+    for _ in range(ROUNDS):
+        seconds.append(side())
+        clocks += [] if (mhz := clocked.clock()) is None else [mhz]
+    return Timed(tuple(seconds), tuple(clocks), "", (), ())
+
+
+def _clocked(device: Device) -> Stopwatch:
+    if not isinstance(device, Stopwatch):
+        raise UntimedError(f"device {device.name} has no clock of its own")
+    return device
+
+
+def _require_all(configuration: Configuration) -> None:
+    if configuration.before:
+        raise UntimedError("most of the launch is not looked at")
 
 
 def _other(build: BuildResult, beside: Beside) -> BuildResult:
@@ -73,31 +142,20 @@ def _artifact(device: Device, build: BuildResult) -> Path:
     return Path(build.ptx if device.artifact == "ptx" else build.cubin)
 
 
-def _prove(
-    device: Device,
-    module: LoadedModule,
-    other: BuildResult,
-    beside: Beside,
-    configuration: Configuration,
-    inputs: Inputs,
-    expected: Reference,
-) -> None:
-    """A kernel that is launched otherwise than it was meant to be may be very fast."""
-    found = measure(configuration, run_attention(device, module, other.variant, configuration, inputs), expected)
-    if found.unwritten or found.nonfinite_mismatches or not found.cosine >= LEAST_COSINE:
-        raise UntimedError(f"commit {beside.commit[:12]} computes something else: its cosine is {found.cosine:.6f}")
-
-
-def _sides(device: Stopwatch, works: Sequence[Callable[[], object]]) -> list[Side]:
-    """A batch of launches each, as many for one as for the other, on a device that is warm."""
-    once = [device.batch(work) for work in works]
+def _sides(batches: Sequence[Batch]) -> list[Side]:
+    """As many times for one as for the other, on a device that is warm."""
+    once = [batch(1) for batch in batches]
     quickest = min(run() for _ in range(3) for run in once)
     launches = min(MOST_LAUNCHES, max(1, round(BATCH_SECONDS / quickest)))
-    sides = [_side(device.batch(_repeated(work, launches)), launches) for work in works]
+    sides = [_side(batch(launches), launches) for batch in batches]
     spent = 0.0
     while spent < WARM_SECONDS:
         spent += sum(side() for side in sides) * launches
     return sides
+
+
+def _batch(device: Stopwatch, work: Work, times: int) -> Callable[[], float]:
+    return device.batch(_repeated(work, times))
 
 
 def _side(batch: Callable[[], float], launches: int) -> Side:

@@ -1,0 +1,116 @@
+"""A kernel with an adapter timed on a device that has a clock: alone, and beside another commit's build."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output
+from fmha.harness.worker.case import case_of
+from fmha.harness.worker.declared import Declared
+from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
+from fmha.harness.worker.protocol import Beside, BuildResult, Variant
+from fmha.harness.worker.timing import ROUNDS, UntimedError
+
+COMMIT = "c" * 40
+SECONDS = {"base": 30e-6, "new": 20e-6, "wrong": 1e-6}
+
+
+class Twice(Kernel):
+    source = "twice.cu"
+    fields = (Field("size"),)
+
+    def build(self, case: Case, arch: str) -> Build:
+        return Build("twice")
+
+    def inputs(self, case: Case, random: np.random.Generator) -> dict[str, Any]:
+        return {"x": random.standard_normal(case.size).astype(np.float32)}
+
+    def outputs(self, case: Case) -> dict[str, Output]:
+        return {"y": Output((case.size,))}
+
+    def launches(self, case: Case) -> list[Launch]:
+        return [Launch((1, 1, 1), (32, 1, 1), ["x", "y"])] * 2
+
+    def reference(self, case: Case, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return {"y": 2.0 * inputs["x"].astype(np.float64)}
+
+
+class Clocked:
+    """Doubles what it is launched over, in SECONDS by the folder that the kernel is in; one in `wrong` does not."""
+
+    name, artifact, multiprocessors = "clocked", "cubin", 1
+
+    def __init__(self) -> None:
+        self.memory: dict[int, Any] = {}
+        self.kept: list[float] | None = None
+
+    def alloc(self, nbytes: int, name: str) -> int:
+        self.memory[address := 256 * (len(self.memory) + 1)] = None
+        return address
+
+    def upload(self, address: int, data: Any) -> None:
+        self.memory[address] = data
+
+    def download(self, address: int, nbytes: int) -> Any:
+        return np.frombuffer(self.memory[address].tobytes(), np.uint8)
+
+    def load(self, artifact: Path) -> str:
+        return artifact.parent.name
+
+    def launch(self, module: str, entry: str, config: LaunchConfig, params: tuple[bytes, ...]) -> LaunchReport:
+        if self.kept is not None:
+            self.kept.append(SECONDS[module])
+        elif module != "wrong":
+            x, y = (struct.unpack("<Q", item)[0] for item in params)
+            self.memory[y] = 2 * self.memory[x]
+        return LaunchReport()
+
+    def batch(self, work: Callable[[], object]) -> Callable[[], float]:
+        self.kept = kept = []
+        work()
+        self.kept = None
+        return lambda: sum(kept)
+
+    def clock(self) -> float:
+        return 1700.0
+
+
+KERNEL = Declared("twice", Twice(), "twice.py:Twice")
+CASE = case_of("twice", Twice.fields, {"size": 40})
+
+
+def built(folder: str) -> BuildResult:
+    variant = KERNEL.variant_for(CASE, "sm_90a")
+    assert isinstance(variant, Variant)
+    return BuildResult(variant, "", f"/{folder}/k.cubin", None, "", "", (), 0.0, False)
+
+
+def test_it_is_timed_alone() -> None:
+    device: Any = Clocked()
+    found = KERNEL.timed_alone(device, built("new"), CASE, KERNEL.inputs(0, CASE))
+    assert found.seconds == pytest.approx([2 * SECONDS["new"]] * ROUNDS), "both launches of the case"
+    assert (found.beside, found.beside_seconds, found.clock_mhz) == ("", (), (1700.0,) * ROUNDS)
+
+
+def test_it_is_timed_beside_another_commits_build_that_is_right() -> None:
+    inputs = KERNEL.inputs(0, CASE)
+    expected = KERNEL.reference(CASE, inputs)
+
+    def timed(*others: BuildResult) -> Any:
+        device: Any = Clocked()
+        return KERNEL.timed(device, built("new"), Beside(COMMIT, others), CASE, inputs, expected)
+
+    found = timed(built("base"))
+    assert found.seconds == pytest.approx([2 * SECONDS["new"]] * ROUNDS)
+    assert (found.beside, found.beside_seconds) == (COMMIT, pytest.approx([2 * SECONDS["base"]] * ROUNDS))
+    with pytest.raises(UntimedError, match="computes something else"):
+        timed(built("wrong"))
+    with pytest.raises(UntimedError, match="has no variant twice_sm90a"):
+        timed(replace(built("base"), variant=replace(built("base").variant, name="other")))
