@@ -137,14 +137,17 @@ def _cluster(directory: Path, tasks: int, say: Say) -> Cluster:
 
 
 def _beside(commit: str, tree: Path, variants: Sequence[Variant], cache: Path, limits: Limits, jobs: int) -> Beside:
-    """The other commit's variants of the same names, as its own harness has them."""
-    wanted = {variant.name for variant in variants}
+    """The other commit's variants of the same names: of ours as its own harness has them, of kernels with an adapter
+    as the adapter has them here."""
+    chosen = [variant for variant in variants if variant.head_dim is None and variant.source]
+    wanted = {variant.name for variant in variants if variant.head_dim is not None}
+    reason = ""
     try:
-        chosen = [variant for variant in offered(tree) if variant.name in wanted]
+        chosen += [variant for variant in offered(tree) if variant.name in wanted] if wanted else []
     except OfferError as error:
-        return Beside(commit, (), f"commit {commit[:12]} cannot be timed beside: {error}")
+        reason = f"commit {commit[:12]} cannot be timed beside: {error}"
     builds = build_variants(tree, chosen, cache, limits.build_seconds, jobs, lambda text: None) if chosen else []
-    return Beside(commit, tuple(builds))
+    return Beside(commit, tuple(builds), reason)
 
 
 class _Notes:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fmha.harness.config import Limits
 from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output
+from fmha.harness.stages.hosted import _beside
 from fmha.harness.worker.case import case_of
 from fmha.harness.worker.declared import Declared
 from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
@@ -114,3 +116,15 @@ def test_it_is_timed_beside_another_commits_build_that_is_right() -> None:
         timed(built("wrong"))
     with pytest.raises(UntimedError, match="has no variant twice_sm90a"):
         timed(replace(built("base"), variant=replace(built("base").variant, name="other")))
+
+
+@pytest.mark.nvcc
+def test_the_other_commits_build_is_of_its_own_source(tmp_path: Path) -> None:
+    (tmp_path / "twice.cu").write_text(
+        'extern "C" __global__ void twice(const float *x, float *y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }\n'
+    )
+    variant = built("new").variant
+    found = _beside(COMMIT, tmp_path, [variant], tmp_path / "cache", Limits(60, 60, 60), 1)
+    assert [(item.variant, item.error) for item in found.builds] == [(variant, None)]
+    assert Path(found.builds[0].cubin).is_file()
+    assert found.reason == ""
