@@ -134,7 +134,8 @@ def cells(item: ConfigurationRecord) -> tuple[str, ...]:
 
 
 def _table(record: RunRecord, console: Console) -> None:
-    columns, rows = COLUMNS, [cells(item) for item in record.configurations]
+    columns: tuple[str, ...] = COLUMNS
+    rows = [cells(item) for item in record.configurations]
     if any(item.timing for item in record.configurations):
         columns = (*columns, TIME)
         rows = [(*row, _microseconds(item)) for row, item in zip(rows, record.configurations, strict=True)]

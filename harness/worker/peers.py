@@ -77,7 +77,7 @@ def _fa3(item: Configuration, x: Tensors) -> Call:
     left, right = item.bounds
     window = (-1 if left is None else left, -1 if right is None else right)
     k, v = x.k[:, :, None], x.v[:, :, None]
-    how = {"causal": item.mask == "causal", "num_splits": 0, "softmax_scale": x.scale}
+    how: dict[str, Any] = {"causal": item.mask == "causal", "num_splits": 0, "softmax_scale": x.scale}
     how |= {"window_size": window} if item.mask in ("window", "band") else {}
     return lambda: fa3.flash_attn_with_kvcache(x.q, k, v, **how)
 

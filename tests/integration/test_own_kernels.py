@@ -95,6 +95,28 @@ def test_an_adapter_that_fails_at_build_is_told_with_its_line(norm: Path) -> Non
     assert "build of rmsnorm_rows8_columns256: NameError: name 'oops' is not defined (fmha_kernels.py:" in ran.stderr
 
 
+def test_ours_and_ones_own_in_one_repository(repository: Path, tmp_path: Path) -> None:
+    root = repository_with("gemm", tmp_path / "ours")
+    shutil.copytree(repository / "kernel", root / "kernel")
+    matrix = (repository / "matrix.yaml").read_text()
+    suites = "  drawn: {kernel: gemm, random: {cases: 4, m: [1, 70], n: [1, 70], k: [60, 100]}}\n"
+    (root / "matrix.yaml").write_text(
+        "kernels: {ours: fmha, gemm: fmha_kernels.py:Gemm}\n" + matrix.replace("suites:\n", f"suites:\n{suites}", 1)
+    )
+    case = "hd64_t1_sk128"
+    ran = fmha(root, "run-matrix", "--json", "--quiet", "--case", case, "--case", "gemm_m7_n5_k3")
+    assert ran.returncode == ExitCode.PASS, ran.stderr
+    ours, gemm = json.loads(ran.stdout)["configurations"]
+    assert (ours["id"], ours["guard"], gemm["id"], gemm["guard"]) == (case, True, "gemm_m7_n5_k3", False)
+    assert (ours["metrics"]["bias"] is None, gemm["metrics"]["bias"] is None) == (False, True)
+    source = root / "gemm.cu"
+    assert source.read_text().count("+= 16") == 1
+    source.write_text(source.read_text().replace("+= 16", "+= 32"))
+    ran = fmha(root, "run-matrix", "--quiet", "--suite", "drawn", "--kernel", "gemm")
+    assert ran.returncode == ExitCode.GATE_FAILED
+    assert "the smallest found to fail alike: fmha run-matrix --case gemm_m1_n1_k17 " in ran.stdout
+
+
 @pytest.mark.triton
 def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
