@@ -281,7 +281,7 @@ def _random(kernel: OwnKernel, said: Mapping[str, Any], document: Document, at: 
     try:
         space.draw(0, cases)
     except NothingLeftError as error:
-        raise ConfigError([document.problem(at, str(error))]) from error
+        raise ConfigError([document.problem(at, f"{error.what}; ask for fewer")]) from error
     return RandomSuite(space, cases)
 
 

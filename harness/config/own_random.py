@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from fmha.harness.config.random_cases import size
+from fmha.harness.errors import UserError
 from fmha.harness.worker.case import Case, Field, Value, case_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 MOST_TRIES: Final = 1000  # for one configuration that is legal and has not been drawn yet
 
 
-class NothingLeftError(Exception):
+class NothingLeftError(UserError):
     """So many different configurations cannot be drawn."""
 
 
@@ -42,7 +43,9 @@ class Drawn:
                 cases[case.id] = case
                 tries = 0
             if tries > MOST_TRIES:
-                raise NothingLeftError(f"{len(cases)} configurations are drawn, and no other is found; ask for fewer")
+                raise NothingLeftError(
+                    f"{len(cases)} configurations are drawn, and no other is found", next_step="ask for fewer"
+                )
         return list(cases.values())
 
     def _proposal(self, random: Random) -> Case:

@@ -158,21 +158,23 @@ class Declared:
         def proved(module: LoadedModule, other: BuildResult) -> Measurement:
             return self.measure(case, self.run(device, module, other.variant, case, inputs), expected)
 
+        places: list[dict[str, int]] = []
+
         def work(module: LoadedModule, built: BuildResult) -> Callable[[], object]:
-            return self._work(device, module, built.variant, case, inputs)
+            places.extend([] if places else [self._placed(device, case, inputs)])  # both over the same memory
+            return self._work(device, module, built.variant, case, places[0])
 
         return time_both(device, build, beside, proved, work)
 
     def timed_alone(self, device: Device, build: BuildResult, case: Case, inputs: Arrays) -> Timed:
         def work(module: LoadedModule) -> Callable[[], object]:
-            return self._work(device, module, build.variant, case, inputs)
+            return self._work(device, module, build.variant, case, self._placed(device, case, inputs))
 
         return time_build(device, build, work)
 
     def _work(
-        self, device: Device, module: LoadedModule, variant: Variant, case: Case, inputs: Arrays
+        self, device: Device, module: LoadedModule, variant: Variant, case: Case, addresses: Mapping[str, int]
     ) -> Callable[[], object]:
-        addresses = self._placed(device, case, inputs)
         launches = self._kernel.launches(case)
         return lambda: [self._launch(device, module, variant, item, addresses) for item in launches]
 
