@@ -17,7 +17,6 @@ from fmha.harness.cli.output import print_json
 from fmha.harness.config import load
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.stages.preflight import git_facts, home_of
-from fmha.harness.worker.protocol import parameters_of
 
 if TYPE_CHECKING:
     from fmha.harness.see.modelled import Row
@@ -88,7 +87,7 @@ def _run(
         from fmha.harness.trends import modelled as trends
 
         seconds = {row.configuration.id: float(f"{row.modelled_us * 1e-6:.5g}") for row in rows if not row.forced}
-        axes = {row.configuration.id: parameters_of(row.configuration) for row in rows if not row.forced}
+        axes = {row.configuration.id: row.configuration.parameters for row in rows if not row.forced}
         found = trends.Times(commit, gpu, trends.model(), modelled.WITHIN[gpu], trends.now(), seconds, axes)
         path = trends.keep(kept, found)
         print(f"kept {len(seconds)} modelled times: {path}", file=sys.stderr)

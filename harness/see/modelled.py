@@ -88,7 +88,7 @@ def of_suite(
     for name in matrix.named(suite):
         if name not in matrix.suite_names:
             raise UserError(f"no suite is named {name!r}", next_step=f"matrix.yaml has {', '.join(matrix.suite_names)}")
-    cells = parse_filter(filters, matrix.own_fields).select(matrix.configurations(suite, matrix.seed), f"suite {suite}")
+    cells = parse_filter(filters, matrix.keys).select(matrix.configurations(suite, matrix.seed), f"suite {suite}")
     target, found, left_out = architecture(gpu), [], Counter[str]()
     for item in cells:
         if not isinstance(item, Configuration):
