@@ -22,7 +22,7 @@ WORKFLOWS: Final[Mapping[str, str]] = {
     "gitea": ".gitea/workflows/fmha.yml",
     "none": "",
 }
-IGNORED: Final = (".fmha/", "/results/*.json", "/results/.*", "/results/*.html", "__pycache__/")
+IGNORED: Final = (".fmha/", "/results/*.json", "/results/.*", "/results/*.html", "/results/modelled/", "__pycache__/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def test_a_kernel_that_became_slower_is_seen_without_a_gpu(
     matrix["suites"] = {"small": {"axes": {"head_dim": [64], "t": [1], "s_k": [128, 256]}}}
     matrix["default_suite"] = "small"
     (tmp_path / "matrix.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
-    (tmp_path / ".gitignore").write_text(".fmha/\nresults/\nsite/\n")
+    (tmp_path / ".gitignore").write_text((ROOT / ".gitignore").read_text() + "/site/\n")
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "As it was")
