@@ -144,10 +144,11 @@ class Peer:
         return reference(inputs)
 
     def run(self, device: Device, module: LoadedModule | None, variant: Variant, cell: PeerCell, inputs: Inputs) -> Ran:
+        call = self._call(device, cell, inputs)
         import torch
 
         try:
-            o = self._call(device, cell, inputs)().to(torch.bfloat16)
+            o = call().to(torch.bfloat16)
         except RuntimeError as error:
             if _NO_KERNEL not in str(error):
                 raise
