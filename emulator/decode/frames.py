@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fmha.emulator._core import CALL_PARAMS
-from fmha.emulator.ptx import Function, Register, Variable
+from fmha.emulator.ptx import Function, Parameter, Register, Variable
 
 STACK_BYTES = 16384  # a thread's; a call that needs more is out of bounds
 STACK = "%frames"
@@ -49,7 +49,8 @@ def lay_out(function: Function, pointer: Register, prefix: str) -> Frame:
     """The frame of `function`; `prefix` makes its labels unique."""
     places: dict[str, Framed] = {}
     end = _FIRST
-    for variable in (*function.params, *function.returns, *function.variables.values()):
+    everything: tuple[Parameter | Variable, ...] = (*function.params, *function.returns, *function.variables.values())
+    for variable in everything:
         if variable.space not in ("local", "param"):
             continue
         end = -(-end // variable.align) * variable.align

@@ -67,7 +67,8 @@ MEMORY: Mapping[str, Rule] = {
     "uninitialised-shared": Rule(
         "5.1.7, Shared State Space",
         "Shared memory is read that nothing has written since the CTA started. Leniently, a plain load is reported "
-        "where its value reaches memory, an address, another warp or a guard; arithmetic and shuffles pass it on.",
+        "where its value reaches other memory, an address, another warp or a guard; arithmetic, shuffles and shared "
+        "memory pass it on.",
         "Write it first; when another warp does, synchronise with that warp.",
     ),
     "uninitialised-global": Rule(

@@ -27,6 +27,8 @@ struct Cta {
     std::array<u32, 3> id{};
     std::vector<u8> shared;  // indexed by shared offset; the first kSharedStart bytes are never valid
     std::unique_ptr<LinearShadow> shared_shadow;
+    // Lenient: by byte of `shared`, 0 where the last store has left what has no value; empty where none ever has.
+    std::vector<u8> shared_valued;
     std::unordered_map<u32, Mbarrier> mbarriers;
     LiveMbarriers live_mbarriers;
     std::array<NamedBarrier, 16> barriers;

@@ -170,10 +170,15 @@ void report_unwritten(Warp& w, u32 lanes) {
         w.pc(), w.undefined_pc);
 }
 
-// A thread may copy what it has not written from its local memory to there, or to a function: structs have gaps.
+// A thread may copy what it has not written from its local memory to there, or to a function: structs have gaps. Block
+// scans of public kernels take the sums of all warps that there could be through shared memory.
 bool copies_locally(Warp& w, const Inst& i, u32 mask) {
     if (static_cast<Op>(i.op) != Op::st && static_cast<Op>(i.op) != Op::st_sync) return false;
     const Space space = space_of(i);
+    // follow_store (ptx/memory) notes it there.
+    if (space == Space::shared)
+        return static_cast<Op>(i.op) == Op::st && w.undefined_in == Unwritten::shared && !w.doubt.rule &&
+               machine_of(w).profile == Profile::lenient;
     if (space != Space::generic || i.width_dst != 64) return space == Space::local || space == Space::param;
     const u64* base = w.reg<u64>(w.ops(i)[0]);
     for (u32 l = 0; l < kLanes; ++l)

@@ -318,6 +318,21 @@ void check_mbarriers(Cta& target, Warp& w, const SharedRanges& r, const Accessor
             report_mbarrier_accessed(w, target, *bar, who);
 }
 
+// What is written has a value again. Loads are followed; what reads otherwise, an MMA or a copy, uses what it reads.
+void note_values(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who) {
+    const bool loads = &target == w.cta && static_cast<Op>(machine_of(w).program->insts[who.pc].op) == Op::ld;
+    for (const Range& range : r.ranges) {
+        const auto from = target.shared_valued.begin() + static_cast<std::ptrdiff_t>(range.start + r.offset);
+        const auto to = from + static_cast<std::ptrdiff_t>(range.bytes);
+        if (who.write)
+            std::fill(from, to, u8{1});
+        else if (!loads && std::find(from, to, u8{0}) != to)
+            return machine_of(w).report(&w, "uninitialised-shared",
+                                        "it reads what was computed from shared memory that nothing has written",
+                                        static_cast<i32>(who.pc));
+    }
+}
+
 }  // namespace
 
 void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Accessor& who, bool proxy_async) {
@@ -332,6 +347,7 @@ void touch_shared(Cta& target, Warp& w, std::span<const Range> ranges, const Acc
 void touch_shared(Cta& target, Warp& w, const SharedRanges& r, const Accessor& who, bool proxy_async) {
     if (!machine_of(w).checks) return;
     check_mbarriers(target, w, r, who);
+    if (!target.shared_valued.empty()) note_values(target, w, r, who);
     const AgentKind kind = info(*target.cluster, who.agent).kind;
     if (&target != w.cta || kind == AgentKind::bulk_load) note_outside_access(target, who.agent, who.clock, who.pc);
     const bool fenced = kind == AgentKind::tensor && machine_of(w).profile == Profile::strict;
@@ -463,7 +479,7 @@ bool touch_lanes(LinearShadow& shadow, Warp& w, const LanePieces& pieces, u64 of
 
 bool touch_shared_lanes(Warp& w, const LanePieces& pieces, const Accessor& who) {
     const u64 own = u64{w.cta->rank} << kSharedRankShift;
-    if (w.cta->live_mbarriers.find(pieces.low - own, pieces.end - own)) return false;
+    if (!w.cta->shared_valued.empty() || w.cta->live_mbarriers.find(pieces.low - own, pieces.end - own)) return false;
     return touch_lanes(*w.cta->shared_shadow, w, pieces, u64{0} - own, who, true);
 }
 

@@ -122,7 +122,7 @@ Flow ld_sync(Warp& w, const Inst& i, u32 mask) {
     u8* pointers[kLanes];
     resolve_lanes(w, space_of(i), a, mask, bytes, false, pointers, strength_of(i));
     load_values(w, i, mask, pointers);
-    note_local_load(w, i, pointers, mask);
+    follow_load(w, i, pointers, mask);
     each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods, mask); });
     note_poll(w, pointers[std::countr_zero(mask)], bytes);
     return Flow::next;
@@ -134,7 +134,7 @@ Flow st_sync(Warp& w, const Inst& i, u32 mask) {
     resolve_lanes(w, space_of(i), a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
                   strength_of(i));
     store_values(w, i, mask, pointers);
-    note_local_store(w, i, pointers, mask);
+    follow_store(w, i, pointers, mask);
     Message storage;
     const Outgoing out = outgoing(w, i, mask, storage);
     each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, i.mods, false); });

@@ -21,8 +21,8 @@ void resolve_lanes(Warp& w, Space space, Addresses& a, u32 mask, u32 size, bool 
                    Strength strength = Strength::weak, const Inst* store = nullptr, bool non_coherent = false);
 void load_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]);
 void store_values(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]);
-// Of local memory, behind the values: a load of what nothing has written, a store of what has no value.
-void note_local_load(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask);
-void note_local_store(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask);
+// Behind the values: a load of what has none, of local memory or of what such a store has left in shared memory.
+void follow_load(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask);
+void follow_store(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask);
 
 }  // namespace ptxm

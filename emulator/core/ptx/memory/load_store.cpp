@@ -155,24 +155,40 @@ Allocation* point_global(Warp& w, const Addresses& a, const Extent& e, u32 mask,
     return nullptr;
 }
 
+// An element of each lane, in memory and in a register.
+struct Lanes {
+    u8* const (&pointers)[kLanes];
+    u32 offset;
+    const u8* values;
+    u32 stride;
+
+    template <class T>
+    u32 alike(u32 mask) const {
+        u32 same = 0;
+        for (u32 l = 0; l < kLanes; ++l) {
+            if (!(mask >> l & 1)) continue;
+            T there, here;
+            std::memcpy(&there, pointers[l] + offset, sizeof(T));
+            std::memcpy(&here, values + l * stride, sizeof(T));
+            same |= static_cast<u32>(there == here) << l;
+        }
+        return same;
+    }
+};
+
 // The lanes whose store changes nothing. Released compilers let several warps write the same value to the same place.
 u32 repeating_lanes(Warp& w, const Inst& i, u32 mask, u8* const (&pointers)[kLanes]) {
     const i32* o = w.ops(i);
     const u32 bytes = element_bytes(static_cast<Ty>(i.type)), stride = i.width_src / 8;
     for (u32 k = 0; mask && k + 1u < i.n_src; ++k) {
-        const u8* values = w.reg<u8>(o[1 + k]);
-        if (bytes == 4 && stride == 4) {
-            u32 same = 0;
-            for (u32 l = 0; l < kLanes; ++l) {
-                u32 there = 0;
-                if (mask >> l & 1) std::memcpy(&there, pointers[l] + k * bytes, bytes);
-                same |= static_cast<u32>(there == w.reg<u32>(o[1 + k])[l]) << l;
-            }
-            mask &= same;
-            continue;
+        const Lanes lanes{pointers, k * bytes, w.reg<u8>(o[1 + k]), stride};
+        switch (bytes) {
+            case 1: mask &= lanes.alike<u8>(mask); break;
+            case 2: mask &= lanes.alike<u16>(mask); break;
+            case 4: mask &= lanes.alike<u32>(mask); break;
+            case 8: mask &= lanes.alike<u64>(mask); break;
+            default: mask &= lanes.alike<unsigned __int128>(mask);
         }
-        for (u32 l = 0; l < kLanes; ++l)
-            if ((mask >> l & 1) && std::memcmp(pointers[l] + k * bytes, values + l * stride, bytes)) mask &= ~(1u << l);
     }
     return mask;
 }
@@ -367,16 +383,19 @@ bool reliable(Warp& w, const Inst& i, u64 at, u32 bytes) {
     }
 }
 
-// Where a lane's bytes of local memory are noted as written; null for bytes of other memory.
-u8* local_notes(Warp& w, const u8* at) {
+// Where notes are kept of these bytes, one a byte: in `notes` of `memory`. Null for bytes of other memory.
+u8* notes_of(const std::vector<u8>& memory, std::vector<u8>& notes, const u8* at) {
     const std::less<const u8*> before;
-    const u8* const local = w.local.data();
-    if (before(at, local) || !before(at, local + w.local_written.size())) return nullptr;
-    return w.local_written.data() + (at - local);
+    if (before(at, memory.data()) || !before(at, memory.data() + notes.size())) return nullptr;
+    return notes.data() + (at - memory.data());
 }
 
-// Of an element a part is enough: structs have gaps, and bits that nobody sets.
-[[gnu::noinline]] void check_local(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+u8* local_notes(Warp& w, const u8* at) { return notes_of(w.local, w.local_written, at); }
+u8* shared_notes(Warp& w, const u8* at) { return notes_of(w.cta->shared, w.cta->shared_valued, at); }
+
+// What local memory and the CTA's shared memory bring that has no value. Of an element a part is enough: structs have
+// gaps, and bits that nobody sets.
+[[gnu::noinline]] void check_values(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
     const u32 bytes = element_bytes(static_cast<Ty>(i.type));
     const bool doubted = w.unwritten;
     for (u32 k = 0; k < i.n_dst; ++k) {
@@ -384,8 +403,11 @@ u8* local_notes(Warp& w, const u8* at) {
         if (unit < 0) continue;
         u32 local = 0, lacking = 0;
         for (u32 l = 0; l < kLanes; ++l) {
-            const u8* const notes = mask >> l & 1 ? local_notes(w, pointers[l] + k * bytes) : nullptr;
+            if (!(mask >> l & 1)) continue;
+            const u8* const at = pointers[l] + k * bytes;
+            const u8* notes = local_notes(w, at);
             local |= static_cast<u32>(notes != nullptr) << l;
+            if (!notes) notes = shared_notes(w, at);
             if (notes && std::none_of(notes, notes + bytes, [](u8 note) { return note; })) lacking |= 1u << l;
         }
         if (!lacking && w.undefined.empty()) continue;
@@ -395,20 +417,25 @@ u8* local_notes(Warp& w, const u8* at) {
         if (!lacking) continue;
         w.unwritten = true;
         w.undefined_pc = w.pc();
-        w.undefined_in = Unwritten::local;
+        w.undefined_in = lacking & local ? Unwritten::local : Unwritten::shared;
         w.doubt = {};
     }
 }
 
-// What has no value leaves none behind.
-[[gnu::noinline]] void forget_local(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+// What has no value leaves none behind. `followed`: only what is followed, no register that nothing was written to.
+[[gnu::noinline]] void forget_values(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask,
+                                     bool followed = false) {
     const u32 bytes = element_bytes(static_cast<Ty>(i.type));
     for (u32 k = 0; k + 1u < i.n_src; ++k) {
         const i32 unit = w.ops(i)[1 + k];
-        const u32 lacking = unit < 0 ? 0 : mask & ~w.initialised[static_cast<u32>(unit)];
-        for (u32 l = 0; l < kLanes; ++l)
-            if (u8* const notes = lacking >> l & 1 ? local_notes(w, pointers[l] + k * bytes) : nullptr)
-                std::fill_n(notes, bytes, u8{0});
+        u32 lacking = unit < 0 ? 0 : mask & ~w.initialised[static_cast<u32>(unit)];
+        if (followed) lacking &= w.undefined[static_cast<u32>(unit)];
+        for (u32 l = 0; l < kLanes; ++l) {
+            if (!(lacking >> l & 1)) continue;
+            u8* notes = local_notes(w, pointers[l] + k * bytes);
+            if (!notes) notes = shared_notes(w, pointers[l] + k * bytes);
+            if (notes) std::fill_n(notes, bytes, u8{0});
+        }
     }
 }
 
@@ -418,12 +445,26 @@ bool may_be_local(const Warp& w, Space space) {
 
 }  // namespace
 
-void note_local_load(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
-    if (may_be_local(w, space_of(i))) check_local(w, i, pointers, mask);
+void follow_load(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+    const bool may_be_shared = space_of(i) == Space::shared || space_of(i) == Space::generic;
+    const bool valued = may_be_shared && !w.cta->shared_valued.empty();
+    if (valued || may_be_local(w, space_of(i))) check_values(w, i, pointers, mask);
 }
 
-void note_local_store(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
-    if (may_be_local(w, space_of(i))) forget_local(w, i, pointers, mask);
+void follow_store(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
+    if (may_be_local(w, space_of(i))) forget_values(w, i, pointers, mask);
+    if (w.undefined.empty() || space_of(i) != Space::shared || w.undefined_in != Unwritten::shared || w.doubt.rule ||
+        machine_of(w).profile != Profile::lenient)
+        return;
+    if (w.cta->shared_valued.empty()) {
+        bool any = false;
+        for (u32 k = 1; k < i.n_src; ++k)
+            if (const i32 unit = w.ops(i)[k]; unit >= 0)
+                any = any || (mask & w.undefined[static_cast<u32>(unit)] & ~w.initialised[static_cast<u32>(unit)]);
+        if (!any) return;
+        w.cta->shared_valued.assign(w.cta->shared.size(), 1);
+    }
+    forget_values(w, i, pointers, mask, true);
 }
 
 namespace {
@@ -436,7 +477,7 @@ Flow ld(Warp& w, const Inst& i, u32 mask) {
                   validated ? Strength::wide : Strength::weak, nullptr, i.mods & kNonCoherent);
     load_values(w, i, mask, pointers);
     if (w.unwritten) leave_undefined(w, i, a, mask);
-    note_local_load(w, i, pointers, mask);
+    follow_load(w, i, pointers, mask);
     return Flow::next;
 }
 
@@ -449,7 +490,7 @@ Flow st(Warp& w, const Inst& i, u32 mask) {
     resolve_lanes(w, space, a, mask, element_bytes(static_cast<Ty>(i.type)) * (i.n_src - 1u), true, pointers,
                   Strength::weak, &i);
     store_values(w, i, mask, pointers);
-    note_local_store(w, i, pointers, mask);
+    follow_store(w, i, pointers, mask);
     return Flow::next;
 }
 
