@@ -227,19 +227,26 @@ def many_splits(space: Space) -> Iterator[Row]:
 
 def walks(space: Space) -> Iterator[Row]:
     """On sm_90a, where a GPU holds no CTA for each row tile, so that CTAs draw one after the other: of batch entries
-    with two row tiles each, and once of so many with one row that they make two groups, one larger than the other."""
+    with two row tiles each, and once of so many that they make two groups, one larger than the other."""
     if "merge" not in space.fields:
         return
     plain = {**PLAIN, "merge": "auto", "kv_lens": "ragged", "data": "steps"}
     walking = [name for name, kernel in space.kernels.items() if walks_over_row_tiles(**kernel.fields)]
     for kernel, output in zip(walking, itertools.cycle(("fp32", "bf16", "unnormalised")), strict=False):
         fields = space.kernels[kernel].fields
-        entries = MULTIPROCESSORS * ctas_per_sm(ARCH, **fields) // 2 + 6
-        rows = sm90_shape(**fields).rows + 1
-        yield {**plain, "kernel": kernel, "output": output, "batch": entries, "t": rows, "tiles": 2, "mask": "causal",
-               "kv": "shared"}  # fmt: skip
-    at_once = MULTIPROCESSORS * ctas_per_sm(ARCH, **space.kernels[walking[0]].fields)
-    yield {**plain, "kernel": walking[0], "batch": 4 * at_once + 1, "tiles": 1, "tail": 1}
+        at_once = MULTIPROCESSORS * ctas_per_sm(ARCH, **fields)
+        two = {"kernel": kernel, "t": sm90_shape(**fields).rows + 1}
+        yield {
+            **plain,
+            **two,
+            "output": output,
+            "batch": at_once // 2 + 6,
+            "tiles": 2,
+            "mask": "causal",
+            "kv": "shared",
+        }
+        if kernel == walking[0]:
+            yield {**plain, **two, "batch": 2 * at_once + 1, "tiles": 1, "tail": 1}
 
 
 def walks_over_row_tiles(head_dim: int, rows: int) -> bool:
