@@ -134,7 +134,8 @@ def run(module: Module, kernel: str, entry: Entry, profile: Profile) -> Verdict:
         out, given = device.alloc(4 * WORDS, "out"), device.alloc(4 * WORDS, "in")
         device.write(out.address, np.zeros(WORDS // 2, np.int32))
         device.write(given.address, np.arange(WORDS, dtype=np.int32))
-        arguments = [out.address, given.address, *(_map(b.address) for b in (given, out) if entry.maps)]
+        maps = [_map(buffer.address) for buffer in (given, out) if entry.maps]
+        arguments: list[bytes | int | float] = [out.address, given.address, *maps]
         found: set[str] = set()
         for n in range(entry.launches):
             report = device.launch(

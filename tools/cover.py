@@ -289,12 +289,12 @@ def completed(space: Space, fields: Values, wanted: Iterable[Tuple], made: Seque
         strike(row)
     while missing:
         start = next(iter(missing))
-        row = _extended(space, fields, dict(start), missing)
-        if row is None:
+        extended = _extended(space, fields, dict(start), missing)
+        if extended is None:
             del missing[start]  # no legal row has it
         else:
-            added.append(row)
-            strike(row)
+            added.append(extended)
+            strike(extended)
     return added
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from fmha.harness.config import Matrix, load
 from fmha.harness.errors import FmhaError
 from fmha.harness.worker.build import hash_sources
+from fmha.harness.worker.protocol import Configuration
 from tools.mutants import library, page
 from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, run
 from tools.mutants.examine import Suite
@@ -59,13 +60,18 @@ def default_runs(matrix: Matrix) -> dict[str, Suite]:
     named = matrix.named(matrix.default_suite)
     assert "cover" in named
     runs = {arch: ",".join(cover if name == "cover" else name for name in named) for arch, cover in COVER.items()}
-    return {arch: Suite("default", matrix.configurations(suites, matrix.seed)) for arch, suites in runs.items()}
+    return {arch: _suite(matrix, "default", suites) for arch, suites in runs.items()}
+
+
+def _suite(matrix: Matrix, name: str, suites: str) -> Suite:
+    found = matrix.configurations(suites, matrix.seed)
+    return Suite(name, tuple(item for item in found if isinstance(item, Configuration)))
 
 
 def _plan(matrix: Matrix, options: argparse.Namespace) -> Plan:
     apart = {*matrix.named(matrix.default_suite), *COVER.values()}
     named = [] if options.default_only else options.suite or [name for name in matrix.suite_names if name not in apart]
-    others = tuple(Suite(name, matrix.configurations(name, matrix.seed)) for name in named)
+    others = tuple(_suite(matrix, name, name) for name in named)
     return Plan(ROOT, matrix, default_runs(matrix), others, options.every, options.seconds, options.jobs, _seen())
 
 

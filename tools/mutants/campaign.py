@@ -21,6 +21,7 @@ from typing import Any, Literal
 from fmha.harness.config import Matrix
 from fmha.harness.judge import CORE, sources
 from fmha.harness.worker.build import hash_sources
+from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.protocol import Variant
 from tools.mutants.examine import Examination, Kill, Suite, by_variant, compile_ptx, copy_kernel
@@ -75,8 +76,8 @@ class Plan:
 
     def key(self, case: Case) -> str:
         """Equal where what a suite said of the case still holds, if it has the same configurations."""
-        matrix = self.matrix
-        gates = (matrix.thresholds, matrix.guard, matrix.bf16, matrix.extreme, matrix.steps, matrix.seed)
+        (usual, *natures), *_ = self.matrix.kernels[OURS].held
+        gates = (usual, self.matrix.guard, *natures, self.matrix.seed)
         facts = (case.mutant.digest, case.arch, hash_sources(self.repository, SOURCES[case.arch]), repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 

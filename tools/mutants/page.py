@@ -94,10 +94,10 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
         for name, part in data["score"].items()
         if part["cases"] or part["argued"]
     ]
-    heads = ("", "Count", "Killed by the default run", "By another suite only", "Argued equivalent", "Score")
-    yield from _table("", heads, scores)
+    outcomes = ("Killed by the default run", "By another suite only", "Argued equivalent", "Score")
+    yield from _table("", ("", "Count", *outcomes), scores)
     live = [case for case in survivors(data) if not case["equivalent"]]
-    rows = [(c["name"], c["arch"], c["did"], _by_others(c)) for c in live]
+    rows: list[Sequence[str]] = [(c["name"], c["arch"], c["did"], _by_others(c)) for c in live]
     yield from _table("Survivors", ("Mutant", "On", "What a person did", "Noticed by"), rows)
     argued: list[Sequence[str]] = [
         (c["name"], c["arch"], c["did"], c["equivalent"]) for c in data["cases"] if c["equivalent"]

@@ -35,7 +35,9 @@ def main(folder: Path) -> int:
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "source"
         write_pages(source)
-        return sphinx(["-q", "-W", "--keep-going", "-c", str(HERE), "-d", f"{name}/doctrees", str(source), str(folder)])
+        return int(
+            sphinx(["-q", "-W", "--keep-going", "-c", str(HERE), "-d", f"{name}/doctrees", str(source), str(folder)])
+        )
 
 
 def write_pages(source: Path) -> None:
