@@ -483,7 +483,7 @@ def test_a_changed_stream_never_ends_in_a_traceback_or_in_a_pass_that_is_none(st
     far = copy.deepcopy(stream.events)
     measured("cosine", 0.5)(far)
 
-    # A run's bytes have its own times and names, so what is drawn from them differs by run: the three verdicts are given.
+    # What is drawn from the bytes differs with the times and names in them: a run of each verdict is given.
     @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(mutated(stream.job, stream.events, stream.status))
     @example(stream.said(stream.events))
