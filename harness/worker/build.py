@@ -32,7 +32,10 @@ from fmha.harness.worker.ptxas import parse_resources
 from fmha.harness.worker.recipe import ASSEMBLE, flags
 
 MOST_NAMED = 3  # of the variants that are still to be built
-RECIPE = 2  # part of the cache key: raise it when the steps below change
+RECIPE = 3  # part of the cache key: raise it when the steps below change
+LOG = "compiler.log"  # beside the artefacts: what the compilers said of them
+# ptxas also says in its notes that it serialises every wgmma of a kernel whose registers it cannot follow.
+_WARNING = re.compile(r".*(?:\bwarning\s*[#:]|serialized).*", re.IGNORECASE)
 # They would change what is built without showing in the cache key.
 _HIDDEN_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _INTERPRETED = frozenset('$`"\\\n')
@@ -176,17 +179,19 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     ptx, cubin = work / f"{variant.name}.ptx", work / f"{variant.name}.cubin"
     deadline = time.monotonic() + task.limit_seconds
     compile_flags, assemble_flags = task.flags_of(variant)
+    said = ""
     if variant.compiler:
         where, name = variant.compiler.split(" ")
         command = [sys.executable, "-P", "-m", "fmha.harness.worker.compile", where, name, variant.example]
-        _run(task, [*command, variant.arch, str(ptx)], scratch, deadline)
+        said = _run(task, [*command, variant.arch, str(ptx)], scratch, deadline).output
     elif variant.source.endswith(".ptx"):  # another compiler has made it
         shutil.copyfile(task.root / variant.source, ptx)
     else:
-        _run_nvcc(task, [*compile_flags, "-ptx", "-o", str(ptx), variant.source], scratch, deadline)
+        said = _run_nvcc(task, [*compile_flags, "-ptx", "-o", str(ptx), variant.source], scratch, deadline).output
     _relative_paths(ptx, task.root)
     assemble = [*assemble_flags, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
     log = _run_nvcc(task, assemble, scratch, deadline).output
+    (work / LOG).write_text(said + log, encoding="utf-8")
     entries = [variant.entry, *([variant.combine] if variant.combine else [])]
     resources = {entry: parse_resources(log, entry) for entry in entries}
     if missing := [entry for entry, used in resources.items() if used is None]:
@@ -314,4 +319,12 @@ def _summary(result: BuildResult) -> str:
         return f"{result.variant.name}: {(result.error or '').partition(chr(10))[0]}"
     how = "from the cache" if result.cached else f"built in {result.seconds:.1f} s"
     spilled = result.resources.spill_stores + result.resources.spill_loads
-    return f"{result.variant.name}: {how}, {result.resources.registers} registers, {spilled} bytes spilled"
+    said = f"{result.variant.name}: {how}, {result.resources.registers} registers, {spilled} bytes spilled"
+    warned = warnings(result)
+    return said + (f"; {len(warned)} warned of, first: {warned[0]}" if warned else "")
+
+
+def warnings(result: BuildResult) -> list[str]:
+    """What the compilers warned of when they made a variant that is built."""
+    log = Path(result.ptx).with_name(LOG).read_text(encoding="utf-8")
+    return list(dict.fromkeys(line.strip() for line in _WARNING.findall(log)))

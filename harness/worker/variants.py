@@ -26,7 +26,7 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
     )
 
 
-def _sm90(head_dim: int, rows: int = 0, kind: str = "whole") -> Variant:
+def sm90_variant(head_dim: int, rows: int = 0, kind: str = "whole") -> Variant:
     return Variant(
         name=f"sm90_hd{head_dim}" + (f"_rows{rows}" if rows else "") + ("" if kind == "whole" else f"_{kind}"),
         arch="sm_90a",
@@ -52,7 +52,7 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "tmem") for head_dim in (64, 128, 256)),
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
-    *(_sm90(*kernel, kind) for kind in SM90_KINDS for kernel in SM90_KERNELS if kind in choice.kinds_of(kernel[1])),
+    *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
 )
 
 

@@ -3,12 +3,15 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from fmha.harness.bench.shapes import shape_of
 from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.protocol import BuildResult
+from fmha.harness.worker.variants import sm90_variant
 from tests.kernel import sm90_rig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +45,10 @@ def nvcc() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_ptx(tmp_path_factory: pytest.TempPathFactory) -> None:
+def shared_ptx(tmp_path_factory: pytest.TempPathFactory, builds: Mapping[str, BuildResult]) -> None:
     """The workers of a run compile each kernel of sm_90a once."""
     base = tmp_path_factory.getbasetemp()
     sm90_rig.SHARED = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "sm90"
+    for head_dim, rows, kind in sm90_rig.KERNELS:
+        built = builds[sm90_variant(head_dim, rows, kind).name]
+        sm90_rig.BUILT[shape_of(head_dim, rows, kind)] = Path(built.ptx)

@@ -94,7 +94,7 @@ def filled(tensor: NDArray[np.uint16] | None, rows: NDArray[np.bool_], filling: 
 
 
 @variants
-@pytest.mark.parametrize(("t", "s_k"), [(1, 1), (1, 128), (32, 300), (77, 129), (128, 512)])
+@pytest.mark.parametrize(("t", "s_k"), [(1, 1), (77, 129), (128, 512)])
 def test_dense(artifacts: Mapping[str, Path], variant: Variant, t: int, s_k: int) -> None:
     check(artifacts, variant, make_problem(variant.head_dim, t, s_k))
 
@@ -243,9 +243,15 @@ def growing(head_dim: int, step: float) -> Problem:
 
 
 @variants
-@pytest.mark.parametrize("step", [1.0, 4.0, 64.0, -8.0])
-def test_rescale_below_and_above_the_threshold(artifacts: Mapping[str, Path], variant: Variant, step: float) -> None:
-    """8 in log2 is 5.5: steps of 1 add up to it, steps of 4 cross it every other tile, 64 every time, -8 never."""
+def test_rescale_below_and_above_the_threshold(artifacts: Mapping[str, Path], variant: Variant) -> None:
+    """8 in log2 is 5.5: steps of 4 cross it every other tile."""
+    check(artifacts, variant, growing(variant.head_dim, 4.0))
+
+
+@some
+@pytest.mark.parametrize("step", [1.0, 64.0, -8.0])
+def test_rescale_seldom_always_and_never(artifacts: Mapping[str, Path], variant: Variant, step: float) -> None:
+    """Steps of 1 add up to the threshold, steps of 64 cross it every time, -8 never."""
     check(artifacts, variant, growing(variant.head_dim, step))
 
 
@@ -283,7 +289,7 @@ def test_many_schedules(artifacts: Mapping[str, Path], variant: Variant) -> None
     )  # fmt: skip
     problem = poisoned(problem)
     plain = make_problem(variant.head_dim, 128, 448, amplitude=8.0, shared_kv=True)
-    for item, schedules in ((problem, 20), (plain, 8)):
+    for item, schedules in ((problem, 10), (plain, 6)):
         runs = [check(artifacts, variant, item, schedule, seed)[0] for schedule, seed in schedules_of(schedules)]
         for other in runs[1:]:
             np.testing.assert_array_equal(other.o, runs[0].o)

@@ -17,7 +17,13 @@ from fmha.harness.bench.shapes import Shape, shape_of
 from fmha.harness.worker.params import SM90_KERNELS, sm90_shape
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
-PROBLEMS = [(p, rows, kind) for d, rows, kind in KERNELS for p in checks(shape_of(d, rows, kind)) if p.t < 100]
+# Of the builds of a head_dim, which differ in tiles and in what they leave out, each has every second problem, and the
+# next one those between. All pairs of fields are in the suite cover-sm90.
+PROBLEMS = [
+    (p, rows, kind)
+    for n, (d, rows, kind) in enumerate(KERNELS)
+    for p in [p for p in checks(shape_of(d, rows, kind)) if p.t < 100][n % 2 :: 2]
+]
 
 
 def name(value: Problem | int | str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fmha.harness.worker.build import build_variants, hash_sources
+from fmha.harness.worker.build import build_variants, hash_sources, warnings
 from fmha.harness.worker.variants import VARIANTS
 
 VARIANT = VARIANTS[0]
@@ -118,6 +118,18 @@ def test_a_corrupt_entry_is_built_again(tree, tmp_path):
     assert build(tree, tmp_path / "cache")[0].cached
 
 
+def test_what_the_compiler_warns_of_is_told_from_the_cache_too(tree, tmp_path):
+    source = tree / VARIANT.source
+    source.write_text(source.read_text() + "__device__ void odd() { int never_read = 1; }\n")
+    lines = []
+    for _ in range(2):
+        (result,) = build(tree, tmp_path / "cache", progress=lines.append)
+        assert len(warnings(result)) == 1
+        assert "never_read" in lines[-1]
+        assert "; 1 warned of, first: " in lines[-1]
+    assert result.cached
+
+
 def test_a_compile_error_is_a_headline_and_takes_no_other_variant_down(tree, tmp_path):
     (tree / "kernel" / "sm100" / "bad.cu").write_text("int main( {\n")
     bad = dataclasses.replace(VARIANT, name="bad", source="kernel/sm100/bad.cu")
@@ -146,7 +158,8 @@ def test_nothing_but_the_entry_stays(tree, tmp_path):
     (result,) = build(tree, tmp_path / "cache")
     entry = Path(result.ptx).parent
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock", entry.name}
-    assert {path.name for path in entry.iterdir()} == {"manifest.json", f"{VARIANT.name}.ptx", f"{VARIANT.name}.cubin"}
+    made = {f"{VARIANT.name}.ptx", f"{VARIANT.name}.cubin"}
+    assert {path.name for path in entry.iterdir()} == made | {"manifest.json", "compiler.log"}
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
