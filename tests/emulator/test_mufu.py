@@ -15,8 +15,8 @@ from tests.probes.build import build_ptx
 from tests.probes.mufu import RECORD, digests
 from tests.probes.mufu_gpu import BLOCKS, ROWS
 
-# Denormals; 0.5 to 2; infinity, NaNs and the largest numbers; -2 to -0.5.
-SAMPLED = (0x00, 0x3F, 0x7F, 0xBF)
+# Denormals, infinity, NaNs and the largest numbers for one function, 0.5 to 2 and -2 to -0.5 for the next.
+BLOCKS_OF = ((0x00, 0x7F), (0x3F, 0xBF))
 
 pytestmark = pytest.mark.nvcc
 
@@ -30,7 +30,8 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Module:
 def test_results_are_silicons(row: str, module: Module) -> None:
     recorded = [int(digest, 16) for digest in json.loads(RECORD.read_text())["digests"][row].split()]
     assert len(recorded) == BLOCKS
-    assert digests(module, row, SAMPLED) == {block: recorded[block] for block in SAMPLED}
+    sampled = BLOCKS_OF[list(ROWS).index(row) % 2]
+    assert digests(module, row, sampled) == {block: recorded[block] for block in sampled}
 
 
 def test_every_block_was_compared_and_agreed() -> None:

@@ -69,6 +69,7 @@ def test_a_host_dies_and_the_other_takes_over(twins: Client):
     with twins.server.hold("t32") as hold:
         process = twins.start("run-matrix", "--host", "gpu,twin", "--suite", "shared")
         twins.wait_for(started(FALLBACK))
+        assert eventually(lambda: len(twins.runs()) == 2)
         (waiting,) = [run for run in twins.runs() if not started(FALLBACK)(twins.events(run))]
         assert eventually(lambda: (waiting / "supervisor.json").exists())
         os.kill(json.loads((waiting / "supervisor.json").read_text())["pid"], signal.SIGKILL)
