@@ -30,9 +30,13 @@ for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Modules that torch's tensors run through say so by `pytest.importorskip`, tests that need it alone by a mark."""
-    for name, needed in (("torch", ("torch",)), ("triton", ("triton", "torch"))):
+    for name, needed, remedy in (
+        ("torch", ("torch",), "make torch"),
+        ("triton", ("triton", "torch"), "make triton"),
+        ("cute", ("cutlass",), "pip install -c constraints.txt nvidia-cutlass-dsl"),
+    ):
         if item.get_closest_marker(name) and (missing := [word for word in needed if find_spec(word) is None]):
-            pytest.skip(f"{missing[0]} is not installed: make {name}")
+            pytest.skip(f"{missing[0]} is not installed: {remedy}")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "rmsnorm": "a CTA a row, a sum over shared memory",
     "gemm": "tiles on mma.sync",
     "triton": "attention, compiled by Triton",
+    "cute": "tiles on mma.sync, compiled by CuTe DSL",
 }
 ARCHS: Final = ("sm_80", "sm_90a", "sm_100a")
 WORKFLOWS: Final[Mapping[str, str]] = {

@@ -140,6 +140,25 @@ def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: 
     assert "CompilationError: at " in ran.stdout
 
 
+@pytest.mark.cute
+def test_a_kernel_of_cute_dsls_is_compiled_by_it(tmp_path: Path) -> None:
+    root = repository_with("cute", tmp_path / "ours")
+    ran = fmha(root, "run-matrix", "--json", "--quiet")
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    record = json.loads(ran.stdout)
+    assert record["verdict"]["passed"] == record["verdict"]["total"] == 20
+    assert {item["source"] for item in record["variants"]} == {"gemm.py"}
+    assert len(record["variants"]) == 3  # of as many tiles
+    source = root / "gemm.py"
+    barrier = "        cute.arch.sync_threads()  # the tiles of the step before have been read\n"
+    before, after = source.read_text().split(barrier)
+    source.write_text(before + after)
+    ran = fmha(root, "run-matrix", "--quiet", "--case", "gemm_m64_n32_k64")
+    assert ran.returncode == ExitCode.GATE_FAILED
+    assert "error race: " in ran.stdout
+    assert f"(source gemm.py:{len(before.splitlines()) + 1}, " in ran.stdout
+
+
 def test_nothing_planted_is_no_regression(norm: Path) -> None:
     found = regress(norm, "README", "ours", "theirs")
     assert (found["code"], found["regressions"]) == (ExitCode.PASS, [])

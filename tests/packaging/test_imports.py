@@ -13,7 +13,13 @@ from packaging.utils import canonicalize_name
 from scripts.requirements import requirements
 
 # Extras that need not be installed, by what they are imported as.
-OPTIONAL = {"cuda": "cuda-bindings", "sphinx": "sphinx", "torch": "torch", "triton": "triton"}
+OPTIONAL = {
+    "cuda": "cuda-bindings",
+    "cutlass": "nvidia-cutlass-dsl",
+    "sphinx": "sphinx",
+    "torch": "torch",
+    "triton": "triton",
+}
 OWN = {"fmha", "scripts", "tests", "tools"}
 # Run by hand to make what is checked in beside them, with packages that their first lines name; no test imports them.
 MAKERS = {
@@ -47,7 +53,7 @@ def imported(directory: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("directory", "sets"),
     [
-        ("harness", ["run", "cuda", "torch", "bench", "triton"]),
+        ("harness", ["run", "cuda", "torch", "bench", "triton", "cute"]),
         ("emulator", ["run", "torch"]),
         ("fmha", ["run"]),
         ("tools", ["run", "site"]),

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from scripts.requirements import requirements
 
-SETS = ["build", "run", "test", "lint", "nvcc", "cuda", "torch", "bench", "triton", "site"]
+SETS = ["build", "run", "test", "lint", "nvcc", "cuda", "torch", "bench", "triton", "cute", "site"]
 
 
 @pytest.fixture(scope="module")
