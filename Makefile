@@ -29,7 +29,7 @@ help:
 	@echo 'make test       lint, then every test (PYTEST_ARGS="-k fence" for some)'
 	@echo 'make triton     add Triton, so that make test runs its kernels too'
 	@echo 'make regress    run what the baseline ran, guard first, and say what got worse (ARGS="--allow hash")'
-	@echo 'make watch      run the guard and the touched head_dims after every save'
+	@echo 'make watch      run the guard and what was touched after every save'
 	@echo 'make report     write the newest run as one HTML file'
 	@echo "make bench      measure the emulator's speed"
 	@echo "make mutants    break our kernels' CUDA source in the ways people do, and see who notices"

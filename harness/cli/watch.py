@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +20,11 @@ from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import git_root
 
-HELP = """Run the guard after every save under kernel/ or to matrix.yaml, then the head_dims whose code changed.
+HELP = """Run the guard after every save to a kernel or to matrix.yaml, then the configurations that the save touched.
 
 On the emulator. What was touched is seen in the compiled code: a changed comment touches nothing, a changed header
-every variant that it changes. The records go to .fmha/watch, not to the archive. Ctrl-C ends it.
+every variant that it changes. A changed adapter touches all of its kernel. The records go to .fmha/watch, not to the
+archive. Ctrl-C ends it.
 
 \b
 Examples:
@@ -55,7 +57,7 @@ def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
 
     def show(record: RunRecord, path: Path | None) -> None:
         if json:
-            print_json("watch", 1, _fields(record, path), indent=None)
+            print_json("watch", 1, _fields(record, path, request.filters), indent=None)
         else:
             report.show(record, None, console, table=verbose)
 
@@ -72,12 +74,12 @@ def _run(request: Request, json: bool, verbose: bool) -> ExitCode:
     return ExitCode.PASS
 
 
-def _fields(record: RunRecord, path: Path | None) -> dict[str, object]:
+def _fields(record: RunRecord, path: Path | None, filters: Sequence[str]) -> dict[str, object]:
     return {
         "verdict": record.verdict.word,
         "passed": record.verdict.passed,
         "total": record.verdict.total,
-        "filter": record.selection.filter,
+        "filter": ",".join(filters),
         "run": str(path) if path else None,
         "configurations": [
             {"id": item.id, "status": item.status, "reasons": item.reasons} for item in record.configurations

@@ -1,10 +1,10 @@
-"""Watch: after every save, the guard, then the head_dims whose compiled code changed; of one's own kernels, all."""
+"""Watch: after every save, the guard, then the configurations whose compiled code or adapter changed."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from watchfiles import watch as changes_of
@@ -13,8 +13,8 @@ from fmha.harness.archive import RunRecord
 from fmha.harness.config import MATRIX_FILE, load
 from fmha.harness.errors import ExitCode, FmhaError, InterruptionError
 from fmha.harness.stages.build import Builds, build
-from fmha.harness.stages.outcome import Observer
-from fmha.harness.stages.pipeline import Request, execute, prepare
+from fmha.harness.stages.outcome import Observer, Step
+from fmha.harness.stages.pipeline import Prepared, Request, execute, prepare
 from fmha.harness.worker.protocol import BuildResult
 
 Show = Callable[[RunRecord, Path | None], None]
@@ -31,35 +31,35 @@ class Watcher:
         self._request = dataclasses.replace(request, results=root / ".fmha" / "watch")
         self._observer = observer
         self._show = show
-        self._code: dict[str, str] = {}
+        self._known: Mapping[str, object] | None = None  # what each configuration runs; None before the first round
 
     def round(self) -> ExitCode:
         """Run the guard; when it holds, what else was touched since the last round. Raises what `execute` does."""
-        settings = prepare(self._request).matrix
-        guard = settings.guard.head_dim
-        if guard is None:
-            return execute(self._request, self._observer, self._show)
-        code = self._run([guard])
-        if code is ExitCode.GATE_FAILED:
-            return code
-        touched = self._touched() - {guard}
-        return self._run(sorted(touched)) if touched else code
-
-    def _run(self, head_dims: Sequence[int]) -> ExitCode:
-        chosen = "hd=" + "|".join(map(str, head_dims))
-        request = dataclasses.replace(self._request, filters=(*self._request.filters, chosen))
-        return execute(request, self._observer, self._show)
-
-    def _touched(self) -> set[int]:
-        """The head_dims of variants whose code is not that of the last round; none in the first."""
         prepared = prepare(self._request)
-        self._observer.stage("build", f"{len(prepared.plan.variants)} variants, to see what was touched")
-        builds: Builds = build(prepared.plan, prepared.host, prepared.matrix.limits, self._observer)
-        before, self._code = self._code, {name: code_of(result) for name, result in builds.items()}
-        if not before:
-            return set()
-        changed = (result.variant.head_dim for name, result in builds.items() if self._code[name] != before.get(name))
-        return {head_dim for head_dim in changed if head_dim is not None}
+        code = self._run(prepared.plan.guard)
+        touched = self._touched(prepared) if code is not ExitCode.GATE_FAILED else []
+        return self._run(touched) if touched else code
+
+    def _run(self, steps: Sequence[Step]) -> ExitCode:
+        cases = [step.configuration.id for step in steps]
+        return execute(dataclasses.replace(self._request, filters=(), cases=cases), self._observer, self._show)
+
+    def _touched(self, prepared: Prepared) -> list[Step]:
+        """What is not the guard's and has other code, or another adapter, than in the last round; in the first
+        nothing."""
+        plan, kernels = prepared.plan, prepared.matrix.kernels
+        self._observer.stage("build", f"{len(plan.variants)} variants, to see what was touched")
+        builds: Builds = build(plan, prepared.host, prepared.matrix.limits, self._observer)
+        codes = {name: code_of(result) for name, result in builds.items()}
+        before, now = self._known, {}
+        for step in plan.rest:
+            if step.variant:
+                item = step.configuration
+                now[item.id] = (codes[step.variant.name], *kernels[item.kernel].files.values())
+        self._known = now
+        if before is None:
+            return []
+        return [step for step in plan.rest if now.get(step.configuration.id) != before.get(step.configuration.id)]
 
 
 def watched(root: Path) -> tuple[str, ...]:
@@ -93,7 +93,9 @@ def saves(root: Path, names: Sequence[str] = (MATRIX_FILE, "kernel")) -> Iterato
 
 
 def code_of(result: BuildResult) -> str:
-    """The hash of a variant's PTX without its line information; of the error when it did not build."""
+    """The hash of a variant's PTX without its line information; of the error when it did not build. A peer has none."""
+    if not result.variant.source:
+        return ""
     if result.error is not None:
         return hashlib.sha256(result.error.encode()).hexdigest()
     lines = (line.strip() for line in Path(result.ptx).read_text(encoding="utf-8").splitlines())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fmha.harness.archive import RunRecord
+from fmha.harness.cli.progress import Silent
 from fmha.harness.errors import ExitCode
-from fmha.harness.evidence.watch import code_of
+from fmha.harness.evidence.watch import Watcher, code_of
+from fmha.harness.stages.pipeline import Request
 from fmha.harness.worker.protocol import BuildResult
 from tests.evidence.records import VARIANT
 from tests.harness.support import git
@@ -94,3 +98,50 @@ def test_a_save_runs_the_guard_again(repository: Path, tmp_path: Path, flags: li
     finally:
         process.kill()
         process.wait()
+
+
+NORMS = """
+kernels: {norm: fmha_kernels.py:RmsNorm}
+default_suite: small
+seed: 0
+suites: {small: {axes: {rows: [1], columns: [64], threads: [32, 64, 128]}}}
+gates: {default: {cosine: 0.999999, relative_l2: 1e-6, max_error: 2e-6}}
+guard: {case: norm_rows1_columns64}
+limits: {build_seconds: 300, configuration_silence_seconds: 60, configuration_total_seconds: 300}
+hosts: {emulator: {kind: emulator, arch: sm_90a}}
+"""
+
+
+@pytest.mark.nvcc
+def test_what_a_save_has_touched_is_run_whose_ever_the_kernel(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (repository / "harness" / "examples" / "rmsnorm").glob("*.*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "matrix.yaml").write_text(NORMS)
+    (tmp_path / ".gitignore").write_text("/.fmha/\n")
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "start")
+    monkeypatch.chdir(tmp_path)
+    ran: list[str] = []
+
+    def show(record: RunRecord, path: Path | None) -> None:
+        ran.extend(item.id for item in record.configurations)
+
+    watcher = Watcher(Request(tmp_path), tmp_path, Silent(io.StringIO()), show)
+
+    def round_of() -> list[str]:
+        ran.clear()
+        assert watcher.round() is ExitCode.PASS
+        return ran
+
+    guard, others = "norm_rows1_columns64", ["norm_rows1_columns64_threads32", "norm_rows1_columns64_threads64"]
+    assert round_of() == [guard]
+    source, adapter = tmp_path / "rmsnorm.cu", tmp_path / "fmha_kernels.py"
+    text = source.read_text()
+    slower = "#if THREADS == 32\n  __nanosleep(1);\n#endif\n"
+    source.write_text(text.replace("  float total = 0.0f;\n", f"{slower}  float total = 0.0f;\n"))
+    assert round_of() == [guard, guard, others[0]]
+    adapter.write_text(f"{adapter.read_text()}\n# changed\n")
+    assert round_of() == [guard, guard, *others]
