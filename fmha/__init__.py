@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
+    from fmha.harness.callable_kernel import CallableKernel
     from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output, TensorMap, from_bf16, to_bf16
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionResult",
     "Build",
+    "CallableKernel",
     "Case",
     "Field",
     "HazardError",
@@ -45,7 +47,7 @@ _HOMES = (
     dict.fromkeys(__all__, "fmha.harness.kernel")
     | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
     | dict.fromkeys(_SCRIPTED, "fmha.harness.scripted.emulated")
-    | {"TritonKernel": "fmha.harness.triton_kernel"}
+    | {"CallableKernel": "fmha.harness.callable_kernel", "TritonKernel": "fmha.harness.triton_kernel"}
 )
 
 

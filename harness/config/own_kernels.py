@@ -172,7 +172,8 @@ class OwnKernel:
 
     @property
     def watched(self) -> tuple[str, ...]:
-        return (self.path, self.kernel.source, *self.kernel.sources)
+        source = self.kernel.source
+        return (self.path, *([source] if source else []), *self.kernel.sources)
 
     @property
     def held(self) -> Held:
@@ -201,9 +202,9 @@ class OwnKernel:
         return smaller(self.name, self.kernel, cell)
 
     def declared(self, name: str) -> Declares:
-        from fmha.harness.worker.declared import Declared
+        from fmha.harness.worker.called import subject_of
 
-        return Declared(name, self.kernel, self.where)
+        return subject_of(name, self.kernel, self.where)
 
 
 def kernels_matrix(document: Document, sha256: str, root: Path) -> tuple[FileSection, Matrix]:
@@ -298,7 +299,10 @@ def _declared(file: KernelsFile, usual: Gates, document: Document, root: Path) -
             text = f"{error.where}: {error.what}"
             raise ConfigError([document.problem(("kernels", name), text)]) from error
         digest = hashlib.sha256((root / where.rpartition(":")[0]).read_bytes()).hexdigest()
-        found[name] = OwnKernel(name, where, digest, kernel, section.gates.gates() if section.gates else usual)
+        gates = section.gates.gates() if section.gates else usual
+        if not kernel.source:  # nothing is built, so that there are no resources
+            gates = replace(gates, resources=None)
+        found[name] = OwnKernel(name, where, digest, kernel, gates)
     return found
 
 

@@ -100,9 +100,10 @@ def _declared(job: Job) -> dict[str, Declared]:
     """Kernels with an adapter, by name."""
     if not job.kernels:
         return {}
-    from fmha.harness.worker.declared import Declared, load_kernel
+    from fmha.harness.worker.called import subject_of
+    from fmha.harness.worker.declared import load_kernel
 
-    return {name: Declared(name, load_kernel(Path(job.root), where), where) for name, where in job.kernels.items()}
+    return {name: subject_of(name, load_kernel(Path(job.root), where), where) for name, where in job.kernels.items()}
 
 
 def _run_one(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -> Event:

@@ -171,7 +171,7 @@ class Peer:
     def timed_alone(self, device: Device, build: BuildResult, cell: PeerCell, inputs: Inputs) -> Timed:
         from fmha.harness.worker.timing import time_alone
 
-        return time_alone(device, partial(_batch, self._call(device, cell, inputs)))
+        return time_alone(device, partial(batch_of_calls, self._call(device, cell, inputs)))
 
     def _call(self, device: Device, cell: PeerCell, inputs: Inputs) -> Call:
         maker = PEERS[self._name]
@@ -191,7 +191,7 @@ class Peer:
         return maker.make(cell.of, Tensors(tensor(inputs.q), k, v, inputs.scale))
 
 
-def _batch(call: Call, times: int) -> Callable[[], float]:
+def batch_of_calls(call: Call, times: int) -> Callable[[], float]:
     """So many calls as a CUDA graph of torch's: seconds on the GPU, as our own launches are timed."""
     import torch
 

@@ -117,6 +117,34 @@ def test_ours_and_ones_own_in_one_repository(repository: Path, tmp_path: Path) -
     assert "the smallest found to fail alike: fmha run-matrix --case gemm_m1_n1_k17 " in ran.stdout
 
 
+LIBRARY = """
+
+class Library(CallableKernel):
+    fields = Gemm.fields[:3]
+    inputs, outputs, reference = Gemm.inputs, Gemm.outputs, Gemm.reference
+
+    def call(self, case, tensors):
+        a, b = tensors["a"].float(), tensors["b"].float()
+        return lambda: {"c": a @ b.T}
+"""
+
+
+@pytest.mark.torch
+def test_a_callable_beside_ones_own(tmp_path: Path) -> None:
+    root = repository_with("gemm", tmp_path / "ours")
+    adapter, matrix = root / "fmha_kernels.py", root / "matrix.yaml"
+    adapter.write_text(adapter.read_text().replace("import Build,", "import Build, CallableKernel,") + LIBRARY)
+    suites = "  theirs: {kernel: library, axes: {m: [1, 7], n: [33], k: [64]}}\n  small:\n    kernel: gemm\n"
+    kernels = "fmha_kernels.py:Gemm\n  library: fmha_kernels.py:Library\n"
+    text = matrix.read_text().replace("  small:\n", suites).replace("fmha_kernels.py:Gemm\n", kernels)
+    matrix.write_text(text)
+    ran = fmha(root, "run-matrix", "--json", "--quiet", "--suite", "small,theirs", "--filter", "m=1|7,n=33,k=64")
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    found = {item["id"]: item for item in json.loads(ran.stdout)["configurations"]}
+    assert {"gemm_m1_n33_k64", "library_m1_n33_k64", "library_m7_n33_k64"} <= found.keys()
+    assert found["library_m7_n33_k64"]["metrics"]["cosine"] > 0.999999
+
+
 @pytest.mark.triton
 def test_a_kernel_of_tritons_is_compiled_by_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
