@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from fmha.harness.errors import UserError
 from fmha.harness.scripted.emulated import LaunchRefusedError, Machine, running
 from fmha.harness.scripted.machine import Options
+
+NO_CUTE: Final = "launches of CuTe DSL do not run here; docs/use/scripts.md says why, and how its kernels do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ def _run(module: str | None, script: str) -> int:
         return 1
     except Exception as error:
         _print(error)
+        if type(error).__module__.partition(".")[0] == "cutlass":  # what it says is that there is no driver
+            print(f"fmha: {NO_CUTE}", file=sys.stderr)
         return 1
     return 0
 

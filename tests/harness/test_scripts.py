@@ -107,6 +107,20 @@ def test_the_example_of_the_documentation(repository: Path, tmp_path: Path, capf
         assert line == "..." or found in [re.sub(r"PTX line \d+|[\d,]+ warp", "", other) for other in said]
 
 
+@pytest.mark.cute
+def test_a_launch_of_cute_dsl_is_told_for_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "launch.py"
+    script.write_text(
+        "from cutlass import cute\n\n\n"
+        "@cute.kernel\ndef nothing():\n    pass\n\n\n"
+        "@cute.jit\ndef launch():\n    nothing().launch(grid=(1, 1, 1), block=(32, 1, 1))\n\n\nlaunch()\n"
+    )
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    done = emulate(script)
+    assert done.returncode == ExitCode.GATE_FAILED
+    assert f"fmha: {scripts.NO_CUTE}" in done.stderr
+
+
 def test_an_exception_of_the_script_is_told_from_its_own_line_on(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
