@@ -1,9 +1,10 @@
 """Tries the fmha that is installed here as its user would, in an empty folder: `python scripts/try_wheel.py`.
 
 Every core that the wheel has for this CPU runs the same kernel, and all have to leave the same bytes. Where there is an
-nvcc, a part of the matrix is run as well.
+nvcc, a part of the matrix is run as well, and with torch attention over tensors.
 """
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -41,6 +42,16 @@ buffers: {y: {dtype: f32, shape: [1024], fill: poison}}
 args: [{buffer: y}]
 outputs: {y: {file: FILE}}
 """
+ATTENTION = """
+import fmha, torch
+torch.manual_seed(0)
+q, k, v = (torch.randn(shape).bfloat16() for shape in ((1, 1, 8, 64), (1, 128, 64), (1, 128, 64)))
+result = fmha.attention(q, k, v)
+weights = (torch.einsum("bthd,bsd->bths", q.double(), k.double()) / 8).softmax(-1)
+error = (result.o - torch.einsum("bths,bsd->bthd", weights, v.double())).abs().max().item()
+print(f"attention: largest error {error:.1e}, {len(result.findings)} hazards")
+assert error < 5e-3 and not result.findings
+"""
 LEVEL = "from fmha import emulator; print(emulator.CORE_LEVEL)"
 HAS = "import fmha.emulator.levels as l; print(*l.available())"
 
@@ -63,6 +74,8 @@ def main() -> int:
         if len(set(hashes.values())) != 1:
             print("the cores run the matrix with different bits", file=sys.stderr)
             return 1
+        has_torch = importlib.util.find_spec("torch") is not None
+        print(ran(folder, "-c", ATTENTION).strip() if has_torch else "no torch here: attention was not called")
     return 0
 
 
@@ -75,7 +88,8 @@ def waves(folder: Path, level: str) -> bytes:
 
 def matrix(folder: Path, level: str) -> tuple[str, ...]:
     """The hashes of the outputs of the smallest configurations, one a head_dim."""
-    said = ran(folder, "-m", "fmha", "run-matrix", "--filter", "t=1,sk=128,mask=none", "--json", FMHA_CPU_LEVEL=level)
+    asked = ("run-matrix", "--suite", "seed", "--filter", "t=1,sk=128,mask=none", "--json")
+    said = ran(folder, "-m", "fmha", *asked, FMHA_CPU_LEVEL=level)
     record = json.loads(said)
     assert record["commit"]["installed"], "the run knows that it judged no commit"
     print(f"{level}: {record['verdict']['word']} {record['verdict']['passed']} of {record['verdict']['total']}")

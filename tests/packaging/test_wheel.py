@@ -18,6 +18,7 @@ import nanobind
 import pytest
 
 from fmha.harness.worker.nvcc import find_nvcc
+from scripts.try_wheel import ATTENTION
 
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -124,6 +125,17 @@ def test_the_matrix_runs_in_an_empty_folder(installed, tmp_path):
     again = fmha("baseline", "accept", "latest", "--why", "x")
     assert again.returncode == 2
     assert "Traceback" not in again.stderr
+
+
+@pytest.mark.nvcc
+@pytest.mark.torch
+def test_attention_runs_in_an_empty_folder(installed, tmp_path):
+    environment = os.environ | {"FMHA_NVCC": str(find_nvcc().path)}
+    done = subprocess.run(
+        [installed, "-c", ATTENTION], check=False, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 hazards" in done.stdout
 
 
 @pytest.mark.nvcc
