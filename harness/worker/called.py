@@ -35,6 +35,8 @@ class Called(Declared):
         self._callable = kernel
 
     def variant_for(self, case: Case, arch: str) -> Variant | str:
+        if refused := self._refusal(arch):
+            return refused
         shape = LaunchShape(0, 0, 0, 0, 0)
         return Variant(f"{self._name}_{arch.replace('_', '')}", arch, "", self._name, None, None, shape, sources=())
 

@@ -90,8 +90,8 @@ class Declared:
 
     def variant_for(self, case: Case, arch: str) -> Variant | str:
         kernel = self._kernel
-        if kernel.archs and arch not in kernel.archs:
-            return f"{self._name} is for {', '.join(kernel.archs)}, not for {arch}"
+        if refused := self._refusal(arch):
+            return refused
         file = self._where.rpartition(":")[0]
         try:
             built = kernel.build(case, arch)
@@ -113,6 +113,10 @@ class Declared:
             compiler=f"{self._where} {self._name}" if own else "",
             example=case.id if own else "",
         )
+
+    def _refusal(self, arch: str) -> str | None:
+        archs = self._kernel.archs
+        return f"{self._name} is for {', '.join(archs)}, not for {arch}" if archs and arch not in archs else None
 
     def inputs(self, seed: int, case: Case) -> Arrays:
         """They depend on the seed and the case's name alone."""

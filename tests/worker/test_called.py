@@ -81,3 +81,10 @@ def test_what_it_has_to_return(made: Callable[[Any], Mapping[str, Any]], words: 
 def test_what_is_not_there_is_no_failure_of_the_callable(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(RefusedError, match=words):
         run(type("Other", (Twice,), changes)())
+
+
+def test_it_may_be_for_some_architectures_alone() -> None:
+    kernel = type("Hopper", (Twice,), {"archs": ("sm_90a",)})()
+    subject, case = subject_of("twice", kernel, "twice.py:Twice"), case_of("twice", kernel.fields, {"n": 5})
+    assert subject.variant_for(case, "sm_100a") == "twice is for sm_90a, not for sm_100a"
+    assert isinstance(subject.variant_for(case, "sm_90a"), Variant)
