@@ -29,6 +29,7 @@ from fmha.harness.worker.protocol import Cell, Event, Job
 from fmha.harness.worker.spread import spread
 
 TICK_SECONDS: Final = 0.2  # between looks into the shared folder, which tells nobody
+READS_A_SECOND: Final = 100  # of tasks' files, at the most: a file server has others to serve
 FIRST_POLL_SECONDS: Final = 1.0  # between questions to Slurm, which has other users: more the longer nothing changes
 LONGEST_POLL_SECONDS: Final = 20.0
 ALIVE_SECONDS: Final = 10.0  # how often whoever waits for us hears that we are there
@@ -45,10 +46,11 @@ class _Attempt:
     path: Path
     offset: int = 0
     running: dict[str, None] = field(default_factory=dict)  # begun, and not ended
+    silent: bool = False  # it has said its last word, and nothing of it was running
     node: str = ""
     over: str = ""  # "end" or why it failed, by its own word
     beat: str = ""
-    heard: float = field(default_factory=time.monotonic)
+    heard: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def key(self) -> tuple[int, int]:
@@ -121,7 +123,7 @@ class Cluster:
 
     def _start(self, job: Job, limits: Limits, number: int) -> _Round:
         folder = self._folder / str(self._job) / str(number)
-        for name in (node.CLAIMS, node.TASKS):
+        for name in (node.CLAIMS, node.TASKS, node.AGAIN):
             (folder / name).mkdir(parents=True)
         most = job.workers or self._wish["tasks"]
         ordered, tasks = spread(replace(job, workers=0), min(most, len(job.configurations)))
@@ -174,6 +176,7 @@ class Cluster:
                 for attempt, event in _news(each):
                     since = time.monotonic()
                     yield from self._taken(each, attempt, event, remaining, begun, hashes)
+            self._give_back(now, remaining, begun)
             if time.monotonic() >= due and remaining:
                 before = dict(now.states)
                 self._ask(now)
@@ -187,7 +190,8 @@ class Cluster:
                     f"no task has started within {self._wish['wait_seconds']:g} s: {'; '.join(self._told)}",
                     next_step="ask for less, or set gpus.wait_seconds",
                 )
-            self._pause(TICK_SECONDS)
+            reads = sum(not attempt.silent for each in rounds for attempt in each.attempts.values())
+            self._pause(max(TICK_SECONDS, reads / READS_A_SECOND))
 
     def _taken(
         self,
@@ -221,6 +225,21 @@ class Cluster:
         elif event.event == "note":
             yield event
 
+    def _give_back(self, now: _Round, remaining: Mapping[str, Cell], begun: Mapping[str, int]) -> None:
+        """What a task was running when Slurm ended it may be taken again once Slurm has started the task again."""
+        places = {item.id: place for place, item in enumerate(now.job.configurations)}
+        if len(starts := {attempt.key: attempt.restarts for attempt in now.attempts.values()}) == len(now.attempts):
+            return  # none was started again
+        for attempt in now.attempts.values():
+            starts[attempt.key] = max(starts[attempt.key], attempt.restarts)
+        for attempt in now.attempts.values():
+            if attempt.restarts < starts[attempt.key]:
+                for name in [name for name in attempt.running if name in remaining and begun[name] < MOST_BEGINNINGS]:
+                    del attempt.running[name]
+                    (now.folder / node.AGAIN / f"{places[name]}.{begun[name]}").touch()
+                    where = attempt.node or "a node"
+                    self._note(f"task {attempt.path.name} on {where} was started again: {name} is, too")
+
     def _ask(self, now: _Round) -> None:
         """What Slurm says of the round's tasks; nothing changes while it does not answer."""
         try:
@@ -250,7 +269,7 @@ class Cluster:
                 if (attempt is None or not attempt.over) and time.monotonic() - ended < patience:
                     return False
         for attempt in now.attempts.values():  # of those that Slurm has forgotten their own word counts
-            if attempt.key not in now.states and not attempt.over and time.monotonic() - attempt.heard < late:
+            if attempt.key not in now.states and not attempt.over and _silence(attempt) < late:
                 return False
         if live:
             with contextlib.suppress(slurm.AwayError, HostError):
@@ -322,7 +341,8 @@ def _fate(state: str, word: str) -> tuple[str, str]:
 
 
 def _claimable(now: _Round) -> bool:
-    return len(os.listdir(now.folder / node.CLAIMS)) < len(now.job.configurations)
+    again = len(os.listdir(now.folder / node.AGAIN))
+    return len(os.listdir(now.folder / node.CLAIMS)) < len(now.job.configurations) + again
 
 
 def _news(each: _Round) -> Iterator[tuple[_Attempt, Event]]:
@@ -331,10 +351,9 @@ def _news(each: _Round) -> Iterator[tuple[_Attempt, Event]]:
         if name not in each.attempts:
             each.attempts[name] = _Attempt(each.folder / node.TASKS / name)
         attempt = each.attempts[name]
-        with contextlib.suppress(OSError):
-            beat = (attempt.path / node.BEAT).read_text(encoding="ascii")
-            if beat != attempt.beat:
-                attempt.beat, attempt.heard = beat, time.monotonic()
+        if attempt.silent:
+            continue
+        attempt.silent = bool(attempt.over)  # and is read once more
         for said in _lines(attempt):
             attempt.heard = time.monotonic()
             match said.get("kind"):
@@ -347,6 +366,16 @@ def _news(each: _Round) -> Iterator[tuple[_Attempt, Event]]:
                 case "event":
                     with contextlib.suppress(CodecError):
                         yield attempt, decode(Event, said.get("event"), "event")
+
+
+def _silence(attempt: _Attempt) -> float:
+    """Seconds without a word or a beat of a start of a task. Its beat is looked at when it is asked for: the first time
+    tells nothing."""
+    with contextlib.suppress(OSError):
+        beat = (attempt.path / node.BEAT).read_text(encoding="ascii")
+        if beat != attempt.beat:
+            attempt.beat, attempt.heard = beat, time.monotonic()
+    return time.monotonic() - attempt.heard
 
 
 def _lines(attempt: _Attempt) -> Iterator[dict[str, Any]]:

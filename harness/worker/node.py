@@ -30,6 +30,7 @@ EVENTS: Final = "events.jsonl"
 BEAT: Final = "beat"
 CLOSED: Final = "closed"
 CLAIMS: Final = "claims"
+AGAIN: Final = "again"  # files PLACE.N: a place that may be taken once more, under that name
 TASKS: Final = "tasks"
 
 
@@ -70,7 +71,8 @@ def _work(folder: Path, own: Path, say: Any) -> None:
         seats = tuple(Seat(seat.env, node) for seat in shares(cores))
     judge = Path(os.environ["PYTHONPATH"])
     how = (limits["silence_seconds"], limits["total_seconds"], judge, seats)
-    with closing(run_worker(job, own / "workers", *how, _claimed(folder, own, len(job.configurations)))) as events:
+    places = _claimed(folder, own, int(os.environ["SLURM_ARRAY_TASK_ID"]), len(job.configurations))
+    with closing(run_worker(job, own / "workers", *how, places)) as events:
         for event in events:
             say("event", event=encode(event))
 
@@ -84,19 +86,33 @@ def _own(folder: Path) -> Path:
     return own
 
 
-def _claimed(folder: Path, own: Path, count: int) -> Iterator[int]:
-    """Places in the job that are this task's, each taken when it is asked for."""
-    for place in range(count):
-        claim = folder / CLAIMS / str(place)
-        if (folder / CLOSED).exists():
+def _claimed(folder: Path, own: Path, number: int, count: int) -> Iterator[int]:
+    """Places in the job that are this task's, each taken when it is asked for.
+
+    A task begins with the place of its own `number`, so that those of an array that start together do not all ask for
+    the same ones; then it goes on from the first. What is taken is asked once for each place that it gets or misses, by
+    one listing: a file server is slower the more it is asked.
+    """
+    ahead = list(map(str, dict.fromkeys([number % count, *range(count)])))
+    tried: set[str] = set()  # asked for once: over NFS a listing may be older than a claim that it lacks
+    while not (folder / CLOSED).exists():
+        taken = tried.union(os.listdir(folder / CLAIMS))
+        ahead = [name for name in ahead if name not in taken]
+        if not ahead:
+            ahead = sorted(set(os.listdir(folder / AGAIN)) - taken)
+        if not ahead:
             return
-        if claim.exists():
-            continue
-        with contextlib.suppress(FileExistsError):
-            os.link(own / "token", claim)
-        # NFS repeats a request whose answer was lost, and then says that the name is there: by whom is what counts.
-        if os.path.samefile(own / "token", claim):
-            yield place
+        tried.add(name := ahead[0])
+        if _is_own(folder, own, name):
+            yield int(name.partition(".")[0])
+
+
+def _is_own(folder: Path, own: Path, name: str) -> bool:
+    claim = folder / CLAIMS / name
+    with contextlib.suppress(FileExistsError):
+        os.link(own / "token", claim)
+    # NFS repeats a request whose answer was lost, and then says that the name is there: by whom is what counts.
+    return os.path.samefile(own / "token", claim)
 
 
 def _gpus() -> list[str]:

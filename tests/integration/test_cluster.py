@@ -130,7 +130,7 @@ def test_tasks_that_fail_end_the_run_in_their_words(tmp_path: Path, scheduler: C
 
 def test_two_tasks_take_every_configuration_once(tmp_path: Path, repository: Path) -> None:
     folder = tmp_path / "round"
-    for name in ("claims", "tasks"):
+    for name in ("claims", "tasks", "again"):
         (folder / name).mkdir(parents=True)
     job = make_job(tmp_path, *range(64, 84))
     write_job(job, folder / "job.json")
