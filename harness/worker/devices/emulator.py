@@ -120,6 +120,7 @@ class EmulatorDevice:
                     given,
                     config.shared_bytes,
                     config.cluster,
+                    programmatic=config.overlaps,
                     first_plane=self.first_plane,
                 )
         except (emulator.LaunchError, emulator.PtxError) as error:
