@@ -109,6 +109,12 @@ def parse_break(text: str) -> Break:
     return Break(text, file, int(line), (found[1], found[2], number(found[3])))
 
 
+def _ends_alike(file: str, asked: str) -> bool:
+    """Whether the shorter of two paths is the end of the other: an editor asks for an absolute one, a person for a
+    name."""
+    return f"/{file}".endswith(f"/{asked.lstrip('/')}") or f"/{asked}".endswith(f"/{file.lstrip('/')}")
+
+
 def number(text: str) -> int:
     """A whole number as it is typed, 0x... or decimal. Raises WrongCommandError."""
     try:
@@ -125,6 +131,7 @@ class Session:
     front: Callable[[Session, Stop], Go]
     breaks: list[Break] = field(default_factory=list)
     hazards: bool = True
+    focus: tuple[int, int] | None = None  # CTA and warp to step, where it is not the one that has stopped
     log: Log | None = None
     _observer: _core.Observer | None = None  # while a launch runs
     _trace: bytes = b""  # of the last launch that was searched
@@ -200,8 +207,7 @@ class Session:
     def _is_at(instruction: Any, b: Break) -> bool:
         if not b.file:
             return bool(instruction.line == b.line)
-        chain = chain_of(instruction.location)
-        return any(x.line == b.line and ("/" + x.file).endswith("/" + b.file) for x in chain)
+        return any(x.line == b.line and _ends_alike(x.file, b.file) for x in chain_of(instruction.location))
 
     # Being told
 
@@ -262,7 +268,7 @@ class Session:
         if go in ("back", "reverse"):
             self._search(go, stop)
         self._mode = go
-        self._stepping = (stop.cta, stop.warp)
+        self._stepping, self.focus = self.focus or (stop.cta, stop.warp), None
         self._prepare()
         if go in ("step", "any"):
             self.observer.until = self._goal[1]

@@ -66,40 +66,42 @@ class Terminal:
             if words_of[0] in _GOES:
                 return _GOES[words_of[0]]
             try:
-                for said in self._answer(session, stop, words_of, line):
+                for said in answer(session, stop, words_of, line):
                     self._say(said)
             except WrongCommandError as error:
                 self._say(f"{error}")
         return "quit"
 
-    def _answer(self, session: Session, stop: Stop, command: list[str], line: str) -> Iterator[str]:
-        match command:
-            case ["help"]:
-                yield HELP
-            case ["break", _, *_]:
-                made = parse_break(line.split(None, 1)[1])
-                if made.barrier < 0 and not session.places(made):
-                    raise WrongCommandError(f"no instruction is at {made.text}")
-                session.breaks.append(made)
-                yield f"break at {made.text}"
-            case ["delete"]:
-                session.breaks.clear()
-            case ["hazards", ("on" | "off") as which]:
-                session.hazards = which == "on"
-            case ["where"]:
-                yield from where(session)
-            case ["barriers"]:
-                yield from barriers(session, max(stop.rank, 0))
-            case ["pending"]:
-                yield from pending(session)
-            case ["print", *names]:
-                yield from registers(session, stop, names)
-            case ["smem", offset, *count]:
-                yield from shared(session, stop, number(offset), number(count[0]) if count else 4)
-            case ["tmem", lane, column, *count]:
-                yield from tensor(session, stop, number(lane), number(column), number(count[0]) if count else 4)
-            case _:
-                raise WrongCommandError(f"{line!r}: no such command; help lists them")
+
+def answer(session: Session, stop: Stop, command: list[str], line: str) -> Iterator[str]:
+    """To a command that leaves the launch where it is; WrongCommandError for one that is none."""
+    match command:
+        case ["help"]:
+            yield HELP
+        case ["break", _, *_]:
+            made = parse_break(line.split(None, 1)[1])
+            if made.barrier < 0 and not session.places(made):
+                raise WrongCommandError(f"no instruction is at {made.text}")
+            session.breaks.append(made)
+            yield f"break at {made.text}"
+        case ["delete"]:
+            session.breaks.clear()
+        case ["hazards", ("on" | "off") as which]:
+            session.hazards = which == "on"
+        case ["where"]:
+            yield from where(session)
+        case ["barriers"]:
+            yield from barriers(session, max(stop.rank, 0))
+        case ["pending"]:
+            yield from pending(session)
+        case ["print", *names]:
+            yield from registers(session, stop, names)
+        case ["smem", offset, *count]:
+            yield from shared(session, stop, number(offset), number(count[0]) if count else 4)
+        case ["tmem", lane, column, *count]:
+            yield from tensor(session, stop, number(lane), number(column), number(count[0]) if count else 4)
+        case _:
+            raise WrongCommandError(f"{line!r}: no such command; help lists them")
 
 
 def _place(session: Session, stop: Stop) -> str:

@@ -30,6 +30,7 @@ class Architecture:
     arch: str
     multiprocessors: int
     registers: int
+    clusters: Mapping[int, int]  # of a number of CTAs, one an SM: how many it holds, where its SMs would hold more
     clock_mhz: Constant
     power_clock_mhz: Constant  # at which the tensor pipe may be busy all the time
     launch_us: Constant
@@ -48,8 +49,9 @@ def architecture(name: str) -> Architecture:
         raise ValueError(f"timing {name!r} is not one of {', '.join(NAMES)}")
     document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text())
     times = {key: _constant(entry) for key, entry in document.pop("times").items()}
+    clusters = MappingProxyType(document.pop("clusters"))
     given: dict[str, Any] = {k: _constant(entry) if isinstance(entry, dict) else entry for k, entry in document.items()}
-    return Architecture(name=name, times=MappingProxyType(times), **given)
+    return Architecture(name=name, times=MappingProxyType(times), clusters=clusters, **given)
 
 
 def _constant(entry: Mapping[str, Any]) -> Constant:

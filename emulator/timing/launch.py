@@ -109,7 +109,8 @@ class Timing:
     def replay(self, ordinal: int, times: Mapping[str, float] | None = None, traced: bool = False) -> Replayed:
         """The cluster `ordinal`, with as many copies of it as an SM holds beside it."""
         copies = self._copies
-        sms = min(self.architecture.multiprocessors, -(-self.shape.clusters * self.shape.cluster_size // copies))
+        size = self.shape.cluster_size
+        sms = min(self._places * size, -(-self.shape.clusters * size // copies))
         raw = self._recorder.replay(
             self._program,
             [ordinal] * copies,
@@ -137,16 +138,21 @@ class Timing:
 
     @property
     def _copies(self) -> int:
-        if self.shape.cluster_size > 1:
-            return 1
-        return max(1, min(self.shape.resident, -(-self.shape.clusters // self.architecture.multiprocessors)))
+        """Clusters that share the SMs of one."""
+        return max(1, min(self.shape.resident, -(-self.shape.clusters // self._places)))
+
+    @property
+    def _places(self) -> int:
+        """Clusters that the GPU holds at once if an SM holds one CTA."""
+        size = self.shape.cluster_size
+        return self.architecture.clusters.get(size, max(1, self.architecture.multiprocessors // size))
 
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
         """The whole launch, with these of the constants in the architecture's place."""
         replayed = {ordinal: self.replay(ordinal, times) for ordinal in self.ordinals}
         first = self._lasting(replayed)
         rest = self.shape.clusters // self.shape.along_x
-        slots = max(1, self.architecture.multiprocessors // self.shape.cluster_size) * self._copies
+        slots = self._places * self._copies
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too

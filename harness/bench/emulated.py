@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch import tensor_map
 from fmha.harness.worker.nvcc import find_nvcc
 from fmha.harness.worker.params import COMBINE_THREADS
+from fmha.harness.worker.protocol import FindingRecord
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernel"
 POISON = np.uint32(0x7FEDBEEF)
@@ -70,20 +72,30 @@ def _run(shape: Shape, p: Problem, x: dict[str, NDArray[Any]]) -> tuple[dict[str
     for name, data in arrays.items():
         addresses[name] = device.alloc(data.nbytes, name)
         device.upload(addresses[name], data)
-    boxes = {"q": ((p.batch, p.t * p.heads, p.head_dim), shape.rows)}
-    boxes |= dict.fromkeys(("k", "v") if not p.shared_kv else ("k",), ((p.batch, p.s_k, p.head_dim), shape.keys))
-    maps = {n: device.encode_tensor_map(tensor_map(addresses.pop(n), *box)) for n, box in boxes.items()}
-    module = device.load(_ptx(shape.defines))
-    entry, grid = f"fmha_fwd_sm90_hd{p.head_dim}", (shape.row_tiles(p), p.splits, p.batch)
-    config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, (*p.cluster, 1))
-    findings = list(device.launch(module, entry, config, pack(p, p.splits, maps, addresses)).findings)
-    if p.partials > 1:
-        combine, grid = combine_launch(p)
-        config = LaunchConfig(grid, (COMBINE_THREADS, 1, 1))
-        findings += device.launch(module, combine, config, pack(p, p.partials, maps, addresses)).findings
+    findings = launched(device, shape, p, addresses)
     out = {}
     for name in ("o", "row_max", "row_sum", "lse"):
         dtype = np.uint16 if name == "o" and p.bf16 else np.float32
         raw = device.download(addresses[name], int(np.prod(sizes[name])) * np.dtype(dtype).itemsize)
         out[name] = raw.view(dtype).reshape(sizes[name])
     return out, findings
+
+
+def launched(
+    device: EmulatorDevice, shape: Shape, p: Problem, addresses: Mapping[str, int], overlaps: bool = True
+) -> list[FindingRecord]:
+    """Forward and combine of `p` over device addresses by FmhaParams' names; the findings of both. `overlaps`: the
+    forward kernel the grid before it, as fmha.harness.bench.gpu launches them."""
+    pointers = dict(addresses)
+    boxes = {"q": ((p.batch, p.t * p.heads, p.head_dim), shape.rows)}
+    boxes |= dict.fromkeys(("k", "v") if not p.shared_kv else ("k",), ((p.batch, p.s_k, p.head_dim), shape.keys))
+    maps = {n: device.encode_tensor_map(tensor_map(pointers.pop(n), *box)) for n, box in boxes.items()}
+    module = device.load(_ptx(shape.defines))
+    config = LaunchConfig(shape.grid(p), (shape.threads, 1, 1), shape.shared_bytes, (*p.cluster, 1), overlaps)
+    packed = pack(p, p.splits, maps, pointers)
+    findings = list(device.launch(module, f"fmha_fwd_sm90_hd{p.head_dim}", config, packed).findings)
+    if p.partials > 1:
+        combine, grid = combine_launch(p)
+        config = LaunchConfig(grid, (COMBINE_THREADS, 1, 1), overlaps=True)
+        findings += device.launch(module, combine, config, pack(p, p.partials, maps, pointers)).findings
+    return findings

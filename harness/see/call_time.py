@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
@@ -71,16 +72,21 @@ def call_for(item: Configuration, gpu: Architecture) -> Call:
     return replace(call, splits=splits)
 
 
+def numbers(count: int, tensor: int) -> NDArray[np.uint16]:
+    """What a tensor holds, as bf16."""
+    drawn = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
+    return np.resize(np.roll(drawn, 12345 * tensor), count)
+
+
 def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
     """Launches `call` on a device that keeps time. Inputs are random; lists are not modelled."""
     device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu)
     rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k
-    numbers = round_to_bf16(np.random.default_rng(0).standard_normal(_PERIOD, np.float32))
     addresses = {}
     tensors = {"q": rows, "k": keys} | ({} if call.shared_kv else {"v": keys})
     for k, (name, count) in enumerate(tensors.items()):
         elements = count * call.head_dim
-        data = np.resize(np.roll(numbers, 12345 * k), elements)
+        data = numbers(elements, k)
         addresses[name] = device.alloc(data.nbytes, name)
         device.upload(addresses[name], data)
     addresses["o"] = device.alloc(rows * call.head_dim * (2 if call.output_bf16 else 4), "o")

@@ -33,6 +33,8 @@ class Subject:
     resources: Resources | None = None  # what ptxas says of the kernel, where it was built here
     threads: int = 0  # of a CTA
     shared_bytes: int = 0  # dynamic, that the launch asks for
+    ptx: Path = Path()
+    root: Path = Path()  # below which its sources lie
 
 
 def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
@@ -43,7 +45,7 @@ def of_file(ptx: Path, launch: Path, schedule: str | None = None) -> Subject:
     def run(around: Around) -> None:
         look_at(ptx, file, launch.parent, around, chosen, seed)
 
-    return Subject(ptx.name, run, None, math.prod(file.block), file.shared_bytes)
+    return Subject(ptx.name, run, None, math.prod(file.block), file.shared_bytes, ptx.resolve(), ptx.resolve().parent)
 
 
 def of_configuration(
@@ -67,7 +69,7 @@ def of_configuration(
         run_attention(device, device.load(Path(build.ptx)), build.variant, configuration, inputs)
 
     shape = build.variant.shape
-    return Subject(name, run, build.resources, shape.threads, shape.shared_bytes)
+    return Subject(name, run, build.resources, shape.threads, shape.shared_bytes, Path(build.ptx), root)
 
 
 def subject_of(

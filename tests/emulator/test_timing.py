@@ -13,6 +13,8 @@ from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
 from fmha.emulator.timing.launch import sampled
 from fmha.emulator.timing.timeline import RUNNING, Timeline
+from tests.emulator.bulk_rig import tiled
+from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
@@ -91,6 +93,73 @@ def test_code_is_fetched_once_an_sm():
     report, _ = timed(kernel(body))
     cold, warm = (report.timing.modelled(times).cycles for times in (None, without_code()))
     assert cold - warm > 8 * H200["code_miss"]
+
+
+REMOTE = """.reg .b32 %r<8>; .shared .align 16 .b8 part[512];
+mov.u32 %r1, part;
+mapa.shared::cluster.u32 %r2, %r1, RANK;
+LOADS
+add.u32 %r3, %r4, %r5;
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;"""
+
+
+def from_rank(rank: int, n: int, clusters: int = 1, size: int = 2, block: int = 32) -> float:
+    """Cycles of CTAs that load n times 16 bytes a thread from the shared memory of one of their cluster."""
+    loads = "ld.shared::cluster.v4.b32 {%r4, %r5, %r6, %r7}, [%r2];\n" * n
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    module = kernel(REMOTE.replace("RANK", str(rank)).replace("LOADS", loads), params="")
+    report = device.launch(module, "k", (clusters * size, 1, 1), block, [], 0, (size, 1, 1))
+    assert report.timing is not None
+    return report.timing.modelled(without_code()).cycles
+
+
+def test_what_another_cta_of_the_cluster_holds_comes_over_the_network_of_sms():
+    """Both load from the first: it is near for that one, and the second decides."""
+    far = from_rank(0, 128) - from_rank(0, 64)
+    assert far == 64 * 32 * 16 / H200["cluster_bytes"]
+    near = [from_rank(0, n, size=1) for n in (64, 128)]
+    assert near[1] - near[0] < far / 4
+
+
+def test_a_multicast_reads_once_what_two_ctas_get():
+    """So that as many multicasts of one box take no longer than plain copies, where L2 is what bounds them."""
+    plain, multicast = (copied(mask) for mask in (1, 3))
+    assert multicast == pytest.approx(plain, rel=0.05)
+
+
+def copied(mask: int, n: int = 32) -> float:
+    """Cycles of a cluster of two whose first CTA copies a box of 16 KiB to those of `mask`, n times."""
+    data = np.zeros((128, 32), np.uint32)
+    ranks = bin(mask).count("1")
+    body = f"""
+    {init_barriers(1)} mov.u32 %r8, tile; mov.u32 %r9, bar; mov.u16 %h1, {mask};
+    setp.eq.u32 %p1, %rank, 0;
+    """
+    load = """
+    @%p1 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster
+        [%r8], [%map, {0, 0}], [%r9], %h1;"""
+    expect = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], BYTES;".replace("BYTES", str(16384 * n))
+    skip = f"setp.ge.u32 %p2, %rank, {ranks};"
+    found = run(
+        f"{body} {skip} @%p2 bra done; {expect} {load * n} {wait()} done: {CLUSTER_SYNC}",
+        {"data": data}, {"map": tiled("data", data.shape, (128, 32))},
+        block=1, grid=264, cluster=2, timing="h200", checks=False, sampled=True,
+    )  # fmt: skip
+    return found.clean().report.timing.modelled(without_code()).cycles
+
+
+def test_clusters_of_eight_go_where_a_gpc_has_room():
+    """15 of them at once, where 132 SMs would hold 16."""
+    one, most, more = (from_rank(0, 64, clusters=n, size=8, block=512) for n in (1, 15, 16))
+    assert one == most
+    assert more == 2 * one
+    assert from_rank(0, 64, clusters=31, size=4, block=512) < from_rank(0, 64, clusters=32, size=4, block=512)
+
+
+def test_clusters_share_sms_that_hold_two_ctas():
+    few, twice = (from_rank(0, 64, clusters=n, size=2, block=128) for n in (66, 132))
+    assert few < twice < 2 * few
 
 
 STORE = """.reg .u64 %rd<4>; .reg .b32 %r<4>;

@@ -10,6 +10,7 @@ namespace ptxm::timing {
     X(pack_interval) X(pack_latency) X(convert_interval) X(convert_latency)                                 \
     X(shuffle_interval) X(shuffle_latency) X(branch_gap) X(code_line) X(code_miss)                          \
     X(shared_bytes) X(shared_latency) X(mbarrier_arrive) X(mbarrier_wake) X(barrier_wake) X(cluster_wake)   \
+    X(cluster_bytes) X(cluster_latency)                                                                     \
     X(port_bytes) X(l2_bytes) X(l2_latency) X(hbm_bytes) X(hbm_latency) X(bytes_in_flight)                  \
     X(tma_issue) X(tma_box) X(tma_latency) X(matrix_rate) X(matrix_least) X(matrix_issue)                   \
     X(matrix_latency_registers) X(matrix_latency_shared) X(tmem_interval) X(tmem_latency) X(cta_start)

@@ -71,6 +71,8 @@ void Recorder::access(Warp& w, const Inst& i, u32 mask) {
     if (space == Space::generic) space = window_of(at[first]);
     if (space == Space::param || space == Space::constant) return;
     const u32 bytes = accessed_bytes(i);
+    if (space == Space::shared_cluster && static_cast<u32>(at[first]) >> kSharedRankShift != w.cta->rank)
+        return add(Did::remote_access, 0, bytes * static_cast<u32>(std::popcount(mask)), 0);
     if (space == Space::shared || space == Space::shared_cluster || space == Space::local)
         return add(Did::shared_access, 0, space == Space::local ? 1 : bank_turns(at, mask, bytes), 0);
     std::array<u64, kLanes * 2> sectors;
@@ -130,9 +132,17 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
                 const u32 bytes = box.data_bytes();
                 const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "an mbarrier");
                 note_global(w, box.map.address, bytes, false);
-                if (!(i.mods & kBulkMulticast)) return add(Did::copy_in, at.cta->rank, at.offset, bytes);
-                for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l]))
-                    add(Did::copy_in, signal_rank(rank, at.cta->rank, i.mods & kTmaPair), at.offset, bytes);
+                if (!(i.mods & kBulkMulticast)) {
+                    add(Did::copy_in, at.cta->rank, at.offset, bytes);
+                    found_.back().to = static_cast<u8>(w.cta->rank);
+                    return;
+                }
+                Did what = Did::copy_in;
+                for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l])) {
+                    add(what, signal_rank(rank, at.cta->rank, i.mods & kTmaPair), at.offset, bytes);
+                    found_.back().to = static_cast<u8>(rank);
+                    what = Did::copy_also;
+                }
             });
             return;
         }

@@ -22,7 +22,9 @@ public:
 
 private:
     timing::ClusterRecording* of(const Cluster& cluster);
-    void add(timing::Did what, u32 rank, u32 a, u32 b) { found_.push_back({what, static_cast<u8>(rank), false, a, b}); }
+    void add(timing::Did what, u32 rank, u32 a, u32 b) {
+        found_.push_back({what, static_cast<u8>(rank), 0, false, a, b});
+    }
     void access(Warp& w, const Inst& i, u32 mask);
     void barrier_at(Warp& w, timing::Did what, u64 address, u32 b);
     void mbarrier(Warp& w, const Inst& i, u32 mask);

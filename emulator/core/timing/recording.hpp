@@ -12,6 +12,7 @@ namespace ptxm::timing {
 
 enum class Did : u8 {
     shared_access,    // a: turns of the banks
+    remote_access,    // a: bytes, of shared memory of another CTA of the cluster
     global_read,      // a: bytes, in sectors of 32
     global_write,     // a: bytes
     mbarrier_init,    // rank, a: offset; b: count
@@ -19,6 +20,7 @@ enum class Did : u8 {
     mbarrier_arrive,  // rank, a: offset; b: count
     mbarrier_wait,    // rank, a: offset; b: phases that have to be complete
     copy_in,          // rank, a: offset of the mbarrier; b: bytes
+    copy_also,        // as copy_in, of a multicast's bytes that went to another CTA before
     copy_out,         // b: bytes
     commit,           // rank, a: offset of the mbarrier that the tensor core arrives on
     matrix,   // a: m << 16 | n; b: bytes of operands in shared memory; rank: 1 if A is in tensor memory, 2: of a pair
@@ -32,6 +34,7 @@ enum class Did : u8 {
 struct Deed {
     Did what;
     u8 rank = 0;
+    u8 to = 0;          // of a copy by tensor map: the CTA that gets the bytes
     bool more = false;  // the next one is of the same instruction
     u32 a = 0, b = 0;
 };

@@ -30,7 +30,7 @@ struct Server {
 
 struct Sm {
     std::array<Server, kSlots> slot, fma, alu, mufu, convert, tmem;
-    Server shuffle, shared, tma, port, l2, hbm, tensor;
+    Server shuffle, shared, tma, port, l2, hbm, tensor, network;
     double tensor_end = 0;  // when the last result is there
     i64 tensor_last = kNobody;
     std::deque<std::pair<double, double>> in_flight;  // end, bytes
@@ -229,14 +229,15 @@ private:
         return true;
     }
 
-    // Bytes from memory: when they are there.
-    double fetch(Sm& sm, double at, double bytes, double latency) {
+    // Bytes from memory: when they are there. `ports`: of the SMs that get them.
+    double fetch(Sm& sm, double at, double bytes, double latency, const std::vector<Server*>& ports) {
         while (!sm.in_flight.empty() && (sm.in_flight.front().first <= at || sm.flying + bytes > t_.bytes_in_flight)) {
             at = std::max(at, sm.in_flight.front().first);
             sm.flying -= sm.in_flight.front().second;
             sm.in_flight.pop_front();
         }
-        const double port = sm.port.take(at, bytes / t_.port_bytes);
+        double port = 0;
+        for (Server* of : ports) port = std::max(port, of->take(at, bytes / t_.port_bytes));
         const double l2 = sm.l2.take(at, bytes * share_.sms / t_.l2_bytes);
         const double hbm = sm.hbm.take(at, bytes * share_.from_hbm * share_.sms / t_.hbm_bytes);
         const double end = std::max({port, l2, hbm}) + latency + share_.from_hbm * t_.hbm_latency;
@@ -416,8 +417,12 @@ private:
             if (d.what == Did::shared_access) {
                 const double end = sm.shared.take(w.time, d.a);
                 results(w, c, o, end + t_.shared_latency, Cause::shared);
+            } else if (d.what == Did::remote_access) {
+                const double end = sm.network.take(w.time, d.a / t_.cluster_bytes) + t_.cluster_latency;
+                operate(w, step.pc, w.time, end, Cause::cluster, d.a);
+                results(w, c, o, end, Cause::cluster);
             } else if (d.what == Did::global_read) {
-                const double end = fetch(sm, w.time, d.a, t_.l2_latency);
+                const double end = fetch(sm, w.time, d.a, t_.l2_latency, {&sm.port});
                 operate(w, step.pc, w.time, end, Cause::memory, d.a);
                 results(w, c, o, end, Cause::memory);
             } else {
@@ -427,18 +432,31 @@ private:
         });
     }
 
+    // Through which a copy's bytes come in.
+    Server& port_of(Sm& sm, const Deed& d) { return (sms_.size() > 1 ? sms_[d.to] : sm).port; }
+
+    void land(Barrier& b, const Deed& d, double at, i64 by) {
+        b.tx -= d.b;
+        contribute(b, at, by);
+        settle(b, t_.mbarrier_wake);
+    }
+
     void copy(Runner& w, Sm& sm, const Step& step) {
+        double end = 0;
+        i64 id = kNobody;
         each_deed(w, step, [&](const Deed& d) {
             const double issued = w.time;
             if (d.what == Did::copy_in) {
                 const double begin = sm.tma.take(w.time, t_.tma_box);
-                const double end = fetch(sm, begin, d.b, t_.tma_latency);
-                const i64 id = operate(w, step.pc, issued, end, Cause::tma, d.b);
-                Barrier& b = mbarrier(w, d);
-                b.tx -= d.b;
-                contribute(b, end, id);
-                settle(b, t_.mbarrier_wake);
+                std::vector<Server*> ports{&port_of(sm, d)};
+                for (const Deed* also = &d; also->more && also[1].what == Did::copy_also;)
+                    ports.push_back(&port_of(sm, *++also));
+                end = fetch(sm, begin, d.b, t_.tma_latency, ports);
+                id = operate(w, step.pc, issued, end, Cause::tma, d.b);
+                land(mbarrier(w, d), d, end, id);
                 w.time += t_.tma_issue;
+            } else if (d.what == Did::copy_also) {
+                land(mbarrier(w, d), d, end, id);
             } else if (d.what == Did::copy_out) {
                 const double begin = sm.tma.take(w.time, t_.tma_box);
                 sm.l2.take(begin, d.b * share_.sms / t_.l2_bytes);
@@ -446,7 +464,7 @@ private:
                 operate(w, step.pc, issued, w.store_end, Cause::tma, d.b);
                 w.time += t_.tma_issue;
             } else {
-                w.copies = std::max(w.copies, fetch(sm, w.time, d.b, t_.l2_latency));
+                w.copies = std::max(w.copies, fetch(sm, w.time, d.b, t_.l2_latency, {&sm.port}));
             }
         });
     }
@@ -539,7 +557,7 @@ private:
                     Barrier& b = mbarrier(w, d);
                     b.pending -= d.b;
                     const double at = d.what == Did::copy_arrive ? std::max(w.time, w.copies) : w.time;
-                    contribute(b, at + t_.mbarrier_arrive, self);
+                    contribute(b, at + (d.rank == cta.rank ? t_.mbarrier_arrive : t_.cluster_latency), self);
                     settle(b, t_.mbarrier_wake);
                     break;
                 }
