@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from fmha.emulator.ptx import Instruction
-from fmha.emulator.timing.launch import Replayed
+from fmha.emulator.timing.launch import Replayed, Timing
 
 RUNNING: Final = "running"
 
@@ -50,6 +51,12 @@ class Timeline:
         self.issuers = list(replayed.issuers)
         self._times = times
         self._numbers = {(cta, warp): k for k, (cta, warp, *_) in enumerate(self.warps)}
+
+    @classmethod
+    def of(cls, timing: Timing) -> Timeline:
+        """Of the CTA in the middle of those of a launch that were recorded."""
+        ordinal = timing.ordinals[len(timing.ordinals) // 2]
+        return cls(timing.replay(ordinal, traced=True), timing.architecture.values)
 
     def role(self, number: int) -> str:
         """What a warp, or its warpgroup, does: by what it issues."""
@@ -127,6 +134,10 @@ class Timeline:
             total[link.what] += link.end - link.start
         whole = sum(total.values())
         return {what: took / whole for what, took in sorted(total.items(), key=lambda item: -item[1])}
+
+    def document(self, clock_mhz: float, sources: Sequence[Instruction]) -> str:
+        """A file for trace viewers, in the Trace Event Format."""
+        return json.dumps({"traceEvents": self.events(clock_mhz, sources), "displayTimeUnit": "ns"})
 
     def events(self, clock_mhz: float, sources: Sequence[Instruction]) -> list[dict[str, Any]]:
         """As Perfetto and chrome://tracing read them: a process a CTA, a thread a warp, what works beside the warps as

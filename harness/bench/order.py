@@ -133,7 +133,7 @@ def rates(found: Sequence[Pair], apart: float) -> list[str]:
 
 
 def _named(row: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    plan = row | {"cluster": tuple(row["cluster"])}
+    plan = dict(row) | {"cluster": tuple(row["cluster"])}
     return tuple(row[name] for name in PROBLEM), tuple(plan[name] for name in PLAN)
 
 

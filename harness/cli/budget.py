@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from fmha.harness.cli.diag import Kernel, LaunchFile, subject
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json
 from fmha.harness.errors import ExitCode
 
 HELP = """What a kernel takes of a multiprocessor: shared and tensor memory by buffer, registers by role, occupancy.
@@ -30,14 +32,19 @@ def command(
         list[str] | None,
         typer.Option(metavar="FIELD=N", help="Another value of threads, registers, shared or columns."),
     ] = None,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_show, kernel, launch, what_if or [])
+    context.obj.action = partial(_show, kernel, launch, what_if or [], json)
 
 
-def _show(kernel: str, launch: Path | None, what_if: list[str]) -> ExitCode:
-    from fmha.harness.see.budget import budget_of, check_what_if, lines_of
+def _show(kernel: str, launch: Path | None, what_if: list[str], json: bool) -> ExitCode:
+    from fmha.harness.see.budget import budget_of, check_what_if, fields_of, lines_of
 
     changed = check_what_if(what_if)
-    for line in lines_of(budget_of(subject(kernel, launch)), changed):
+    budget = budget_of(subject(kernel, launch))
+    if json:
+        print_json("budget", 1, fields_of(budget, changed))
+        return ExitCode.PASS
+    for line in lines_of(budget, changed):
         print(line)
     return ExitCode.PASS

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fmha.harness.cli import completion
+from fmha.harness.cli.options import Json
+from fmha.harness.cli.output import print_json, write_file
 from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -48,21 +50,37 @@ Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write t
 
 @app.command(name="tmem", help="Which row and column of S, P and O is in which lane and column of tensor memory.")
 def tmem(
-    context: typer.Context, kernel: Kernel, launch: LaunchFile = None, schedule: Scheduled = None, svg: Svg = None
+    context: typer.Context,
+    kernel: Kernel,
+    launch: LaunchFile = None,
+    schedule: Scheduled = None,
+    svg: Svg = None,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_look, "tmem", kernel, launch, schedule, svg)
+    context.obj.action = partial(_look, "tmem", kernel, launch, schedule, svg, json)
 
 
 @app.command(name="smem", help="Layouts in shared memory, in CuTe's notation, and bank conflicts by line.")
-def smem(context: typer.Context, kernel: Kernel, launch: LaunchFile = None, schedule: Scheduled = None) -> None:
-    context.obj.action = partial(_look, "smem", kernel, launch, schedule, None)
+def smem(
+    context: typer.Context,
+    kernel: Kernel,
+    launch: LaunchFile = None,
+    schedule: Scheduled = None,
+    json: Json = False,
+) -> None:
+    context.obj.action = partial(_look, "smem", kernel, launch, schedule, None, json)
 
 
 @app.command(name="barriers", help="Who arrives on each mbarrier, who waits, how many phases.")
 def barriers(
-    context: typer.Context, kernel: Kernel, launch: LaunchFile = None, schedule: Scheduled = None, svg: Svg = None
+    context: typer.Context,
+    kernel: Kernel,
+    launch: LaunchFile = None,
+    schedule: Scheduled = None,
+    svg: Svg = None,
+    json: Json = False,
 ) -> None:
-    context.obj.action = partial(_look, "barriers", kernel, launch, schedule, svg)
+    context.obj.action = partial(_look, "barriers", kernel, launch, schedule, svg, json)
 
 
 @app.command(name="descriptor", help="A shared-memory or instruction descriptor in words, and what is wrong with it.")
@@ -105,7 +123,7 @@ def root_for(launch: Path | None) -> Path:
     return Path.cwd() if launch else git_root(Path.cwd())
 
 
-def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg: Path | None) -> ExitCode:
+def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg: Path | None, json: bool) -> ExitCode:
     from fmha.harness.see import diagrams
 
     shows: dict[str, Callable[[Subject], Shown]] = {
@@ -114,19 +132,16 @@ def _look(what: str, kernel: str, launch: Path | None, schedule: str | None, svg
         "barriers": diagrams.barriers,
     }
     shown = shows[what](subject(kernel, launch, schedule))
+    if svg is not None and shown.svg is not None:
+        write_file(svg, shown.svg)
+    if json:
+        print_json("diag", 1, {"what": what, "kernel": kernel, "lines": list(shown.lines)})
+        return ExitCode.PASS
     for line in shown.lines:
         print(line)
     if svg is not None and shown.svg is not None:
-        _write(svg, shown.svg)
         print(f"wrote {svg}")
     return ExitCode.PASS
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
 def _descriptor(

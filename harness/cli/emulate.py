@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fmha.harness.cli.app import DASHES
+from fmha.harness.cli.output import write_file
 from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from fmha.emulator import Explored
     from fmha.emulator.programs import Ran
-    from fmha.harness.emulate import Comparison, Emulation, Entry
+    from fmha.harness.emulate import Comparison, Emulation, Entry, LaunchFile
 
 _PYTHON = re.compile(r"python[\d.]*")
 PLACES = 4  # findings of one rule that are printed
@@ -72,9 +73,13 @@ def command(
         str | None, typer.Option(metavar="NAME", help="Of its launches: realistic, early, late or random.")
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Of its launches: lenient, or strict.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a modelled timeline of one CTA, as fmha trace does.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    of_ptx = {"--launch": launch, "--schedules": schedules, "--search": search, "--mma-sums": mma_sums}
+    of_launch = {"--schedules": schedules, "--search": search, "--mma-sums": mma_sums, "--trace": trace}
+    of_ptx = {"--launch": launch, **of_launch}
     of_program = {"--arch": arch, "--schedule": schedule, "--profile": profile}
     script = _PYTHON.fullmatch(Path(words[0]).name) is not None
     program = script or context.meta[DASHES]
@@ -93,7 +98,11 @@ def command(
     else:
         if schedules is not None and search is not None:
             raise typer.BadParameter("--search chooses the schedules itself: give it or --schedules")
-        context.obj.action = partial(_run, Path(words[0]), launch, schedules, search, mma_sums, as_json)
+        if launch is None:
+            for option, given in of_launch.items():
+                if given is not None:
+                    raise UserError(f"{option}: there is nothing to run", next_step="give --launch")
+        context.obj.action = partial(_run, Path(words[0]), launch, schedules, search, mma_sums, trace, as_json)
 
 
 def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bool) -> ExitCode:
@@ -177,15 +186,13 @@ def _run(
     schedules: int | None,
     search: float | None,
     mma_sums: str | None,
+    trace: Path | None,
     as_json: bool,
 ) -> ExitCode:
     from fmha.harness.emulate import emulate, entries, read_launch_file  # here: no other command needs the machine
     from fmha.harness.emulate.launch import why_it_hangs
 
     if launch is None:
-        for option, given in (("--schedules", schedules), ("--search", search), ("--mma-sums", mma_sums)):
-            if given is not None:
-                raise UserError(f"{option}: there is nothing to run", next_step="give --launch")
         _list(entries(ptx), as_json)
         return ExitCode.PASS
     file = read_launch_file(launch)
@@ -196,7 +203,23 @@ def _run(
         print(json.dumps(_plain(result) | ({"hang": why} if why else {}), indent=2))
     else:
         _show(result, why)
+    if trace is not None:
+        _trace(ptx, file, launch.parent, trace)
     return ExitCode.PASS if result.passed else ExitCode.GATE_FAILED
+
+
+def _trace(ptx: Path, file: LaunchFile, folder: Path, output: Path) -> None:
+    """On the GPU that the PTX is for."""
+    from fmha.emulator import load_ptx
+    from fmha.emulator.timing.timeline import Timeline
+    from fmha.harness.emulate.launch import timed
+
+    gpu = "h200" if load_ptx(ptx).target.startswith("sm_90") else "b200"
+    timing = timed(ptx, file, folder, gpu)
+    timeline = Timeline.of(timing)
+    write_file(output, timeline.document(timing.architecture.clock_mhz.value, timing.sources))
+    said = timing.modelled()
+    print(f"wrote {output}: on {gpu}, modelled, {said.seconds * 1e6:.1f} us, bound: {said.bound}", file=sys.stderr)
 
 
 def _list(kernels: tuple[Entry, ...], as_json: bool) -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fmha.harness.archive.numbers import encode_numbers
+from fmha.harness.errors import UserError
 from fmha.harness.text import escaped_json, one_line, printable
 
 if TYPE_CHECKING:
@@ -31,6 +33,14 @@ def json_bytes(kind: str, version: int, fields: Mapping[str, Any], indent: int |
     document = {"format": f"fmha-{kind}/{version}"} | encode_numbers(dict(fields))
     text = json.dumps(document, indent=indent, allow_nan=False, ensure_ascii=False)
     return f"{escaped_json(text)}\n".encode()
+
+
+def write_file(path: Path, text: str) -> None:
+    """UserError where it cannot be."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console, left: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fmha.harness.cli import completion
+from fmha.harness.cli.output import write_file
 from fmha.harness.errors import ExitCode
 from fmha.harness.stages.preflight import home_of
 
@@ -42,8 +42,7 @@ def _run(name: str, gpu: str, output: Path) -> ExitCode:
     ((_, _, time),) = modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
     timeline, sources = modelled.timeline_of(time)
     clock = time.architecture.clock_mhz.value
-    document = {"traceEvents": timeline.events(clock, sources), "displayTimeUnit": "ns"}
-    output.write_text(json.dumps(document), encoding="utf-8")
+    write_file(output, timeline.document(clock, sources))
     links = timeline.critical_path()
     whole = time.seconds() * 1e6
     print(f"wrote {output}: {timeline.cycles:.0f} cycles, {len(timeline.operations)} operations beside the warps")

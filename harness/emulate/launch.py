@@ -18,6 +18,7 @@ from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
 from fmha.emulator.device import MMA_SUMS, Schedule
 from fmha.emulator.search import Trial, search
+from fmha.emulator.timing.launch import Timing
 from fmha.harness.config.validation import validated
 from fmha.harness.emulate import arrays
 from fmha.harness.emulate.document import ArgumentSection, BufferSection, LaunchFile, TensorMapSection
@@ -136,6 +137,21 @@ def look_at(
         raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
 
 
+def timed(ptx: Path, launch: LaunchFile, folder: Path, gpu: str) -> Timing:
+    """The launch under its own schedule on a device that keeps `gpu`'s time, without looking for hazards. Raises
+    UserError for what cannot be launched, or does not end."""
+    module = _load(ptx)
+    entry = _entry(module, launch, ptx)
+    try:
+        report = _Session(launch, folder, launch.schedule, launch.seed, timing=gpu).launch(module, entry)
+    except (emulator.LaunchError, emulator.PtxError) as error:
+        raise UserError(str(error), where=f"{ptx}, entry {entry}") from error
+    if not report.ok:
+        raise UserError(f"it does not end, so it has no time: {report.findings[0].rule}", where=f"{ptx}, entry {entry}")
+    assert report.timing is not None
+    return report.timing
+
+
 def why_it_hangs(ptx: Path, launch: LaunchFile, folder: Path, hung: emulator.Explored) -> list[str]:
     """The circle of waits of a launch that hangs under the schedule of this finding, and the likely cause. Runs it
     again."""
@@ -207,7 +223,13 @@ class _Session:
     """A device with the launch file's buffers and tensor maps in place."""
 
     def __init__(
-        self, launch: LaunchFile, folder: Path, schedule: Schedule, seed: int, around: Around | None = None
+        self,
+        launch: LaunchFile,
+        folder: Path,
+        schedule: Schedule,
+        seed: int,
+        around: Around | None = None,
+        timing: str | None = None,
     ) -> None:
         self._around = around
         self._launch = launch
@@ -223,6 +245,8 @@ class _Session:
             threads=launch.threads,
             depth=launch.depth,
             steps=launch.steps,
+            checks=timing is None,
+            timing=timing,
         )
         self._buffers = {name: self._buffer(name, section) for name, section in launch.buffers.items()}
         self._maps = {name: self._tensor_map(name, section) for name, section in launch.tensor_maps.items()}

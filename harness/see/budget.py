@@ -7,8 +7,8 @@ what a role needs of them is counted in the PTX that its warps executed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 from fmha.emulator.debug import usage
 from fmha.emulator.debug.usage import Usage
@@ -120,6 +120,28 @@ def budget_of(subject: Subject) -> Budget:
         tuple(tensor),
         tuple(usage.roles(log)),
     )
+
+
+def fields_of(budget: Budget, what_if: Mapping[str, int]) -> dict[str, Any]:
+    """The budget for --json."""
+    needs = replace(budget.needs, **what_if)
+    fitting = {name: limits for name, limits in ARCHITECTURES.items() if limits.columns or not needs.columns}
+    return {
+        "kernel": budget.name,
+        "target": budget.target,
+        "needs": asdict(budget.needs),
+        "what_if": dict(what_if),
+        "shared": [{"what": what, "first": first, "bytes": size} for what, first, size in budget.shared],
+        "tensor": [{"what": what, "first": first, "columns": size} for what, first, size in budget.tensor],
+        "roles": [
+            {"warps": warps, "live": live, "instructions": count, "files": list(files)}
+            for warps, live, count, files in budget.roles
+        ],
+        "occupancy": {
+            name: {"ctas": found.ctas, "bounds": dict(found.bounds)}
+            for name, found in ((name, occupancy(needs, limits)) for name, limits in fitting.items())
+        },
+    }
 
 
 def lines_of(budget: Budget, what_if: Mapping[str, int]) -> Iterator[str]:

@@ -62,7 +62,7 @@ def tree_of(root: Path, commit: str) -> Iterator[Path]:
 @dataclass(frozen=True, slots=True)
 class Compared:
     lines: tuple[str, ...]
-    same: bool
+    first: Difference | None  # None: no value differs
 
 
 def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
@@ -81,14 +81,14 @@ def compare(root: Path, a: Side, b: Side, launch: Path | None) -> Compared:
             traces.append(recorder.logs)
         found, compared = first_difference(*traces)
         if found is None:
-            return Compared((f"no value differs: {compared} executions compared",), True)
+            return Compared((f"no value differs: {compared} executions compared",), None)
         caught = [
             _caught(subject, found.launch, pc, event)
             for subject, pc, event in zip(
                 subjects, (found.pc_a, found.pc_b), (found.event_a, found.event_b), strict=True
             )
         ]
-        return Compared(tuple(_told(found, traces, caught, a, b)), False)
+        return Compared(tuple(_told(found, traces, caught, a, b)), found)
 
 
 def _caught(subject: Subject, launch: int, pc: int, event: int) -> list[tuple[str, NDArray[Any]]]:

@@ -53,8 +53,11 @@ class Row:
     bound: str
     memory_floor_us: float
     product_floor_us: float
+    bytes: float  # that have to come from memory once
+    flop: float
     forced: int
     measured_us: float | None = None
+    free: Mapping[str, float] | None = None  # what the call gains if a thing cost nothing, as a part of its time
 
     @property
     def floor_us(self) -> float:
@@ -133,7 +136,9 @@ def modelled(
         yield item, call, model(gpu, variant, Path(result.ptx), call)
 
 
-def row_of(item: Configuration, call: Call, time: CallTime, measured_us: float | None = None) -> Row:
+def row_of(
+    item: Configuration, call: Call, time: CallTime, measured_us: float | None = None, free: bool = False
+) -> Row:
     launches, gpu = time.launches(), time.architecture
     longest = max(launches, key=lambda m: m.cycles)
     clock = gpu.clock_mhz.value
@@ -144,9 +149,19 @@ def row_of(item: Configuration, call: Call, time: CallTime, measured_us: float |
         longest.bound,
         time.bytes / gpu.times["hbm_bytes"].value / clock,
         time.flop / 2 / gpu.times["matrix_rate"].value / gpu.multiprocessors / clock,
+        time.bytes,
+        time.flop,
         sum(m.forced for m in launches),
         measured_us,
+        _gains(time) if free else None,
     )
+
+
+def _gains(time: CallTime) -> dict[str, float]:
+    """The largest first."""
+    whole = time.seconds() * 1e6
+    gains = {what: 1 - micros / whole for what, micros in what_if(time).items()}
+    return dict(sorted(gains.items(), key=lambda item: -item[1]))
 
 
 def what_if(time: CallTime) -> dict[str, float]:
@@ -162,8 +177,7 @@ def free(gpu: Architecture, name: str) -> dict[str, float]:
 def timeline_of(time: CallTime) -> tuple[Timeline, Any]:
     """Of the CTA in the middle of the longest launch; the program's sources too."""
     _, timing = max(time.timings, key=lambda item: item[1].modelled().cycles)
-    ordinal = timing.ordinals[len(timing.ordinals) // 2]
-    return Timeline(timing.replay(ordinal, traced=True), time.architecture.values), timing.sources
+    return Timeline.of(timing), timing.sources
 
 
 def measured(path: Path) -> dict[str, float]:

@@ -1,7 +1,8 @@
-"""Pictures of tensor memory and of barriers, as SVG that stands alone: no script, no font, no file beside it."""
+"""Pictures of tensor memory, barriers and rooflines, as SVG that stands alone: no script, font or file beside it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -80,6 +81,63 @@ def graph(title: str, middle: Sequence[str], edges: Sequence[tuple[str, int, str
     for arrives, x, colour in ((True, 10, "#dfe8fb"), (False, 810, "#fbe9d5")):
         for index, text in enumerate(sides[arrives]):
             out.append(_box(x, place(index, len(sides[arrives])), 180, text, colour))
+    return "".join([*out, "</svg>\n"])
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A call: FLOP for a byte of memory, TFLOP/s as modelled, and as measured where it was."""
+
+    name: str
+    intensity: float
+    modelled: float
+    measured: float | None
+
+
+def roofline(title: str, memory: float, product: float, points: Sequence[Point]) -> str:
+    """Both axes by powers of two; the roofs are `memory` TB/s and `product` TFLOP/s. A point has its name when it is
+    pointed at."""
+    left, top, width, height = 70, 50, 720, 420
+    xs = [p.intensity for p in points] + [product / memory]
+    ys = [y for p in points for y in (p.modelled, p.measured) if y] + [product]
+    low_x, high_x = math.floor(math.log2(min(xs))) - 1, math.ceil(math.log2(max(xs))) + 1
+    low_y, high_y = math.floor(math.log2(min(ys))) - 1, math.ceil(math.log2(max(ys))) + 1
+
+    def at(intensity: float, rate: float) -> tuple[float, float]:
+        x = left + (math.log2(intensity) - low_x) / (high_x - low_x) * width
+        return x, top + height - (math.log2(rate) - low_y) / (high_y - low_y) * height
+
+    out = [_HEAD.format(w=left + width + 20, h=top + height + 60)]
+    out.append(f'<text x="{left}" y="18" font-size="14">{escape(title)}</text>')
+    for power in range(low_x, high_x + 1):
+        x, _ = at(2.0**power, 2.0**low_y)
+        out.append(f'<line x1="{x:g}" x2="{x:g}" y1="{top}" y2="{top + height}" stroke="#eee"/>')
+        out.append(f'<text x="{x:g}" y="{top + height + 16}" text-anchor="middle">{2.0**power:g}</text>')
+    for power in range(low_y, high_y + 1):
+        _, y = at(2.0**low_x, 2.0**power)
+        out.append(f'<line x1="{left}" x2="{left + width}" y1="{y:g}" y2="{y:g}" stroke="#eee"/>')
+        out.append(f'<text x="{left - 6}" y="{y + 4:g}" text-anchor="end">{2.0**power:g}</text>')
+    out.append(f'<text x="{left + width / 2:g}" y="{top + height + 36}" text-anchor="middle">FLOP a byte</text>')
+    out.append(f'<text x="{left - 6}" y="{top - 12}" text-anchor="end">TFLOP/s</text>')
+    ridge = product / memory
+    roofs = [at(max(2.0**low_x, 2.0**low_y / memory), max(2.0**low_x * memory, 2.0**low_y))]
+    roofs += [at(ridge, product), at(2.0**high_x, product)]
+    out.append(f'<polyline points="{" ".join(f"{x:g},{y:g}" for x, y in roofs)}" fill="none" stroke="#444"/>')
+    for p in points:
+        for rate, fill in ((p.measured, "none"), (p.modelled, COLOURS[0])):
+            if rate:
+                x, y = at(p.intensity, rate)
+                how = "measured" if fill == "none" else "modelled"
+                out.append(
+                    f'<circle cx="{x:g}" cy="{y:g}" r="4" fill="{fill}" stroke="{COLOURS[2 if fill == "none" else 0]}">'
+                    f"<title>{escape(p.name)}: {how}, {rate:.0f} TFLOP/s</title></circle>"
+                )
+    y = top + height + 50
+    out.append(f'<circle cx="{left + 6}" cy="{y}" r="4" fill="{COLOURS[0]}"/>')
+    out.append(f'<text x="{left + 16}" y="{y + 4}">modelled</text>')
+    if any(p.measured for p in points):
+        out.append(f'<circle cx="{left + 96}" cy="{y}" r="4" fill="none" stroke="{COLOURS[2]}"/>')
+        out.append(f'<text x="{left + 106}" y="{y + 4}">measured</text>')
     return "".join([*out, "</svg>\n"])
 
 

@@ -480,7 +480,10 @@ private:
 
     void multiply(Runner& w, Sm& sm, const Step& step) {
         const Deed& d = w.recording->deeds[step.deed - 1];
-        const double length = product(d), done = sm.tensor.take(w.time + t_.matrix_issue, length);
+        const double length = product(d), at = w.time + t_.matrix_issue;
+        double done = sm.tensor.take(at, length);
+        if (d.rank & 2 && sms_.size() > 1)  // of a pair: the pipes of both go together
+            done = std::max(done, sms_[ctas_[w.cta].rank ^ 1].tensor.take(at, length));
         sm.tensor_end = done + latency(d.rank & 1);
         sm.tensor_last = operate(w, step.pc, done - length, sm.tensor_end, Cause::tensor, d.a);
         w.time += t_.matrix_issue;
