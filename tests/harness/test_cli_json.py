@@ -15,12 +15,7 @@ OWN_FORMATS = {"run-matrix", "attach", "results show", "emulate"}  # the record 
 WITHOUT = {
     "debug": "a session; --script prints what a session would",
     "trace": "its file is JSON",
-    "budget": "tables for people",
-    "diff-run": "a place in two listings, for people",
-    **dict.fromkeys(
-        ("diag tmem", "diag smem", "diag barriers", "diag descriptor", "diag tensormap", "diag probe"),
-        "tables and pictures for people",
-    ),
+    **dict.fromkeys(("diag descriptor", "diag tensormap", "diag probe"), "words for people"),
 }
 SHARED_FORMATS = {
     "baseline sign": "baseline",
@@ -28,6 +23,7 @@ SHARED_FORMATS = {
     "baseline show": "baseline",
     "results ls": "results",
     "hosts add": "doctor",  # a host that was added is examined
+    **dict.fromkeys(("diag tmem", "diag smem", "diag barriers"), "diag"),
 }
 
 

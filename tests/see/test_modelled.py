@@ -47,6 +47,15 @@ def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
     assert row.error == pytest.approx(row.modelled_us / 10 - 1)
 
 
+def test_a_row_says_what_it_gains_if_one_thing_were_free(time):
+    *_, timed = time
+    row = modelled.row_of(*time, free=True)
+    assert list(row.free.values()) == sorted(row.free.values(), reverse=True)
+    free = modelled.what_if(timed)
+    assert row.free == {what: pytest.approx(1 - us / row.modelled_us) for what, us in free.items()}
+    assert modelled.row_of(*time).free is None
+
+
 def test_nothing_that_is_free_makes_a_call_slower(time):
     *_, timed = time
     whole = timed.seconds() * 1e6
