@@ -1,5 +1,5 @@
-"""The commands that look at a launch, as they are called: what they print as JSON, what they write, and a session of the
-debugger over an archived run."""
+"""The commands that look at a launch, as they are called: what they print as JSON, what they write, and a replay of an
+archived run."""
 
 from __future__ import annotations
 
