@@ -45,6 +45,7 @@ class Timeline:
 
     def __init__(self, replayed: Replayed, times: Mapping[str, float]) -> None:
         self.cycles = replayed.cycles
+        self.busy = {name: cycles / replayed.cycles for name, cycles in replayed.busy.items()}  # parts of the time
         self.warps = [(cta, warp, start, end) for cta, warp, start, end, *_ in replayed.warps]
         self.waits = [Span(*w) for w in replayed.waits]
         self.operations = [Span(*o) for o in replayed.operations]
@@ -164,7 +165,7 @@ class Timeline:
                     continue  # an instruction's turn: not to be seen, and most of the file
                 if wait.start > at:
                     put("X", RUNNING, cta + 1, warp + 1, at, dur=(wait.start - at) * scale, cat="run")
-                said = place(wait.pc) | {"for": self._whom(wait)}
+                said = place(wait.pc) | {"for": self.whom(wait)}
                 put(
                     "X",
                     _words(wait),
@@ -189,7 +190,7 @@ class Timeline:
             put("X", link.what, 0, 1, link.start, dur=(link.end - link.start) * scale, cat="critical", args=said)
         return events
 
-    def _whom(self, wait: Span) -> str:
+    def whom(self, wait: Span) -> str:
         if wait.by is None:
             return "its own operands or a busy pipe"
         if wait.by < 0:

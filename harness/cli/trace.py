@@ -20,7 +20,7 @@ read it.
 
 \b
 Example:
-  fmha trace hd128_t128_sk4096_out-bf16 --output trace.json
+  fmha trace hd128_t128_sk4096_out-bf16 --output trace.json --svg trace.svg
 """
 
 
@@ -31,21 +31,27 @@ def command(
     ],
     gpu: Annotated[str, typer.Option(help="Whose time: h200 or b200.")] = "b200",
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("trace.json"),
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the picture there.")] = None,
 ) -> None:
-    context.obj.action = partial(_run, configuration, gpu, output)
+    context.obj.action = partial(_run, configuration, gpu, output, svg)
 
 
-def _run(name: str, gpu: str, output: Path) -> ExitCode:
+def _run(name: str, gpu: str, output: Path, svg: Path | None) -> ExitCode:
     from fmha.harness.see import modelled  # here: no other command needs the machine
+    from fmha.harness.see.timelines import drawn
 
     items = modelled.configurations_of([name], gpu)
     ((_, _, time),) = modelled.modelled(home_of(Path.cwd()), items, gpu, partial(print, file=sys.stderr))
     timeline, sources = modelled.timeline_of(time)
     clock = time.architecture.clock_mhz.value
     write_file(output, timeline.document(clock, sources))
+    if svg is not None:
+        write_file(svg, drawn(f"{name}, modelled on {gpu.upper()}, cycles", timeline))
     links = timeline.critical_path()
     whole = time.seconds() * 1e6
     print(f"wrote {output}: {timeline.cycles:.0f} cycles, {len(timeline.operations)} operations beside the warps")
+    busy = sorted(timeline.busy.items(), key=lambda item: -item[1])
+    print(f"at work: {', '.join(f'{what} {part:.0%}' for what, part in busy if part >= 0.005)}")
     print(f"modelled, the call takes {whole:.1f} us; of the critical path of this CTA:")
     for what, share in timeline.shares(links).items():
         if share >= 0.005:

@@ -141,6 +141,51 @@ def roofline(title: str, memory: float, product: float, points: Sequence[Point])
     return "".join([*out, "</svg>\n"])
 
 
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Cycles `start` to `end` of something; `kind` decides the colour, `words` are shown when it is pointed at."""
+
+    start: float
+    end: float
+    kind: str
+    words: str
+
+
+def bars(title: str, cycles: float, rows: Sequence[tuple[str, Sequence[Bar]]]) -> str:
+    """Time from left to right, a row each. Bars of a row may lie over each other: what overlaps is darker."""
+    left, top, width, row = 190, 50, 1000, 22
+    kinds = list(dict.fromkeys(bar.kind for _, found in rows for bar in found))
+    height = row * len(rows)
+    out = [_HEAD.format(w=left + width + 20, h=top + height + 60)]
+    out.append(f'<text x="{left}" y="18" font-size="14">{escape(title)}</text>')
+    for part in range(11):
+        x = left + width * part / 10
+        out.append(f'<line x1="{x:g}" x2="{x:g}" y1="{top}" y2="{top + height}" stroke="#ddd"/>')
+        out.append(f'<text x="{x:g}" y="{top - 6}" text-anchor="middle">{cycles * part / 10:.0f}</text>')
+    for number, (name, found) in enumerate(rows):
+        y = top + row * number
+        out.append(f'<text x="{left - 6}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        for bar in found:
+            x, w = left + bar.start / cycles * width, max(0.2, (bar.end - bar.start) / cycles * width)
+            out.append(
+                f'<rect x="{x:.1f}" y="{y + 3}" width="{w:.1f}" height="{row - 6}" fill="{_colour(bar.kind, kinds)}" '
+                f'fill-opacity="0.8"><title>{escape(bar.words)}: {bar.start:.0f} to {bar.end:.0f}</title></rect>'
+            )
+    for number, kind in enumerate(kinds):
+        x, y = left + width * (number % 8) / 8, top + height + 20 + 18 * (number // 8)
+        out.append(f'<rect x="{x:g}" y="{y - 10}" width="12" height="12" fill="{_colour(kind, kinds)}"/>')
+        out.append(f'<text x="{x + 16:g}" y="{y}">{escape(kind)}</text>')
+    return "".join([*out, "</svg>\n"])
+
+
+def _colour(kind: str, kinds: Sequence[str]) -> str:
+    """Of what runs the first; the others by their order, grey where there are too many."""
+    if kind == "running":
+        return COLOURS[0]
+    place = [k for k in kinds if k != "running"].index(kind) + 1
+    return COLOURS[place] if place < len(COLOURS) else "#999999"
+
+
 def _box(x: float, y: float, width: float, text: str, colour: str) -> str:
     first, _, second = text.partition("\n")
     lines = f'<tspan x="{x + width / 2:g}" dy="{-2 if second else 4}">{escape(first)}</tspan>'

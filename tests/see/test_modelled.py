@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,6 +14,7 @@ from fmha.emulator.timing.architecture import architecture
 from fmha.harness.errors import UserError
 from fmha.harness.see import modelled
 from fmha.harness.see.call_time import CallTime, call_for, model
+from fmha.harness.see.timelines import drawn
 from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.launch import Call, walkers_of
@@ -77,6 +79,21 @@ def test_the_timeline_has_every_role_and_what_works_beside_them(time):
     waits = [e for e in events if e.get("cat") == "wait" and "product" in e["args"]["for"]]
     assert waits
     assert all("kernel/" in e["args"]["cuda"] for e in waits)
+
+
+def test_the_timeline_is_drawn(time):
+    *_, timed = time
+    timeline, _ = modelled.timeline_of(timed)
+    assert 0 < timeline.busy["tensor"] <= 1
+    picture = ElementTree.fromstring(drawn("a call", timeline))
+    space = "{http://www.w3.org/2000/svg}"
+    words = [text.text for text in picture.iter(f"{space}text")]
+    assert {"a call", "critical path", "CTA 0, warp 5, loads", "products", "copies by TMA"} <= set(words)
+    said = {title.text.partition(":")[0] for title in picture.iter(f"{space}title")}
+    assert {"running", "tensor", "tma", "waits"} <= said
+    rects = [rect for rect in picture.iter(f"{space}rect") if rect.find(f"{space}title") is not None]
+    assert all(float(r.attrib["x"]) + float(r.attrib["width"]) <= 190 + 1000 + 1 for r in rects)
+    assert len(rects) < 2000
 
 
 def test_twice_the_keys_take_about_twice_as_long(repository, cache):
