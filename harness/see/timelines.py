@@ -10,7 +10,7 @@ from typing import Final
 from fmha.emulator.timing.timeline import RUNNING, Link, Timeline
 from fmha.harness.see.picture import Bar, bars
 
-LEAST: Final = 1 / 1500  # of the time: what is shorter is narrower than a line, and drawn with what it lies in
+LEAST: Final = 1 / 1500  # of the time: what is shorter is narrower than a line
 INSTRUCTIONS: Final = "instructions"  # that wait for operands, a pipe, a slot or their code
 _OF_INSTRUCTIONS: Final = ("issue", "fma", "alu", "mufu", "convert", "shuffle", "shared", "branch", "code")
 BESIDE: Final = {
@@ -36,13 +36,11 @@ def drawn(title: str, timeline: Timeline) -> str:
 
 
 def _path(timeline: Timeline) -> Iterator[Bar]:
-    """From its start; links of one kind in a row are one bar."""
-    kind = INSTRUCTIONS
+    """From its start; links of one kind in a row are one bar, and so is what runs for a moment between waits."""
 
     def kind_of(link: Link) -> str:
-        nonlocal kind
-        kind = _kind(link.what) if link.end - link.start >= LEAST * timeline.cycles else kind
-        return kind
+        moment = link.what == RUNNING and link.end - link.start < LEAST * timeline.cycles
+        return INSTRUCTIONS if moment else _kind(link.what)
 
     for which, group in groupby(reversed(timeline.critical_path()), kind_of):
         links = list(group)
