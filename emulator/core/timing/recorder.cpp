@@ -132,11 +132,7 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
                 const u32 bytes = box.data_bytes();
                 const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "an mbarrier");
                 note_global(w, box.map.address, bytes, false);
-                if (!(i.mods & kBulkMulticast)) {
-                    add(Did::copy_in, at.cta->rank, at.offset, bytes);
-                    found_.back().to = static_cast<u8>(w.cta->rank);
-                    return;
-                }
+                if (!(i.mods & kBulkMulticast)) return add(Did::copy_in, at.cta->rank, at.offset, bytes);
                 Did what = Did::copy_in;
                 for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l])) {
                     add(what, signal_rank(rank, at.cta->rank, i.mods & kTmaPair), at.offset, bytes);
@@ -188,6 +184,7 @@ void Recorder::matrix(Warp& w, const Inst& i, u32 mask) {
 void Recorder::look(Warp& w, const Inst& i, u32 mask) {
     found_.clear();
     if (!of(*w.cta->cluster)) return;
+    own_rank_ = static_cast<u8>(w.cta->rank);
     const i32* s = w.ops(i) + i.n_dst;
     switch (static_cast<Op>(i.op)) {
         case Op::ld:

@@ -23,7 +23,7 @@ public:
 private:
     timing::ClusterRecording* of(const Cluster& cluster);
     void add(timing::Did what, u32 rank, u32 a, u32 b) {
-        found_.push_back({what, static_cast<u8>(rank), 0, false, a, b});
+        found_.push_back({what, static_cast<u8>(rank), own_rank_, false, a, b});
     }
     void access(Warp& w, const Inst& i, u32 mask);
     void barrier_at(Warp& w, timing::Did what, u64 address, u32 b);
@@ -37,6 +37,7 @@ private:
     timing::ClusterRecording* current_ = nullptr;
     const Cluster* current_of_ = nullptr;
     std::vector<timing::Deed> found_;
+    u8 own_rank_ = 0;  // of the CTA whose warp is looked at
 };
 
 }  // namespace ptxm

@@ -34,7 +34,7 @@ enum class Did : u8 {
 struct Deed {
     Did what;
     u8 rank = 0;
-    u8 to = 0;          // of a copy by tensor map: the CTA that gets the bytes
+    u8 to = 0;          // of a copy: the CTA that gets the bytes
     bool more = false;  // the next one is of the same instruction
     u32 a = 0, b = 0;
 };
