@@ -15,6 +15,7 @@ from fmha.emulator.timing.launch import sampled
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait
+from tests.emulator.thirdparty.running import execute
 
 HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 
@@ -147,6 +148,16 @@ def copied(mask: int, n: int = 32) -> float:
         block=1, grid=264, cluster=2, timing="h200", checks=False, sampled=True,
     )  # fmt: skip
     return found.clean().report.timing.modelled(without_code()).cycles
+
+
+def test_a_product_of_a_pair_keeps_both_tensor_pipes_busy():
+    """Of a DSL's GEMM by pairs: each SM's is busy for as long as the products of the pair take."""
+    device = emulator.Device(profile="lenient", timing="b200")
+    report, _ = execute("dsl_gemm_pair_n256_store", device)
+    replayed = report.timing.replay(0, traced=True)
+    shapes = [place for *_, cause, _, place in replayed.operations if cause == "tensor"]
+    assert set(shapes) == {256 << 16 | 256}
+    assert replayed.busy["tensor"] == len(shapes) * 128  # N / 2 cycles; busy is of an SM
 
 
 def test_clusters_of_eight_go_where_a_gpc_has_room():
