@@ -7,6 +7,7 @@ was inlined, then the line of the PTX. https://microsoft.github.io/debug-adapter
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -64,11 +65,13 @@ class Adapter:
     _debuggee: Debuggee | None = None
     _breaks: dict[str, list[Break]] = field(default_factory=dict)  # by the path that the editor has
     _numbers: dict[int, int] = field(default_factory=dict)  # of a break, by its identity
+    _next: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _hazards: bool = True
     _frames: list[tuple[int, int]] = field(default_factory=list)  # thread and place in its stack, by number less one
     _sequence: int = 0
     _entered: bool = False
     _stops_at_entry: bool = True
+    _gone: bool = False  # the editor has disconnected
 
     def serve(self) -> None:
         """Until the editor disconnects, or its stream ends."""
@@ -94,9 +97,10 @@ class Adapter:
     # The launch
 
     def _debug(self, launch: dict[str, Any]) -> bool:
-        """Runs what was asked for; False where it cannot be opened."""
+        """Runs what was asked for; whether the editor has gone meanwhile."""
         given = launch.get("arguments") or {}
         self._stops_at_entry = bool(given.get("stopOnEntry", True))
+        self._session, self._entered = None, False
         try:
             with self.open(given) as debuggee:
                 self._debuggee = debuggee
@@ -106,12 +110,12 @@ class Adapter:
         except EOFError:
             return True
         except Exception as error:
-            if self._session is not None:
-                raise
-            self._refuse(launch, str(error))
-            return False
+            if self._session is None:
+                self._refuse(launch, str(error))
+                return False
+            self._event("output", {"category": "stderr", "output": f"{error}\n"})
         self._event("terminated")
-        return False
+        return self._gone
 
     def _stopped(self, session: Session, stop: Stop) -> Go:
         self._session = session
@@ -135,6 +139,7 @@ class Adapter:
             command, given = request["command"], request.get("arguments") or {}
             if command in _GOES:
                 self._answer(request, {"allThreadsContinued": True} if command == "continue" else None)
+                self._gone = command == "disconnect"
                 if "threadId" in given:
                     session.focus = divmod(given["threadId"] - 1, _WARPS)
                 return _GOES[command]
@@ -179,7 +184,7 @@ class Adapter:
             if wanted.get("condition"):
                 b = replace(b, condition=parse_break(f"{wanted['line']} if {wanted['condition']}").condition)
             breaks.append(b)
-            self._numbers[id(b)] = len(self._numbers) + 1
+            self._numbers[id(b)] = next(self._next)
         self._breaks[path] = breaks
         if self._session is not None:
             self._session.breaks = [b for some in self._breaks.values() for b in some]

@@ -152,6 +152,16 @@ def test_a_hazard_is_an_exception_and_any_warp_can_be_stepped(editor):
     assert editor.ask("exceptionInfo", threadId=1)["exceptionId"] == stopped["text"]
     with pytest.raises(MessageHandlingError, match="shared memory ends at"):
         editor.ask("evaluate", expression="smem 0x100000")
+    editor.ask("disconnect")
+    assert editor.process.wait(30) == 0
+
+
+def test_a_launch_that_the_driver_would_refuse_ends_with_its_reason(editor, tmp_path):
+    wrong = tmp_path / "launch.yaml"
+    wrong.write_text(Path(EARLY["launch"]).read_text().replace("block: [64]", "block: [4096]"))
+    editor.launch(kernel=PTX, launch=str(wrong)).wait_for_response()
+    assert "block.x is 4096; 1..1024 is allowed" in editor.await_("output")["output"]
+    editor.await_("terminated")
 
 
 def test_what_cannot_be_launched_is_refused_and_another_launch_may_follow(editor):
@@ -165,3 +175,7 @@ def test_what_cannot_be_launched_is_refused_and_another_launch_may_follow(editor
     editor.ask("continue", threadId=1)
     stopped = editor.await_("stopped")
     assert (stopped["reason"], stopped["threadId"]) == ("breakpoint", 2)
+    editor.ask("terminate")
+    editor.await_("terminated")
+    editor.ask("disconnect")
+    assert editor.process.wait(30) == 0
