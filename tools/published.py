@@ -121,6 +121,9 @@ def tensor_map(kernel: Kernel, address: int, n: int, rows: int) -> bytes:
     """Of an operand of n rows and n columns, boxes of `rows` rows."""
     wide = 8 if kernel.maps.endswith("8") else 64
     swizzle = "none" if wide == 8 else "128B"
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
     if kernel.maps.startswith("3D"):
         dims, strides, box = (wide, n, n // wide), (2 * n, 2 * wide), (wide, rows, kernel.depth // wide)
     else:
