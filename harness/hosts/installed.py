@@ -40,7 +40,18 @@ find='from fmha.harness.worker.nvcc import find_nvcc; find_nvcc()'
 
 
 def committed(root: Path, device: str) -> str:
-    """The commit, made in the repository at `root`; with the emulator's core for a device that is the emulator."""
+    """The commit, made in the repository at `root`; with the emulator's core for a device that is the emulator.
+
+    InfrastructureError for an fmha that was not installed, only found: nobody knows what it requires.
+    """
+    try:
+        version = metadata.version("fmha")
+    except metadata.PackageNotFoundError as error:
+        raise InfrastructureError(
+            "this fmha was not installed, so a host cannot be given what it requires",
+            where=str(Path(__file__).resolve().parents[2]),
+            next_step="pip install it",
+        ) from error
     texts = {
         ".gitignore": "__pycache__/\n",
         "scripts/environment.sh": _SETUP,
@@ -58,7 +69,7 @@ def committed(root: Path, device: str) -> str:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         _git(root, "update-index", "--add", "--index-info", text=entries, more=index)
         tree = _git(root, "write-tree", more=index).strip()
-    sha = _git(root, "commit-tree", tree, "-m", f"fmha {metadata.version('fmha')}", more=_NOBODY).strip()
+    sha = _git(root, "commit-tree", tree, "-m", f"fmha {version}", more=_NOBODY).strip()
     _git(root, "update-ref", REF, sha)
     return sha
 
