@@ -53,8 +53,13 @@ class Part:
 
     @property
     def unfinished(self) -> list[Step]:
-        """Steps without an answer that says anything of the kernel."""
-        answered = {outcome.id for outcome in self.progress.outcomes if outcome.status is not Status.INFRA_ERROR}
+        """Steps without an answer that says anything of the kernel. What was not run since a guard could not be, for
+        a fault of the host, is one of them."""
+        outcomes = self.progress.outcomes
+        silent = {Status.INFRA_ERROR}
+        if any(outcome.status is Status.INFRA_ERROR for outcome in outcomes):
+            silent.add(Status.NOT_RUN)
+        answered = {outcome.id for outcome in outcomes if outcome.status not in silent}
         return [step for step in self.prepared.plan.steps if step.configuration.id not in answered]
 
 
@@ -143,7 +148,8 @@ def _asked(step: Step, found: list[Answer], parts: Sequence[Part], each: bool) -
         answered = [part for part, _ in found]
         missing = [part for part in parts if part not in answered]
         return found + [(part, Outcome(step, Status.INFRA_ERROR, (str(part.error),))) for part in missing]
-    return [item for item in found if item[1].status is not Status.INFRA_ERROR] or found
+    ran = [item for item in found if item[1].status not in (Status.INFRA_ERROR, Status.NOT_RUN)]
+    return ran or [item for item in found if item[1].status is not Status.INFRA_ERROR] or found
 
 
 def _combined(step: Step, said: Sequence[Answer]) -> Outcome:

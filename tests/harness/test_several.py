@@ -137,6 +137,18 @@ def test_what_a_lost_host_had_not_done_goes_to_the_others(farm: Path) -> None:
     assert told == "b is lost (run run-of-b): the connection is gone; what it has not done goes to a"
 
 
+def test_a_guard_that_a_host_could_not_run_says_nothing_of_its_share(farm: Path) -> None:
+    """The host does answer: of the guard that its worker died, of its share that it was not run."""
+    both = hosts("a", "b")
+    both["b"].script = {GUARDS[0]: lambda item: Event("error", item.id, status="infra-error", message="it was killed")}
+    run = Run(farm, both)
+    assert run.code is ExitCode.PASS
+    assert {run[name].place for name in REST} == {"a"}
+    assert {run[name].status for name in GUARDS + REST} == {"pass"}
+    (told,) = run.observer.told
+    assert told == "b has no answer for some of its share (run run-of-b); what it has not done goes to a"
+
+
 def test_a_host_that_cannot_be_reached_costs_nothing_but_time(farm: Path) -> None:
     both = hosts("a") | {"b": Named(name="b", unreachable=True)}
     run = Run(farm, both)
