@@ -93,6 +93,7 @@ site: install torch $(STAMPS)/site
 lint: $(STAMPS)/lint
 	@echo 'lint: ruff'
 	@$(PY) -m ruff check --quiet
+	@$(PY) -m ruff format --check --quiet
 	@echo 'lint: clang-format'
 	@$(VENV)/bin/clang-format --dry-run --Werror $(CORE_SOURCES) $(KERNEL_SOURCES)
 	@echo 'lint: mypy'

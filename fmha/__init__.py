@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
     from fmha.harness.callable_kernel import CallableKernel
-    from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output, TensorMap, from_bf16, to_bf16
+    from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output, Struct, TensorMap, from_bf16, to_bf16
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
 
@@ -32,6 +32,7 @@ __all__ = [
     "LaunchRefusedError",
     "Output",
     "Sparse",
+    "Struct",
     "TensorMap",
     "TritonKernel",
     "attention",

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
 from fmha.harness.worker.case import Case, Field
-from fmha.harness.worker.devices.base import SINGLE, Dim3
+from fmha.harness.worker.devices.base import SINGLE, Dim3, TensorMapType
 
-__all__ = ["Build", "Case", "Field", "Kernel", "Launch", "Output", "TensorMap", "from_bf16", "to_bf16"]
+__all__ = ["Build", "Case", "Field", "Kernel", "Launch", "Output", "Struct", "TensorMap", "from_bf16", "to_bf16"]
 
 Array = NDArray[Any]
 to_bf16 = round_to_bf16
@@ -37,16 +37,18 @@ class Build:
     """One compilation: the `extern "C"` entry that is launched, and the macros that `-D` defines.
 
     Two cases with equal builds share one. `shared_bytes` is the most dynamic shared memory that a launch asks for.
+    `others` are further entries of the same module that launches name, as one that adds up what splits have left.
     """
 
     entry: str
     defines: Mapping[str, str | int] = field(default_factory=dict)
     shared_bytes: int = 0
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a kernel writes: a buffer of this shape, full of poison before the launch."""
+    """What a kernel writes: a buffer of this shape, full of poison before the first launch."""
 
     shape: tuple[int, ...]
     dtype: Literal["f64", "f32", "f16", "bf16", "i32"] = "f32"
@@ -58,26 +60,43 @@ class TensorMap:
     bytes, without the innermost. As an argument of a launch it is the 128 bytes of a `const __grid_constant__`."""
 
     buffer: str
-    dtype: Literal["bf16", "f32"]
+    dtype: TensorMapType
     global_dim: tuple[int, ...]
     global_strides: tuple[int, ...]
     box_dim: tuple[int, ...]
     swizzle: Literal["none", "32B", "64B", "128B"] = "none"
 
 
-Argument = str | int | float | bytes | np.generic | TensorMap
+Plain = str | int | float | bytes | np.generic | TensorMap
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct by value, of `size` bytes: what lies at which offset in bytes. The rest, padding too, is zero."""
+
+    size: int
+    at: Mapping[int, Plain]
+
+
+Argument = Plain | Struct
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch. An argument is a buffer's address by its name, a NumPy scalar as it is, bytes as a struct, a tensor
-    map; a Python int is 32 bits wide and a Python float is a `float`."""
+    """One launch. An argument is a buffer's address by its name, a NumPy scalar as it is, a struct or its bytes, a
+    tensor map; a Python int is 32 bits wide and a Python float is a `float`.
+
+    `entry` is one of the build's `others`; empty for its own. One that `overlaps` is launched with programmatic stream
+    serialization: it may start while the launch before it runs, and waits for it itself (griddepcontrol.wait).
+    """
 
     grid: Dim3
     block: Dim3
     args: Sequence[Argument]
     shared_bytes: int = 0
     cluster: Dim3 = SINGLE
+    entry: str = ""
+    overlaps: bool = False
 
 
 def module_at(path: Path) -> ModuleType:
@@ -129,9 +148,13 @@ class Kernel(ABC):
     def outputs(self, case: Case) -> Mapping[str, Output]:
         """Buffers that the kernel writes, by name."""
 
+    def scratch(self, case: Case) -> Mapping[str, Output]:
+        """Buffers that one launch leaves to the next, by name: full of poison before the first, and not compared."""
+        return {}
+
     @abstractmethod
     def launches(self, case: Case) -> Sequence[Launch]:
-        """The launches in order, each of `build`'s entry."""
+        """The launches in order, each of an entry of `build`."""
 
     @abstractmethod
     def reference(self, case: Case, inputs: Mapping[str, Array]) -> Mapping[str, Array]:

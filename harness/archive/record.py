@@ -105,7 +105,7 @@ class VariantRecord(Record):
     flags: list[str]
     resources: Resources | None
     p_path: str | None = Field(None, description="how P reaches the second product: tmem, smem or registers")
-    combine_resources: Resources | None = Field(None, description="of the kernel that merges splits")
+    combine_resources: Resources | None = Field(None, description="of the kernel that merges splits, or of `others`")
     shared_dynamic: int | None = Field(None, description="bytes of shared memory that a launch asks for")
     seconds: Seconds
     cached: bool

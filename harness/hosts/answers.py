@@ -396,11 +396,12 @@ def build_of(said: Any, asked: Mapping[str, Variant], where: str) -> BuildResult
     if not own:
         checked(_Shape, fields["variant"]["shape"], where)
     known = ("arch", "source", "entry", "head_dim", "p_path", "combine")
-    for name in (*known, "shape", "defines", "flags", "sources", "compiler") if own else known:
+    for name in (*known, "shape", "defines", "flags", "sources", "compiler", "others") if own else known:
         if getattr(result.variant, name) != getattr(variant, name):
             _void(where, f"variant {variant.name}: its {name} is {getattr(result.variant, name)!r}")
     used = result.resources is not None or not variant.source
-    if result.error is None and (not used or (variant.combine and result.combine_resources is None)):
+    beside = variant.combine or variant.others
+    if result.error is None and (not used or (beside and result.combine_resources is None)):
         _void(where, f"variant {variant.name} was built, and what it uses was left out")
     return result
 

@@ -95,9 +95,7 @@ def dealt(prepared: Prepared, hosts: Sequence[str]) -> dict[str, list[str]]:
     return _dealt(prepared, prepared.plan.rest, hosts)
 
 
-def execute(
-    request: Request, each: bool, observer: Observer, show: Show, opener: HostOpener = open_host
-) -> ExitCode:
+def execute(request: Request, each: bool, observer: Observer, show: Show, opener: HostOpener = open_host) -> ExitCode:
     """Runs a request on all of its hosts to one verdict, archives and shows it.
 
     Raises what `pipeline.execute` raises. A host that is lost costs its share a second run elsewhere, where there is

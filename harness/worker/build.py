@@ -192,7 +192,7 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     assemble = [*assemble_flags, f"-arch={variant.arch}", "-cubin", "-o", str(cubin), str(ptx)]
     log = _run_nvcc(task, assemble, scratch, deadline).output
     (work / LOG).write_text(said + log, encoding="utf-8")
-    entries = [variant.entry, *([variant.combine] if variant.combine else [])]
+    entries = [variant.entry, *_beside(variant)]
     resources = {entry: parse_resources(log, entry) for entry in entries}
     if missing := [entry for entry, used in resources.items() if used is None]:
         raise _BuildError(f"ptxas reports no entry {missing[0]} in {variant.source}\n{log}")
@@ -261,7 +261,7 @@ def _relative_paths(ptx: Path, root: Path) -> None:
 
 
 def _key(task: _Task, variant: Variant) -> str:
-    entries = (variant.entry, variant.combine)
+    entries = (variant.entry, variant.combine, *variant.others)
     facts = (
         RECIPE,
         variant.compiler,
@@ -288,19 +288,28 @@ def _result(
         variant=variant,
         ptx=str(entry / f"{variant.name}.ptx") if manifest else "",
         cubin=str(entry / f"{variant.name}.cubin") if manifest else "",
-        resources=_resources(manifest, variant.entry),
+        resources=_most_used(manifest, [variant.entry]),
         source_hash=task.source_hashes[variant.sources],
         nvcc=task.nvcc.version,
         flags=task.flags_of(variant)[0],
         seconds=time.monotonic() - start,
         cached=cached,
         error=error,
-        combine_resources=_resources(manifest, variant.combine),
+        combine_resources=_most_used(manifest, _beside(variant)),
     )
 
 
-def _resources(manifest: dict[str, Any] | None, entry: str) -> Resources | None:
-    return Resources(**manifest["resources"][entry]) if manifest and entry else None
+def _beside(variant: Variant) -> list[str]:
+    """The entries that are launched beside the variant's own."""
+    return [*([variant.combine] if variant.combine else []), *variant.others]
+
+
+def _most_used(manifest: dict[str, Any] | None, entries: Sequence[str]) -> Resources | None:
+    """Each figure that of the entry that has the most of it."""
+    if not manifest or not entries:
+        return None
+    used = [manifest["resources"][entry] for entry in entries]
+    return Resources(**{name: max(one[name] for one in used) for name in used[0]})
 
 
 def _remaining(waiting: Sequence[str], done: int, seconds: float) -> str:

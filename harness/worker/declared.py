@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fmha.harness.callable_kernel import CallableKernel
 from fmha.harness.errors import UserError
-from fmha.harness.kernel import DTYPES, Argument, Build, Kernel, Launch, TensorMap, from_bf16, module_at
+from fmha.harness.kernel import DTYPES, Argument, Build, Kernel, Launch, Output, Struct, TensorMap, from_bf16, module_at
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.devices.base import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.worker.launch import sum_of
@@ -53,6 +53,7 @@ def _told_apart(built: Build) -> str:
     """What a build's name says of it: its macros where they are short, else a digest."""
     parts = [built.entry, *(f"{name}{value}" for name, value in built.defines.items())]
     parts += [f"shared{built.shared_bytes}"] if built.shared_bytes else []
+    parts += built.others
     text = "".join(f"_{part}" for part in parts[1:]).lower()
     if len(text) <= MOST_TOLD and all(part.replace("_", "").isalnum() for part in parts):
         return text
@@ -112,6 +113,7 @@ class Declared:
             sources=tuple(dict.fromkeys((kernel.source, *kernel.sources, *([file] if own else [])))),
             compiler=f"{self._where} {self._name}" if own else "",
             example=case.id if own else "",
+            others=built.others,
         )
 
     def _refusal(self, arch: str) -> str | None:
@@ -184,12 +186,14 @@ class Declared:
         return lambda: [self._launch(device, module, variant, item, addresses) for item in launches]
 
     def _placed(self, device: Device, case: Case, inputs: Arrays) -> dict[str, int]:
-        """Addresses of the inputs, and of outputs that are full of poison."""
-        outputs = self._kernel.outputs(case)
-        if both := inputs.keys() & outputs.keys():
-            raise ValueError(f"{min(both)} is an input and an output: give what is both two names, and copy")
+        """Addresses of the inputs, and of outputs and scratch that are full of poison."""
+        written: dict[str, Output] = {}
+        for what, buffers in (("an output", self._kernel.outputs(case)), ("scratch", self._kernel.scratch(case))):
+            if both := buffers.keys() & (inputs.keys() | written.keys()):
+                raise ValueError(f"{min(both)} is {what}, and something else: give what is both two names, and copy")
+            written |= buffers
         addresses = {name: _upload(device, name, np.ascontiguousarray(array)) for name, array in inputs.items()}
-        for name, output in outputs.items():
+        for name, output in written.items():
             kind = DTYPES[output.dtype]
             words = np.full(output.shape, POISON[kind.itemsize], np.dtype(f"u{kind.itemsize}"))
             addresses[name] = _upload(device, name, words)
@@ -201,9 +205,11 @@ class Declared:
         most = variant.shape.shared_bytes
         if launch.shared_bytes > most:
             raise ValueError(f"a launch asks for {launch.shared_bytes} bytes of shared memory, build for {most}")
-        config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes, launch.cluster)
+        if launch.entry not in ("", variant.entry, *variant.others):
+            raise ValueError(f"a launch is of {launch.entry}, which the build does not have: name it in its `others`")
+        config = LaunchConfig(launch.grid, launch.block, launch.shared_bytes, launch.cluster, launch.overlaps)
         packed = tuple(_packed(device, argument, addresses) for argument in launch.args)
-        return device.launch(module, variant.entry, config, packed)
+        return device.launch(module, launch.entry or variant.entry, config, packed)
 
 
 def _upload(device: Device, name: str, data: NDArray[Any]) -> int:
@@ -217,6 +223,8 @@ def _packed(device: Device, argument: Argument, addresses: Mapping[str, int]) ->
         return argument.tobytes()
     if isinstance(argument, bytes):
         return argument
+    if isinstance(argument, Struct):
+        return _struct(device, argument, addresses)
     if isinstance(argument, TensorMap):
         item = argument
         ones = (1,) * len(item.global_dim)
@@ -227,6 +235,17 @@ def _packed(device: Device, argument: Argument, addresses: Mapping[str, int]) ->
     if isinstance(argument, str):
         return struct.pack("<Q", _address(argument, addresses))
     return struct.pack("<f", argument) if isinstance(argument, float) else struct.pack("<i", argument)
+
+
+def _struct(device: Device, argument: Struct, addresses: Mapping[str, int]) -> bytes:
+    made, end = bytearray(argument.size), 0
+    for offset, item in sorted(argument.at.items()):
+        data = _packed(device, item, addresses)
+        if not end <= offset <= argument.size - len(data):
+            raise ValueError(f"a struct of {argument.size} bytes has no {len(data)} bytes left at offset {offset}")
+        end = offset + len(data)
+        made[offset:end] = data
+    return bytes(made)
 
 
 def _address(name: str, addresses: Mapping[str, int]) -> int:

@@ -80,6 +80,7 @@ class Variant:
     compiler: str = ""  # the adapter that compiles it, FILE.py:CLASS and its kernel's name; empty: nvcc does
     example: str = field(default="", compare=False)  # a case of it, for that adapter
     combine: str = ""  # the entry, in the same module, that merges the partial results of splits; empty: there is none
+    others: tuple[str, ...] = ()  # further entries of the module that an adapter's launches name
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class BuildResult:
     seconds: float
     cached: bool
     error: str | None = None
-    combine_resources: Resources | None = None  # of the variant's combine entry, if it has one
+    combine_resources: Resources | None = None  # of the combine entry, or the most of `others`, where there are some
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,5 +231,3 @@ def test_who_is_interrupted_hears_how_to_come_back(farm: Path, monkeypatch: pyte
 def test_hosts_that_cannot_share_a_run_are_refused(farm: Path, names: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         several.prepare(Request(farm, names), lambda name, *_: Named(name=name))
-
-

@@ -117,6 +117,37 @@ def test_ours_and_ones_own_in_one_repository(repository: Path, tmp_path: Path) -
     assert "the smallest found to fail alike: fmha run-matrix --case gemm_m1_n1_k17 " in ran.stdout
 
 
+def test_our_own_kernel_by_an_adapter(repository: Path, tmp_path: Path) -> None:
+    """Its parameter struct, its tensor maps, its second launch: with the words that anybody's kernel has."""
+    root = tmp_path / "ours"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    shutil.copytree(repository / "kernel", root / "kernel")
+    shutil.copytree(repository / "tests" / "integration" / "attention", root, dirs_exist_ok=True)
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "mine")
+    ran = fmha(root, "run-matrix", "--json", "--quiet")
+    assert ran.returncode == ExitCode.PASS, ran.stdout + ran.stderr
+    record = json.loads(ran.stdout)
+    assert record["verdict"]["passed"] == 16
+    assert {item["combine_resources"] is not None for item in record["variants"]} == {True}
+    found = {item["id"]: item["stats"]["warp_instructions"] for item in record["configurations"]}
+    alone = "mine_head_dim64_t33_keys512"
+    assert found[f"{alone}_splits2"] > found[alone]
+    adapter = root / "adapter.py"
+    text = adapter.read_text()
+    for old, new, words in (
+        ('], entry="fmha_combine"', '], entry="merge"', "a launch is of merge, which the build does not have"),
+        ("Struct(832, at)", "Struct(788, at)", "a struct of 788 bytes has no 4 bytes left at offset 788"),
+        ('"o": Output', '"q": Output', "q is an output, and something else"),
+    ):
+        assert text.count(old) == 1
+        adapter.write_text(text.replace(old, new))
+        ran = fmha(root, "run-matrix", "--quiet", "--case", f"{alone}_splits2")
+        assert ran.returncode == ExitCode.GATE_FAILED, ran.stdout + ran.stderr
+        assert words in ran.stdout
+
+
 LIBRARY = """
 
 class Library(CallableKernel):

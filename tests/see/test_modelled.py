@@ -140,9 +140,7 @@ def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(repository: 
     """Of a persistent grid five CTAs run. Should they draw the whole grid's work, it would seem to last for ever."""
     names = ("hd64_t2048_sk256_b2_out-bf16", "hd64_t2048_sk256_b16_out-bf16", "hd64_t2048_sk256_b32_out-bf16")
     items = [parse_id(name) for name in names]
-    few, drawn, twice = (
-        time.seconds() for *_, time in modelled.modelled(repository, items, "h200", lambda line: None)
-    )
+    few, drawn, twice = (time.seconds() for *_, time in modelled.modelled(repository, items, "h200", lambda line: None))
     assert walkers_of(variant_of(items[0]), call_for(items[0], architecture("h200"))) == 0
     assert walkers_of(variant_of(items[1]), call_for(items[1], architecture("h200"))) > 0
     assert few < drawn < 4 * few  # one wave, and two

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second, and clients of hosts elsew
     from numpy.typing import NDArray
 
 Dim3 = tuple[int, int, int]
+TensorMapType = Literal["u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16"]
 SINGLE: Final[Dim3] = (1, 1, 1)
 
 
@@ -29,7 +30,7 @@ class DeviceLostError(Exception):
 class TensorMapSpec:
     """The arguments of cuTensorMapEncodeTiled, innermost dimension first; strides in bytes, without the innermost."""
 
-    dtype: Literal["bf16", "f32"]
+    dtype: TensorMapType
     address: int
     global_dim: tuple[int, ...]
     global_strides: tuple[int, ...]

@@ -11,10 +11,10 @@ import functools
 import struct
 import threading
 import uuid
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,25 @@ from fmha.harness.worker.devices.base import (
     LoadedModule,
     Params,
     TensorMapSpec,
+    TensorMapType,
 )
 from fmha.harness.worker.interleave import sm_clock
 
 PARAMS_ALIGNMENT = 64  # of a tensor map
 INSTALL = "pip install 'fmha[cuda]'"
+# Of a CUtensorMapDataType, the last word of its name.
+TENSOR_MAP_TYPES: Final[Mapping[TensorMapType, str]] = {
+    "u8": "UINT8",
+    "u16": "UINT16",
+    "u32": "UINT32",
+    "s32": "INT32",
+    "u64": "UINT64",
+    "s64": "INT64",
+    "f16": "FLOAT16",
+    "f32": "FLOAT32",
+    "f64": "FLOAT64",
+    "bf16": "BFLOAT16",
+}
 
 
 class CudaDevice:
@@ -81,7 +95,7 @@ class CudaDevice:
 
     def encode_tensor_map(self, spec: TensorMapSpec) -> bytes:
         d = self._driver
-        kind = {"bf16": "BFLOAT16", "f32": "FLOAT32"}[spec.dtype]
+        kind = TENSOR_MAP_TYPES[spec.dtype]
         encoded = _check(
             "tensor map",
             d.cuTensorMapEncodeTiled(
