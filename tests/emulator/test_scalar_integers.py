@@ -14,7 +14,8 @@ COUNT = 300
 def _values(width: int, count: int, limit: int | None = None):
     rng = np.random.default_rng(width + count)
     dtype = {16: np.uint16, 32: np.uint32, 64: np.uint64}[width]
-    edges = [0, 1, 2, (1 << width - 1) - 1, 1 << width - 1, (1 << width) - 1, (1 << width) - 2]
+    sizes = [0, 1, 2, (1 << width - 1) - 1, 1 << width - 1, (1 << width) - 1, (1 << width) - 2]
+    edges = np.array(sizes, dtype=np.uint64)  # as a list they would pass through float64
     out = []
     for k in range(count):
         x = rng.integers(0, limit or 1 << width, COUNT, dtype=np.uint64)
