@@ -4,39 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, get_args, get_type_hints
+from typing import Final, get_args
 
 from fmha.harness.config.kernels import Key
 from fmha.harness.errors import UserError
-from fmha.harness.worker.configuration import OURS
-from fmha.harness.worker.protocol import Cell, Configuration
+from fmha.harness.worker.configuration import AXES, KINDS, OURS
+from fmha.harness.worker.protocol import Cell
 
 # What a filter calls a field of Configuration.
-KEYS: Mapping[str, str] = {
-    "hd": "head_dim",
-    "t": "t",
-    "sk": "s_k",
-    "mask": "mask",
-    "batch": "batch",
-    "heads": "heads",
-    "kv": "kv",
-    "offsets": "query_offsets",
-    "lens": "kv_lens",
-    "topk": "topk",
-    "sink": "sink",
-    "data": "data",
-    "out": "output",
-    "splits": "splits",
-    "p": "p_path",
-    "rows": "rows",
-    "merge": "merge",
-    "before": "before",
-}
+KEYS: Final[Mapping[str, str]] = {axis.key: name for name, axis in AXES.items() if axis.key}
 KERNEL: Final = "kernel"  # the key of every configuration
 Keys = Mapping[str, Mapping[str, Key]]  # by kernel, what a filter calls its fields
-_KINDS: Final = get_type_hints(Configuration)
 OUR_KEYS: Final[Keys] = {
-    OURS: {key: Key(name, () if _KINDS[name] is int else get_args(_KINDS[name])) for key, name in KEYS.items()}
+    OURS: {key: Key(name, () if KINDS[name] is int else get_args(KINDS[name])) for key, name in KEYS.items()}
 }
 
 

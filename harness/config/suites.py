@@ -2,80 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import MISSING
 from itertools import product
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
 from fmha.harness.config.model import RandomSuite
 from fmha.harness.config.random_cases import Space
 from fmha.harness.config.section import Section, wrong
-from fmha.harness.worker.configuration import (
-    DEFAULTS,
-    UNLIMITED,
-    Configuration,
-    Data,
-    Indices,
-    KeyValues,
-    Lengths,
-    Mask,
-    MergeChoice,
-    Offsets,
-    Output,
-    PathChoice,
-    Sink,
-    fault,
-    parse_id,
-)
+from fmha.harness.worker.configuration import AXES, DEFAULTS, KINDS, Configuration, fault, parse_id
 
 MOST_CONFIGURATIONS = 10_000
 
 Size = Annotated[int, Field(ge=1, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-Bound = Annotated[int, Field(ge=UNLIMITED, lt=2**31)]
-# Fields that mean something beside a certain value of another one only.
-_DEPENDENT: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "window": lambda item: item["mask"] == "window",
-    "left": lambda item: item["mask"] == "band",
-    "right": lambda item: item["mask"] == "band",
-    "s_sparse": lambda item: item["topk"] > 0,
-    "sparse_indices": lambda item: item["topk"] > 0,
-    "sparse_lens": lambda item: item["topk"] > 0,
-}
 
 
-class AxesSection(Section):
+def _kind(name: str) -> Any:
+    """What a value of a field of Configuration may be."""
+    return Annotated[int, Field(ge=AXES[name].least, lt=2**31)] if KINDS[name] is int else KINDS[name]
+
+
+def _keys(lists: bool) -> dict[str, Any]:
+    """A key for each field of Configuration: one value, or a list of them."""
+    keys: dict[str, Any] = {}
+    for name, default in DEFAULTS.items():
+        missing = default is MISSING
+        if lists:
+            keys[name] = (list[_kind(name)], Field(... if missing else [default], min_length=1))  # type: ignore[misc]
+        else:
+            keys[name] = (_kind(name), ... if missing else default)
+    return keys
+
+
+class GridSection(Section):
     """Lists whose cartesian product is run, by the names of Configuration's fields.
 
     An axis that a configuration has no use for is left out of it: `window` beside the mask `window` alone, `left` and
     `right` beside `band` alone, the sparse branch's beside `topk` above 0 alone.
     """
 
-    head_dim: list[Size] = Field(min_length=1)
-    t: list[Size] = Field(min_length=1)
-    s_k: list[Count] = Field(min_length=1)
-    batch: list[Size] = Field(default=[1], min_length=1)
-    mask: list[Mask] = Field(default=["none"], min_length=1)
-    window: list[Size] = Field(default=[])
-    left: list[Bound] = Field(default=[UNLIMITED], min_length=1)
-    right: list[Bound] = Field(default=[UNLIMITED], min_length=1)
-    heads: list[Size] = Field(default=[1], min_length=1)
-    kv: list[KeyValues] = Field(default=["separate"], min_length=1)
-    query_offsets: list[Offsets] = Field(default=["aligned"], min_length=1)
-    kv_lens: list[Lengths] = Field(default=["full"], min_length=1)
-    topk: list[Count] = Field(default=[0], min_length=1)
-    s_sparse: list[Count] = Field(default=[0], min_length=1)
-    sparse_indices: list[Indices] = Field(default=["valid"], min_length=1)
-    sparse_lens: list[Lengths] = Field(default=["full"], min_length=1)
-    sink: list[Sink] = Field(default=["none"], min_length=1)
-    data: list[Data] = Field(default=["normal"], min_length=1)
-    output: list[Output] = Field(default=["unnormalised"], min_length=1)
-    splits: list[Size] = Field(default=[1], min_length=1)
-    p_path: list[PathChoice] = Field(default=["auto"], min_length=1)
-    rows: list[Count] = Field(default=[0], min_length=1)
-    merge: list[MergeChoice] = Field(default=["auto"], min_length=1)
-    before: list[Count] = Field(default=[0], min_length=1)
+    if TYPE_CHECKING:
+        mask: list[str]
+        window: list[int]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -85,8 +56,8 @@ class AxesSection(Section):
             for index, value in enumerate(values):
                 if value in values[:index]:
                     raise wrong((name, index), f"{value} is repeated")
-            total *= max(1, len(values))
-        if ("window" in self.mask) != bool(self.window):
+            total *= len(values)
+        if ("window" in self.mask) != (self.window != [DEFAULTS["window"]]):
             raise wrong(("window",), "is required with mask window, and only then")
         if total > MOST_CONFIGURATIONS:
             raise wrong((), f"{total} configurations; at most {MOST_CONFIGURATIONS}")
@@ -99,42 +70,17 @@ class AxesSection(Section):
         """Each once, the first axis slowest."""
         seen = set()
         names = list(type(self).model_fields)
-        for values in product(*(getattr(self, name) or [DEFAULTS[name]] for name in names)):
+        for values in product(*(getattr(self, name) for name in names)):
             item: dict[str, Any] = dict(zip(names, values, strict=True))
-            item |= {name: DEFAULTS[name] for name, used in _DEPENDENT.items() if not used(item)}
+            item |= {name: DEFAULTS[name] for name, axis in AXES.items() if not axis.used(item)}
             configuration = Configuration(**item)
             if configuration not in seen:
                 seen.add(configuration)
                 yield configuration
 
 
-class ExtraSection(Section):
+class SingleSection(Section):
     """One configuration beside the axes."""
-
-    head_dim: Size
-    t: Size
-    s_k: Count
-    batch: Size = 1
-    mask: Mask = "none"
-    window: Count = 0
-    left: Bound = UNLIMITED
-    right: Bound = UNLIMITED
-    heads: Size = 1
-    kv: KeyValues = "separate"
-    query_offsets: Offsets = "aligned"
-    kv_lens: Lengths = "full"
-    topk: Count = 0
-    s_sparse: Count = 0
-    sparse_indices: Indices = "valid"
-    sparse_lens: Lengths = "full"
-    sink: Sink = "none"
-    data: Data = "normal"
-    output: Output = "unnormalised"
-    splits: Size = 1
-    p_path: PathChoice = "auto"
-    rows: Count = 0
-    merge: MergeChoice = "auto"
-    before: Count = 0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -144,6 +90,14 @@ class ExtraSection(Section):
 
     def configuration(self) -> Configuration:
         return Configuration(**self.model_dump())
+
+
+if TYPE_CHECKING:
+    AxesSection = GridSection
+    ExtraSection = SingleSection
+else:
+    AxesSection = create_model("AxesSection", __base__=GridSection, **_keys(lists=True))
+    ExtraSection = create_model("ExtraSection", __base__=SingleSection, **_keys(lists=False))
 
 
 class RandomSection(Section):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import typing
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
 Mask = Literal["none", "causal", "window", "band"]
@@ -27,6 +27,37 @@ LEAST_COST: Final = 100_000  # what the smallest configuration costs as well
 MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
 
 
+def _always(values: Mapping[str, Any]) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What matrix.yaml, names and `--filter` have to know of a field of Configuration, beside its type and default.
+
+    `name` stands before its value in a configuration's name; empty where the mask's part says it. `key` is what
+    `--filter` calls it; empty for what no filter takes. `least` is of numbers. A field that is not `used` beside the
+    values of others means nothing there, and has its default.
+    """
+
+    name: str = ""
+    key: str = ""
+    least: int = 0
+    used: Callable[[Mapping[str, Any]], bool] = _always
+
+
+def _axis(name: str = "", key: str = "", **more: Any) -> Mapping[str, Axis]:
+    return {"axis": Axis(name, key, **more)}
+
+
+def _banded(values: Mapping[str, Any]) -> bool:
+    return bool(values["mask"] == "band")
+
+
+def _sparse(values: Mapping[str, Any]) -> bool:
+    return bool(values["topk"] > 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """Sizes in elements; `window` in keys, 0 without a sliding window; `left` and `right` of a band, else UNLIMITED.
@@ -34,30 +65,33 @@ class Configuration:
     The fields from `output` on say how a problem is run, not which problem it is.
     """
 
-    head_dim: int
-    t: int
-    s_k: int
-    batch: int = 1
-    mask: Mask = "none"
-    window: int = 0
-    left: int = UNLIMITED
-    right: int = UNLIMITED
-    heads: int = 1
-    kv: KeyValues = "separate"
-    query_offsets: Offsets = "aligned"
-    kv_lens: Lengths = "full"
-    topk: int = 0
-    s_sparse: int = 0
-    sparse_indices: Indices = "valid"
-    sparse_lens: Lengths = "full"
-    sink: Sink = "none"
-    data: Data = "normal"
-    output: Output = "unnormalised"
-    splits: int = 1
-    p_path: PathChoice = "auto"
-    rows: int = 0  # query rows of a CTA; 0: by the rule of fmha.harness.worker.choice
-    merge: MergeChoice = "auto"  # splits within a cluster of CTAs, or by the combine kernel
-    before: int = 0  # batch entries that tensors have before these, which nobody looks at
+    head_dim: int = field(metadata=_axis("hd", "hd", least=1))
+    t: int = field(metadata=_axis("t", "t", least=1))
+    s_k: int = field(metadata=_axis("sk", "sk"))
+    batch: int = field(default=1, metadata=_axis("b", "batch", least=1))
+    mask: Mask = field(default="none", metadata=_axis("mask", "mask"))
+    window: int = field(default=0, metadata=_axis(used=lambda values: values["mask"] == "window"))
+    left: int = field(default=UNLIMITED, metadata=_axis(least=UNLIMITED, used=_banded))
+    right: int = field(default=UNLIMITED, metadata=_axis(least=UNLIMITED, used=_banded))
+    heads: int = field(default=1, metadata=_axis("h", "heads", least=1))
+    kv: KeyValues = field(default="separate", metadata=_axis("kv", "kv"))
+    query_offsets: Offsets = field(default="aligned", metadata=_axis("offsets-", "offsets"))
+    kv_lens: Lengths = field(default="full", metadata=_axis("lens-", "lens"))
+    topk: int = field(default=0, metadata=_axis("top", "topk"))
+    s_sparse: int = field(default=0, metadata=_axis("of", used=_sparse))
+    sparse_indices: Indices = field(default="valid", metadata=_axis("indices-", used=_sparse))
+    sparse_lens: Lengths = field(default="full", metadata=_axis("toplens-", used=_sparse))
+    sink: Sink = field(default="none", metadata=_axis("sink-", "sink"))
+    data: Data = field(default="normal", metadata=_axis("data-", "data"))
+    output: Output = field(default="unnormalised", metadata=_axis("out-", "out"))
+    splits: int = field(default=1, metadata=_axis("splits", "splits", least=1))
+    p_path: PathChoice = field(default="auto", metadata=_axis("p-", "p"))
+    # Query rows of a CTA; 0: by the rule of fmha.harness.worker.choice.
+    rows: int = field(default=0, metadata=_axis("rows", "rows"))
+    # Splits are merged within a cluster of CTAs, or by the combine kernel.
+    merge: MergeChoice = field(default="auto", metadata=_axis("merge-", "merge"))
+    # Batch entries that tensors have before these, which nobody looks at.
+    before: int = field(default=0, metadata=_axis("before", "before"))
 
     @property
     def kernel(self) -> str:
@@ -103,14 +137,12 @@ class Configuration:
         return tuple(None if side == UNLIMITED else side for side in (self.left, self.right))  # type: ignore[return-value]
 
     def _parts(self) -> list[str]:
-        parts = [f"hd{self.head_dim}", f"t{self.t}", f"sk{self.s_k}"]
-        for prefix, name in _PREFIXES.items():
-            if name in ("head_dim", "t", "s_k"):
-                continue
+        parts = []
+        for name in _NAMED:
             if name == "mask":
                 parts += self._mask_parts()
-            elif getattr(self, name) != DEFAULTS[name]:
-                parts.append(f"{prefix}{getattr(self, name)}")
+            elif (value := getattr(self, name)) != DEFAULTS[name]:
+                parts.append(f"{AXES[name].name}{value}")
         return parts
 
     def _mask_parts(self) -> list[str]:
@@ -124,33 +156,13 @@ class Configuration:
         return [self.mask]
 
 
-LEAST: Final = {"head_dim": 1, "t": 1, "batch": 1, "heads": 1, "splits": 1, "s_k": 0, "topk": 0, "rows": 0, "before": 0}
-# What a name has before a value, in the order in which names have them. `window`, `left` and `right` are in the mask's.
-_PREFIXES: Final = {
-    "hd": "head_dim",
-    "t": "t",
-    "sk": "s_k",
-    "b": "batch",
-    "h": "heads",
-    "kv": "kv",
-    "mask": "mask",
-    "offsets-": "query_offsets",
-    "lens-": "kv_lens",
-    "top": "topk",
-    "of": "s_sparse",
-    "indices-": "sparse_indices",
-    "toplens-": "sparse_lens",
-    "sink-": "sink",
-    "data-": "data",
-    "out-": "output",
-    "splits": "splits",
-    "p-": "p_path",
-    "rows": "rows",
-    "merge-": "merge",
-    "before": "before",
-}
-DEFAULTS: Final[dict[str, Any]] = {field.name: field.default for field in fields(Configuration)}
-_KINDS: Final = typing.get_type_hints(Configuration)
+AXES: Final[Mapping[str, Axis]] = {item.name: item.metadata["axis"] for item in fields(Configuration)}
+DEFAULTS: Final[dict[str, Any]] = {item.name: item.default for item in fields(Configuration)}
+# In the order of a configuration's name: as they are declared, but for the mask's part, which follows kv.
+_NAMED: Final = [name for name, axis in AXES.items() if axis.name and name != "mask"]
+_NAMED.insert(_NAMED.index("kv") + 1, "mask")
+KINDS: Final = typing.get_type_hints(Configuration)
+_LEAST: Final = {name: axis.least for name, axis in AXES.items() if KINDS[name] is int}
 _MASK: Final = re.compile(r"(causal)|window(\d+)|band(\d+|all)to(\d+|all)")
 
 
@@ -159,11 +171,11 @@ def parse_id(name: str) -> Configuration:
     """The configuration of a name. ValueError, which says what is wrong, for what no configuration's `id` is."""
     values: dict[str, Any] = {}
     for part in name.split("_"):
-        for field, value in _part(part).items():
-            if field in values:
-                raise ValueError(f"{part!r} says {field} a second time")
-            values[field] = value
-    if missing := [field for field in ("head_dim", "t", "s_k") if field not in values]:
+        for said, value in _part(part).items():
+            if said in values:
+                raise ValueError(f"{part!r} says {said} a second time")
+            values[said] = value
+    if missing := [needed for needed in ("head_dim", "t", "s_k") if needed not in values]:
         raise ValueError(f"it has no {', '.join(missing)}: names begin like hd64_t32_sk384")
     configuration = Configuration(**values)
     if wrong := fault(configuration):
@@ -183,22 +195,22 @@ def _part(part: str) -> Mapping[str, Any]:
             return {"mask": "window", "window": int(window)}
         sides = [UNLIMITED if side == "all" else int(side) for side in (left, right)]
         return {"mask": "band", "left": sides[0], "right": sides[1]}
-    for prefix, field in _PREFIXES.items():
-        if not part.startswith(prefix) or field == "mask":
+    for name in _NAMED:
+        if not part.startswith(AXES[name].name) or name == "mask":
             continue
-        value = part.removeprefix(prefix)
-        if _KINDS[field] is int:
+        value = part.removeprefix(AXES[name].name)
+        if KINDS[name] is int:
             if value.isascii() and value.isdigit() and len(value) < 10:
-                return {field: int(value)}
-        elif value in typing.get_args(_KINDS[field]):
-            return {field: value}
+                return {name: int(value)}
+        elif value in typing.get_args(KINDS[name]):
+            return {name: value}
     raise ValueError(f"{part!r} is no part of a configuration's name")
 
 
 def fault(configuration: Configuration) -> tuple[str, str] | None:
     """The first field that makes it illegal, and why; None for a legal one (docs/understand/semantics.md)."""
     item = configuration
-    for name, least in LEAST.items():
+    for name, least in _LEAST.items():
         if getattr(item, name) < least:
             return name, f"must be at least {least}, not {getattr(item, name)}"
     if item.before and item.before + item.batch > MOST_ENTRIES:
@@ -208,12 +220,9 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
     if (item.mask == "window") != (item.window > 0):
         return "window", "is required with mask window, and only then"
     for name in ("left", "right"):
-        side = getattr(item, name)
-        if side < UNLIMITED:
-            return name, f"must be at least {UNLIMITED}, not {side}"
-        if item.mask != "band" and side != UNLIMITED:
+        if item.mask != "band" and getattr(item, name) != UNLIMITED:
             return name, "is for mask band only"
-    if item.s_sparse < 0 or (item.topk == 0 and item.s_sparse > 0):
+    if item.topk == 0 and item.s_sparse > 0:
         return "s_sparse", "is for topk above 0 only"
     if item.topk == 0 and (item.sparse_indices, item.sparse_lens) != ("valid", "full"):
         return "topk", "must be above 0 for a pattern of sparse_indices or sparse_lens"

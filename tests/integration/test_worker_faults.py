@@ -249,11 +249,16 @@ def test_several_seats_measure_what_one_does(tmp_path, repository):
     ]
 
 
-def test_a_seat_on_which_nothing_starts_is_given_up_and_named(tmp_path, repository, monkeypatch):
+def test_a_seat_on_which_nothing_starts_is_given_up_and_named(tmp_path, repository):
     device = "tests.integration.start_faults:where_told"
     job = make_job(tmp_path, *range(64, 68), device=device)
-    seats = (Seat({"FMHA_TEST_SICK": "1"}, "GPU-sick"), Seat({}, "GPU-well"))
-    events = list(run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository, seats))
+    given_up = tmp_path / "given-up"
+    seats = (Seat({"FMHA_TEST_SICK": "1"}, "GPU-sick"), Seat({"FMHA_TEST_MARKER": str(given_up)}, "GPU-well"))
+    events = []
+    for event in run_worker(job, tmp_path / "run", PLENTY, PLENTY, repository, seats):
+        events.append(event)
+        if event.event == "note":
+            given_up.touch()
     (note,) = [event for event in events if event.event == "note"]
     assert note.message.startswith("GPU-sick is given up: workers end before they start")
     assert {event.place for event in ends(events).values()} == {"GPU-well"}
