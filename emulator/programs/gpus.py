@@ -10,7 +10,7 @@ from typing import Final
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """What a program finds when it asks; sizes in bytes, clocks in kHz. Of the H200 they are what one has answered, of
-    the B200 what is published."""
+    the B200 what is published. `timing` is what the timing model calls it."""
 
     name: str
     arch: int
@@ -20,9 +20,10 @@ class Gpu:
     bus_bits: int
     clock: int
     memory_clock: int
+    timing: str
 
 
 GPUS: Final[Mapping[str, Gpu]] = {
-    "sm_100a": Gpu("NVIDIA B200 (emulated)", 100, 148, 192 << 30, 126 << 20, 8192, 1_965_000, 3_996_000),
-    "sm_90a": Gpu("NVIDIA H200 (emulated)", 90, 132, 150109880320, 60 << 20, 6016, 1_980_000, 3_201_000),
+    "sm_100a": Gpu("NVIDIA B200 (emulated)", 100, 148, 192 << 30, 126 << 20, 8192, 1_965_000, 3_996_000, "b200"),
+    "sm_90a": Gpu("NVIDIA H200 (emulated)", 90, 132, 150109880320, 60 << 20, 6016, 1_980_000, 3_201_000, "h200"),
 }

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,10 @@ from fmha.emulator.ptx import PtxError
 from fmha.emulator.report import Finding, Report
 from fmha.emulator.tensormap import encode_im2col, encode_tiled
 from fmha.emulator.tensormap_rules import TensorMapError
+from fmha.emulator.timing.launch import Modelled
 
 Answer = tuple[int, Sequence[Field]]
+Keeping = Literal["whole", "sampled"]
 
 _PORTABLE_CLUSTER: Final = 8
 _SHARED_UNASKED: Final = 48 << 10
@@ -47,13 +49,18 @@ _KINDS: Final = ("cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostR
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Which GPU the program finds, and how the machine runs its launches."""
+    """Which GPU the program finds, and how the machine runs its launches.
+
+    `timing` has the time of each launch modelled: the `whole` launch runs, or `sampled`, only the few clusters that the
+    model looks at. Then outputs are not written, and no hazard is looked for.
+    """
 
     arch: str = "sm_100a"
     schedule: Schedule = "realistic"
     seed: int = 0
     profile: Profile = "lenient"
     threads: int = 1
+    timing: Keeping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class Launched:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     stats: Mapping[str, float]
+    modelled: Modelled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,14 @@ class Machine:
         if self._device is None:
             o = self.options
             self._device = Device(
-                o.seed, o.schedule, o.profile, threads=o.threads, multiprocessors=self.gpu.multiprocessors
+                o.seed,
+                o.schedule,
+                o.profile,
+                checks=o.timing != "sampled",
+                threads=o.threads,
+                timing=self.gpu.timing if o.timing else None,
+                sampled=o.timing == "sampled",
+                multiprocessors=self.gpu.multiprocessors,
             )
         return self._device
 
@@ -339,7 +354,11 @@ class Machine:
             raise RefusedError(INVALID_VALUE, f"launch of {kernel.shown}: {error}") from error
         finally:
             self.launching = ""
-        self.seen.launches.append(Launched(kernel.shown, grid, block, report.stats))
+        modelled = None
+        if report.timing is not None:
+            report.timing.overlaps = programmatic
+            modelled = report.timing.modelled()
+        self.seen.launches.append(Launched(kernel.shown, grid, block, report.stats, modelled))
         self._tell(kernel, report)
         yield fault_of(report)
         yield len(report.printed)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -20,7 +20,8 @@ from fmha.harness.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from fmha.emulator import Explored
-    from fmha.emulator.programs import Ran
+    from fmha.emulator.programs import Launched, Ran
+    from fmha.emulator.timing.launch import Modelled
     from fmha.harness.emulate import Comparison, Emulation, Entry, LaunchFile
 
 _PYTHON = re.compile(r"python[\d.]*")
@@ -73,6 +74,12 @@ def command(
         str | None, typer.Option(metavar="NAME", help="Of its launches: realistic, early, late or random.")
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Of its launches: lenient, or strict.")] = None,
+    timing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW", help="Model how long a program's launches take: whole, or sampled without outputs."
+        ),
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a modelled timeline of one CTA, as fmha trace does.")
     ] = None,
@@ -80,7 +87,7 @@ def command(
 ) -> None:
     of_launch = {"--schedules": schedules, "--search": search, "--mma-sums": mma_sums, "--trace": trace}
     of_ptx = {"--launch": launch, **of_launch}
-    of_program = {"--arch": arch, "--schedule": schedule, "--profile": profile}
+    of_program = {"--arch": arch, "--schedule": schedule, "--profile": profile, "--timing": timing}
     script = _PYTHON.fullmatch(Path(words[0]).name) is not None
     program = script or context.meta[DASHES]
     for option, given in (of_ptx if program else of_program).items():
@@ -88,9 +95,11 @@ def command(
             raise typer.BadParameter(f"{option} is for {'PTX' if program else 'a program or a script'}")
     options = (arch or "sm_100a", schedule or "realistic", profile or "lenient")
     if script:
+        if timing is not None:
+            raise typer.BadParameter("--timing is for a program that nvcc has built")
         context.obj.action = partial(_run_script, words[1:], options, as_json)
     elif program:
-        context.obj.action = partial(_run_program, words, options, as_json)
+        context.obj.action = partial(_run_program, words, options, timing, as_json)
     elif len(words) > 1:
         raise typer.BadParameter(
             f"{words[1]!r}: one kernel's file is taken; a program is given as -- PROGRAM ARGUMENTS"
@@ -126,7 +135,7 @@ def _run_script(words: Sequence[str], options: tuple[str, str, str], as_json: bo
     return ExitCode.PASS if passed else ExitCode.GATE_FAILED
 
 
-def _run_program(words: Sequence[str], options: tuple[str, str, str], as_json: bool) -> int:
+def _run_program(words: Sequence[str], options: tuple[str, str, str], timing: str | None, as_json: bool) -> int:
     from fmha.emulator import programs
     from fmha.harness.scripted.emulated import checked
 
@@ -134,10 +143,13 @@ def _run_program(words: Sequence[str], options: tuple[str, str, str], as_json: b
     if arch not in programs.GPUS:
         raise UserError(f"--arch: {arch!r} is not one of {', '.join(programs.GPUS)}, the GPUs that a program may find")
     run_as = checked(arch, schedule, profile)
+    keeping = next((word for word in get_args(programs.Keeping) if word == timing), None)
+    if timing is not None and keeping is None:
+        raise UserError(f"--timing: {timing!r} is not one of {', '.join(get_args(programs.Keeping))}")
     try:
         ran = programs.run_program(
             words,
-            programs.Options(arch, run_as.schedule, profile=run_as.profile),
+            programs.Options(arch, run_as.schedule, profile=run_as.profile, timing=keeping),
             stdout=sys.stderr if as_json else None,
         )
     except programs.ProgramError as error:
@@ -154,10 +166,11 @@ def _run_program(words: Sequence[str], options: tuple[str, str, str], as_json: b
             json.dumps({"passed": not code, "program": ended, "launches": launches, "findings": found} | told, indent=2)
         )
         return code
-    for line in _notes(ran):
+    for line in (*_notes(ran), *_times(seen.launches, programs.GPUS[arch].timing)):
         print(line)
     executed = sum(made.stats["warp_instructions"] for made in seen.launches)
-    verdict = "FAIL" if seen.hazards or ran.code else "INCOMPLETE" if incomplete else "NO HAZARD"
+    passed = "MODELLED, NOT CHECKED" if keeping == "sampled" else "NO HAZARD"
+    verdict = "FAIL" if seen.hazards or ran.code else "INCOMPLETE" if incomplete else passed
     end = f"; the program was ended by {ran.signal}" if ran.signal else f"; the program ended with {ran.code}"
     print(
         f"{verdict}: {len(seen.launches)} launches, {executed:,.0f} warp instructions, {len(seen.hazards)} hazards"
@@ -178,6 +191,22 @@ def _notes(ran: Ran) -> Iterator[str]:
         yield f"{ran.seen.unprinted} bytes of printf were lost: the program ended without a synchronisation after them"
     if ran.seen.elapsed:
         yield f"times between events were the emulator's own, {ran.seen.elapsed} of them: nothing was measured"
+
+
+def _times(launches: Sequence[Launched], gpu: str) -> Iterator[str]:
+    """What the model says of the launches, those of one kernel and grid together, the longest first."""
+    alike: dict[tuple[str, tuple[int, int, int]], list[Modelled]] = {}
+    for made in launches:
+        if made.modelled is not None:
+            alike.setdefault((made.kernel, made.grid), []).append(made.modelled)
+    if alike:
+        yield f"modelled, on {gpu}:"
+        yield "  us in all  launches  us each  bound"
+    for (kernel, grid), times in sorted(alike.items(), key=lambda item: -sum(m.seconds for m in item[1])):
+        us = sum(m.seconds for m in times) * 1e6
+        untrue = ", the model could not follow its waits" if any(m.forced for m in times) else ""
+        size = "x".join(map(str, grid))
+        yield f"  {us:9.1f}  {len(times):8}  {us / len(times):7.1f}  {times[0].bound:7}  {kernel}, {size} CTAs{untrue}"
 
 
 def _run(

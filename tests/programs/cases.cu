@@ -33,8 +33,7 @@ __global__ void add(const float* a, const float* b, float* out, int n) {
     if (i < n) out[i] = a[i] + b[i];
 }
 
-static int vector_add() {
-    const int n = 1000;
+static int vector_add(int n = 1000) {
     std::vector<float> a(n), b(n), out(n);
     for (int i = 0; i < n; ++i) a[i] = i, b[i] = 2 * i;
     float *da, *db, *dout;
@@ -503,8 +502,9 @@ int main(int count, char** words) {
         const char* name;
         int (*run)();
     } cases[] = {
-        {"vector_add", vector_add}, {"cooperative", cooperative}, {"cluster", cluster}, {"symbols", symbols},
-        {"streams", streams}, {"print", print}, {"print_lost", print_lost}, {"assertion", assertion},
+        {"vector_add", [] { return vector_add(); }}, {"many", [] { return vector_add(40 * 256); }},
+        {"cooperative", cooperative}, {"cluster", cluster}, {"symbols", symbols}, {"streams", streams},
+        {"print", print}, {"print_lost", print_lost}, {"assertion", assertion},
         {"errors", errors}, {"copies", copies}, {"shared_memory", shared_memory}, {"properties", properties},
         {"tensor_map", tensor_map}, {"driver_api", driver_api}, {"hazard", hazard}, {"refused", refused},
         {"forked", forked}, {"forked_first", forked_first}, {"orphan", orphan},

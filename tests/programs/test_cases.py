@@ -11,7 +11,7 @@ import pytest
 
 from fmha.emulator.programs.machine import OPERATIONS
 from fmha.harness.errors import ExitCode
-from tests.programs.program_rig import Emulate
+from tests.programs.program_rig import Emulate, Told
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("programs")]
 CLEAN = "NO HAZARD"
@@ -244,3 +244,36 @@ def test_an_error_of_the_machine_itself_is_no_verdict(
     assert told.code == ExitCode.INFRASTRUCTURE
     assert "as if the machine were wrong" in told.err
     assert not any(line.startswith(CLEAN) for line in told.out)
+
+
+def modelled(told: Told) -> list[tuple[str, float]]:
+    return [(made["kernel"], made["modelled"]["cycles"]) for made in json.loads("\n".join(told.out))["launches"]]
+
+
+def test_the_time_of_launches_is_modelled(cases: Path, emulate: Emulate) -> None:
+    whole = emulate(cases, "vector_add", options=("--timing", "whole"))
+    assert whole.out[0] == "0 wrong"
+    assert whole.out[1] == "modelled, on b200:"
+    assert whole.out[3].endswith("latency  add(float const*, float const*, float*, int), 4x1x1 CTAs")
+    assert whole.out[4].startswith(CLEAN)
+    on_each = {
+        arch: modelled(emulate(cases, "vector_add", options=("--json", "--timing", "whole", "--arch", arch)))
+        for arch in ("sm_90a", "sm_100a")
+    }
+    assert on_each["sm_90a"] != on_each["sm_100a"]
+
+
+def test_a_sampled_launch_is_modelled_and_not_checked(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "hazard", options=("--timing", "sampled"))
+    assert told.err == ""
+    assert told.out[-1].startswith("MODELLED, NOT CHECKED: 1 launches")
+    whole, sampled = (emulate(cases, "many", options=("--json", "--timing", how)) for how in ("whole", "sampled"))
+    assert modelled(whole) == modelled(sampled)
+    executed = [json.loads("\n".join(t.out))["launches"][0]["stats"]["warp_instructions"] for t in (whole, sampled)]
+    assert executed[0] == 8 * executed[1]
+
+
+def test_how_times_are_kept_is_one_of_two_words(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "vector_add", options=("--timing", "partly"))
+    assert told.err == "fmha: --timing: 'partly' is not one of whole, sampled\n"
+    assert told.code == ExitCode.USAGE
