@@ -158,7 +158,7 @@ def _run_program(words: Sequence[str], options: tuple[str, str, str], timing: st
     incomplete = bool(seen.refused or ran.cut)
     code = ExitCode.GATE_FAILED if seen.hazards else ran.code or (ExitCode.INCOMPLETE if incomplete else ExitCode.PASS)
     if as_json:
-        launches = [dataclasses.asdict(made) for made in seen.launches]
+        launches = [_as_json(made) for made in seen.launches]
         found = [dataclasses.asdict(told) for told in seen.findings]
         ended = {"code": ran.code, "signal": ran.signal, "cut": ran.cut}
         told = {"refused": seen.refused, "elapsed": seen.elapsed, "unprinted": seen.unprinted}
@@ -177,6 +177,13 @@ def _run_program(words: Sequence[str], options: tuple[str, str, str], timing: st
         f"{end if ran.code else ''}"
     )
     return code
+
+
+def _as_json(made: Launched) -> dict[str, Any]:
+    plain = dataclasses.asdict(made)
+    if made.modelled is not None:
+        plain["modelled"]["seconds"] = made.modelled.seconds
+    return plain
 
 
 def _notes(ran: Ran) -> Iterator[str]:
