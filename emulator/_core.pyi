@@ -32,12 +32,14 @@ class Program:
 class Recorder:
     @property
     def clusters(self) -> list[dict[str, Any]]: ...
+    def shared_reads(self, one: int, other: int) -> dict[int, float]: ...
     def replay(
         self,
         program: Program,
         ordinals: list[int],
         constants: dict[str, float],
         sms: float,
+        from_l2: float,
         from_hbm: float,
         traced: bool,
     ) -> dict[str, Any]: ...

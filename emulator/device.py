@@ -22,7 +22,7 @@ from fmha.emulator.ptx import Function, PtxError, Variable, parse
 from fmha.emulator.ptx import Module as ParsedModule
 from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import L2_BYTES, Shape, Timing, resident_ctas, sampled
+from fmha.emulator.timing.launch import L2_BYTES, Shape, Timing, behind_first, resident_ctas, sampled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -351,12 +351,14 @@ class Device:
         if self._architecture is None:
             return None
         along_x, size = grid[0] // cluster[0], math.prod(cluster)
-        self._machine.recorded = [x * cluster[0] for x in sampled(along_x)]
+        samples = tuple(x * cluster[0] for x in sampled(along_x))
+        second = behind_first(grid, cluster)
+        self._machine.recorded = sorted({*samples, *(() if second is None else (second,))})
         self._machine.only_recorded = self._sampled
         by_memory = self._machine.resident_clusters(decoded.program, block, (1, 1, 1), shared_bytes)
         by_memory //= self._machine.multiprocessors
         resident = resident_ctas(by_memory, math.prod(block), self._architecture.registers, info.least_ctas)
-        return Shape(along_x, cluster[0], math.prod(grid) // size, size, resident)
+        return Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
 
     def _timing(self, decoded: Decoded, shape: Shape) -> Timing:
         assert self._architecture is not None

@@ -35,6 +35,7 @@ class Architecture:
     power_clock_mhz: Constant  # at which the tensor pipe may be busy all the time
     launch_us: Constant
     combine_us: Constant  # of a launch that overlaps the one before it
+    l2_sharing: Constant  # SMs near one another to which L2 delivers once what they read together, at most
     times: Mapping[str, Constant]
 
     @property

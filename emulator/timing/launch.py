@@ -66,6 +66,8 @@ class Shape:
     clusters: int
     cluster_size: int
     resident: int
+    samples: tuple[int, ...]  # clusters along x that are replayed, by their first CTA
+    second: int | None  # the one behind the first in the order of the grid, where there is one
 
 
 class Timing:
@@ -90,21 +92,22 @@ class Timing:
         self._recorder = recorder
         self._program = program
         clusters = recorder.clusters
-        self.ordinals: tuple[int, ...] = tuple(sorted(c["ordinal"] for c in clusters))
+        self.ordinals = shape.samples
         self.instructions = sum(c["instructions"] for c in clusters)
         self.touched = frozenset(base for c in clusters for base in (*c["read"], *c["written"]))
-        self.from_hbm = self._from_hbm(clusters, sizes, resident)
-
-    def _from_hbm(
-        self, clusters: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], resident: frozenset[int]
-    ) -> float:
-        asked: dict[int, float] = {}
+        asked: dict[int, float] = {}  # bytes that all SMs read, by allocation
         for cluster in clusters:
             for base, nbytes in cluster["read"].items():
-                asked[base] = asked.get(base, 0) + nbytes * self.shape.clusters / len(clusters)
-        total = sum(asked.values())
-        cold = sum(min(nbytes, sizes.get(base, 0)) for base, nbytes in asked.items() if base not in resident)
-        return cold / total if total else 0.0
+                asked[base] = asked.get(base, 0) + nbytes * shape.clusters / len(clusters)
+        total = sum(asked.values()) or 1.0
+        # The part that neighbours read together. It comes to them once, at most to so many; how many of them do is not
+        # known, but for how often each byte is read by all.
+        together = {} if shape.second is None else recorder.shared_reads(shape.samples[0], shape.second)
+        known = {base: min(nbytes, sizes.get(base, 0)) for base, nbytes in asked.items()}
+        once = {base: max(known[base] / nbytes, 1 / architecture.l2_sharing.value) for base, nbytes in asked.items()}
+        shared = sum(nbytes * together.get(base, 0.0) * (1 - once[base]) for base, nbytes in asked.items())
+        self.from_l2 = 1 - shared / total
+        self.from_hbm = sum(nbytes for base, nbytes in known.items() if base not in resident) / total
 
     def replay(self, ordinal: int, times: Mapping[str, float] | None = None, traced: bool = False) -> Replayed:
         """The cluster `ordinal`, with as many copies of it as an SM holds beside it."""
@@ -116,6 +119,7 @@ class Timing:
             [ordinal] * copies,
             self.architecture.values | dict(times or {}),
             sms=float(sms),
+            from_l2=self.from_l2,
             from_hbm=self.from_hbm,
             traced=traced,
         )
@@ -185,6 +189,16 @@ def sampled(along_x: int) -> tuple[int, ...]:
     """The clusters along x that are recorded."""
     n = min(SAMPLES, along_x)
     return tuple(sorted({round(k * (along_x - 1) / max(1, n - 1)) for k in range(n)}))
+
+
+def behind_first(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> int | None:
+    """The first CTA of the cluster behind the first, in the order of the grid."""
+    step = 1
+    for ctas, size in zip(grid, cluster, strict=True):
+        if ctas > size:
+            return step * size
+        step *= ctas
+    return None
 
 
 def resident_ctas(shared_limit: int, threads: int, registers: int, least: int | None) -> int:

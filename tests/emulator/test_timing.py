@@ -201,10 +201,71 @@ def test_sampled_runs_only_what_is_looked_at():
     whole, _ = timed(module, grid=64)
     report, out = timed(module, grid=64, sampled=True)
     written = np.flatnonzero(out.view(np.uint32)[::32])
-    assert {0, *written.tolist()} == set(sampled(64))
+    assert {0, *written.tolist()} == {*sampled(64), 1}  # and the second, for what neighbours read together
     assert report.timing.modelled() == whole.timing.modelled()
     with pytest.raises(ValueError, match="for a device with timing"):
         emulator.Device(sampled=True)
+
+
+BULK = """.reg .u64 %rd<4>; .reg .b32 %r<8>; .shared .align 128 .b8 tile[16384]; .shared .align 8 .b64 bar;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %ctaid.x;
+mov.u32 %r2, %tid.x;
+mov.u32 %r3, tile;
+mov.u32 %r4, bar;
+"""
+BULK_STORE = (
+    BULK
+    + """
+mul.lo.u32 %r2, %r2, LANE;
+cvt.u64.u32 %rd2, %r2;
+add.s64 %rd1, %rd1, %rd2;
+cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r3], 16;
+cp.async.bulk.commit_group;
+cp.async.bulk.wait_group 0;"""
+)
+
+
+@pytest.mark.parametrize(("lane", "stores"), [(0, 1), (16, 32)])
+def test_a_bulk_store_of_a_whole_warp_is_one_for_lanes_of_equal_operands(lane, stores):
+    """As ptxas makes it: a loop that takes lanes of equal operands together. Public epilogues have a warp issue it."""
+    report, _ = timed(kernel(BULK_STORE.replace("LANE", str(lane))), grid=4, checks=False)
+    assert sum(report.timing._recorder.clusters[0]["written"].values()) == 16 * stores
+
+
+BULK_LOADS = (
+    BULK
+    + """.reg .pred %p<2>;
+mul.lo.u32 %r1, %r1, CTA;
+cvt.u64.u32 %rd2, %r1;
+add.s64 %rd1, %rd1, %rd2;
+mbarrier.init.shared::cta.b64 [%r4], 1;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], BYTES;
+LOADS
+poll:
+mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r4], 0;
+@!%p1 bra poll;"""
+)
+
+
+def loaded(cta: int, n: int = 32):
+    """Every CTA loads n times 8 KiB, from `cta` bytes behind where the CTA before it does."""
+    load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], 8192, [%r4];\n"
+    body = BULK_LOADS.replace("CTA", str(cta)).replace("LOADS", load * n).replace("BYTES", str(8192 * n))
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    out = device.alloc(8192 * 132, "out", zeroed=True)
+    warm, timing = (device.launch(kernel(body), "k", 132, 1, [out.address]).timing for _ in range(2))
+    assert warm is not None
+    assert timing is not None
+    return timing.modelled(without_code())
+
+
+def test_what_neighbours_read_together_l2_delivers_once():
+    """So that 132 SMs that read the same get what a port gives, and those that read their own what L2 does."""
+    nbytes = 32 * 8192
+    together, apart = loaded(0).cycles, loaded(8192).cycles
+    assert together == pytest.approx(nbytes / H200["port_bytes"], rel=0.3)
+    assert apart == pytest.approx(132 * nbytes / H200["l2_bytes"], rel=0.3)
 
 
 HANDOVER = """.reg .u64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p<4>; .shared .align 8 .b64 bar;
@@ -279,7 +340,7 @@ def test_constants_are_all_that_the_core_wants_and_no_other():
         report.timing.modelled({"warp_speed": 9.0})
     with pytest.raises(ValueError, match="no value for the constant fma_latency"):
         report.timing._recorder.replay(
-            _core.Program(b"", b"", b"", 0, 0, 0, 0, []), [0], {"fma_interval": 1.0}, 1, 0, False
+            _core.Program(b"", b"", b"", 0, 0, 0, 0, []), [0], {"fma_interval": 1.0}, 1, 1, 0, False
         )
 
 

@@ -201,21 +201,23 @@ nb::list spans(const std::vector<timing::Wait>& all) {
     return out;
 }
 
+const timing::ClusterRecording* recorded(const Recorder& recorder, u64 ordinal) {
+    const auto& all = recorder.clusters();
+    const auto it = std::ranges::find_if(all, [&](const auto& c) { return c->ordinal == ordinal; });
+    if (it == all.end())
+        throw std::invalid_argument(format("cluster %llu was not recorded", (unsigned long long)ordinal));
+    return it->get();
+}
+
 nb::dict replay(const Recorder& recorder, const Program& program, const std::vector<u64>& ordinals,
-                const nb::dict& constants, double sms, double from_hbm, bool traced) {
+                const nb::dict& constants, double sms, double from_l2, double from_hbm, bool traced) {
     std::vector<const timing::ClusterRecording*> clusters;
-    for (u64 ordinal : ordinals) {
-        const auto& all = recorder.clusters();
-        const auto it = std::ranges::find_if(all, [&](const auto& c) { return c->ordinal == ordinal; });
-        if (it == all.end())
-            throw std::invalid_argument(format("cluster %llu was not recorded", (unsigned long long)ordinal));
-        clusters.push_back(it->get());
-    }
+    for (u64 ordinal : ordinals) clusters.push_back(recorded(recorder, ordinal));
     timing::Result r;
     const timing::Times times = times_of(constants);
     {
         nb::gil_scoped_release release;
-        r = timing::replay(program, clusters, times, {sms, from_hbm}, traced);
+        r = timing::replay(program, clusters, times, {sms, from_l2, from_hbm}, traced);
     }
     nb::dict d;
     d["cycles"] = r.cycles;
@@ -232,6 +234,20 @@ nb::dict replay(const Recorder& recorder, const Program& program, const std::vec
     d["operations"] = spans(r.operations);
     d["issuers"] = r.issuers;
     return d;
+}
+
+// Of what the cluster `one` read, by allocation, the part that `other` read as well.
+nb::dict shared_reads(const Recorder& recorder, u64 one, u64 other) {
+    const auto of = [&](u64 ordinal) -> const timing::ClusterRecording& { return *recorded(recorder, ordinal); };
+    std::unordered_map<u64, std::pair<double, double>> found;  // bytes, and those of them that both read
+    for (const auto& [place, piece] : of(one).pieces) {
+        auto& [all, both] = found[piece.base];
+        all += static_cast<double>(piece.bytes);
+        if (of(other).pieces.contains(place)) both += static_cast<double>(piece.bytes);
+    }
+    nb::dict out;
+    for (const auto& [base, bytes] : found) out[nb::int_(base)] = bytes.second / bytes.first;
+    return out;
 }
 
 nb::list recorded_clusters(const Recorder& recorder) {
@@ -379,8 +395,9 @@ NB_MODULE(_core, module) {
              nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"), nb::arg("arrays"));
     nb::class_<Recorder>(module, "Recorder")
         .def_prop_ro("clusters", &recorded_clusters)
+        .def("shared_reads", &shared_reads, nb::arg("one"), nb::arg("other"))
         .def("replay", &replay, nb::arg("program"), nb::arg("ordinals"), nb::arg("constants"), nb::arg("sms"),
-             nb::arg("from_hbm"), nb::arg("traced"));
+             nb::arg("from_l2"), nb::arg("from_hbm"), nb::arg("traced"));
     nb::class_<Machine>(module, "Machine")
         .def(nb::init<>())
         .def_rw("recorded", &Machine::recorded)

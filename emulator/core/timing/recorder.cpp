@@ -26,6 +26,31 @@ u64 address_in(Warp& w, i32 unit, u32 width, u32 lane, i64 offset) {
     return (width == 64 ? w.reg<u64>(unit)[lane] : w.reg<u32>(unit)[lane]) + static_cast<u64>(offset);
 }
 
+// Of the lanes of a bulk store those whose operands no lane before them has: 64 bits in the first unit, 32 in each of
+// the `count` others. ptxas turns it into one instruction for the warp, in a loop that takes lanes of equal operands
+// together (UTMASTG in a loop of R2UR and BRA.U.ANY), and public epilogues have a whole warp issue it.
+u32 distinct_lanes(Warp& w, const i32* units, u32 count, u32 mask) {
+    const auto equal = [&](u32 a, u32 b) {
+        if (w.reg<u64>(units[0])[a] != w.reg<u64>(units[0])[b]) return false;
+        return std::all_of(units + 1, units + 1 + count,
+                           [&](i32 unit) { return w.reg<u32>(unit)[a] == w.reg<u32>(unit)[b]; });
+    };
+    u32 distinct = 0;
+    each_lane(mask, [&](u32 l) {
+        bool seen = false;
+        each_lane(distinct, [&](u32 earlier) { seen = seen || equal(l, earlier); });
+        if (!seen) distinct |= 1u << l;
+    });
+    return distinct;
+}
+
+// Tells boxes of a launch from one another.
+u64 place_of(const Box& box) {
+    u64 place = box.map.address;
+    for (i32 start : box.start) place = place * 0x9E3779B97F4A7C15ull + static_cast<u32>(start) + 1;
+    return place;
+}
+
 u32 accessed_bytes(const Inst& i) {
     const Op op = static_cast<Op>(i.op);
     const u32 values = op == Op::st || op == Op::st_sync ? i.n_src - 1u : std::max<u32>(1, i.n_dst);
@@ -51,9 +76,11 @@ timing::ClusterRecording* Recorder::of(const Cluster& cluster) {
     return current_ = clusters_.back().get();
 }
 
-void Recorder::note_global(Warp& w, u64 address, u64 bytes, bool write) {
+void Recorder::note_global(Warp& w, u64 address, u64 bytes, bool write, u64 place) {
     const Allocation* a = machine_of(w).global.find(address, 1);
-    if (a) (write ? current_->written : current_->read)[a->base] += bytes;
+    if (!a) return;
+    (write ? current_->written : current_->read)[a->base] += bytes;
+    if (!write) current_->pieces[place ? place : address] = {a->base, bytes};
 }
 
 // A plain load, store or atomic operation, a matrix of ldmatrix or stmatrix.
@@ -131,7 +158,7 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
                 const Box box = read_loaded_box(w, w.reg<u64>(o[1])[l], o + 2, l, i.mods);
                 const u32 bytes = box.data_bytes();
                 const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "an mbarrier");
-                note_global(w, box.map.address, bytes, false);
+                note_global(w, box.map.address, bytes, false, place_of(box));
                 if (!(i.mods & kBulkMulticast)) return add(Did::copy_in, at.cta->rank, at.offset, bytes);
                 Did what = Did::copy_in;
                 for (u32 rank : multicast_ranks(w, w.reg<u16>(after[1])[l])) {
@@ -151,17 +178,19 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
             return each_lane(mask,
                              [&](u32 l) { barrier_at(w, Did::copy_in, w.reg<u32>(o[3])[l], w.reg<u32>(o[2])[l]); });
         case Op::bulk_store:
-            return each_lane(mask, [&](u32 l) {
+            return each_lane(distinct_lanes(w, o, 2, mask), [&](u32 l) {
                 note_global(w, w.reg<u64>(o[0])[l], w.reg<u32>(o[2])[l], true);
                 add(Did::copy_out, 0, 0, w.reg<u32>(o[2])[l]);
             });
         case Op::tma_store:
-            return each_lane(mask, [&](u32 l) {
+            return each_lane(distinct_lanes(w, o, 1 + coordinate_units(i.mods), mask), [&](u32 l) {
                 const Box box = read_box(w, w.reg<u64>(o[0])[l], o + 2, l, i.mods);
                 note_global(w, box.map.address, box.bytes(), true);
                 add(Did::copy_out, 0, 0, box.bytes());
             });
-        default: return add(Did::copy_async, 0, 0, 16 * static_cast<u32>(std::popcount(mask)));  // cp.async
+        default:  // cp.async
+            each_lane(mask, [&](u32 l) { note_global(w, address_in(w, o[1], 64, l, 0), 16, false); });
+            return add(Did::copy_async, 0, 0, 16 * static_cast<u32>(std::popcount(mask)));
     }
 }
 

@@ -30,7 +30,7 @@ private:
     void mbarrier(Warp& w, const Inst& i, u32 mask);
     void copy(Warp& w, const Inst& i, u32 mask);
     void matrix(Warp& w, const Inst& i, u32 mask);
-    void note_global(Warp& w, u64 address, u64 bytes, bool write);
+    void note_global(Warp& w, u64 address, u64 bytes, bool write, u64 place = 0);
 
     std::set<u64> wanted_;
     std::vector<std::shared_ptr<timing::ClusterRecording>> clusters_;

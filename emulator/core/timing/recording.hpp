@@ -50,10 +50,16 @@ struct WarpRecording {
     u32 threads = 0;
 };
 
+struct Piece {  // of an allocation
+    u64 base;
+    u64 bytes;
+};
+
 struct ClusterRecording {
     u64 ordinal = 0;
     std::vector<std::vector<WarpRecording>> ctas;
-    std::unordered_map<u64, u64> read;  // bytes asked for, by the address of the allocation
+    std::unordered_map<u64, Piece> pieces;  // what was read at once, by its address or by the place of its box
+    std::unordered_map<u64, u64> read;      // bytes asked for, by the address of the allocation
     std::unordered_map<u64, u64> written;
 };
 

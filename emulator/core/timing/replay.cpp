@@ -238,7 +238,7 @@ private:
         }
         double port = 0;
         for (Server* of : ports) port = std::max(port, of->take(at, bytes / t_.port_bytes));
-        const double l2 = sm.l2.take(at, bytes * share_.sms / t_.l2_bytes);
+        const double l2 = sm.l2.take(at, bytes * share_.from_l2 * share_.sms / t_.l2_bytes);
         const double hbm = sm.hbm.take(at, bytes * share_.from_hbm * share_.sms / t_.hbm_bytes);
         const double end = std::max({port, l2, hbm}) + latency + share_.from_hbm * t_.hbm_latency;
         sm.in_flight.push_back({end, bytes});

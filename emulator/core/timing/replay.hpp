@@ -26,7 +26,8 @@ constexpr u32 kCauses = static_cast<u32>(Cause::count);
 
 // What the SMs of a launch share, as one of them sees it.
 struct Share {
-    double sms = 1;       // that are at work
+    double sms = 1;      // that are at work
+    double from_l2 = 1;  // the part of what is read that L2 delivers: what SMs near one another read comes to them once
     double from_hbm = 1;  // the part of what is read that L2 does not have
 };
 
