@@ -1,0 +1,173 @@
+"""CUTLASS's matrix products for sm_90a, measured on an H200 and modelled:
+
+    python -m tools.cutlass build FOLDER --source CUTLASS   # needs nvcc
+    python -m tools.cutlass measure FOLDER --output FILE    # needs the GPU
+    python -m tools.cutlass model FOLDER FILE               # needs neither; --json writes the table's rows
+
+CUTLASS is a checkout of https://github.com/NVIDIA/cutlass, or `cutlass_library/source` of the wheel nvidia-cutlass.
+None of its kernels was looked at when the timing model was made, and no constant is fitted to them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+from fmha.emulator.timing.architecture import architecture
+from fmha.harness.worker.nvcc import find_nvcc
+
+GPU: Final = "h200"
+SOURCE: Final = Path(__file__).with_name("gemm.cu")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`tile` is M, N and K of a CTA; `cluster` CTAs along M share B by multicast. `schedule` is CUTLASS's name for how
+    warps divide the work, without what all such names begin with."""
+
+    element: str
+    tile: tuple[int, int, int]
+    cluster: int
+    schedule: str
+
+    @property
+    def name(self) -> str:
+        return "-".join(
+            (self.element, "x".join(map(str, self.tile)), f"c{self.cluster}", self.schedule or "one")
+        ).lower()
+
+    @property
+    def macros(self) -> tuple[str, ...]:
+        fast = "FP8FastAccum" if self.element == "e4m3" else ""
+        values = {
+            **dict(zip(("M", "N", "K"), map(str, self.tile), strict=True)),
+            "CLUSTER": str(self.cluster),
+            "ELEMENT": {"f16": "cutlass::half_t", "e4m3": "cutlass::float_e4m3_t"}[self.element],
+            "MAINLOOP": f"KernelTmaWarpSpecialized{self.schedule}{fast}",
+            "EPILOGUE": f"TmaWarpSpecialized{'Cooperative' if self.schedule == 'Cooperative' else ''}",
+        }
+        return tuple(f"-DGEMM_{name}={value}" for name, value in values.items())
+
+
+KERNELS: Final = (
+    Kernel("f16", (128, 128, 64), 1, ""),
+    Kernel("f16", (64, 128, 64), 1, "Pingpong"),
+    Kernel("f16", (64, 256, 64), 2, "Pingpong"),
+    Kernel("f16", (128, 128, 64), 1, "Cooperative"),
+    Kernel("f16", (128, 256, 64), 2, "Cooperative"),
+    Kernel("f16", (256, 128, 64), 2, "Cooperative"),
+    Kernel("e4m3", (64, 128, 128), 1, "Pingpong"),
+    Kernel("e4m3", (128, 128, 128), 2, "Cooperative"),
+)
+# M, N, K: squares, few rows against wide weights, and a product that is mostly its epilogue.
+SIZES: Final = ((1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (256, 8192, 4096), (8192, 8192, 256))
+
+
+def build(folder: Path, source: Path) -> None:
+    """A program for each kernel; CalledProcessError where one does not compile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    nvcc = str(find_nvcc().path)
+    # Without NDEBUG the device's assertions are calls, across which ptxas does not keep wgmma in flight.
+    fixed = ("-std=c++17", "-O3", "-DNDEBUG", "-w", "-cudart", "shared", "--expt-relaxed-constexpr")
+    target = ("-gencode", "arch=compute_90a,code=[sm_90a,compute_90a]")
+    headers = (f"-I{source / 'include'}", f"-I{source / 'tools/util/include'}")
+
+    def one(kernel: Kernel) -> None:
+        words = (nvcc, *fixed, *target, *headers, *kernel.macros, str(SOURCE), "-o", str(folder / kernel.name))
+        subprocess.run(words, check=True)
+        print(kernel.name, flush=True)
+
+    with ThreadPoolExecutor(2) as pool:  # 3 GB each
+        list(pool.map(one, KERNELS))
+
+
+def measured(folder: Path) -> Iterator[dict[str, Any]]:
+    for kernel in KERNELS:
+        for size in SIZES:
+            words = (str(folder / kernel.name), *map(str, size), "--time")
+            said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+            yield {"kernel": kernel.name, "size": list(size), "us": float(said)}
+
+
+def modelled_us(folder: Path, kernel: str, size: Sequence[int]) -> float:
+    program = (str(folder / kernel), *map(str, size))
+    words = ("emulate", "--arch", "sm_90a", "--timing", "sampled", "--json", "--", *program)
+    said = subprocess.run((sys.executable, "-m", "fmha", *words), check=True, capture_output=True, text=True).stdout
+    (launch,) = json.loads(said)["launches"]
+    return float(architecture(GPU).launch_us.value + launch["modelled"]["seconds"] * 1e6)
+
+
+def compared(folder: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(2) as pool:
+        modelled = pool.map(lambda row: modelled_us(folder, row["kernel"], row["size"]), rows)
+        return [row | {"modelled_us": us, "error": us / row["us"] - 1} for row, us in zip(rows, modelled, strict=True)]
+
+
+def in_order(rows: Sequence[dict[str, Any]], apart: float) -> tuple[int, int]:
+    """Of the pairs of kernels of one element at one size that were measured `apart`: how many are modelled in their
+    order, and how many there are."""
+    right = pairs = 0
+    for a, b in combinations(rows, 2):
+        if a["size"] != b["size"] or a["kernel"].split("-")[0] != b["kernel"].split("-")[0]:
+            continue
+        if max(a["us"], b["us"]) < (1 + apart) * min(a["us"], b["us"]):
+            continue
+        pairs += 1
+        right += (a["us"] < b["us"]) == (a["modelled_us"] < b["modelled_us"])
+    return right, pairs
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    print("| kernel | M, N, K | measured, us | modelled | error |\n|---|---|---|---|---|")
+    for row in rows:
+        size = ", ".join(map(str, row["size"]))
+        print(f"| {row['kernel']} | {size} | {row['us']:.1f} | {row['modelled_us']:.1f} | {row['error']:+.0%} |")
+    errors = [abs(row["error"]) for row in rows]
+    print(f"\n{len(errors)} shapes: mean error {sum(errors) / len(errors):.1%}, worst {max(errors):.0%}")
+    for apart in (0.0, 0.02, 0.05):
+        right, pairs = in_order(rows, apart)
+        print(f"measured apart by at least {apart:.0%}: {right} of {pairs} pairs in order")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, prog="python -m tools.cutlass", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb in ("build", "measure", "model"):
+        verbs.add_parser(verb).add_argument("folder", type=Path, help="of the programs")
+    verbs.choices["build"].add_argument("--source", type=Path, required=True, help="CUTLASS's folder")
+    verbs.choices["measure"].add_argument("--output", type=Path, required=True)
+    verbs.choices["model"].add_argument("record", type=Path, help="what measure wrote")
+    verbs.choices["model"].add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args()
+    if given.verb == "build":
+        build(given.folder, given.source)
+    elif given.verb == "measure":
+        record = {"gpu": gpu(), "rows": list(measured(given.folder))}
+        given.output.write_text(json.dumps(record, indent=1) + "\n")
+    else:
+        rows = compared(given.folder, json.loads(given.record.read_text())["rows"])
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        show(rows)
+    return 0
+
+
+def gpu() -> dict[str, str]:
+    """Its name, and the driver's version, as nvidia-smi says them."""
+    words = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "-i", "0")
+    name, driver = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip().split(", ")
+    return {"name": name, "driver": driver}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""What the timing model says of FlashAttention-4's forward kernels for a B200, beside what others measured of them:
+`python -m tools.flash4 --python PYTHON`, of an environment with flash-attn-4 and torch.
+
+PYTHON compiles the kernels by the package's own `_flash_attn_fwd`, with tensors that have shapes and no data. It finds
+fmha's driver in the place of NVIDIA's (docs/use/programs.md). The kernels are launched here as the package's scheduler
+launches them, once in a small size whose output is held to attention in float64, and then in the published sizes.
+Nothing here was measured by us, and nothing was fitted to it. CuTe DSL has a licence of its own (docs/use/scripts.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import struct
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from fmha import emulator
+from fmha.emulator import programs
+from fmha.emulator.timing.architecture import architecture
+from fmha.harness.see.call_time import numbers, seconds_of
+from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
+
+GPU: Final = "b200"
+HEADS: Final = 32
+COMPILE: Final = """
+import sys, torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from flash_attn.cute.interface import _flash_attn_fwd
+with FakeTensorMode():
+    q, k, v = (torch.empty(2, 4096, 32, int(sys.argv[1]), dtype=torch.bfloat16, device="cuda") for _ in "qkv")
+    _flash_attn_fwd(q, k, v, causal=False, _arch=100)
+"""
+ENVIRONMENT: Final = {
+    "CUTE_DSL_ARCH": "sm_100a",
+    "CUTE_DSL_KEEP": "ptx",
+    "FLASH_ATTENTION_ARCH": "sm_100",
+    "FLASH_ATTENTION_NUM_SMS": "148",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`ctas` share a tile of `ctas` x 256 rows; K and V come in boxes of `k_rows` and `v_rows` rows a CTA."""
+
+    head_dim: int
+    ctas: int
+    k_rows: int
+    published: dict[tuple[int, int], float]  # TFLOP/s of flash-attention#2605, by batch and tokens; 32 heads
+
+
+KERNELS: Final = (
+    Kernel(64, 1, 128, {(32, 1024): 784, (8, 4096): 1120, (2, 16384): 1225}),
+    Kernel(128, 2, 64, {(2, 16384): 1605}),
+)
+
+
+def compiled(python: Path, head_dim: int) -> emulator.Module:
+    """By the package itself; RuntimeError with what it said where it leaves no PTX."""
+    with tempfile.TemporaryDirectory(prefix="fmha-flash4-") as folder:
+        script = Path(folder, "compile.py")
+        script.write_text(COMPILE)
+        os.environ.update(ENVIRONMENT, CUTE_DSL_DUMP_DIR=folder)
+        programs.run_program((str(python), str(script), str(head_dim)), programs.Options("sm_100a"))
+        found = list(Path(folder).glob("*.ptx"))
+        if len(found) != 1:
+            raise RuntimeError(f"head_dim {head_dim}: {len(found)} PTX files in place of one; see above")
+        return emulator.load_ptx(found[0])
+
+
+def division(by: int) -> bytes:
+    """cutlass::FastDivmod: quotients by a multiplication and two shifts (Granlund and Montgomery, figure 4.1)."""
+    bits = (by - 1).bit_length()
+    multiplier = (1 << 32) * ((1 << bits) - by) // by + 1
+    return struct.pack("<IIBBxx", by, multiplier, min(bits, 1), max(bits - 1, 0))
+
+
+class Call:
+    """Operands of a kernel on a device, [batch, tokens, heads, head_dim] in bf16, and its launch."""
+
+    def __init__(self, kernel: Kernel, module: emulator.Module, batch: int, tokens: int, heads: int) -> None:
+        self.kernel, self.module, self.shape = kernel, module, (batch, tokens, heads, kernel.head_dim)
+
+    def launch(self, device: emulator.Device, at: dict[str, int]) -> emulator.Report:
+        kernel, (batch, tokens, heads, dim) = self.kernel, self.shape
+        size = struct.pack("<4I", tokens, dim, heads, batch)
+        v_columns = min(64, dim // kernel.ctas)
+        boxes = {"q": (64, 128), "k": (64, kernel.k_rows), "v": (v_columns, 128), "o": (64, 128)}
+        maps = [self._map(at[name], box) for name, box in boxes.items()]
+        blocks = -(-tokens // (256 * kernel.ctas))
+        tiles = blocks * heads * batch
+        scale = dim**-0.5 * np.log2(np.e)
+        layout = b"\0" * (64 if dim == 128 else 32)
+        info = self.module.entries[(entry := next(iter(self.module.entries)))]
+        args = [*[size] * 4, *maps, np.float32(scale), layout, layout, division(blocks), blocks, division(heads)]
+        args += [0] * (len(info.params) - len(args))
+        args[15] = tiles
+        grid = kernel.ctas * min(tiles, 148 // kernel.ctas)
+        return device.launch(self.module, entry, grid, 512, args, 227 << 10, cluster=kernel.ctas)
+
+    def _map(self, address: int, box: tuple[int, int]) -> bytes:
+        batch, tokens, heads, dim = self.shape
+        return emulator.encode_tiled(
+            dtype="bf16",
+            address=address,
+            global_dim=(dim, tokens, heads, batch),
+            global_strides=(2 * heads * dim, 2 * dim, 2 * tokens * heads * dim),
+            box_dim=(*box, 1, 1),
+            swizzle="128B",
+        )
+
+
+def largest_error(kernel: Kernel, module: emulator.Module) -> float:
+    """Of O at 2 x 600 tokens with 2 heads, against attention in float64; RuntimeError for a hazard."""
+    call = Call(kernel, module, 2, 600, 2)
+    device, at = emulator.Device(profile="lenient"), {}
+    draw = np.random.default_rng(4)
+    given = {name: round_to_bf16(draw.standard_normal(call.shape)) for name in "qkv"}
+    for name in "qkvo":
+        at[name] = device.alloc(2 * int(np.prod(call.shape)), name).address
+        if name in given:
+            device.write(at[name], given[name])
+    report = call.launch(device, at)
+    if report.findings:
+        raise RuntimeError(f"head_dim {kernel.head_dim}: {report.findings[0]}")
+    out = from_bf16(device.read(at["o"], 2 * int(np.prod(call.shape))).view(np.uint16)).reshape(call.shape)
+    q, k, v = (from_bf16(given[name]).astype(np.float64).transpose(0, 2, 1, 3) for name in "qkv")
+    scores = q @ k.transpose(0, 1, 3, 2) * kernel.head_dim**-0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    right = (weights / weights.sum(-1, keepdims=True)) @ v
+    return float(np.abs(out - right.transpose(0, 2, 1, 3)).max())
+
+
+def modelled(kernel: Kernel, module: emulator.Module, batch: int, tokens: int) -> tuple[float, str]:
+    """TFLOP/s without a mask, and what bounds them."""
+    call = Call(kernel, module, batch, tokens, HEADS)
+    device = emulator.Device(checks=False, threads=1, timing=GPU, sampled=True)
+    count = int(np.prod(call.shape))
+    at = {name: device.alloc(2 * count, name).address for name in "qkvo"}
+    for k, name in enumerate("qkv"):
+        device.write(at[name], numbers(count, k))
+    report = call.launch(device, at)
+    assert report.timing is not None
+    said = report.timing.modelled()
+    if said.forced:
+        raise RuntimeError(f"head_dim {kernel.head_dim}: the model could not follow {said.forced} waits")
+    flop = 4 * batch * HEADS * tokens * tokens * kernel.head_dim
+    return flop / seconds_of(architecture(GPU), (said,)) * 1e-12, said.bound
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.flash4", description=__doc__)
+    parser.add_argument("--python", type=Path, required=True)
+    given = parser.parse_args()
+    print(f"{'head_dim':>8}  {'batch':>5}  {'tokens':>6}  {'published':>9}  {'modelled':>8} TFLOP/s  error  bound")
+    for kernel in KERNELS:
+        module = compiled(given.python, kernel.head_dim)
+        print(f"{kernel.head_dim:8}  largest error of O at 2 x 600 tokens: {largest_error(kernel, module):.1e}")
+        for (batch, tokens), published in kernel.published.items():
+            rate, bound = modelled(kernel, module, batch, tokens)
+            error = f"{rate / published - 1:+5.0%}"
+            print(
+                f"{kernel.head_dim:8}  {batch:5}  {tokens:6}  {published:9.0f}  {rate:8.0f}          {error}  {bound}"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
