@@ -63,6 +63,7 @@ BESIDE = (
     "harness/cli/watch.py",
     "harness/emulate/",
     "harness/evidence/bisect.py",
+    "harness/evidence/suspects.py",
     "harness/evidence/watch.py",
     "harness/examples/",
     "harness/report/",

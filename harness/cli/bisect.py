@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fmha.harness.cli import completion
-from fmha.harness.cli.options import Host, Json, Quiet, Suites, Verbose, suites
+from fmha.harness.cli.options import Json, Quiet, Suites, Verbose, suites
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
 from fmha.harness.errors import ExitCode, UserError
@@ -21,21 +21,34 @@ from fmha.harness.evidence.bisect import Bisection, Culprit
 from fmha.harness.evidence.comparison import Kind
 from fmha.harness.stages.pipeline import Request
 from fmha.harness.stages.preflight import git_root
+from fmha.harness.stages.several import names
 
 HELP = """Find the commit between GOOD and BAD that made a regression.
 
-git bisect in a worktree of its own; your tree is left alone. Every commit's kernel/ and matrix.yaml are run by this
-fmha; builds are cached, and commits that do not build are skipped. What is looked for is the gravest kind of regression
-that BAD has against GOOD, or the kind that --for names. When it was stopped, the same command goes on where it was.
+Commits are run in worktrees of their own; your tree is left alone. Every commit's kernel/ and matrix.yaml are run by
+this fmha; builds are cached, and commits that do not build are skipped. What is looked for is the gravest kind of
+regression that BAD has against GOOD, or the kind that --for names. Several hosts test a commit each at a time, and part
+the history so much the finer. When it was stopped, the same command goes on where it was.
 
 \b
 Examples:
   fmha bisect v1.0 HEAD
   fmha bisect HEAD~20 HEAD --for resources -- hd=64,t=1
   fmha bisect v1.0 HEAD --host b200 --json
+  fmha bisect v1.0 HEAD --host b200a,b200b --at-once 2
 
 Exits with 0 when the commit was found, with 4 when commits that cannot be tested hide it.
 """
+
+BisectHosts = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="NAME[,...]",
+        help="The machine that runs, a host of matrix.yaml; several with commas between them test a commit each.",
+        autocompletion=completion.hosts,
+    ),
+]
 
 
 def command(
@@ -45,7 +58,7 @@ def command(
     filters: Annotated[
         list[str] | None, typer.Argument(metavar="[-- FILTER...]", help="Run only these, as for run-matrix --filter.")
     ] = None,
-    host: Host = "emulator",
+    host: BisectHosts = "emulator",
     suite: Suites = None,
     kind: Annotated[
         str | None,
@@ -54,6 +67,12 @@ def command(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.")] = None,
+    at_once: Annotated[
+        int,
+        typer.Option(
+            "--at-once", min=1, max=64, help="How many commits each host tests side by side, with a worker or GPU each."
+        ),
+    ] = 1,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -61,7 +80,7 @@ def command(
     if kind is not None and kind not in set(Kind):
         raise UserError(f"--for: no kind is named {kind!r}", next_step=f"use one of {', '.join(Kind)}")
     request = Request(Path.cwd(), host, suites(suite), tuple(filters or ()), seed)
-    asked = Bisection(good, bad, request, Kind(kind) if kind else None)
+    asked = Bisection(good, bad, request, Kind(kind) if kind else None, at_once)
     context.obj.action = partial(_run, asked, json, quiet, verbose)
 
 
@@ -96,7 +115,8 @@ def again(culprit: Culprit, asked: Bisection) -> str:
     """The commands that show the bad commit's numbers once more."""
     request = asked.request
     words = ["fmha", "run-matrix"]
-    words += ["--host", request.host] if request.host != "emulator" else []
+    host = names(request.host)[0]
+    words += ["--host", host] if host != "emulator" else []
     words += ["--suite", request.suite] if request.suite else []
     words += [word for term in request.filters for word in ("--filter", term)]
     words += ["--seed", str(request.seed)] if request.seed is not None else []

@@ -1,7 +1,8 @@
-"""Bisect: the commit that made a regression, found by git bisect in a worktree of its own.
+"""Bisect: the commit that made a regression, found by tests of commits in worktrees of their own.
 
 Every tested commit is an archived run in the bisection's folder, `.fmha/bisect/<key>/runs`. An interrupted bisection
-goes on because git is asked anew and the runs that are there answer at once.
+goes on because it asks the same questions again and the runs that are there answer at once. Several commits are tested
+side by side where there are several hosts, or where a host is asked for several at once.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ import fcntl
 import hashlib
 import json
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fmha.harness import archive
 from fmha.harness.archive import Index, RunRecord
 from fmha.harness.config import load
 from fmha.harness.config.filters import NothingSelectedError
-from fmha.harness.errors import UserError
+from fmha.harness.errors import FmhaError, InfrastructureError, UserError
 from fmha.harness.evidence import baseline
 from fmha.harness.evidence.comparison import Comparison, Kind, Regression, compare
 from fmha.harness.evidence.noise import scaled, values_of
-from fmha.harness.git import git, git_failure, git_text, resolve_commit
+from fmha.harness.evidence.suspects import Suspects
+from fmha.harness.git import git, git_text, resolve_commit
+from fmha.harness.stages import several
 from fmha.harness.stages.outcome import Observer
 from fmha.harness.stages.pipeline import INTERRUPTED, Request, execute
 from fmha.harness.status import Status
@@ -33,12 +37,16 @@ CHECKOUT_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What is asked: the newest good and a later bad commit, and a run of the pipeline. `kind` None: the gravest."""
+    """What is asked: the newest good and a later bad commit, and a run of the pipeline. `kind` None: the gravest.
+
+    `at_once` is how many commits each host of the request tests side by side.
+    """
 
     good: str
     bad: str
     request: Request
     kind: Kind | None = None
+    at_once: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,41 +81,66 @@ def bisect(root: Path, asked: Bisection, observer: Observer) -> Culprit:
     """
     good, bad = _ends(root, asked)
     asked = _pinned(root, asked)
+    hosts = several.names(asked.request.host)
+    if len(hosts) > 1:
+        several.prepare(asked.request)  # whether they run the same kernels on the same kind of device
     folder = root / ".fmha" / "bisect" / _key(good, bad, asked)
-    with _locked(folder), _worktree(root, folder / "tree", good) as tree:
-        search = _Search(root, folder, tree, asked, observer)
+    with _locked(folder), ExitStack() as stack:
+        places = []
+        for number in range(len(hosts) * asked.at_once):
+            tree = stack.enter_context(_worktree(root, folder / (f"tree-{number}" if number else "tree"), good))
+            places.append(_Place(hosts[number % len(hosts)], tree))
+        search = _Search(root, folder, places, asked, observer)
         return search.run(good, bad)
 
 
-class _Search:
-    """One bisection under way in its worktree."""
+@dataclass(slots=True)
+class _Place:
+    """Where one commit at a time is tested. `error` is why it tests no more, or a fault of ours."""
 
-    def __init__(self, root: Path, folder: Path, tree: Path, asked: Bisection, observer: Observer) -> None:
+    host: str
+    tree: Path
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One commit that a place is testing."""
+
+    sha: str
+    place: _Place
+    tested: Tested | None = field(default=None)
+
+
+class _Search:
+    """One bisection under way in its worktrees."""
+
+    def __init__(self, root: Path, folder: Path, places: list[_Place], asked: Bisection, observer: Observer) -> None:
         self._root = root
         self._runs = folder / "runs"
-        self._tree = tree
+        self._places = places
         self._asked = asked
         self._observer = observer
+        self._shared = several.Shared(observer, 0)
         self._known: dict[str, Tested] = {}
 
     def run(self, good: str, bad: str) -> Culprit:
-        first, last = self._test(good), self._test(bad)
+        first, last = self._test(good, bad)
         target = self._target(first, last)
         self._observer.note(f"looking for: {target[0]}")
-        git(self._tree, "bisect", "reset", seconds=CHECKOUT_SECONDS)
-        git_text(self._tree, "checkout", "--quiet", "--detach", good, seconds=CHECKOUT_SECONDS)
-        said = git_text(self._tree, "bisect", "start", bad, good, seconds=CHECKOUT_SECONDS)
-        while not (found := _finished(said)):
-            sha = git_text(self._tree, "rev-parse", "HEAD")
-            tested = self._test(sha)
-            word = self._judge(tested, first, last, target)
-            self._observer.note(f"{sha[:12]} {word}{f': {tested.reason}' if tested.reason else ''}")
-            step = git(self._tree, "bisect", word, seconds=CHECKOUT_SECONDS)
-            said = step.stdout
-            if step.returncode != 0 and not _finished(said):
-                raise git_failure(step)
-        git(self._tree, "bisect", "reset", good, seconds=CHECKOUT_SECONDS)
-        return self._culprit(found, first, target)
+        suspects = Suspects(self._between(good, bad))
+        while chosen := suspects.choose(len(self._places)):
+            words: dict[str, list[str]] = {"good": [], "bad": [], "skip": []}
+            for tested in self._test(*chosen):
+                word = self._judge(tested, first, last, target)
+                self._observer.note(f"{tested.sha[:12]} {word}{f': {tested.reason}' if tested.reason else ''}")
+                words[word].append(tested.sha)
+            suspects.learn(words["good"], words["bad"], words["skip"])
+        return self._culprit(suspects.left, first, target)
+
+    def _between(self, good: str, bad: str) -> dict[str, list[str]]:
+        listed = git_text(self._root, "rev-list", "--topo-order", "--reverse", "--parents", f"{good}..{bad}")
+        return {sha: parents for sha, *parents in (line.split() for line in listed.splitlines())}
 
     def _target(self, first: Tested, last: Tested) -> tuple[Regression, ...]:
         """The regressions of the gravest kind, or of the kind that was asked for, between the ends."""
@@ -122,6 +155,10 @@ class _Search:
             raise UserError(
                 f"{last.sha[:12]} has no regression{kind} against {first.sha[:12]}",
                 next_step="widen the filter or name other commits",
+            )
+        if found[0].kind is Kind.SPEED and len({place.host for place in self._places}) > 1:
+            raise UserError(
+                "times of several hosts cannot be held against each other", next_step="name one host, or --for"
             )
         return tuple(item for item in found if item.kind is found[0].kind)
 
@@ -146,43 +183,84 @@ class _Search:
             return record
         return record.model_copy(update={"acceptance": archive.read(path).acceptance})
 
-    def _test(self, sha: str) -> Tested:
-        """Run a commit, unless that was done before."""
-        if sha not in self._known:
-            self._known[sha] = self._archived(sha) or self._executed(sha)
-        return self._known[sha]
+    def _test(self, *shas: str) -> list[Tested]:
+        """Run commits side by side, unless that was done before. A place that fails leaves its commit to the others."""
+        for sha in shas:
+            if sha not in self._known and (before := self._archived(sha)):
+                self._known[sha] = before
+        while missing := [sha for sha in dict.fromkeys(shas) if sha not in self._known]:
+            turns = [_Turn(sha, place) for sha, place in zip(missing, self._places, strict=False)]
+            if len(self._places) == 1:
+                turns[0].tested = self._executed(turns[0].sha, turns[0].place, self._observer)
+            else:
+                self._side_by_side(turns)
+            self._known.update((turn.sha, turn.tested) for turn in turns if turn.tested is not None)
+        return [self._known[sha] for sha in shas]
+
+    def _side_by_side(self, turns: Sequence[_Turn]) -> None:
+        # A client that is stopped does not wait for them.
+        threads = [threading.Thread(target=self._take, args=(turn,), daemon=True) for turn in turns]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for turn in turns:
+            error = turn.place.error
+            if error is None:
+                continue
+            if not isinstance(error, InfrastructureError) or len(self._places) == 1:
+                raise error
+            self._places.remove(turn.place)
+            self._observer.tell(f"{turn.place.host} is lost: {error}; the other hosts test {turn.sha[:12]}")
+
+    def _take(self, turn: _Turn) -> None:
+        try:
+            turn.tested = self._executed(turn.sha, turn.place, self._shared.of(turn.place.host))
+        except (FmhaError, OSError) as error:  # of a thread: who waits for it raises it
+            turn.place.error = error
 
     def _archived(self, sha: str) -> Tested | None:
         with Index(self._runs) as index:
             rows = index.runs(sha=sha)
         for row in rows:
             record = archive.read(self._runs / row.name)
-            if not any(item.reasons == [INTERRUPTED] for item in record.configurations):
+            interrupted = any(item.reasons == [INTERRUPTED] for item in record.configurations)
+            if not interrupted and _machinery(record) is None:
                 return _tested(sha, record, self._runs / row.name)
         return None
 
-    def _executed(self, sha: str) -> Tested:
-        self._observer.stage("bisect", f"{sha[:12]} {git_text(self._root, 'show', '-s', '--format=%s', sha)}")
-        if git_text(self._tree, "rev-parse", "HEAD") != sha:
-            git_text(self._tree, "checkout", "--quiet", "--detach", sha, seconds=CHECKOUT_SECONDS)
+    def _executed(self, sha: str, place: _Place, observer: Observer) -> Tested:
+        observer.stage("bisect", f"{sha[:12]} {git_text(self._root, 'show', '-s', '--format=%s', sha)}")
+        if git_text(place.tree, "rev-parse", "HEAD") != sha:
+            git_text(place.tree, "checkout", "--quiet", "--detach", sha, seconds=CHECKOUT_SECONDS)
         try:
-            found = self._run(self._asked.request.filters)
-        except NothingSelectedError:  # all that was asked for is gone: what there is besides says so
-            found = self._run(())
+            try:
+                record, path = self._run(self._asked.request.filters, place, observer)
+            except NothingSelectedError:  # all that was asked for is gone: what there is besides says so
+                record, path = self._run((), place, observer)
         except UserError as error:  # the commit's own matrix.yaml is wrong, or has nothing of what is asked
             return Tested(sha, None, None, error.what.splitlines()[0])
-        return _tested(sha, *found)
+        if reason := _machinery(record):
+            raise InfrastructureError(f"{sha[:12]} could not be tested on {place.host}: {reason}")
+        return _tested(sha, record, path)
 
-    def _run(self, filters: Sequence[str]) -> tuple[RunRecord, Path | None]:
-        asked, results = self._asked.request, self._runs.resolve()
-        request = Request(self._tree, asked.host, asked.suite, filters, asked.seed, asked.schedule, results)
+    def _run(self, filters: Sequence[str], place: _Place, observer: Observer) -> tuple[RunRecord, Path | None]:
+        asked = self._asked.request
+        request = replace(
+            asked,
+            directory=place.tree,
+            host=place.host,
+            filters=filters,
+            results=self._runs.resolve(),
+            workers=1 if self._asked.at_once > 1 else None,
+        )
         found: list[tuple[RunRecord, Path | None]] = []
-        execute(request, self._observer, lambda record, path: found.append((record, path)))
+        execute(request, observer, lambda record, path: found.append((record, path)))
         return found[0]
 
     def _culprit(self, found: Sequence[str], first: Tested, target: Sequence[Regression]) -> Culprit:
         sha = found[-1]
-        after = self._test(sha)
+        (after,) = self._test(sha)
         before = self._before(sha, first)
         worse = self._compare(before, after).regressions if before.record and after.record else ()
         wanted = {(item.kind, item.subject, item.what) for item in target}
@@ -201,7 +279,7 @@ class _Search:
         """The nearest ancestor that can be tested."""
         chain = git_text(self._root, "rev-list", "--first-parent", f"{first.sha}..{sha}^").split()
         for ancestor in chain:
-            tested = self._test(ancestor)
+            (tested,) = self._test(ancestor)
             if tested.record is not None:
                 return tested
         return first
@@ -215,6 +293,14 @@ def _tested(sha: str, record: RunRecord, path: Path | None) -> Tested:
     return Tested(sha, record, path)
 
 
+def _machinery(record: RunRecord) -> str | None:
+    """Why the run says nothing of the commit, where a fault of the machinery left something without an answer."""
+    for item in record.configurations:
+        if item.status is Status.INFRA_ERROR:
+            return item.reasons[0] if item.reasons else "a configuration has no answer"
+    return None
+
+
 def _nearer_to_last(item: Regression, tested: Tested, first: Tested, last: Tested) -> bool:
     """Whether an error is closer to the bad end's than to the good end's. What has no number is no evidence."""
     values = []
@@ -226,16 +312,6 @@ def _nearer_to_last(item: Regression, tested: Tested, first: Tested, last: Teste
         values.append(scaled(item.what, values_of(found.metrics)[item.what]))
     good, middle, bad = values
     return abs(middle - bad) < abs(middle - good)
-
-
-def _finished(said: str) -> tuple[str, ...]:
-    """The first bad commit, or the ones that it may be, the last of them the known bad one; empty while it goes on."""
-    lines = said.splitlines()
-    if lines and lines[0].endswith(" is the first bad commit"):
-        return (lines[0].split()[0],)
-    if lines and lines[0].startswith("There are only 'skip'ped commits left to test."):
-        return tuple(line for line in lines[1:] if len(line) >= 40 and " " not in line)
-    return ()
 
 
 def _pinned(root: Path, asked: Bisection) -> Bisection:

@@ -83,10 +83,12 @@ def test_all_that_was_asked_for_may_vanish(history: History) -> None:
     assert all(name.startswith("hd64_t128_") for name in gone)
 
 
-def test_a_bisection_that_was_stopped_goes_on(history: History) -> None:
+@pytest.mark.parametrize("at_once", ["1", "2"])
+def test_a_bisection_that_was_stopped_goes_on(history: History, at_once: str) -> None:
     shutil.rmtree(history.root / ".fmha" / "bisect", ignore_errors=True)
     git(history.root, "checkout", "-q", "main")
     arguments = ["bisect", history.shas[0], history.shas[13], "--for", "resources", "--json", "--quiet"]
+    arguments += ["--at-once", at_once]
     process = subprocess.Popen(
         [sys.executable, "-m", "fmha", *arguments],
         cwd=history.root,
