@@ -22,7 +22,7 @@ from fmha.harness.worker.configuration import parse_id
 from tests.harness.support import git
 from tools.mutants import library, page
 from tools.mutants.__main__ import default_runs
-from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, _Running, cases_of, run, run_cases
+from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, _Running, cases_of, part_of, run, run_cases
 from tools.mutants.examine import Examination, Suite, copy_kernel
 from tools.mutants.library import DoesNotApplyError, Edit, LibraryError, Mutant
 
@@ -179,6 +179,28 @@ def test_mutants_are_killed_each_in_its_way_and_not_run_twice(matrix: Matrix, tm
     # Another suite: a kill by a configuration that is still there holds, silence does not.
     list(run(cases, plan(matrix, "hd64_t32_sk384"), tmp_path, lambda case, outcome: told.append(case.mutant.name)))
     assert sorted(told) == ["prefetch-dropped", "sparse-beyond"]
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+def test_parts_that_share_a_folder_are_the_whole(matrix: Matrix, tmp_path: Path) -> None:
+    cases = cases_of([MUTANTS[name] for name in ("lse-base-2", "proxy-fence", "prefetch-dropped")], ["sm_100a"])
+    small = plan(matrix, "hd64_t32_sk384")
+    told: list[str] = []
+
+    for part in ("1/2", "2/2"):
+        list(run(part_of(cases, part), small, tmp_path, lambda case, outcome: told.append(case.title), part))
+    assert sorted(told) == sorted(case.title for case in cases)
+    assert len(list(tmp_path.glob("outcomes.?-of-2.jsonl"))) == 2
+    told.clear()
+    assert [case for case, _ in run(cases, small, tmp_path, lambda case, outcome: told.append(case.title))] == cases
+    assert told == []
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "/", "a/b", "-1/2"])
+def test_what_is_no_part_is_refused(part: str) -> None:
+    with pytest.raises(ValueError, match="is no part"):
+        part_of([], part)
 
 
 @pytest.mark.nvcc

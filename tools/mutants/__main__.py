@@ -20,7 +20,7 @@ from fmha.harness.errors import FmhaError
 from fmha.harness.worker.build import hash_sources
 from fmha.harness.worker.protocol import Configuration
 from tools.mutants import library, page
-from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, run
+from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, part_of, run
 from tools.mutants.examine import Suite
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,11 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reasons := library.refused(mutants, ROOT / "kernel"):
         return _fail(2, "\n".join(["mutants that do not apply any more; rewrite or remove them:", *reasons]))
     cases = cases_of(mutants, options.arch or library.ARCHES)
+    try:
+        cases = part_of(cases, options.part) if options.part else cases
+    except ValueError as error:
+        return _fail(2, f"--part: {error}")
     if not cases:
         return _fail(2, "no mutant is left of this selection")
     try:
         plan = _plan(load(ROOT), options)
-        outcomes = list(run(cases, plan, options.folder, _Progress(len(cases))))
+        outcomes = list(run(cases, plan, options.folder, _Progress(len(cases)), options.part))
     except FmhaError as error:
         return _fail(2, str(error))
     except CampaignError as error:
@@ -146,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         default=ROOT / "build" / "mutants",
         help="of outcomes, to go on from  [default: %(default)s]",
     )
+    add("--part", default="", metavar="K/N", help="the K-th of N parts, for N machines that share --folder")
     add("--write", action="store_true", help="write record and page of a part of the library, too")
     return parser
 

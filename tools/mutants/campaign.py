@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -142,7 +143,7 @@ def clean_builds(plan: Plan, arches: Sequence[str], folder: Path) -> dict[str, P
 def _clean_build(repository: Path, variant: Variant, folder: Path) -> None:
     target = folder / f"{variant.name}.ptx"
     if not target.exists():
-        partial = folder / f"{variant.name}.partial"
+        partial = folder / f"{variant.name}.{socket.gethostname()}-{os.getpid()}.partial"  # others may build it, too
         compile_ptx(repository, variant, partial)
         partial.rename(target)
 
@@ -281,12 +282,13 @@ def _say_all(case: Case, plan: Plan, clean: Mapping[str, Path], folder: Path, pi
 
 
 class Kept:
-    """Outcomes of earlier runs, in a file with a line each; the last one of a key counts."""
+    """Outcomes of earlier runs, with a line each in the files of a folder; the last one of a key counts. Each part of
+    the cases has a file of its own to add to: machines that share the folder cannot append to one."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path, part: str = "") -> None:
+        self._path = folder / (f"outcomes.{part.replace('/', '-of-')}.jsonl" if part else "outcomes.jsonl")
         self._known: dict[str, Outcome] = {}
-        if path.exists():
+        for path in sorted(folder.glob("outcomes*.jsonl"), key=lambda path: path.stat().st_mtime):
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     data = json.loads(line)
@@ -309,9 +311,17 @@ def cases_of(mutants: Sequence[Mutant], arches: Sequence[str]) -> list[Case]:
     return [Case(mutant, arch) for mutant in mutants for arch in mutant.arches if arch in arches]
 
 
-def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told) -> Iterator[tuple[Case, Outcome]]:
+def part_of(cases: Sequence[Case], part: str) -> list[Case]:
+    """The K-th of N parts, for `part` K/N: every N-th case, since neighbours take as long. ValueError for another."""
+    number, slash, count = part.partition("/")
+    if not slash or not number.isdigit() or not count.isdigit() or not 1 <= int(number) <= int(count):
+        raise ValueError(f"{part!r} is no part: 1/4 is the first of four")
+    return list(cases[int(number) - 1 :: int(count)])
+
+
+def run(cases: Sequence[Case], plan: Plan, folder: Path, told: Told, part: str = "") -> Iterator[tuple[Case, Outcome]]:
     """Every case with its outcome, in order; those that `folder` knows are not run again. CampaignError."""
-    kept = Kept(folder / "outcomes.jsonl")
+    kept = Kept(folder, part)
     keys = {case.title: plan.key(case) for case in cases}
     known = {title: kept.get(key) for title, key in keys.items()}
     # What is argued equivalent is likely to go through everything, and comes last.
