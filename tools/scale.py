@@ -72,6 +72,18 @@ class Task:
     places: Iterator[int] | None = None
 
 
+class Question:
+    """Stands for `slurm.Question`: the answer takes no time."""
+
+    def __init__(self, run: str) -> None:
+        self._answer = slurm.tasks_of(run)
+
+    def answer(self) -> list[slurm.Task]:
+        return self._answer
+
+    def close(self) -> None: ...
+
+
 class Simulation:
     """A cluster whose time passes while somebody sleeps."""
 
@@ -257,7 +269,12 @@ def simulate(site: Site) -> dict[str, Any]:
     wish |= {"tasks": site.nodes, "late_seconds": 70.0, "wait_seconds": ENDLESS}
     said: list[str] = []
     results: Counter[str] = Counter()
-    patches = ((cluster, "time", simulation), (slurm, "time", simulation), (slurm, "_run", simulation.command))
+    patches: tuple[tuple[Any, str, Any], ...] = (
+        (cluster, "time", simulation),
+        (slurm, "time", simulation),
+        (slurm, "_run", simulation.command),
+        (slurm, "Question", Question),
+    )
     with tempfile.TemporaryDirectory(prefix="scale-") as folder, ExitStack() as stack:
         for where, name, what in patches:
             stack.enter_context(mock.patch.object(where, name, what))

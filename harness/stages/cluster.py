@@ -84,7 +84,9 @@ class _Round:
         if self.latest(attempt.key) is not attempt:
             return "REQUEUED"
         task = self.states.get(attempt.key)
-        return task.state if task else "forgotten by Slurm"
+        if task is None:
+            return "forgotten by Slurm"
+        return "REQUEUED" if task.state in slurm.WAITING else task.state  # it has begun: it waits once more
 
 
 class Cluster:
@@ -171,27 +173,36 @@ class Cluster:
         wait = BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS)
         since = time.monotonic()
         due = since + wait.seconds
-        while remaining:
-            for each in rounds:
-                for attempt, event in _news(each):
-                    since = time.monotonic()
-                    yield from self._taken(each, attempt, event, remaining, begun, hashes)
-            self._give_back(now, remaining, begun)
-            if time.monotonic() >= due and remaining:
-                before = dict(now.states)
-                self._ask(now)
-                if now.states != before:
-                    wait.restart()
-                due = time.monotonic() + wait.next()
-                if self._over(now):
-                    return
-            if not now.attempts and time.monotonic() - since > self._wish["wait_seconds"]:
-                raise InfrastructureError(
-                    f"no task has started within {self._wish['wait_seconds']:g} s: {'; '.join(self._told)}",
-                    next_step="ask for less, or set gpus.wait_seconds",
-                )
-            reads = sum(not attempt.silent for each in rounds for attempt in each.attempts.values())
-            self._pause(max(TICK_SECONDS, reads / READS_A_SECOND))
+        question: slurm.Question | None = None  # while it has no answer events are read all the same
+        try:
+            while remaining:
+                for each in rounds:
+                    for attempt, event in _news(each):
+                        since = time.monotonic()
+                        yield from self._taken(each, attempt, event, remaining, begun, hashes)
+                self._give_back(now, remaining, begun)
+                if question is None and time.monotonic() >= due and remaining:
+                    question = slurm.Question(self._run)
+                if question is not None:
+                    before = dict(now.states)
+                    if self._has_answer(question, now):
+                        question.close()
+                        question = None
+                        if now.states != before:
+                            wait.restart()
+                        due = time.monotonic() + wait.next()
+                        if self._over(now):
+                            return
+                if not now.attempts and time.monotonic() - since > self._wish["wait_seconds"]:
+                    raise InfrastructureError(
+                        f"no task has started within {self._wish['wait_seconds']:g} s: {'; '.join(self._told)}",
+                        next_step="ask for less, or set gpus.wait_seconds",
+                    )
+                reads = sum(not attempt.silent for each in rounds for attempt in each.attempts.values())
+                self._pause(max(TICK_SECONDS, reads / READS_A_SECOND))
+        finally:
+            if question is not None:
+                question.close()
 
     def _taken(
         self,
@@ -240,18 +251,21 @@ class Cluster:
                     where = attempt.node or "a node"
                     self._note(f"task {attempt.path.name} on {where} was started again: {name} is, too")
 
-    def _ask(self, now: _Round) -> None:
-        """What Slurm says of the round's tasks; nothing changes while it does not answer."""
+    def _has_answer(self, question: slurm.Question, now: _Round) -> bool:
+        """Takes what Slurm says of the round's tasks; nothing changes where it does not answer."""
         try:
-            found = slurm.tasks_of(self._run)
+            found = question.answer()
         except (slurm.AwayError, HostError) as error:
             self._tell(f"Slurm does not answer: {error}")
-            return
+            return True
+        if found is None:
+            return False
         now.states = {(task.array, task.index): task for task in found if task.array in now.arrays}
         now.asked = True
         waiting = [task for task in now.states.values() if task.state in slurm.WAITING]
         words = [f"{len(waiting)} tasks wait: {waiting[0].reason}"] if waiting else []
         self._tell(*words)
+        return True
 
     def _over(self, now: _Round) -> bool:
         """Whether no task of the round will do anything more, as far as anybody can know."""

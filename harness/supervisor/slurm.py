@@ -6,9 +6,11 @@ number was never learned, because the answer to its submission was lost, is foun
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -94,8 +96,55 @@ def script(wish: Mapping[str, Any], command: Sequence[str]) -> str:
 
 def tasks_of(run: str, more: Mapping[str, str] | None = None) -> list[Task]:
     """All tasks of the run that Slurm has not forgotten yet. Raises AwayError, or HostError for what it refuses."""
-    question = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.geteuid()}", f"--name={name_of(run)}"]
-    rows = [line.split("|", _FIELDS - 1) for line in _run([*question, f"--format={_FORMAT}"], more=more).splitlines()]
+    return _tasks(_run(_question(run), more=more))
+
+
+class Question:
+    """What `tasks_of` asks, without waiting: where Slurm does not answer, squeue tries for a minute before it says so.
+
+    Whoever has asked closes it.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 - as long as the question
+        self._deadline = time.monotonic() + COMMAND_SECONDS
+        self._command = _question(run)
+        self._process: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):  # which is said with the answer
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=self._files[0], stderr=self._files[1]
+            )
+
+    def answer(self) -> list[Task] | None:
+        """None as long as there is no answer. Raises as `tasks_of`."""
+        if self._process is None:
+            raise HostError(f"{self._command[0]} cannot be started", "log in to a node that has Slurm")
+        code = self._process.poll()
+        if code is None and time.monotonic() < self._deadline:
+            return None
+        if code is None:
+            raise AwayError(f"{self._command[0]} does not answer within {COMMAND_SECONDS:g} s")
+        said = []
+        for file in self._files:
+            file.seek(0)
+            said.append(file.read().decode("utf-8", "replace"))
+        return _tasks(_checked(code, *said))
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        for file in self._files:
+            file.close()
+
+
+def _question(run: str) -> list[str]:
+    words = ["squeue", "--noheader", "--array", "--states=all", f"--user={os.geteuid()}", f"--name={name_of(run)}"]
+    return [*words, f"--format={_FORMAT}"]
+
+
+def _tasks(said: str) -> list[Task]:
+    rows = [line.split("|", _FIELDS - 1) for line in said.splitlines()]
     found = []
     for _, array, index, state, node, reason in (row for row in rows if len(row) == _FIELDS):
         if array.isdigit() and index.isdigit():
@@ -148,9 +197,14 @@ def _run(command: Sequence[str], text: str = "", more: Mapping[str, str] | None 
         raise HostError(
             f"{command[0]} cannot be started: {error.strerror}", "log in to a node that has Slurm"
         ) from error
-    if done.returncode == 0:
-        return done.stdout
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
-    if any(words in done.stderr for words in _AWAY):
+    return _checked(done.returncode, done.stdout, done.stderr)
+
+
+def _checked(code: int, out: str, err: str) -> str:
+    """What a command has answered. Raises AwayError, or HostError for what is refused."""
+    if code == 0:
+        return out
+    lines = [line.strip() for line in err.splitlines() if line.strip()] or [f"exit code {code}"]
+    if any(words in err for words in _AWAY):
         raise AwayError(lines[-1])
     raise HostError(lines[-1][:300], "correct the host's section slurm, or ask the site's administrator")

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +28,8 @@ from fmha.harness.worker.spread import shares
 from fmha.harness.worker.supervise import Seat, run_worker
 
 BEAT_SECONDS: Final = 2.0
+ROOM_SECONDS: Final = 60.0  # as long as the supervisor of a run waits
+ROOM_LOOK_SECONDS: Final = 0.5
 EVENTS: Final = "events.jsonl"
 BEAT: Final = "beat"
 CLOSED: Final = "closed"
@@ -41,14 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder: Path = parser.parse_args(arguments).folder
     own = _own(folder)
     threading.Thread(target=_beat, args=(own / BEAT,), daemon=True).start()
-    with (own / EVENTS).open("ab", buffering=0) as file:
-
-        def say(kind: str, **fields: Any) -> None:
-            data = memoryview(json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode() + b"\n")
-            while data:
-                data = data[file.write(data) :]
-            os.fsync(file.fileno())
-
+    with _Said(own / EVENTS) as say:
         say("begin", node=_node(), gpus=_gpus())
         try:
             _work(folder, own, say)
@@ -57,6 +54,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         say("end")
     return 0
+
+
+class _Said:
+    """The event file: a line is there whole or not at all. Room on a full disk is waited for, ROOM_SECONDS at most."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._size = 0
+
+    def __enter__(self) -> _Said:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def __call__(self, kind: str, **fields: Any) -> None:
+        line = json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode() + b"\n"
+        deadline = time.monotonic() + ROOM_SECONDS
+        while True:
+            try:
+                whole = os.pwrite(self._descriptor, line, self._size) == len(line)
+                os.fsync(self._descriptor)  # over NFS it is here that a full disk is told
+                if whole:
+                    self._size += len(line)
+                    return
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or time.monotonic() > deadline:
+                    raise
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            time.sleep(ROOM_LOOK_SECONDS)  # a full disk tells nobody when it has room again
 
 
 def _work(folder: Path, own: Path, say: Any) -> None:

@@ -194,6 +194,29 @@ def describe_exit(returncode: int) -> str:
         return f"signal {-returncode}"
 
 
+def memory_kills() -> int:
+    """How many processes of this one's control group the kernel has killed since the group's memory ran out.
+
+    0 where that cannot be known. See cgroups(7); `oom_kill` counts those of the groups below as well.
+    """
+    groups = _read("/proc/self/cgroup").splitlines()
+    paths = {controllers: path.lstrip("/") for _, controllers, path in (line.split(":", 2) for line in groups)}
+    files = [f"/sys/fs/cgroup/memory/{paths[name]}/memory.oom_control" for name in ("memory",) if name in paths]
+    files += [f"/sys/fs/cgroup/{paths['']}/memory.events"] if "" in paths else []
+    for file in files:
+        for name, _, count in (line.partition(" ") for line in _read(file).splitlines()):
+            if name == "oom_kill" and count.isdigit():
+                return int(count)
+    return 0
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
 def _stat(pid: int) -> tuple[str, int, int]:
     """State letter, process group and session of `pid`; state X when it is gone. See proc(5)."""
     try:

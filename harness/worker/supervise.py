@@ -14,6 +14,7 @@ import itertools
 import os
 import queue
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +22,6 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker.codec import CodecError, event_from_line, write_job
@@ -29,6 +29,7 @@ from fmha.harness.worker.process import (
     GRACE_SECONDS,
     describe_exit,
     has_exited,
+    memory_kills,
     spawn,
     terminate_group,
     wait_for_exit,
@@ -233,9 +234,10 @@ class _Worker:
         self._running = ""
         self._event_at = self._heard_at = time.monotonic()
         self._stderr_bytes = 0
+        self._memory_kills = memory_kills()
         job_path = stem.with_suffix(".json")
         write_job(job, job_path)
-        self._log: IO[bytes] = stem.with_suffix(".events").open("wb")
+        self._log = stem.with_suffix(".events").open("wb", buffering=0)
         # -P: what is judged may be a tree with a package of that name, and the working folder would come first.
         command = [sys.executable, "-P", "-m", "fmha.harness.worker"]
         command += [str(job_path), "--parent", str(os.getpid()), "--handed"]
@@ -340,8 +342,8 @@ class _Worker:
                     continue
                 data = os.read(descriptor, 1 << 16)
                 self._heard_at = time.monotonic()
-                self._log.write(data)
-                self._log.flush()
+                with contextlib.suppress(OSError):  # for whoever looks afterwards: a full disk costs nobody a result
+                    self._log.write(data)
                 pending += data
                 if b"\n" in data:
                     *lines, pending = pending.split(b"\n")
@@ -369,6 +371,8 @@ class _Worker:
         terminate_group(self._process)
         how = describe_exit(self._process.returncode)
         what = f"worker killed by {how}" if self._process.returncode < 0 else f"worker ended early with {how}"
+        if self._process.returncode == -signal.SIGKILL and memory_kills() > self._memory_kills:
+            what += ": the memory that it may take was used up"
         return self._ended("crash", f"{what}, in the middle of a line" if pending else what)
 
     def _wait_for_exit(self) -> bool:

@@ -6,6 +6,7 @@ its commands are stubs that say what a file says.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from fmha.harness.errors import InfrastructureError
 from fmha.harness.stages import cluster
 from fmha.harness.stages.cluster import Cluster
 from fmha.harness.supervisor import slurm
+from fmha.harness.worker import node
 from fmha.harness.worker.codec import write_job
 from fmha.harness.worker.protocol import Event
 from tests.integration.test_worker_faults import PLENTY, make_job
@@ -164,3 +166,26 @@ def test_a_container_is_started_by_pyxis() -> None:
     mounts = "--container-mounts=/shared:/shared,/scratch:/scratch"
     assert line == f"exec srun '--container-image=/shared/a b.sqsh' {mounts} python3 -m x"
     assert slurm.script(WISH, ["python3"]).splitlines()[-1] == "exec python3"
+
+
+@pytest.mark.parametrize("room", [0, 7])
+def test_what_a_task_says_waits_for_room_and_is_never_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """On a disk that takes `room` bytes of the second line at first, and later all of it."""
+    path, write, left = tmp_path / "events.jsonl", os.pwrite, [room]
+
+    def small(descriptor: int, data: bytes, offset: int) -> int:
+        if offset and left:
+            if size := left.pop():
+                return write(descriptor, data[:size], offset)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", small)
+    monkeypatch.setattr(node, "ROOM_LOOK_SECONDS", 0)
+    with node._Said(path) as say:
+        say("begin", node="n1")
+        say("end")
+    assert not left
+    assert [json.loads(line)["kind"] for line in path.read_text().splitlines()] == ["begin", "end"]

@@ -15,16 +15,20 @@ from tests.worker.numpy_device import NumpyDevice
 
 MARK = "FMHA_TEST_SERVER"  # in the environment of whatever a session has started
 POLL_SECONDS = 0.02
+GREED_MEGABYTES = 2000
 
 
 class HeldDevice(FaultyDevice):
-    """FaultyDevice, once the test lets go; where `hold/dirty-t<T>` is, it changes the worktree too."""
+    """FaultyDevice, once the test lets go; where `hold/dirty-t<T>` is, it changes the worktree too, and where
+    `hold/greedy-t<T>` is, it takes a few gigabytes."""
 
     def launch(self, module: object, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         t = int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little")
         hold = Path(os.environ[MARK], "hold")
         while (hold / f"t{t}").exists():
             time.sleep(POLL_SECONDS)
+        if (hold / f"greedy-t{t}").exists():
+            bytearray(b"x") * (GREED_MEGABYTES << 20)
         if (hold / f"dirty-t{t}").exists():
             Path("kernel/README.added").write_text("not in the commit")
         return super().launch(module, entry, config, params)

@@ -24,7 +24,10 @@ from tests.remote.server import free_port
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
-NODES = ("n1", "n2")
+NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
+URGENT = "urgent"  # a partition whose jobs send those of the others back into the queue
+MEGABYTES = 4000  # of each node, as Slurm is told
+MEMORY = Path("/sys/fs/cgroup/memory")  # the controller of version 1, as it is mounted
 CONFIG = """\
 ClusterName=fmha
 SlurmctldHost={host}(127.0.0.1)
@@ -41,13 +44,15 @@ SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/{task}
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 ReturnToService=2
 SlurmdTimeout=5
 KillWait=1
@@ -63,8 +68,8 @@ class Slurm:
     def config(self) -> Path:
         return self.folder / "slurm.conf"
 
-    def start(self, name: str) -> None:
-        """One of munged, slurmctld and the nodes."""
+    def start(self, name: str, *within: str) -> None:
+        """One of munged, slurmctld and the nodes; `within` is a command that starts it."""
         munge = [f"--key-file={self.folder}/munge.key", f"--socket={self.folder}/munged.sock", "--force", "-F"]
         munge += [f"--{what}-file={self.folder}/munge.{what}" for what in ("pid", "log", "seed")]
         command = {"munged": ["munged", *munge], "slurmctld": ["slurmctld", "-D"]}.get(
@@ -74,7 +79,7 @@ class Slurm:
         assert program
         with (self.folder / f"{name}.out").open("ab") as out:
             self.daemons[name] = subprocess.Popen(
-                [program, *command[1:]], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
+                [*within, program, *command[1:]], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
 
@@ -111,6 +116,11 @@ class Slurm:
         return found
 
     @property
+    def limits_memory(self) -> bool:
+        """Whether nodes can hold a job to the memory that it has asked for."""
+        return os.access(MEMORY, os.W_OK)
+
+    @property
     def environment(self) -> dict[str, str]:
         return os.environ | {"SLURM_CONF": str(self.config), "PATH": PATH}
 
@@ -119,20 +129,25 @@ class Slurm:
 def cluster(folder: Path) -> Iterator[Slurm]:
     """Stopped with everything that it started."""
     if not os.environ.get("FMHA_SLURM"):
-        pytest.skip("set FMHA_SLURM=1 to have a Slurm started: these take four minutes")
+        pytest.skip("set FMHA_SLURM=1 to have a Slurm started: these take five minutes")
     if missing := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
         pytest.skip(f"no Slurm: {missing[0]} is missing; install slurm-wlm and munge")
     made = Slurm(folder)
     (folder / "state").mkdir(parents=True)
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
-    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n")
     host, user = socket.gethostname().partition(".")[0], pwd.getpwuid(os.geteuid()).pw_name
-    text = CONFIG.format(folder=folder, host=host, user=user, port=free_port())
+    task = "cgroup" if made.limits_memory else "none"
+    text = CONFIG.format(folder=folder, host=host, user=user, port=free_port(), task=task)
     for name in NODES:
         (folder / f"spool.{name}").mkdir()
-        text += f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1\n"
-    made.config.write_text(f"{text}PartitionName=main Nodes=ALL Default=YES State=UP\n")
+        text += (
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 RealMemory={MEGABYTES}\n"
+        )
+    text += "PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1\n"
+    text += f"PartitionName={URGENT} Nodes=ALL State=UP PriorityTier=2 PreemptMode=OFF\n"
+    made.config.write_text(text)
     try:
         made.start("munged")
         assert eventually((folder / "munged.sock").exists)

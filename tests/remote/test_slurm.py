@@ -1,23 +1,29 @@
-"""Runs on a cluster: a real Slurm with two nodes on loopback, and what goes wrong there, for real."""
+"""Runs on a cluster: a real Slurm with six nodes on loopback, and what goes wrong there, for real."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import DEVICE, Client, started
-from tests.remote.server import MARK
-from tests.remote.slurm import NODES, Slurm, cluster
+from tests.remote.server import MARK, Server, client_config, serving
+from tests.remote.slurm import MEGABYTES, NODES, PATH, URGENT, Slurm, cluster
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 SLOW = "hd64_t65_sk128"
+SLURM = {"tasks": 2, "time": "5", "late_seconds": 4}
 MANY = {"head_dim": [64], "t": [*range(64, 72)], "s_k": [128]}
 
 
@@ -31,6 +37,7 @@ def slurm(public_folder: Path) -> Iterator[Slurm]:
 def login(client: Client, slurm: Slurm, public_folder: Path) -> Iterator[Client]:
     """A client on the login node of the cluster, which is this machine."""
     client.home = public_folder / "login"
+    client.server.wrap("squeue", str(shutil.which("squeue", path=PATH)), "--array")
     folder = client.home / "fmha"
 
     def change(matrix: dict) -> None:
@@ -42,11 +49,15 @@ def login(client: Client, slurm: Slurm, public_folder: Path) -> Iterator[Client]
             "folder": str(folder),
             "python": sys.executable,
             "nvcc": matrix["hosts"]["gpu"]["nvcc"],
-            "env": {"SLURM_CONF": str(slurm.config), MARK: str(client.server.folder)},
+            "env": {
+                "SLURM_CONF": str(slurm.config),
+                MARK: str(client.server.folder),
+                "PATH": f"{client.server.folder}/bin:{PATH}",
+            },
             "environment": {"setup": ""},
             "sync": "direct",
             "protected": [],
-            "slurm": {"login": "here", "tasks": 2, "time": "5", "late_seconds": 4},
+            "slurm": SLURM | {"login": "here"},
         }
 
     client.change_matrix(change)
@@ -55,7 +66,7 @@ def login(client: Client, slurm: Slurm, public_folder: Path) -> Iterator[Client]
     for node in NODES:
         if node not in slurm.daemons:
             slurm.start(node)
-    assert eventually(slurm.ready)
+    assert eventually(slurm.ready), slurm.ask("sinfo", "--Node", "--long")
 
 
 def eventually_left(slurm: Slurm) -> list[str]:
@@ -84,6 +95,62 @@ def node_of_the_slow(client: Client, slurm: Slurm) -> str:
     return str(json.loads(path.read_text().splitlines()[0])["node"])
 
 
+def task_of(slurm: Slurm, node: str = "") -> str:
+    """The one that runs, or runs there, as Slurm's commands take it."""
+    where = [f"--nodelist={node}"] if node else []
+    (task,) = slurm.ask("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%F_%K", *where).split()
+    return task
+
+
+def state_of(slurm: Slurm, task: str) -> str:
+    """Empty when Slurm has forgotten it."""
+    listed = slurm.ask("squeue", "--noheader", "--array", "--states=all", "--format=%F_%K %T")
+    return dict(line.split() for line in listed.splitlines()).get(task, "")
+
+
+def said(event: dict[str, object]) -> object:
+    """What a task has said, in an event of the run."""
+    inner = event.get("event")
+    return inner.get("event") if isinstance(inner, dict) else None
+
+
+def commands(slurm: Slurm, module: str) -> list[int]:
+    """Who runs that module on the nodes."""
+    found = []
+    for process in slurm.left_over():
+        with contextlib.suppress(psutil.Error):
+            if module in process.cmdline():
+                found.append(process.pid)
+    return found
+
+
+def reach(login: Client, node: Server, folder: Path) -> None:
+    """From now on the login node is another machine, as whose account its jobs run here."""
+    config = client_config(node, folder / "ssh-login", alias="login")
+    login.config.write_text(login.config.read_text() + config.read_text())
+    login.change_matrix(lambda matrix: matrix["hosts"]["cluster"].update(alias="login", slurm=SLURM | {"login": "ssh"}))
+
+
+def named(slurm: Slurm) -> dict[str, str]:
+    """The names of all tasks that Slurm knows."""
+    listed = slurm.ask("squeue", "--noheader", "--array", "--states=all", "--format=%F_%K %j")
+    return dict(line.split() for line in listed.splitlines())
+
+
+def asked(client: Client) -> None:
+    """Returns when the next question to Slurm has begun."""
+    reached = client.server.folder / "reached" / "squeue"
+    reached.unlink(missing_ok=True)
+    assert eventually(reached.exists)
+
+
+def begins_again(slurm: Slurm, task: str) -> None:
+    """One that is on its way back into the queue, where Slurm would leave it for two minutes."""
+    assert eventually(lambda: state_of(slurm, task) == "PENDING")
+    assert eventually(lambda: not slurm.left_over())
+    slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now")
+
+
 def finished(client: Client, process: object, code: int = 0) -> dict:
     stdout, stderr = process.communicate(timeout=3 * DEADLINE_SECONDS)  # type: ignore[attr-defined]
     assert process.returncode == code, stdout + stderr  # type: ignore[attr-defined]
@@ -91,19 +158,18 @@ def finished(client: Client, process: object, code: int = 0) -> dict:
     return record
 
 
-def test_two_nodes_measure_what_one_machine_does(login: Client, slurm: Slurm):
+def test_six_nodes_measure_what_one_machine_does(login: Client, slurm: Slurm):
     alone = login.run("run-matrix", "--host", "gpu", "--drawn", "5")
     assert alone.returncode == 0, alone.stderr
     (here,) = login.records()
     for path in (login.root / "results").glob("*.json"):
         path.unlink()
-    with login.server.hold("t65"):
-        process = login.start("run-matrix", "--host", "cluster", "--drawn", "5")
-        login.wait_for(
-            lambda events: (
-                sum(event.get("kind") == "event" and event["event"]["event"] == "result" for event in events) == 7
-            )
-        )
+    held = MANY["t"][: len(NODES)]
+    with contextlib.ExitStack() as stack:
+        for t in held:
+            stack.enter_context(login.server.hold(f"t{t}"))
+        process = login.start("run-matrix", "--host", "cluster", "--drawn", "5", "--gpus", str(len(NODES)))
+        login.wait_for(lambda events: all(started(f"hd64_t{t}_sk128")(events) for t in held))
     there = finished(login, process)
     assert numbers(there) == numbers(here)
     assert {item["place"] for item in there["configurations"]} == set(NODES)
@@ -120,17 +186,16 @@ def test_a_node_that_dies_costs_no_configuration(login: Client, slurm: Slurm):
     assert login.statuses() == dict.fromkeys(numbers(record), "pass")
     (slow,) = [item for item in record["configurations"] if item["id"] == SLOW]
     assert slow["place"] in set(NODES) - {dead}
-    assert f"{SLOW} is run again" in notes(login)
+    assert f"on {dead} is over (REQUEUED): {SLOW} is run again" in notes(login)
 
 
 def test_a_task_that_is_requeued_runs_again(login: Client, slurm: Slurm):
     with login.server.hold("t65"):
         process = login.start("run-matrix", "--host", "cluster", "--workers", "1")
         login.wait_for(started(SLOW))
-        (job,) = slurm.ask("squeue", "--noheader", "--format=%A").split()
-        slurm.ask("scontrol", "requeue", job)
-        assert eventually(lambda: not slurm.left_over())
-    slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+        task = task_of(slurm)
+        slurm.ask("scontrol", "requeue", task)
+        begins_again(slurm, task)
     record = finished(login, process)
     assert login.statuses() == dict.fromkeys(numbers(record), "pass")
 
@@ -208,3 +273,255 @@ def test_what_slurm_refuses_is_told_in_its_words(login: Client, slurm: Slurm):
     assert done.returncode == 3
     assert "Slurm refuses the job" in done.stderr
     assert "invalid partition" in done.stderr.lower()
+
+
+def test_a_task_on_a_node_that_is_drained_comes_to_its_end(login: Client, slurm: Slurm):
+    with login.server.hold("t65"):
+        process = login.start("run-matrix", "--host", "cluster", "--gpus", "1")
+        login.wait_for(started(SLOW))
+        node = node_of_the_slow(login, slurm)
+        slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    record = finished(login, process)
+    slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert {item["place"] for item in record["configurations"]} == {node}
+    assert "run again" not in notes(login)
+
+
+def test_a_preempted_task_costs_no_configuration(login: Client, slurm: Slurm):
+    with login.server.hold("t65"):
+        process = login.start("run-matrix", "--host", "cluster", "--gpus", "1")
+        login.wait_for(started(SLOW))
+        node = node_of_the_slow(login, slurm)
+        task = task_of(slurm)
+        slurm.ask("sbatch", f"--partition={URGENT}", f"--nodelist={node}", "--output=/dev/null", "--wrap", "true")
+        begins_again(slurm, task)
+    record = finished(login, process)
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+    assert f"{SLOW} is run again" in notes(login)
+
+
+def test_a_task_at_its_time_limit_costs_no_configuration(login: Client, slurm: Slurm):
+    with login.server.hold("t65"):
+        process = login.start("run-matrix", "--host", "cluster", "--gpus", "1")
+        login.wait_for(started(SLOW))
+        task = task_of(slurm)
+        slurm.ask("scontrol", "update", f"JobId={task}", "TimeLimit=0")  # which Slurm looks at every 30 s
+        assert eventually(lambda: state_of(slurm, task) == "TIMEOUT")
+    record = finished(login, process)
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+    assert f"is over (TIMEOUT): {SLOW} is run again" in notes(login)
+
+
+def test_a_worker_that_takes_more_than_the_tasks_memory_is_a_crash(login: Client, slurm: Slurm):
+    if not slurm.limits_memory:
+        pytest.skip("no node can be held to its memory: the cgroup controller of version 1 cannot be written")
+    login.change_matrix(lambda matrix: matrix["hosts"]["cluster"]["slurm"].update(mem=str(MEGABYTES // 8)))
+    with login.server.hold("greedy-t65"):
+        done = login.run("run-matrix", "--host", "cluster", "--gpus", "1")
+    assert done.returncode == 1, done.stderr
+    statuses = login.statuses()
+    assert statuses.pop(SLOW) == "crash"
+    assert set(statuses.values()) == {"pass"}
+    (record,) = login.records()
+    (slow,) = [item for item in record["configurations"] if item["id"] == SLOW]
+    assert "memory" in slow["reasons"][0]
+
+
+def test_munge_is_stopped_for_a_while(login: Client, slurm: Slurm):
+    """What tasks say is read meanwhile."""
+    with login.server.hold("t65"):
+        process = login.start("run-matrix", "--host", "cluster")
+        login.wait_for(started(SLOW))
+        slurm.kill("munged")
+        asked(login)
+    try:
+        login.wait_for(lambda events: sum(said(event) == "result" for event in events) == len(MANY["t"]))
+        assert "Slurm does not answer" not in notes(login)  # squeue is still at it
+    finally:
+        slurm.start("munged")
+    record = finished(login, process)
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+    assert "run again" not in notes(login)
+
+
+def test_a_controller_that_is_away_when_tasks_are_submitted_is_waited_for(login: Client, slurm: Slurm):
+    slurm.kill("slurmctld")
+    try:
+        process = login.start("run-matrix", "--host", "cluster")
+        assert eventually(lambda: "Slurm does not answer, trying again" in notes(login))
+    finally:
+        slurm.start("slurmctld")
+    record = finished(login, process)
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+
+
+def test_an_array_whose_number_is_lost_is_not_submitted_again(login: Client, slurm: Slurm):
+    sbatch, lost = login.server.folder / "bin" / "sbatch", login.server.folder / "lost"
+    real = shutil.which("sbatch", path=PATH)
+    sbatch.write_text(
+        f"""#!/bin/sh
+[ -e {lost} ] && exec {real} "$@"
+{real} "$@" >{lost}
+echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2
+exit 1
+"""
+    )
+    sbatch.chmod(0o755)
+    try:
+        record = finished(login, login.start("run-matrix", "--host", "cluster"))
+    finally:
+        sbatch.unlink()
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+    arrays = [line for line in notes(login).splitlines() if line.startswith("Slurm job")]
+    assert arrays == [f"Slurm job {lost.read_text().strip()}: 2 tasks for 8 configurations"]
+
+
+def test_a_task_that_slurm_has_forgotten_runs_again(login: Client, slurm: Slurm):
+    """It ended, and was purged, between two questions."""
+    config = slurm.config.read_text()
+    with login.server.hold("t65"), login.server.hold("squeue") as squeue:
+        squeue.release()
+        process = login.start("run-matrix", "--host", "cluster", "--gpus", "1")
+        login.wait_for(started(SLOW))
+        task = task_of(slurm)
+        slurm.config.write_text(f"{config}MinJobAge=2\n")
+        slurm.ask("scontrol", "reconfigure")
+        try:
+            with login.server.hold("squeue"):
+                for victim in slurm.left_over():
+                    victim.kill()
+                assert eventually(lambda: state_of(slurm, task) == "")
+        finally:
+            slurm.config.write_text(config)
+            slurm.ask("scontrol", "reconfigure")
+    record = finished(login, process)
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+    assert f"is over (forgotten by Slurm): {SLOW} is run again" in notes(login)
+
+
+def test_one_task_of_an_array_is_cancelled(login: Client, slurm: Slurm):
+    with login.server.hold("t65"):
+        process = login.start("run-matrix", "--host", "cluster")
+        login.wait_for(started(SLOW))
+        slurm.ask("scancel", task_of(slurm, node_of_the_slow(login, slurm)))
+        finished(login, process, 4)
+    statuses = login.statuses()
+    assert statuses.pop(SLOW) == "not-run"
+    assert set(statuses.values()) == {"pass"}
+
+
+def test_half_an_array_never_starts(login: Client, slurm: Slurm):
+    rest = ",".join(NODES[1:])
+    slurm.ask("scontrol", "update", f"NodeName={rest}", "State=DRAIN", "Reason=test")
+    try:
+        with login.server.hold("t65"):
+            process = login.start("run-matrix", "--host", "cluster", "--gpus", "4")
+            assert eventually(lambda: "3 tasks wait: " in notes(login))
+        record = finished(login, process)
+    finally:
+        slurm.ask("scontrol", "update", f"NodeName={rest}", "State=RESUME")
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+    assert {item["place"] for item in record["configurations"]} == {NODES[0]}
+
+
+@needs_root
+def test_the_shared_folder_is_full_for_a_while(login: Client, slurm: Slurm, public_folder: Path):
+    """Results wait for room, with the tasks that have them."""
+    small = public_folder / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", small], check=True)
+    try:
+        login.home = small
+        login.change_matrix(lambda matrix: matrix["hosts"]["cluster"].update(folder=f"{small}/fmha"))
+        with login.server.hold("t65"):
+            process = login.start("run-matrix", "--host", "cluster")
+            login.wait_for(lambda events: sum(said(event) == "result" for event in events) == len(MANY["t"]) - 1)
+            with contextlib.suppress(OSError), (small / "fill").open("wb", buffering=0) as fill:
+                while True:
+                    fill.write(bytes(4096))
+        # The task has the result, and has told its worker to end.
+        assert eventually(lambda: not commands(slurm, "fmha.harness.worker"))
+        assert len(commands(slurm, "fmha.harness.worker.node")) == 1
+        (small / "fill").unlink()
+        record = finished(login, process)
+        assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+        assert "run again" not in notes(login)
+        login.settle()
+        assert not eventually_left(slurm)
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+@needs_root
+def test_the_shared_folder_shows_files_late(login: Client, slurm: Slurm, public_folder: Path):
+    """The nodes' files are seen on the login node only after Slurm has said that all tasks are over."""
+    shared, nodes = login.home / "fmha", public_folder / "nodes"
+    for folder in (shared / "runs", nodes / "upper", nodes / "work"):
+        folder.mkdir(parents=True, exist_ok=True)
+    overlay = f"lowerdir={shared},upperdir={nodes}/upper,workdir={nodes}/work"
+    script = f'mount -t overlay none -o {overlay} {shared} && exec "$0" "$@"'
+    within = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script)
+    login.change_matrix(lambda matrix: matrix["hosts"]["cluster"]["slurm"].update(late_seconds=600))
+    slurm.kill(NODES[0])
+    slurm.start(NODES[0], *within)
+    rest = ",".join(NODES[1:])
+    slurm.ask("scontrol", "update", f"NodeName={rest}", "State=DRAIN", "Reason=test")
+    try:
+        process = login.start("run-matrix", "--host", "cluster", "--gpus", "1")
+        assert eventually(lambda: "Slurm job" in notes(login))
+        (run,) = login.runs()
+        ours = lambda: [task for task, name in named(slurm).items() if name == f"fmha-{run.name}"]  # noqa: E731
+        assert eventually(lambda: [state_of(slurm, task) for task in ours()] == ["COMPLETED"])
+        for _ in range(2):  # the second one began after the first, and so after the end
+            asked(login)
+        assert not any(said(event) for event in login.events(run))
+        (tasks,) = nodes.glob("upper/runs/*/cluster/*/*/tasks")
+        shutil.copytree(tasks, shared / tasks.relative_to(nodes / "upper"), dirs_exist_ok=True)
+        record = finished(login, process)
+    finally:
+        slurm.ask("scontrol", "update", f"NodeName={rest}", "State=RESUME")
+        slurm.kill(NODES[0])
+    assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+    assert "run again" not in notes(login)
+
+
+def test_a_login_node_that_is_cut_off_finds_everything_when_it_is_back(
+    login: Client, slurm: Slurm, tmp_path: Path
+) -> None:
+    """Over SSH: every session is killed and the server is away; then the client is killed, and another one comes."""
+    with serving(tmp_path / "node") as node:
+        reach(login, node, tmp_path)
+        with login.server.hold("t65"):
+            process = login.start("run-matrix", "--host", "cluster")
+            run = login.wait_for(started(SLOW)).name
+            node.down()
+            assert eventually(lambda: process.stderr is not None and "trying again" in process.stderr.readline())
+            node.start()
+            assert eventually(node.sessions)
+            process.kill()
+            process.communicate()
+            node.cut()
+        assert login.run("attach", run, "--host", "cluster").returncode == 0
+        assert set(login.statuses().values()) == {"pass"}
+        assert "run again" not in notes(login)
+
+
+def test_two_clients_at_once_do_not_touch_each_other(login: Client, slurm: Slurm):
+    """Two runs, one of which is cancelled, and a second client that follows the other one."""
+    with login.server.hold("t65"):
+        processes = [login.start("run-matrix", "--host", "cluster", "--results", f"r{n}") for n in range(2)]
+        assert eventually(lambda: [started(SLOW)(login.events(run)) for run in login.runs()] == [True, True])
+        cancelled, other = (run.name for run in login.runs())
+        assert login.run("cancel", cancelled, "--host", "cluster").returncode == 0
+        attached = login.start("attach", other, "--host", "cluster", "--results", "r2")
+        assert eventually(lambda: "fmha-" + cancelled not in slurm.ask("squeue", "--noheader", "--format=%j"))
+        assert "fmha-" + other in slurm.ask("squeue", "--noheader", "--format=%j")
+    codes = sorted(process.communicate() and process.returncode for process in processes)
+    assert codes == [0, 4]
+    attached.communicate()
+    assert attached.returncode == 0
+    records = [json.loads(path.read_text()) for path in sorted(login.root.glob("r?/*.json"))]
+    passed = [record for record in records if record["verdict"]["exit_code"] == 0]
+    assert len(records) == 3
+    assert len(passed) == 2
+    assert numbers(passed[0]) == numbers(passed[1])

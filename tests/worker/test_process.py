@@ -1,9 +1,12 @@
 """Process groups, with real processes."""
 
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -91,3 +94,32 @@ def test_die_with_parent(repository, tmp_path):
 @pytest.mark.parametrize(("returncode", "text"), [(3, "exit code 3"), (-9, "SIGKILL"), (-11, "SIGSEGV")])
 def test_describe_exit(returncode, text):
     assert describe_exit(returncode) == text
+
+
+GREEDY = """
+import subprocess, sys
+from fmha.harness.worker.process import memory_kills
+before = memory_kills()
+done = subprocess.run([sys.executable, "-c", "bytearray(b'x') * (400 << 20)"], check=False)
+print(done.returncode, memory_kills() - before)
+"""
+
+
+def test_who_was_killed_for_memory_is_known(tmp_path: Path) -> None:
+    """In a control group of 200 MiB that is real."""
+    group = Path("/sys/fs/cgroup/memory") / f"fmha-{tmp_path.name}-{os.getpid()}"
+    if not os.access(group.parent, os.W_OK):
+        pytest.skip("no control group of version 1 can be made here")
+    group.mkdir()
+    try:
+        for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+            if (group / name).exists():
+                (group / name).write_text(str(200 << 20))
+        enter = f'echo $$ >{group}/cgroup.procs && exec "$0" -c "$1"'
+        done = subprocess.run(
+            ["/bin/sh", "-c", enter, sys.executable, GREEDY], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [str(-signal.SIGKILL), "1"]
+    finally:
+        assert eventually(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
