@@ -115,6 +115,18 @@ class Slurm:
                     found.append(process)
         return found
 
+    def clear(self) -> None:
+        """After the daemons: ends who would report to them for ever, and removes the nodes' control groups."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("SLURM_CONF") == str(self.config) and process.name() == "slurmstepd":
+                    process.kill()
+                    process.wait()
+        for node in NODES:
+            for folder, _, _ in os.walk(MEMORY / f"slurm_{node}", topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+
     @property
     def limits_memory(self) -> bool:
         """Whether nodes can hold a job to the memory that it has asked for."""
@@ -167,3 +179,4 @@ def cluster(folder: Path) -> Iterator[Slurm]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        made.clear()
