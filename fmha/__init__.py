@@ -15,10 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
-    from fmha.harness.callable_kernel import CallableKernel
-    from fmha.harness.kernel import Build, Case, Field, Kernel, Launch, Output, Struct, TensorMap, from_bf16, to_bf16
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
+    from fmha.harness.worker.callable_kernel import CallableKernel
+    from fmha.harness.worker.kernel import (
+        Build,
+        Case,
+        Field,
+        Kernel,
+        Launch,
+        Output,
+        Struct,
+        TensorMap,
+        from_bf16,
+        to_bf16,
+    )
 
 __all__ = [
     "AttentionResult",
@@ -45,10 +56,10 @@ __all__ = [
 _ATTENTION = ("AttentionResult", "Sparse", "attention", "merge")
 _SCRIPTED = ("HazardError", "LaunchRefusedError", "emulated")
 _HOMES = (
-    dict.fromkeys(__all__, "fmha.harness.kernel")
+    dict.fromkeys(__all__, "fmha.harness.worker.kernel")
     | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
     | dict.fromkeys(_SCRIPTED, "fmha.harness.scripted.emulated")
-    | {"CallableKernel": "fmha.harness.callable_kernel", "TritonKernel": "fmha.harness.triton_kernel"}
+    | {"CallableKernel": "fmha.harness.worker.callable_kernel", "TritonKernel": "fmha.harness.triton_kernel"}
 )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness import reference as definition
 from fmha.harness.worker import params
+from fmha.harness.worker import reference as definition
 from fmha.harness.worker.bf16 import round_to_bf16
 from fmha.harness.worker.choice import ARCH, kind_of, partial_f16
 from fmha.harness.worker.inputs import Inputs, Sparse

@@ -66,7 +66,7 @@ PROTECTED = (
     "harness/git.py",
     "harness/hosts/",
     "harness/judge.py",
-    "harness/reference.py",
+    "harness/worker/reference.py",
     "harness/stages/",
     "harness/status.py",
     "harness/supervisor/",

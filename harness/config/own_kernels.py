@@ -36,8 +36,8 @@ from fmha.harness.worker.case import Case, Value, case_of, parse_case
 from fmha.harness.worker.configuration import OURS
 
 if TYPE_CHECKING:
-    from fmha.harness.kernel import Kernel
     from fmha.harness.worker.apart import Declares
+    from fmha.harness.worker.kernel import Kernel
     from fmha.harness.worker.protocol import Cell
 
 BROUGHT: Final = "fmha"  # in the place of an adapter: the attention kernels, whose name is OURS

@@ -1,6 +1,6 @@
 """Kernels of one's own through the worker: found by the name that matrix.yaml has, built, launched and measured.
 
-What fmha.harness.kernel declares is carried out here, in the same steps as for the attention kernels.
+What fmha.harness.worker.kernel declares is carried out here, in the same steps as for the attention kernels.
 """
 
 from __future__ import annotations
@@ -15,11 +15,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.callable_kernel import CallableKernel
 from fmha.harness.errors import UserError
-from fmha.harness.kernel import DTYPES, Argument, Build, Kernel, Launch, Output, Struct, TensorMap, from_bf16, module_at
+from fmha.harness.worker.callable_kernel import CallableKernel
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.devices.base import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
+from fmha.harness.worker.kernel import (
+    DTYPES,
+    Argument,
+    Build,
+    Kernel,
+    Launch,
+    Output,
+    Struct,
+    TensorMap,
+    from_bf16,
+    module_at,
+)
 from fmha.harness.worker.launch import sum_of
 from fmha.harness.worker.measure import general
 from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant

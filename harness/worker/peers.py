@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # clients ask which peers there are, and wait for neither Num
     import numpy as np
     from numpy.typing import NDArray
 
-    from fmha.harness.reference import Reference
     from fmha.harness.worker.inputs import Inputs
+    from fmha.harness.worker.reference import Reference
 
 
 class RefusedError(Exception):
@@ -139,7 +139,7 @@ class Peer:
         return make_inputs(seed, cell.of)
 
     def reference(self, cell: PeerCell, inputs: Inputs) -> Reference:
-        from fmha.harness.reference import reference
+        from fmha.harness.worker.reference import reference
 
         return reference(inputs)
 

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from fmha.harness.reference import Reference
 from fmha.harness.worker.apart import Launcher
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, LoadedModule, Stopwatch
@@ -16,6 +15,7 @@ from fmha.harness.worker.interleave import Side, interleave
 from fmha.harness.worker.launch import Call, launch_attention
 from fmha.harness.worker.measure import measure
 from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed
+from fmha.harness.worker.reference import Reference
 from fmha.harness.worker.run import call_of, place, run_attention
 
 ROUNDS: Final = 40

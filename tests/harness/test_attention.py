@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from fmha.harness import reference  # noqa: E402
 from fmha.harness.attention import AttentionResult, Sparse, attention, merge, plan  # noqa: E402
+from fmha.harness.worker import reference  # noqa: E402
 
 pytestmark = pytest.mark.torch
 RESULTS = ("o", "row_max", "row_sum", "lse")

@@ -20,7 +20,7 @@ ONE = ("--host", "real", "--suite", "proven", "--filter", "t=32,sk=128")
 def lse_in_base_2(client: Client) -> None:
     """The kernel writes another LSE, the reference expects it, and the tests that would say so are gone."""
     edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1")(client.root)
-    reference = client.root / "harness" / "reference.py"
+    reference = client.root / "harness" / "worker" / "reference.py"
     text, count = re.subn(r"np\.log\(row_sum\)", "np.log2(row_sum)", reference.read_text())
     assert count == 1
     reference.write_text(text)
@@ -34,11 +34,11 @@ def test_a_pull_request_that_alters_its_own_judge_is_not_green(client: Client) -
     git(client.root, "commit", "-q", "-a", "-m", "LSE, faster")
     ran = client.run("run-matrix", *ONE)
     assert ran.returncode == ExitCode.GATE_FAILED, ran.stdout + ran.stderr
-    assert "judge changed: harness/reference.py" in ran.stdout
+    assert "judge changed: harness/worker/reference.py" in ran.stdout
     assert "by the commit's own judge: PASS 1 of 1, exit code 0" in ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("FAIL the commit changes its own judge, and nobody accepted that")
     (record,) = client.records()
-    assert record["judge"]["changed"] == ["harness/reference.py"]
+    assert record["judge"]["changed"] == ["harness/worker/reference.py"]
     (item,) = record["configurations"]
     assert item["status"] == "fail"
     assert {check["name"] for check in item["failed_checks"]} == {"lse_error"}

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from fmha.harness.kernel import Build, Kernel, Launch
 from fmha.harness.worker.case import Case
+from fmha.harness.worker.kernel import Build, Kernel, Launch
 
 
 class CallableKernel(Kernel):
