@@ -65,6 +65,7 @@ BESIDE = (
     "harness/evidence/bisect.py",
     "harness/evidence/suspects.py",
     "harness/evidence/watch.py",
+    "harness/exact.py",
     "harness/examples/",
     "harness/report/",
     "harness/scripted/",

@@ -14,21 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.worker.bf16 import from_bf16
-from fmha.harness.worker.configuration import PathChoice
 from fmha.harness.worker.inputs import Inputs, Sparse
-
-if TYPE_CHECKING:
-    import torch
-
-    from fmha.harness import arguments
-    from fmha.harness.arguments import Window
-    from fmha.harness.attention import AttentionResult
 
 Array = NDArray[np.float64]
 
@@ -160,55 +151,3 @@ def denominator(row_max: Array, row_sum: Array, sink: NDArray[np.float32] | None
     with np.errstate(over="ignore"):
         term = np.exp(sink.astype(np.float64) - np.where(empty, 0.0, row_max))
     return np.where(empty, 1.0, row_sum + term)
-
-
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor | None = None,
-    *,
-    scale: float | None = None,
-    causal: bool = False,
-    window: Window | None = None,
-    kv_lens: torch.Tensor | None = None,
-    query_offsets: torch.Tensor | None = None,
-    sparse: arguments.Sparse | None = None,
-    sink: torch.Tensor | None = None,
-    normalise: bool = True,
-    output_dtype: torch.dtype | None = None,
-    splits: int | None = None,
-    p_path: PathChoice = "auto",
-    device: str | None = None,
-) -> AttentionResult:
-    """What fmha.attention computes, in float64 and with the same arguments, on the CPU.
-
-    `output_dtype` is that of o, float64 by default. `splits`, `p_path` and `device` make no difference.
-    """
-    # torch takes seconds to import, and the worker, which uses `reference` alone, does without.
-    import torch
-
-    from fmha.harness.arguments import check
-    from fmha.harness.attention import AttentionResult
-
-    checked = check(
-        q, k, v,
-        scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
-        sink=sink, normalise=normalise, output_dtype=torch.float32,
-    )  # fmt: skip
-
-    def array(tensor: torch.Tensor | None) -> Any:
-        if tensor is None:
-            return None
-        tensor = tensor.detach().cpu()
-        return tensor.view(torch.int16).numpy().view(np.uint16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
-
-    branch = None
-    if sparse is not None:
-        branch = Sparse(array(sparse.k), array(sparse.v), array(sparse.indices), array(sparse.lens))
-    call = checked.call
-    bounds = call.window_left, call.window_right
-    lengths = array(kv_lens), array(query_offsets)
-    result = reference(Inputs(array(q), array(k), array(v), call.scale, *bounds, *lengths, branch, array(sink)))
-    o = torch.from_numpy(result.o if normalise else result.o_unnormalised)
-    statistics = torch.from_numpy(np.stack([result.row_max, result.row_sum, result.lse]))
-    return AttentionResult(o.to(output_dtype or torch.float64), statistics, normalise)

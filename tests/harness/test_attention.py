@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from fmha.harness import exact  # noqa: E402
 from fmha.harness.attention import AttentionResult, Sparse, attention, merge, plan  # noqa: E402
-from fmha.harness.worker import reference  # noqa: E402
 
 pytestmark = pytest.mark.torch
 RESULTS = ("o", "row_max", "row_sum", "lse")
@@ -30,7 +30,7 @@ def tall(lowest: float) -> tuple[AttentionResult, AttentionResult]:
     q[0, 0, :, 0] = 1.0 + torch.arange(128) / 128
     k[0, 3, 0] = k[0, 9, 0] = lowest
     call = {"q": q.bfloat16(), "k": k.bfloat16(), "scale": 1.0}
-    return attention(**call), reference.attention(**call)
+    return attention(**call), exact.attention(**call)
 
 
 def test_logits_up_to_the_documented_limit_are_finite_and_beyond_may_not_be() -> None:
@@ -74,7 +74,7 @@ def near(got: AttentionResult, wanted: AttentionResult, o_error: float = 5e-3, r
 @pytest.mark.nvcc
 def test_the_kernel_agrees_with_the_definition() -> None:
     call = arguments() | {"normalise": False}
-    got, wanted = attention(**call), reference.attention(**call)
+    got, wanted = attention(**call), exact.attention(**call)
     near(got, wanted)
     assert got.o.dtype == got.lse.dtype == torch.float32
     assert (got.o.shape, got.lse.shape) == ((BATCH, T, HEADS, HEAD_DIM), (BATCH, T, HEADS))
@@ -98,11 +98,11 @@ def test_the_kernel_agrees_with_the_definition() -> None:
 def test_every_argument_reaches_the_kernel(changes: Call) -> None:
     call = arguments() | changes
     got = attention(**call)
-    wanted = reference.attention(**{**call, "output_dtype": None})
+    wanted = exact.attention(**{**call, "output_dtype": None})
     near(got, wanted)
     assert got.o.dtype == changes.get("output_dtype", torch.float32)
     assert got.findings == ()
-    assert (reference.attention(**arguments()).o - wanted.o).norm() / wanted.o.norm() > 0.02, "the change is no change"
+    assert (exact.attention(**arguments()).o - wanted.o).norm() / wanted.o.norm() > 0.02, "the change is no change"
 
 
 @pytest.mark.nvcc
@@ -115,7 +115,7 @@ def test_two_passes_on_the_kernel_are_one_pass() -> None:
     two = merge(a, b, sink)
     torch.testing.assert_close(two.lse, one.lse, rtol=0, atol=2e-6)
     assert torch.nn.functional.cosine_similarity(two.o.flatten(), one.o.flatten(), dim=0) > 0.99999
-    near(two, reference.attention(**call, sink=sink))
+    near(two, exact.attention(**call, sink=sink))
 
 
 @pytest.mark.nvcc
@@ -288,7 +288,7 @@ def test_a_misaligned_tensor_is_refused() -> None:
 def test_reference_and_kernel_take_the_same_arguments() -> None:
     import inspect
 
-    ours, theirs = (inspect.signature(function).parameters for function in (attention, reference.attention))
+    ours, theirs = (inspect.signature(function).parameters for function in (attention, exact.attention))
     assert [name for name in ours if name != "out"] == list(theirs)
     for name, parameter in theirs.items():
         assert parameter.kind == ours[name].kind
@@ -319,8 +319,8 @@ def test_merging_two_passes_is_one_pass(seed: int, lens: list[int], window: Any,
     sink[seed % HEADS] = (float("inf"), float("-inf"))[seed % 2]
     sparse = replace(sparse_branch(seed), lens=torch.full((BATCH, T), topk_len, dtype=torch.int32))
     call = arguments(seed) | {"kv_lens": torch.tensor(lens, dtype=torch.int32), "window": window, "sparse": sparse}
-    whole = reference.attention(**call, sink=sink)
-    a, b = (reference.attention(**part, normalise=False) for part in (only_dense(call), only_sparse(call)))
+    whole = exact.attention(**call, sink=sink)
+    a, b = (exact.attention(**part, normalise=False) for part in (only_dense(call), only_sparse(call)))
     for merged in (merge(a, b, sink), merge(b, a, sink)):
         for name in ("o", "row_max", "row_sum", "lse"):
             got, wanted = getattr(merged, name), getattr(whole, name)
@@ -330,16 +330,16 @@ def test_merging_two_passes_is_one_pass(seed: int, lens: list[int], window: Any,
 
 def test_a_merge_can_stay_un_normalised_and_go_on() -> None:
     call = arguments() | {"sparse": sparse_branch()}
-    a, b = (reference.attention(**part, normalise=False) for part in (only_dense(call), only_sparse(call)))
-    whole = reference.attention(**call, normalise=False)
+    a, b = (exact.attention(**part, normalise=False) for part in (only_dense(call), only_sparse(call)))
+    whole = exact.attention(**call, normalise=False)
     torch.testing.assert_close(merge(a, b, normalise=False).o, whole.o, rtol=1e-12, atol=1e-12)
 
 
 def test_merge_refuses_what_it_cannot_merge() -> None:
-    a = reference.attention(**arguments(), normalise=False)
+    a = exact.attention(**arguments(), normalise=False)
     with pytest.raises(ValueError, match="b: expected an un-normalised result"):
-        merge(a, reference.attention(**arguments()))
+        merge(a, exact.attention(**arguments()))
     with pytest.raises(ValueError, match=r"b: expected shape \[2, 5, 4, 64\], that of a, got \[2, 3, 4, 64\]"):
-        merge(a, reference.attention(**arguments(t=3), normalise=False))
+        merge(a, exact.attention(**arguments(t=3), normalise=False))
     with pytest.raises(ValueError, match=r"sink: expected shape \[4\], got \[1\]"):
         merge(a, a, torch.zeros(1))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fmha.harness.config.hosts import PROTECTED
 from fmha.harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
 
 
@@ -42,6 +43,11 @@ def test_both_sides_name_files_that_are_there(repository: Path) -> None:
     """A file that was renamed must not silently change sides."""
     for name in (*KERNEL_SIDE, *BESIDE):
         assert (repository / name).exists(), name
+
+
+def test_whatever_decides_is_protected_on_a_host(repository: Path) -> None:
+    """A pull request that changes a file of the judge has it approved, wherever in the harness the file lies."""
+    assert [name for name in sources(repository) if not f"{name}/".startswith(PROTECTED)] == []
 
 
 def test_nothing_that_is_imported_by_a_run_is_left_out(repository: Path) -> None:

@@ -77,7 +77,7 @@ import importlib, pkgutil, sys
 sys.modules.update(dict.fromkeys(("torch", "scipy", "triton", "cuda")))
 import fmha
 names = [module.name for module in pkgutil.walk_packages(fmha.__path__, "fmha.", onerror=print)]
-clients = ("fmha.harness.attention", "fmha.harness.arguments", "fmha.harness.bench")
+clients = ("fmha.harness.attention", "fmha.harness.arguments", "fmha.harness.exact", "fmha.harness.bench")
 clients += ("fmha.harness.examples.triton", "fmha.harness.scripted.torch_device", "fmha.harness.scripted.triton_driver")
 names = [n for n in names if not n.startswith(clients) and not n.endswith("__main__")]
 for name in names:

@@ -1,0 +1,132 @@
+"""Imports between the rooms of harness/ and emulator/ point one way: down the rows below, and never in a circle.
+
+A room is a folder, or a module that lies beside the folders. docs/understand/architecture.md says what each is for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+PACKAGE = "fmha"
+# From the top down. A room imports what is below its row; rooms of one row do not know each other.
+ROWS = tuple(
+    frozenset(row.split())
+    for row in (
+        "harness.cli",
+        "harness.bench harness.trends",
+        "harness.report",
+        "harness.evidence harness.exact harness.scripted harness.see harness.triton_kernel",
+        "harness.attention harness.emulate harness.stages",
+        "harness.arguments harness.hosts",
+        "harness.config harness.supervisor",
+        "harness.archive harness.worker",
+        "harness.back_off harness.git harness.judge harness.metrics harness.own harness.project harness.status",
+        "harness.errors harness.examples harness.text harness.triton_ptx",
+        "emulator.bench emulator.debug emulator.mutation emulator.programs emulator.search",
+        "emulator",
+        "emulator.explore",
+        "emulator.device",
+        "emulator.report",
+        "emulator.coverage emulator.decode emulator.tensormap emulator.timing",
+        "emulator._core emulator.fatbin emulator.levels emulator.ptx emulator.rules emulator.tensormap_rules",
+    )
+)
+Arrows = Mapping[str, Mapping[str, str]]  # from a room to another, and where one of the imports stands
+
+
+def arrows(root: Path) -> Arrows:
+    """Which room below `root` imports which; imports within functions and for type checkers alone count as well."""
+    names = {_name(root, path): path for top in ("harness", "emulator") for path in (root / top).rglob("*.py*")}
+    names = {name: path for name, path in names.items() if path.suffix in (".py", ".pyi")}
+    found: dict[str, dict[str, str]] = {}
+    for name, path in names.items():
+        room = found.setdefault(_room(name), {})
+        for line, target in _imported(path, names):
+            if _room(target) != _room(name):
+                room.setdefault(_room(target), f"{path.relative_to(root)}:{line}")
+    return found
+
+
+def _name(root: Path, path: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _room(name: str) -> str:
+    """harness/ and emulator/ themselves are rooms: what their `__init__.py` imports."""
+    return ".".join(name.split(".")[:2])
+
+
+def _imported(path: Path, names: Mapping[str, Path]) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text(), path)):
+        if isinstance(node, ast.Import):
+            wanted = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports here are absolute"
+            wanted = [f"{node.module}.{alias.name}" for alias in node.names]
+            wanted = [name if name.removeprefix(f"{PACKAGE}.") in names else str(node.module) for name in wanted]
+        else:
+            continue
+        own = (name.removeprefix(f"{PACKAGE}.") for name in wanted if name.startswith(f"{PACKAGE}."))
+        yield from ((node.lineno, name) for name in own if name in names)
+
+
+def circle(found: Arrows) -> list[str]:
+    """Rooms that import each other in a ring, the first again at the end; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(room: str, trail: list[str]) -> list[str]:
+        if room in trail:
+            return [*trail[trail.index(room) :], room]
+        if room not in done:
+            for target in found.get(room, {}):
+                if ring := walk(target, [*trail, room]):
+                    return ring
+            done.add(room)
+        return []
+
+    return next((ring for room in sorted(found) if (ring := walk(room, []))), [])
+
+
+def upward(found: Arrows) -> list[str]:
+    """The imports that do not lead to a lower row, as `FILE:LINE: ROOM imports ROOM`."""
+    rows = {room: number for number, row in enumerate(ROWS) for room in row}
+    return [
+        f"{where}: {room} imports {target}"
+        for room, targets in found.items()
+        for target, where in targets.items()
+        if rows[target] <= rows[room]
+    ]
+
+
+def test_every_room_has_its_row(repository: Path) -> None:
+    rooms = [room for row in ROWS for room in row]
+    assert sorted(rooms) == sorted(arrows(repository).keys() - {"harness"}), "a new room goes into ROWS"
+
+
+def test_no_rooms_import_each_other_in_a_circle(repository: Path) -> None:
+    found = arrows(repository)
+    ring = circle(found)
+    assert not ring, "; ".join(f"{a} -> {b} ({found[a][b]})" for a, b in pairwise(ring))
+
+
+def test_imports_point_down(repository: Path) -> None:
+    assert upward(arrows(repository)) == []
+
+
+def test_a_circle_and_an_arrow_upward_are_seen(tmp_path: Path) -> None:
+    """The worker that asks the stages, at the head of a file or within a function."""
+    for path, text in (
+        ("harness/worker/run.py", "def f():\n    from fmha.harness.stages import gate\n"),
+        ("harness/stages/gate.py", "from fmha.harness.worker.run import f\n"),
+        ("harness/config/model.py", "from fmha.harness import worker\n"),
+        ("harness/worker/__init__.py", ""),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    found = arrows(tmp_path)
+    assert circle(found) == ["harness.worker", "harness.stages", "harness.worker"]
+    assert upward(found) == ["harness/worker/run.py:2: harness.worker imports harness.stages"]
+    assert found["harness.config"] == {"harness.worker": "harness/config/model.py:1"}
