@@ -6,25 +6,34 @@ from collections.abc import Mapping
 
 import torch
 
-from fmha.harness.bench.gpu import Kernel, Launch, output_sizes, prepare
+from fmha.harness.bench.launch import Kernel, launch, output_sizes
 from fmha.harness.bench.problem import Problem
+from fmha.harness.worker.devices.cuda import CudaDevice
 
 
 class Call:
     """A launch over torch tensors of its own, on torch's current stream."""
 
-    def __init__(self, kernel: Kernel, p: Problem, tensors: Mapping[str, torch.Tensor], overlaps: bool = True) -> None:
+    def __init__(
+        self,
+        device: CudaDevice,
+        kernel: Kernel,
+        p: Problem,
+        tensors: Mapping[str, torch.Tensor],
+        overlaps: bool = True,
+    ) -> None:
+        self.problem = p
         self.tensors = dict(tensors)
         self.out = {n: torch.empty(b, dtype=torch.uint8, device="cuda") for n, b in output_sizes(p).items()}
         self.drawn = torch.zeros(1, dtype=torch.int32, device="cuda")
         pointers = {n: t.data_ptr() for n, t in (self.tensors | self.out | {"drawn": self.drawn}).items()}
-        self.launch: Launch = prepare(kernel, p, pointers, overlaps)
+        self._launch = device.keep(lambda: launch(device, kernel, p, pointers, overlaps))
 
     def __call__(self) -> None:
-        self.launch(torch.cuda.current_stream().cuda_stream)
+        self._launch(torch.cuda.current_stream().cuda_stream)
 
     def result(self) -> torch.Tensor:
-        p = self.launch.problem
+        p = self.problem
         dtype = torch.bfloat16 if p.bf16 else torch.float32
         return self.out["o"].view(dtype).view(p.batch, p.t, p.heads, p.head_dim)
 
@@ -43,7 +52,7 @@ def inputs(p: Problem, seed: int) -> dict[str, torch.Tensor]:
 
 def error(call: Call) -> float:
     """Relative L2 error of the first two batch entries against float64; NaN counts."""
-    p, x = call.launch.problem, call.tensors
+    p, x = call.problem, call.tensors
     for t in call.out.values():
         t.fill_(0xFF)
     call()

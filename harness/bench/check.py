@@ -8,9 +8,10 @@ from pathlib import Path
 
 from fmha.harness.bench.cases import checks
 from fmha.harness.bench.check_numbers import verdict
-from fmha.harness.bench.gpu import initialise, load_forward, run_once
+from fmha.harness.bench.launch import Kernel, run_once
 from fmha.harness.bench.problem import draw, reference
 from fmha.harness.bench.variants import ALL, CANDIDATES
+from fmha.harness.worker.devices.cuda import CudaDevice
 
 FEW = 9  # the branches, and one launch whose splits a cluster merges
 
@@ -19,16 +20,18 @@ def main() -> int:
     folder, names = Path(sys.argv[1]), sys.argv[2:]
     few = "--few" in names
     names = [n for n in names if n != "--few"] or list(CANDIDATES)
-    initialise()
+    device = CudaDevice()
     failed = 0
     for name in names:
         shape = ALL[name]
-        kernel = load_forward(folder / f"{name}.cubin", shape)
+        kernel = Kernel(device.load(folder / f"{name}.cubin"), shape)
         start, errors, bad = time.monotonic(), [], 0
         problems = checks(shape)
         for p in problems[:FEW] if few else problems:
             x = draw(p)
-            good, error, lse = verdict(p, run_once(kernel, p, x), reference(p, x))
+            out, _ = run_once(device, kernel, p, x)
+            device.close()
+            good, error, lse = verdict(p, out, reference(p, x))
             errors.append((error, lse))
             if not good:
                 bad += 1

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from cuda.bindings import driver
 from numpy.typing import NDArray
 
-from fmha.harness.bench.gpu import Kernel, ok
+from fmha.harness.bench.launch import Kernel
+from fmha.harness.worker.devices.cuda import CudaDevice
 
 STAMPS = (
     "entered", "barriers_ready", "grid_before_done", "query_issued", "loads_ready", "first_key_issued",
@@ -19,16 +19,13 @@ STAMPS = (
 CTAS, WORDS, NANOSECONDS, COMBINE = 1024, 32, 24, 28
 
 
-def read(kernel: Kernel, run: Callable[[], Any], ctas: int) -> NDArray[np.uint64]:
+def read(device: CudaDevice, kernel: Kernel, run: Callable[[], Any], ctas: int) -> NDArray[np.uint64]:
     """The words [ctas, WORDS] of the last launch that `run` makes and waits for."""
-    module = ok(driver.cuFuncGetModule(kernel.function))
-    address, nbytes = ok(driver.cuModuleGetGlobal(module, b"fmha_sm90_clocks"))
-    words = np.zeros((CTAS, WORDS), np.uint64)
-    assert int(nbytes) == words.nbytes
-    ok(driver.cuMemsetD32(address, 0, words.nbytes // 4))
+    address, nbytes = device.symbol(kernel.module, "fmha_sm90_clocks")
+    assert nbytes == CTAS * WORDS * 8
+    device.upload(address, np.zeros((CTAS, WORDS), np.uint64))
     run()
-    ok(driver.cuCtxSynchronize())
-    ok(driver.cuMemcpyDtoH(words, address, words.nbytes))
+    words = device.download(address, nbytes).view(np.uint64).reshape(CTAS, WORDS)
     return words[: min(ctas, CTAS - 1)]
 
 

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import Timing
-from fmha.harness.bench.emulated import launched
+from fmha.harness.bench.emulated import kernel_of
+from fmha.harness.bench.launch import launch, output_sizes
 from fmha.harness.bench.trials import Trial, every_trial
 from fmha.harness.bench.tried import row_of
 from fmha.harness.bench.variants import ALL
@@ -77,12 +78,8 @@ def timings(trial: Trial) -> list[Timing]:
         if name != "v" or not p.shared_kv:
             addresses[name] = device.alloc(2 * count, name)
             device.upload(addresses[name], numbers(count, k))
-    sizes = {"o": rows * p.head_dim * (2 if p.bf16 else 4)} | dict.fromkeys(("row_max", "row_sum", "lse"), 4 * rows)
-    if p.partials > 1:
-        sizes |= {"partial_o": 4 * p.partials * rows * p.head_dim}
-        sizes |= dict.fromkeys(("partial_max", "partial_sum"), 4 * p.partials * rows)
-    addresses |= {name: device.alloc(nbytes, name) for name, nbytes in sizes.items()}
-    launched(device, ALL[trial.shape], p, addresses, trial.overlaps)
+    addresses |= {name: device.alloc(nbytes, name) for name, nbytes in output_sizes(p).items()}
+    launch(device, kernel_of(ALL[trial.shape]), p, addresses, trial.overlaps)
     return [timing for _, timing in device.timings]
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fmha.harness.bench.cases import decode, prefill
-from fmha.harness.bench.gpu import initialise, load_forward, run_once
+from fmha.harness.bench.launch import Kernel, run_once
 from fmha.harness.bench.problem import draw
 from fmha.harness.bench.variants import CANDIDATES
+from fmha.harness.worker.devices.cuda import CudaDevice
 
 if __name__ == "__main__":
     folder, name, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -20,8 +21,9 @@ if __name__ == "__main__":
         kind
     ]
     p = replace(p, splits=splits, cluster=(width, height), shared_kv="kv" in sys.argv)
-    initialise()
-    kernel = load_forward(folder / f"{name}.cubin", shape)
+    device = CudaDevice()
+    kernel = Kernel(device.load(folder / f"{name}.cubin"), shape)
     x = draw(p)
     for _ in range(3):
-        run_once(kernel, p, x)
+        run_once(device, kernel, p, x)
+        device.close()

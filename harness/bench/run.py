@@ -18,11 +18,12 @@ import torch
 from fmha.harness.bench import peers
 from fmha.harness.bench.calls import Call, error, inputs
 from fmha.harness.bench.cases import decode, prefill
-from fmha.harness.bench.gpu import initialise, load_forward
+from fmha.harness.bench.launch import Kernel
 from fmha.harness.bench.plans import TRIED, Plan
 from fmha.harness.bench.problem import Problem
 from fmha.harness.bench.timing import cold_call, cold_graph, graph_replay
 from fmha.harness.bench.variants import CANDIDATES
+from fmha.harness.worker.devices.cuda import CudaDevice
 
 SETS_BYTES = 400 << 20  # of inputs that a graph walks through: several times the L2
 
@@ -78,14 +79,14 @@ def best_triton(p: Problem, sets: list[dict[str, torch.Tensor]]) -> tuple[str, p
 
 
 def ours(
-    p: Problem, plans: list[Plan], folder: Path, sets: list[dict[str, torch.Tensor]], long: bool
+    device: CudaDevice, p: Problem, plans: list[Plan], folder: Path, sets: list[dict[str, torch.Tensor]], long: bool
 ) -> dict[str, Any]:
     """The fastest plan, timed; every plan is checked against float64 first."""
     tried = []
     for plan in plans:
         shaped = replace(p, splits=plan.splits, cluster=plan.cluster)
-        kernel = load_forward(folder / f"{plan.shape}.cubin", CANDIDATES[plan.shape])
-        calls = [Call(kernel, shaped, x, plan.overlaps) for x in sets]
+        kernel = Kernel(device.load(folder / f"{plan.shape}.cubin"), CANDIDATES[plan.shape])
+        calls = [Call(device, kernel, shaped, x, plan.overlaps) for x in sets]
         wrong = error(calls[0])
         if not wrong < 4e-3:
             raise SystemExit(f"{plan.describe()}: relative error {wrong:.1e} of {shaped}")
@@ -97,7 +98,7 @@ def ours(
     return {"plan": plan.describe(), "relative_error": wrong, "tried_us": every} | timed(list(calls), long)
 
 
-def measure(p: Problem, kind: str, folder: Path, with_flex: bool) -> dict[str, Any]:
+def measure(device: CudaDevice, p: Problem, kind: str, folder: Path, with_flex: bool) -> dict[str, Any]:
     first = inputs(p, 0)
     nbytes = sum(t.nbytes for t in first.values())
     count = 1 if kind == "prefill" else max(1, min(20, -(-SETS_BYTES // nbytes)))
@@ -106,7 +107,7 @@ def measure(p: Problem, kind: str, folder: Path, with_flex: bool) -> dict[str, A
     row: dict[str, Any] = {"kind": kind, "head_dim": p.head_dim, "shared_kv": p.shared_kv, "sets": count}
     row |= {"bytes": nbytes, "flop": flop, "results": {}}
     results = row["results"]
-    results["ours"] = ours(p, TRIED[kind, p.head_dim], folder, sets, kind == "prefill")
+    results["ours"] = ours(device, p, TRIED[kind, p.head_dim], folder, sets, kind == "prefill")
     if not p.shared_kv:
         todo = contenders(p, with_flex)
         if kind != "prefill" and (chosen := best_triton(p, sets)):
@@ -132,7 +133,7 @@ def measure(p: Problem, kind: str, folder: Path, with_flex: bool) -> dict[str, A
 def benchmark(folder: Path, out: Path, with_flex: bool = True) -> None:
     """Measures everything with the kernels in `folder`, prints a line a result and keeps `out` up to date."""
     torch.zeros(1, device="cuda")
-    initialise()
+    device = CudaDevice()
     report: dict[str, Any] = {"environment": peers.environment(), "method": METHOD}
     report["roofline"] = {"copy_tb_s": peers.copy_bandwidth(), "matmul_tflop_s": peers.matmul_rate()}
     print(report["environment"], report["roofline"], flush=True)
@@ -141,7 +142,7 @@ def benchmark(folder: Path, out: Path, with_flex: bool = True) -> None:
         for head_dim in (64, 128, 256, 512):
             p = {"decode": decode(head_dim), "short": decode(head_dim, 512, 1), "prefill": prefill(head_dim)}[kind]
             for shared in (False, True) if kind == "decode" else (False,):
-                rows.append(measure(replace(p, shared_kv=shared), kind, folder, with_flex))
+                rows.append(measure(device, replace(p, shared_kv=shared), kind, folder, with_flex))
                 torch.cuda.empty_cache()
                 out.write_text(json.dumps(report, indent=1) + "\n")
 

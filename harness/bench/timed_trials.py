@@ -10,11 +10,12 @@ import torch
 
 from fmha.harness.bench.calls import Call, error, inputs
 from fmha.harness.bench.clocks import read, summary
-from fmha.harness.bench.gpu import Kernel
+from fmha.harness.bench.launch import Kernel
 from fmha.harness.bench.problem import Problem
 from fmha.harness.bench.run import SETS_BYTES
 from fmha.harness.bench.timing import captured, cold_call, graph_replay
 from fmha.harness.bench.trials import Trial
+from fmha.harness.worker.devices.cuda import CudaDevice
 
 MOST_ERROR = 4e-3
 REPLAYS, LONG_REPLAYS = 12, 4
@@ -22,13 +23,15 @@ DIRECT_REPEATS = 30
 STAMPED_CALLS = 8  # over inputs of their own; the last one's stamps are read
 
 
-def timed(trials: Sequence[Trial], kernels: Mapping[str, Kernel]) -> Iterator[tuple[Trial, dict[str, Any]]]:
+def timed(
+    device: CudaDevice, trials: Sequence[Trial], kernels: Mapping[str, Kernel]
+) -> Iterator[tuple[Trial, dict[str, Any]]]:
     """Each trial with what was measured, or how `wrong` it is. Inputs are drawn once for trials that share them."""
     for _, group in groupby(trials, lambda trial: _inputs_of(trial.problem)):
         same = list(group)
         sets = _sets(same[0])
         for trial in same:
-            calls = [Call(kernels[trial.shape], trial.problem, x, trial.overlaps) for x in sets]
+            calls = [Call(device, kernels[trial.shape], trial.problem, x, trial.overlaps) for x in sets]
             wrong = error(calls[0])
             if not wrong < MOST_ERROR:
                 yield trial, {"wrong": wrong}
@@ -40,10 +43,11 @@ def timed(trials: Sequence[Trial], kernels: Mapping[str, Kernel]) -> Iterator[tu
             yield trial, measured
 
 
-def stamped(trial: Trial, kernel: Kernel) -> dict[str, Any]:
+def stamped(device: CudaDevice, trial: Trial, kernel: Kernel) -> dict[str, Any]:
     """The stamps of a build with clocks."""
     p = trial.problem
-    calls = [Call(kernel, p, inputs(p, seed)) for seed in range(STAMPED_CALLS)]  # their memory is the graph's, too
+    # Their memory is the graph's, too.
+    calls = [Call(device, kernel, p, inputs(p, seed)) for seed in range(STAMPED_CALLS)]
     graph = captured(calls)
 
     def run() -> None:
@@ -51,7 +55,7 @@ def stamped(trial: Trial, kernel: Kernel) -> dict[str, Any]:
         torch.cuda.synchronize()
 
     run()
-    found = summary(read(kernel, run, kernel.shape.row_tiles(p) * p.splits * p.batch))
+    found = summary(read(device, kernel, run, kernel.shape.row_tiles(p) * p.splits * p.batch))
     print(trial.shape, found, flush=True)
     return found
 

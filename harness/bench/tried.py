@@ -86,8 +86,9 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
 
     from fmha.harness.bench import timed_trials
     from fmha.harness.bench.build import build_candidates
-    from fmha.harness.bench.gpu import initialise, load_forward
+    from fmha.harness.bench.launch import Kernel
     from fmha.harness.bench.peers import environment
+    from fmha.harness.worker.devices.cuda import CudaDevice
 
     start = time.monotonic()
     cubins = folder / "cubins"
@@ -97,17 +98,17 @@ def on_gpu(trials: Sequence[Trial], folder: Path, report: dict[str, Any], keep: 
     wrong = check(folder, cubins)
     print(f"{time.monotonic() - start:.0f} s: checked", flush=True)
     torch.zeros(1, device="cuda")
-    initialise()
-    kernels = {name: load_forward(cubins / f"{name}.cubin", shape) for name, shape in ALL.items()}
+    device = CudaDevice()
+    kernels = {name: Kernel(device.load(cubins / f"{name}.cubin"), shape) for name, shape in ALL.items()}
     faulthandler.dump_traceback_later(TRIAL_SECONDS, exit=True)
-    for trial, measured in timed_trials.timed([t for t in trials if t.shape not in wrong], kernels):
+    for trial, measured in timed_trials.timed(device, [t for t in trials if t.shape not in wrong], kernels):
         faulthandler.dump_traceback_later(TRIAL_SECONDS, exit=True)
         if "wrong" in measured:
             wrong.add(trial.shape)
             print(f"WRONG {trial.kind} {trial.describe()}: relative error {measured['wrong']:.1e}", flush=True)
         else:
             keep(row_of(trial, measured))
-    report["clocks"] = {trial.shape: timed_trials.stamped(trial, kernels[trial.shape]) for trial in clocked()}
+    report["clocks"] = {trial.shape: timed_trials.stamped(device, trial, kernels[trial.shape]) for trial in clocked()}
     faulthandler.cancel_dump_traceback_later()
     print(f"{time.monotonic() - start:.0f} s: timed", flush=True)
     shutil.rmtree(cubins)

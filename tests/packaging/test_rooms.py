@@ -116,6 +116,20 @@ def test_imports_point_down(repository: Path) -> None:
     assert upward(arrows(repository)) == []
 
 
+def test_one_file_speaks_with_the_driver(repository: Path) -> None:
+    """Tensor maps, launches and times of a GPU have one author: what is true of it is true of the bench."""
+    using = {path for path in (repository / "harness").rglob("*.py") for name in _absolute(path) if name == "cuda"}
+    assert {path.relative_to(repository).as_posix() for path in using} == {"harness/worker/devices/cuda.py"}
+
+
+def _absolute(path: Path) -> set[str]:
+    """The packages that a file imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text(), path)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
 def test_a_circle_and_an_arrow_upward_are_seen(tmp_path: Path) -> None:
     """The worker that asks the stages, at the head of a file or within a function."""
     for path, text in (

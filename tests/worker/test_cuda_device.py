@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fmha.harness.worker.devices import cuda
-from fmha.harness.worker.devices.base import DeviceError, TensorMapSpec
+from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, TensorMapSpec
 
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
     """What is remembered a process is forgotten: each test asks the driver anew."""
-    cuda.driver.cache_clear()
+    driver = cuda.driver
+    driver.cache_clear()
     yield
-    cuda.driver.cache_clear()
+    driver.cache_clear()
 
 
 def available() -> bool:
@@ -42,6 +46,33 @@ def test_without_a_driver_the_error_says_so() -> None:
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is installed where there is a GPU")
     with pytest.raises(DeviceError, match=r"no CUDA driver|sees no GPU"):
         cuda.CudaDevice()
+
+
+class Recorder(SimpleNamespace):
+    """As much of the driver as a launch needs: keeps stream, entry and the bytes that the argument points to."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(CUlaunchConfig=SimpleNamespace, made=[], size=size)
+
+    def cuLaunchKernelEx(self, config: Any, function: str, arguments: int, extra: int) -> tuple[int]:  # noqa: N802
+        pointer = ctypes.c_void_p.from_address(arguments).value
+        assert pointer is not None
+        assert pointer % cuda.PARAMS_ALIGNMENT == 0
+        self.made.append((config.hStream, function, config.gridDimX, ctypes.string_at(pointer, self.size)))
+        return (0,)
+
+
+def test_kept_launches_are_made_in_order_each_with_its_own_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder(size=832)
+    monkeypatch.setattr(cuda, "driver", lambda: recorder)
+    first, second = bytes([1]) * 832, bytes([2]) * 832
+    shapes = LaunchConfig((7, 1, 1), (128, 1, 1)), LaunchConfig((9, 1, 1), (128, 1, 1))
+    kept = cuda.Kept([("forward", shapes[0], first), ("combine", shapes[1], second)])
+    kept(3)
+    kept()
+    kept(3)
+    both = [("forward", 7, first), ("combine", 9, second)]
+    assert recorder.made == [(stream, *launch) for stream in (3, 0, 3) for launch in both]
 
 
 @pytest.mark.gpu

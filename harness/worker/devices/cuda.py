@@ -138,15 +138,14 @@ class CudaDevice:
             _check(f"{entry}", d.cuStreamSynchronize(self.stream), after_launch=True)
         return LaunchReport()
 
+    def keep(self, work: Callable[[], object]) -> Kept:
+        """The launches that `work` makes, not made but kept."""
+        return Kept(self._record(work))
+
     def prepare(self, work: Callable[[], object], maps: Sequence[int], pointers: int, count: int) -> Prepared:
-        """The launches that `work` makes, not made but kept, to be made over other addresses. All have the same
-        parameters: tensor maps at the offsets `maps`, and `count` pointers from the offset `pointers` on."""
-        self._recorded = []
-        try:
-            work()
-            return Prepared(self._recorded, maps, pointers, count)
-        finally:
-            self._recorded = None
+        """As `keep`, to be made over other addresses. All have the same parameters: tensor maps at the offsets `maps`,
+        and `count` pointers from the offset `pointers` on."""
+        return Prepared(self._record(work), maps, pointers, count)
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
         """The launches as a graph: what is timed is the GPU, not the host's way to it."""
@@ -163,6 +162,11 @@ class CudaDevice:
     def clock(self) -> float | None:
         return _clock()()
 
+    def symbol(self, module: LoadedModule, name: str) -> tuple[int, int]:
+        """Address and bytes of a variable of the module."""
+        address, nbytes = _check(f"variable {name}", self._driver.cuModuleGetGlobal(module, name.encode()))
+        return int(address), int(nbytes)
+
     def close(self) -> None:
         """Frees what was allocated, whatever the driver answers: a context that a kernel took down frees nothing."""
         for graph in self._graphs:
@@ -171,6 +175,14 @@ class CudaDevice:
         for address in self._allocated:
             self._driver.cuMemFree(address)
         self._allocated.clear()
+
+    def _record(self, work: Callable[[], object]) -> list[tuple[Any, LaunchConfig, bytes]]:
+        made = self._recorded = []
+        try:
+            work()
+            return made
+        finally:
+            self._recorded = None
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(self._driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
@@ -202,6 +214,42 @@ _launching = threading.Lock()
 _thread = threading.local()  # `ready` once the GPU's context is current in it
 
 
+class Kept:
+    """Launches with the parameters they were given. A call costs the host the driver's own time for them."""
+
+    def __init__(self, launches: Sequence[tuple[Any, LaunchConfig, bytes]]) -> None:
+        self._params = [_Params(params) for _, _, params in launches]
+        self._launches = [(function, config) for function, config, _ in launches]
+        self._configured: dict[int, list[tuple[Any, Any, int]]] = {}
+
+    def __call__(self, stream: int = 0) -> None:
+        """Launches on `stream`, and does not wait."""
+        d = driver()
+        configured = self._configured.get(stream)
+        if configured is None:
+            configured = [
+                (function, _configured(config, stream), params.arguments)
+                for (function, config), params in zip(self._launches, self._params, strict=True)
+            ]
+            self._configured[stream] = configured
+        for function, config, arguments in configured:
+            answer = d.cuLaunchKernelEx(config, function, arguments, 0)
+            if answer[0]:
+                _check("launch", answer)
+
+
+class _Params:
+    """A launch's struct at its alignment, and at `arguments` the array of one pointer to it that the driver takes."""
+
+    def __init__(self, params: bytes) -> None:
+        self.memory = ctypes.create_string_buffer(len(params) + PARAMS_ALIGNMENT)
+        self.start = -ctypes.addressof(self.memory) % PARAMS_ALIGNMENT
+        self.base = ctypes.addressof(self.memory) + self.start
+        ctypes.memmove(self.base, params, len(params))
+        self._argument = (ctypes.c_void_p * 1)(self.base)
+        self.arguments = ctypes.addressof(self._argument)
+
+
 class Prepared:
     """Launches over addresses that each call names; it may be called by several threads. A call costs the host the
     driver's own time for the launches and little more."""
@@ -212,15 +260,11 @@ class Prepared:
         d = driver()
         self._launches = [(function, config) for function, config, _ in launches]
         (params,) = {params for _, _, params in launches}
-        self._memory = ctypes.create_string_buffer(len(params) + PARAMS_ALIGNMENT)
-        self._start = -ctypes.addressof(self._memory) % PARAMS_ALIGNMENT
-        base = ctypes.addressof(self._memory) + self._start
-        ctypes.memmove(base, params, len(params))
-        self._argument = (ctypes.c_void_p * 1)(base)
-        self._arguments = ctypes.addressof(self._argument)
-        self._maps = [d.CUtensorMap(_ptr=base + offset) for offset in maps]
+        self._params = _Params(params)
+        self._memory, self._arguments = self._params.memory, self._params.arguments
+        self._maps = [d.CUtensorMap(_ptr=self._params.base + offset) for offset in maps]
         self._addresses = (0,) * len(maps)
-        self._pointers = struct.Struct(f"<{count}Q"), self._start + pointers
+        self._pointers = struct.Struct(f"<{count}Q"), self._params.start + pointers
         self._configured: dict[int, list[tuple[Any, Any]]] = {}
 
     def __call__(self, stream: int, maps: tuple[int, ...], pointers: Sequence[int]) -> None:
@@ -359,10 +403,10 @@ def _function(module: Hashable, entry: str, shared_bytes: int) -> Any:
 
 
 def _check(what: str, answer: tuple[Any, ...], *, after_launch: bool = False) -> Any:
-    """The answer's value. An error seen only after a launch is the kernel's, and the context does not survive it."""
+    """Its value, or values. An error seen only after a launch is the kernel's: the context does not survive it."""
     status, *values = answer
     if int(status) == 0:
-        return values[0] if values else None
+        return tuple(values) if len(values) > 1 else values[0] if values else None
     if after_launch:
         raise DeviceLostError(f"{what}: {status.name}")
     raise DeviceError(f"{what} refused: {status.name}")
