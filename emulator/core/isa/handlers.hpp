@@ -1,4 +1,4 @@
-// The handler families; bind (isa/bind.cpp) asks each in turn.
+// The binders, which rows of isa/operations.hpp name: each has the handler of a record, or none for its types.
 #pragma once
 
 #include "isa/program.hpp"

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "isa/operations.hpp"
+
 namespace ptxm {
 
 using u8 = std::uint8_t;
@@ -59,58 +61,9 @@ enum class Ty : u8 {
     s16x2
 };
 
-// One row an operation of the machine; the decoder picks it, the core binds it to a handler.
-// clang-format off
-#define PTXM_OPS(X)                                                                                                  \
-    X(mov)                                                                                                           \
-    X(pack)                                                                                                          \
-    X(unpack)                                                                                                        \
-    X(add) X(sub) X(mul_lo) X(mul_hi) X(mul_wide) X(mad_lo) X(mad_hi) X(mad_wide) X(div) X(rem) X(min) X(max) X(abs) \
-        X(neg) X(and_) X(or_) X(xor_) X(not_) X(lop3) X(shl) X(shr) X(shf_l) X(shf_r) X(bfe) X(bfi) X(prmt) X(popc)  \
-            X(clz) X(brev) X(setp) X(selp) X(fma) X(mul) X(ex2) X(lg2) X(rcp) X(rsqrt) X(sqrt) X(div_f) X(cvt)       \
-                X(cvt_pack) X(bra) X(ret) X(trap) X(nop) X(ld) X(st) X(cvta) X(cvta_to) X(clock) X(elect) X(shfl)    \
-                    X(vote) X(activemask) X(bar) X(bar_warp) X(fence_proxy_async) X(fence_mbarrier_init) X(fence)    \
-                        X(mbar_init) X(mbar_inval) X(mbar_arrive) X(mbar_expect_tx) X(mbar_wait) X(tma_load)         \
-                            X(tmem_alloc) X(tmem_dealloc) X(tmem_relinquish) X(tmem_ld) X(tmem_st) X(tmem_wait_ld)   \
-                                X(tmem_wait_st) X(tc_mma) X(tc_commit) X(tc_fence_before) X(tc_fence_after) X(tc_cp) \
-                                    X(tc_shift)
-// clang-format on
-
-// clang-format off
-#define PTXM_SCALAR_OPS(X)                                                                                            \
-    X(copysign)                                                                                                       \
-    X(testp)                                                                                                          \
-    X(fns)                                                                                                            \
-    X(bmsk) X(szext) X(sad) X(mul24_lo) X(mul24_hi) X(mad24_lo) X(mad24_hi) X(carry_add) X(carry_sub) X(carry_mad_lo) \
-        X(carry_mad_hi) X(dp4a) X(dp2a) X(bfind) X(slct) X(set) X(tanh) X(sin) X(cos) X(cvt_int_pack) X(cvt_stochastic) X(ld_sync)      \
-            X(st_sync) X(atom) X(fence_acq_rel) X(brx) X(print) X(assert_fail) X(redux) X(match_any) X(match_all)     \
-                X(isspacep) X(frame_push) X(frame_pop) X(local_copy)
-// clang-format on
-
-// clang-format off
-#define PTXM_CLUSTER_OPS(X)                                                                                \
-    X(mapa)                                                                                                \
-    X(getctarank)                                                                                          \
-    X(cluster_arrive)                                                                                      \
-    X(cluster_wait) X(mbar_complete_tx) X(mbar_pending) X(bar_red) X(bulk_load) X(bulk_send) X(store_async) X(store_bulk) X(bulk_store) \
-        X(bulk_prefetch) X(bulk_commit) X(bulk_wait) X(tma_store) X(tma_prefetch) X(tensormap_replace)     \
-            X(tensormap_fence) X(tensormap_copy) X(setmaxnreg) X(clc_try_cancel) X(clc_canceled) X(clc_ctaid)  \
-                X(grid_trigger) X(grid_wait)
-// clang-format on
-
-// Warp- and warpgroup-level matrix instructions and non-bulk asynchronous copies.
-// clang-format off
-#define PTXM_MATRIX_OPS(X)                                                                               \
-    X(ldmatrix)                                                                                          \
-    X(stmatrix)                                                                                          \
-    X(movmatrix)                                                                                         \
-    X(mma_sync) X(cp_async) X(cp_async_commit) X(cp_async_wait) X(cp_async_mbar) X(wgmma) X(wgmma_fence) \
-        X(wgmma_commit) X(wgmma_wait)
-// clang-format on
-
 enum class Op : u16 {
-#define PTXM_ENUM(name) name,
-    PTXM_OPS(PTXM_ENUM) PTXM_SCALAR_OPS(PTXM_ENUM) PTXM_CLUSTER_OPS(PTXM_ENUM) PTXM_MATRIX_OPS(PTXM_ENUM)
+#define PTXM_ENUM(name, kind, binder) name,
+    PTXM_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 

@@ -280,11 +280,8 @@ void add_name(nb::dict& d, const char* name, E value) {
 
 NB_MODULE(_core, module) {
     nb::dict ops, specials, types;
-#define PTXM_NAME(name) add_name(ops, #name, Op::name);
+#define PTXM_NAME(name, kind, binder) add_name(ops, #name, Op::name);
     PTXM_OPS(PTXM_NAME)
-    PTXM_SCALAR_OPS(PTXM_NAME)
-    PTXM_CLUSTER_OPS(PTXM_NAME)
-    PTXM_MATRIX_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
