@@ -23,6 +23,7 @@ KERNEL_SIDE = (
     "harness/worker/params.py",
     "harness/worker/recipe.py",
     "harness/worker/variants.py",
+    "kernel/sm90/shapes.h",
 )
 # What is told of a verdict afterwards, and commands of their own. The line is drawn by what a process that judges
 # imports: a module that is there may change any other, whatever it is for, and one that is not cannot decide anything.

@@ -1,13 +1,12 @@
-"""The launch shapes of the sm_90a kernels: the mirror of kernel/sm90/launch.h, which tests/kernel compares it with."""
+"""The launch shapes of the sm_90a kernels: those of kernel/sm90/shapes.h, and others to try."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from fmha.harness.bench.problem import Problem
 from fmha.harness.worker import choice
-from fmha.harness.worker.params import SM90_KINDS, sm90_figures, sm90_shared_bytes
+from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, Sm90Launch
 
 
 def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
@@ -18,7 +17,7 @@ def combine_launch(p: Problem) -> tuple[str, tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class Shape:
-    """FmhaSm90Launch, and what else a build may be told: clocks."""
+    """A row of kernel/sm90/shapes.h, or another that is tried, and what else a build is told: its kind, clocks."""
 
     rows: int
     keys: int
@@ -32,6 +31,20 @@ class Shape:
     ctas_per_sm: int = 1
     kind: str = "whole"  # of SM90_KINDS
     clocks: bool = False
+
+    @property
+    def launch(self) -> Sm90Launch:
+        return Sm90Launch(
+            rows=self.rows,
+            keys=self.keys,
+            row_groups=self.row_groups,
+            column_groups=self.column_groups,
+            boxes_per_unit=self.boxes,
+            slots=self.slots,
+            overlap=self.overlap,
+            registers=self.registers,
+            ctas_per_sm=self.ctas_per_sm,
+        )
 
     @property
     def shares(self) -> bool:
@@ -71,36 +84,19 @@ class Shape:
 
     @property
     def threads(self) -> int:
-        return 128 * (self.row_groups * self.column_groups + 1)
+        return self.launch.threads
 
     @property
     def shared_bytes(self) -> int:
-        return sm90_shared_bytes(self.head_dim, self.rows, self.keys, self.boxes, self.slots)
-
-
-def _launched(head_dim: int, rows: int = 0, **more: Any) -> Shape:
-    """What the harness launches, with what else the kernel is compiled for."""
-    rows, keys, consumers, boxes, slots = sm90_figures(head_dim, rows)
-    columns = 2 if head_dim == 512 else 1
-    return Shape(rows, keys, consumers // columns, columns, boxes, slots, head_dim, **more)
-
-
-SHAPES = {
-    64: _launched(64, overlap=True, registers=208, ctas_per_sm=2),
-    128: _launched(128, overlap=True, registers=224),
-    256: _launched(256, overlap=True, registers=224),
-    512: _launched(512, registers=224),
-}
-# By head_dim and FMHA_ROWS: what fmha.harness.worker.choice has beside them.
-OTHERS = {
-    (64, 64): _launched(64, 64, registers=168, ctas_per_sm=2),
-    (64, 192): _launched(64, 192, overlap=True, registers=160),
-    (128, 64): _launched(128, 64, registers=168, ctas_per_sm=2),
-    (256, 64): _launched(256, 64, registers=208, ctas_per_sm=2),
-    (256, 128): _launched(256, 128, overlap=True, registers=224),
-}
+        return self.launch.shared_bytes(self.head_dim)
 
 
 def shape_of(head_dim: int, rows: int = 0, kind: str = "whole") -> Shape:
-    """fmha_sm90_launch: the head_dim's own shape, or that of `rows`."""
-    return replace(OTHERS[head_dim, rows] if rows else SHAPES[head_dim], kind=kind)
+    """What the harness launches: the head_dim's own shape, or that of `rows`."""
+    found = asdict(SM90_SHAPES[head_dim, rows])
+    return Shape(boxes=found.pop("boxes_per_unit"), head_dim=head_dim, kind=kind, **found)
+
+
+SHAPES = {head_dim: shape_of(head_dim) for head_dim, rows in SM90_KERNELS if not rows}
+# By head_dim and FMHA_ROWS: what fmha.harness.worker.choice has beside them.
+OTHERS = {kernel: shape_of(*kernel) for kernel in SM90_KERNELS if kernel[1]}

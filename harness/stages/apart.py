@@ -25,6 +25,7 @@ from fmha.harness.config import MATRIX_FILE, interpret, load
 from fmha.harness.errors import ConfigError, FmhaError, InfrastructureError, UserError
 from fmha.harness.git import git, resolve_commit
 from fmha.harness.judge import CORE, KERNEL_SIDE, MATRIX, installed_root, is_judge, sources
+from fmha.harness.worker.params import SM90_TABLE
 
 OWN = "own"  # `--judge own`: the commit's, or the one that is installed
 PACKAGE = "fmha"  # a folder with links to the two that are its content
@@ -33,6 +34,7 @@ PARTS = (
     "harness",
     "emulator",
     MATRIX_FILE,
+    SM90_TABLE,
     "results/baselines",
     "CMakeLists.txt",
     "pyproject.toml",
@@ -265,6 +267,9 @@ def _own_answer(root: Path, judged: dict[str, str], arguments: Sequence[str]) ->
                 if (root / name).is_dir():
                     ignored = shutil.ignore_patterns("__pycache__", "core")
                     shutil.copytree(root / name, tree / name, ignore=ignored, symlinks=True)
+            if (root / SM90_TABLE).is_file():  # which the harness reads
+                (tree / SM90_TABLE).parent.mkdir(parents=True)
+                shutil.copy2(root / SM90_TABLE, tree / SM90_TABLE)
             if not (tree / "harness").is_dir():
                 tree = installed_root()
                 python = Path(sys.executable)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Final, Protocol
 
-from fmha.harness.worker.params import COMBINE_ROWS, SM90_KINDS, sm90_figures
+from fmha.harness.worker.params import COMBINE_ROWS, SM90_KINDS, sm90_launch
 
 ARCH: Final = "sm_90a"  # of what follows; another architecture has one shape a head_dim, and no clusters
 MULTIPROCESSORS: Final = 132  # of an H100 and of an H200
@@ -29,7 +29,6 @@ FEW_SPLITS: Final = 32
 WORTH: Final = {64: 128, 128: 128, 256: 128, 512: 64}  # few splits times tiles of 64 rows: more do not pay
 MOST_SPLITS: Final = 128
 MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
-PAIRS: Final = ((64, 0), (64, 64), (128, 64), (256, 64))  # head_dim and rows of the shapes with two CTAs an SM
 WIDE_ROWS: Final = 192
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 1024  # more than that
@@ -65,7 +64,7 @@ def rows_of_cta(arch: str, sizes: Sizes, splits: int) -> int:
 
 def ctas_per_sm(arch: str, head_dim: int, rows: int = 0) -> int:
     """CTAs that a multiprocessor holds at once, of the shape that rows_of_cta calls `rows`."""
-    return 2 if arch == ARCH and (head_dim, rows) in PAIRS else 1
+    return sm90_launch(head_dim, rows).ctas_per_sm if arch == ARCH else 1
 
 
 def kinds_of(rows: int) -> tuple[str, ...]:
@@ -89,10 +88,10 @@ def splits_of(arch: str, sizes: Sizes) -> int | None:
     if arch != ARCH or sizes.topk:
         return None
     short = SHORT_ROWS if _is_short(arch, sizes) else 0
-    rows, keys, *_ = sm90_figures(sizes.head_dim, short)
-    ctas = -(-sizes.t * sizes.heads // rows) * sizes.batch
+    shape = sm90_launch(sizes.head_dim, short)
+    ctas = -(-sizes.t * sizes.heads // shape.rows) * sizes.batch
     room = MULTIPROCESSORS * ctas_per_sm(arch, sizes.head_dim, short) // ctas
-    tiles = -(-sizes.s_k // keys)
+    tiles = -(-sizes.s_k // shape.keys)
     row_tiles = _row_tiles(sizes)
     splits = max(1, min(room, tiles, FEW_SPLITS, max(WORTH[sizes.head_dim] // row_tiles, tiles // 8)))
     many = min(room, tiles, MOST_SPLITS, round(math.sqrt(MERGE * sizes.s_k / row_tiles)))

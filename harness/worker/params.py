@@ -5,9 +5,12 @@ tests/worker/test_params.py compiles both headers and compares every figure with
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from fmha.harness.worker.protocol import LaunchShape, PPath
 
@@ -134,40 +137,67 @@ def sm100_shape(head_dim: int, p_path: PPath) -> LaunchShape:
     return LaunchShape(rows, keys, stages, SM100_THREADS, shared_bytes)
 
 
-# Rows of a CTA, keys of a tile, consumer warpgroups, boxes of a slot, slots; the first of a head_dim is its own, and of
-# the others there is one for a number of rows.
-SM90_SHAPES: Final = {
-    64: ((64, 128, 1, 1, 6), (64, 64, 1, 1, 8), (192, 128, 3, 1, 11)),
-    128: ((128, 128, 2, 2, 5), (64, 64, 1, 2, 5)),
-    256: ((128, 64, 2, 2, 9), (64, 64, 1, 1, 9), (128, 80, 2, 2, 7)),
-    512: ((64, 48, 2, 4, 6),),
-}
+@dataclass(frozen=True, slots=True)
+class Sm90Launch:
+    """FmhaSm90Launch of kernel/sm90/launch.h, which says what each figure is."""
+
+    rows: int
+    keys: int
+    row_groups: int
+    column_groups: int
+    boxes_per_unit: int
+    slots: int
+    overlap: bool
+    registers: int
+    ctas_per_sm: int
+
+    @property
+    def threads(self) -> int:
+        """fmha_sm90_threads."""
+        return 128 * (self.row_groups * self.column_groups + 1)
+
+    def shared_bytes(self, head_dim: int) -> int:
+        """fmha_sm90_shared_bytes: Q, the ring, what two warpgroups of columns exchange, and the rest."""
+        exchange = 256 * self.keys + 64 * 16 if self.column_groups == 2 else 0
+        ring = self.slots * self.boxes_per_unit * self.keys * 128
+        return SHARED_ALIGNMENT + self.rows * head_dim * 2 + ring + exchange + self.rows * 64 + 512
+
+
+SM90_TABLE: Final = "kernel/sm90/shapes.h"  # from the root of a checkout, or of what a wheel brings
+_SHAPE: Final = re.compile(r"^    SHAPE\((\d+), (\d+), (.*?)\)", re.MULTILINE)
+_FIGURE: Final = re.compile(r"\.(\w+) = (\w+)")
+
+
+def sm90_table() -> Path:
+    """The header with the shapes, beside this very file."""
+    harness = Path(__file__).resolve().parents[1]
+    brought = harness / "project" / SM90_TABLE
+    return brought if brought.is_file() else harness.parent / SM90_TABLE
+
+
+def _sm90_shapes(text: str) -> dict[tuple[int, int], Sm90Launch]:
+    found = {}
+    for head_dim, asked, row in _SHAPE.findall(text):
+        figures: dict[str, Any] = {name: json.loads(value) for name, value in _FIGURE.findall(row)}
+        found[int(head_dim), int(asked)] = Sm90Launch(**figures)
+    return found
+
+
+# By head_dim and FMHA_ROWS, 0 for a head_dim's own.
+SM90_SHAPES: Final = _sm90_shapes(sm90_table().read_text(encoding="utf-8"))
+SM90_KERNELS: Final = tuple(SM90_SHAPES)
 SM90_KINDS: Final = ("whole", "dense", "plain")  # FmhaSm90Kind: what a kernel knows
-# head_dim and rows, 0 for a head_dim's own.
-SM90_KERNELS: Final = (
-    *((head_dim, 0) for head_dim in SM90_SHAPES),
-    *((head_dim, rows) for head_dim, (_, *others) in SM90_SHAPES.items() for rows, *_ in others),
-)
 
 
-def sm90_figures(head_dim: int, rows: int = 0) -> tuple[int, int, int, int, int]:
-    """The row of SM90_SHAPES with `rows` rows beside the first; 0 for the first."""
-    own, *others = SM90_SHAPES[head_dim]
-    return next((figures for figures in others if figures[0] == rows), own)
-
-
-def sm90_shared_bytes(head_dim: int, rows: int, keys: int, boxes: int, slots: int) -> int:
-    """fmha_sm90_launch's dynamic shared memory: Q, the ring, what two warpgroups of columns exchange, and the rest."""
-    exchange = 256 * keys + 64 * 16 if head_dim == 512 else 0
-    ring = slots * boxes * keys * 128
-    return SHARED_ALIGNMENT + rows * head_dim * 2 + ring + exchange + rows * 64 + 512
+def sm90_launch(head_dim: int, rows: int = 0) -> Sm90Launch:
+    """fmha_sm90_launch: the shape of `rows`, or the head_dim's own where there is none."""
+    return SM90_SHAPES.get((head_dim, rows), SM90_SHAPES[head_dim, 0])
 
 
 def sm90_shape(head_dim: int, rows: int = 0) -> LaunchShape:
-    """fmha_sm90_launch of kernel/sm90/launch.h: the shape of `rows` rows, 0 for the first."""
-    rows, keys, consumers, boxes, slots = sm90_figures(head_dim, rows)
-    shared_bytes = sm90_shared_bytes(head_dim, rows, keys, boxes, slots)
-    return LaunchShape(rows, keys, slots, 128 * (consumers + 1), shared_bytes)
+    """The part of `sm90_launch` that every architecture has."""
+    launch = sm90_launch(head_dim, rows)
+    return LaunchShape(launch.rows, launch.keys, launch.slots, launch.threads, launch.shared_bytes(head_dim))
 
 
 def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:

@@ -18,6 +18,8 @@
 
 #include <stdint.h>
 
+#include "shapes.h"
+
 struct FmhaSm90Launch {
     int32_t rows;            // query rows of one CTA; box of the map q
     int32_t keys;            // keys of one tile; box of the maps k and v
@@ -51,33 +53,25 @@ constexpr bool kFmhaSm90Walks = FMHA_KIND == kFmhaSm90Dense;
 #endif
 
 #ifndef FMHA_SM90_KEYS
+// The shape of `rows`, or the head_dim's own where there is none.
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t head_dim, int32_t rows = FMHA_ROWS) {
-    switch (head_dim) {
-        case 64:
-            switch (rows) {
-                case 64: return {64, 64, 1, 1, 1, 8, false, 168, 2};
-                case 192: return {192, 128, 3, 1, 1, 11, true, 160, 1};
-                default: return {64, 128, 1, 1, 1, 6, true, 208, 2};
-            }
-        case 128:
-            if (rows == 64) {
-                return {64, 64, 1, 1, 2, 5, false, 168, 2};
-            }
-            return {128, 128, 2, 1, 2, 5, true, 224, 1};
-        case 256:
-            switch (rows) {
-                case 64: return {64, 64, 1, 1, 1, 9, false, 208, 2};
-                case 128: return {128, 80, 2, 1, 2, 7, true, 224, 1};
-                default: return {128, 64, 2, 1, 2, 9, true, 224, 1};
-            }
-        default: return {64, 48, 1, 2, 4, 6, false, 224, 1};
-    }
+#define FMHA_SM90_SHAPE(of, asked, ...) \
+    if (head_dim == of && rows == asked) return {__VA_ARGS__};
+    FMHA_SM90_SHAPES(FMHA_SM90_SHAPE)
+#undef FMHA_SM90_SHAPE
+    return fmha_sm90_launch(head_dim, 0);
 }
 #else  // tuning: one shape from the command line
 constexpr FmhaSm90Launch fmha_sm90_launch(int32_t, int32_t = FMHA_ROWS) {
-    return {64 * FMHA_SM90_ROW_GROUPS, FMHA_SM90_KEYS,      FMHA_SM90_ROW_GROUPS,
-            FMHA_SM90_COLUMN_GROUPS,   FMHA_SM90_BOXES,     FMHA_SM90_SLOTS,
-            FMHA_SM90_OVERLAP,         FMHA_SM90_REGISTERS, FMHA_SM90_CTAS};
+    return {.rows = 64 * FMHA_SM90_ROW_GROUPS,
+            .keys = FMHA_SM90_KEYS,
+            .row_groups = FMHA_SM90_ROW_GROUPS,
+            .column_groups = FMHA_SM90_COLUMN_GROUPS,
+            .boxes_per_unit = FMHA_SM90_BOXES,
+            .slots = FMHA_SM90_SLOTS,
+            .overlap = FMHA_SM90_OVERLAP,
+            .registers = FMHA_SM90_REGISTERS,
+            .ctas_per_sm = FMHA_SM90_CTAS};
 }
 #endif
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,7 +15,7 @@ from fmha.harness.bench.cases import checks
 from fmha.harness.bench.check_numbers import verdict
 from fmha.harness.bench.problem import Problem, draw, reference
 from fmha.harness.bench.shapes import Shape, shape_of
-from fmha.harness.worker.params import SM90_KERNELS, sm90_shape
+from fmha.harness.worker.params import SM90_KERNELS, SM90_SHAPES, sm90_shape
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
 # Of the builds of a head_dim, which differ in tiles and in what they leave out, each has every second problem, and the
@@ -89,6 +90,25 @@ def test_a_wrong_number_fails() -> None:
         wrong = right | {key: right[key] * np.float32(1.02)}
         assert not verdict(p, wrong, expected)[0], key
     assert not verdict(p, right | {"o": np.full_like(right["o"], np.nan)}, expected)[0]
+
+
+def test_the_guide_has_the_figures_of_the_shapes() -> None:
+    """A row of hopper.md a shape: head_dim, rows, keys, warpgroups, S, O, ring, shared memory."""
+    rows = re.findall(
+        r"^\| (\d+)[^|]*((?:\|[^|]+){7})\|$", (ROOT / "docs/understand/hopper.md").read_text(), re.MULTILINE
+    )
+    told = []
+    for head_dim, cells in rows[: len(SM90_KERNELS)]:
+        cta, keys, groups, *_, shared = (cell.strip() for cell in cells.split("|")[1:])
+        told.append(
+            (int(head_dim), int(cta), int(keys), int(groups.split()[0].strip(",")), "two CTAs" in groups, int(shared))
+        )
+    known = []
+    for (head_dim, _), shape in SM90_SHAPES.items():
+        groups = shape.row_groups * shape.column_groups
+        two = shape.ctas_per_sm == 2
+        known.append((head_dim, shape.rows, shape.keys, groups, two, shape.shared_bytes(head_dim)))
+    assert sorted(told) == sorted(known)
 
 
 def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:

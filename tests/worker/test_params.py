@@ -57,6 +57,14 @@ def test_launch_shapes_are_the_header_s(repository, tmp_path):
     assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())
 
 
+def test_a_shape_that_is_not_read_is_an_error():
+    """Python reads the header as text: each row that the compiler sees is one that it has, with every figure."""
+    text = params.sm90_table().read_text()
+    assert text.count("SHAPE(") == len(params.SM90_SHAPES)
+    with pytest.raises(TypeError, match="registers"):
+        params._sm90_shapes(text.replace(".registers = 160, ", ""))
+
+
 def test_flags_are_the_header_s(repository, tmp_path):
     mirror = {
         "kFmhaNormalise": params.NORMALISE,
