@@ -10,6 +10,7 @@ Nothing here was measured by us, and nothing was fitted to it. CuTe DSL has a li
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import struct
 import sys
@@ -94,10 +95,19 @@ class Call:
         maps = [self._map(at[name], box) for name, box in boxes.items()]
         blocks = -(-tokens // (256 * kernel.ctas))
         tiles = blocks * heads * batch
-        scale = dim**-0.5 * np.log2(np.e)
+        scale = dim**-0.5 * math.log2(math.e)
         layout = b"\0" * (64 if dim == 128 else 32)
         info = self.module.entries[(entry := next(iter(self.module.entries)))]
-        args = [*[size] * 4, *maps, np.float32(scale), layout, layout, division(blocks), blocks, division(heads)]
+        args: list[bytes | int | float] = [
+            *[size] * 4,
+            *maps,
+            scale,
+            layout,
+            layout,
+            division(blocks),
+            blocks,
+            division(heads),
+        ]
         args += [0] * (len(info.params) - len(args))
         args[15] = tiles
         grid = kernel.ctas * min(tiles, 148 // kernel.ctas)

@@ -270,7 +270,7 @@ def test_a_sampled_launch_is_modelled_and_not_checked(cases: Path, emulate: Emul
     whole, sampled = (emulate(cases, "many", options=("--json", "--timing", how)) for how in ("whole", "sampled"))
     assert modelled(whole) == modelled(sampled)
     executed = [json.loads("\n".join(t.out))["launches"][0]["stats"]["warp_instructions"] for t in (whole, sampled)]
-    assert executed[0] == 8 * executed[1]
+    assert executed[0] / 40 == executed[1] / 6  # five along x, and the second
 
 
 def test_how_times_are_kept_is_one_of_two_words(cases: Path, emulate: Emulate) -> None:
