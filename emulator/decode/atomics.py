@@ -8,7 +8,8 @@ from fmha.emulator._core import MODS
 from fmha.emulator.decode import async_store
 from fmha.emulator.decode.builder import SPACES, Builder, width_of
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.decode.ordering import SCOPES, drop_policy, take_hints
+from fmha.emulator.decode.ordering import SCOPES, take_hints
+from fmha.emulator.decode.policies import drop_policy
 from fmha.emulator.ptx import Operand, Sink, Vector
 
 _OPERATIONS = {n: k for k, n in enumerate(("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas"))}

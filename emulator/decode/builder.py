@@ -117,6 +117,9 @@ class Builder:
         self._instruction: Instruction | None = None
         self._body_index = 0
         self.stack = -1  # the stack pointer's unit, in a function with alloca
+        self.policies: frozenset[str] | None = (
+            None  # registers that hold cache policies alone, once asked for (policies.py)
+        )
 
     # The instruction at hand
 
@@ -241,6 +244,12 @@ class Builder:
 
     # Operands
 
+    def operands(self, *counts: int) -> tuple[Operand, ...]:
+        """The instruction's, which are to be one of so many."""
+        if len(self.instruction.operands) not in counts:
+            self.fail(f"{' or '.join(map(str, counts))} operands are expected, not {len(self.instruction.operands)}")
+        return self.instruction.operands
+
     def dst(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
         if isinstance(operand, Sink):
             return -1
@@ -255,7 +264,7 @@ class Builder:
             self._check_width(operand, type_name, any_width)
             return self.register(operand)
         if isinstance(operand, Immediate):
-            return self.number(self._immediate_bits(operand, type_name), width)
+            return self.number(self.immediate_bits(operand, type_name), width)
         if isinstance(operand, Special):
             return self.special(operand.name, width)
         if isinstance(operand, SymbolRef):
@@ -308,7 +317,8 @@ class Builder:
             unit = total
         return unit
 
-    def _immediate_bits(self, operand: Immediate, type_name: str) -> int:
+    def immediate_bits(self, operand: Immediate, type_name: str) -> int:
+        """A constant as the instruction reads it."""
         if operand.kind == "int":
             if type_name in ("f32", "f64"):
                 self.fail(f"integer constant {operand.bits} where .{type_name} is expected")

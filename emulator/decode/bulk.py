@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fmha.emulator._core import MODS
 from fmha.emulator.decode.builder import Builder
 from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.policies import drop_policy
 from fmha.emulator.ptx import Address, Immediate, Operand, TensorAddress, Vector
 
 _REDUCTIONS = {"add": 1, "min": 2, "max": 3, "inc": 4, "dec": 5, "and": 6, "or": 7, "xor": 8}
@@ -61,9 +62,7 @@ def _operands(b: Builder, m: Modifiers, count: int) -> tuple[Operand, ...]:
     operands = b.instruction.operands
     if len(operands) != count + hint:
         b.fail(f"{count + hint} operands are expected")
-    if hint:
-        b.src(operands[-1], "b64")
-    return operands[:count]
+    return drop_policy(b, operands, hint)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from fmha.emulator._core import MODS
 from fmha.emulator.decode import async_store
 from fmha.emulator.decode.builder import SPACES, Builder, width_of
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.decode.ordering import drop_policy, take_hints, take_ordering, take_space
+from fmha.emulator.decode.ordering import take_hints, take_ordering, take_space
+from fmha.emulator.decode.policies import drop_policy
 from fmha.emulator.ptx import Immediate, Operand, PredicatePair, Register, Special, Vector
 
 _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}

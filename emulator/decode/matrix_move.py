@@ -8,6 +8,7 @@ from fmha.emulator._core import MODS
 from fmha.emulator.decode import bulk
 from fmha.emulator.decode.builder import Builder
 from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.policies import drop_policy
 from fmha.emulator.ptx import Address, Immediate, Negated, Operand, Register, Vector
 
 _SHAPES = {"m8n8": 0, "m8n16": 1, "m16n16": 2, "m16n8": 3}
@@ -108,9 +109,7 @@ def _copy(b: Builder, m: Modifiers) -> None:
     hint = m.take("L2::cache_hint")
     m.take("L2::64B", "L2::128B", "L2::256B")
     m.done()
-    operands = list(b.instruction.operands)
-    if hint:
-        b.src(operands.pop(), "b64")
+    operands = drop_policy(b, b.instruction.operands, hint)
     if len(operands) not in (3, 4):
         b.fail("destination, source, cp-size and perhaps src-size or ignore-src are expected")
     target, source, size, *rest = operands

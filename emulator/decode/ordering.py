@@ -5,7 +5,6 @@ from __future__ import annotations
 from fmha.emulator._core import MODS
 from fmha.emulator.decode.builder import SPACES, Builder
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.ptx import Operand
 
 SCOPES = {"cta": MODS["cta_scope"], "cluster": 0, "gpu": 0, "sys": 0}
 _CACHE_OPERATORS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
@@ -42,11 +41,3 @@ def take_ordering(b: Builder, m: Modifiers, semantics: dict[str, int]) -> tuple[
     if order < 0:
         return False, 0
     return True, order | m.choose(SCOPES)
-
-
-def drop_policy(b: Builder, operands: tuple[Operand, ...], hinted: bool) -> tuple[Operand, ...]:
-    """Checks and drops the cache policy, a 64-bit operand that changes no value."""
-    if not hinted:
-        return operands
-    b.src(operands[-1], "b64")
-    return operands[:-1]

@@ -8,20 +8,14 @@ from fmha.emulator._core import MODS
 from fmha.emulator.decode.atomics import ATOM_CODES
 from fmha.emulator.decode.builder import SPACES, Builder
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.ptx import LabelRef, Operand, PredicatePair
-
-
-def _operands(b: Builder, *counts: int) -> tuple[Operand, ...]:
-    if len(b.instruction.operands) not in counts:
-        b.fail(f"{' or '.join(map(str, counts))} operands are expected, not {len(b.instruction.operands)}")
-    return b.instruction.operands
+from fmha.emulator.ptx import LabelRef, PredicatePair
 
 
 def branch_indexed(b: Builder, m: Modifiers) -> None:
     m.need("idx")
     m.take("uni")
     m.done()
-    index, table = _operands(b, 2)
+    index, table = b.operands(2)
     if not isinstance(table, LabelRef) or table.name not in b.function.branch_targets:
         b.fail("the label of a .branchtargets list is expected")
     targets = tuple(b.function.labels[name] for name in b.function.branch_targets[table.name])
@@ -40,7 +34,7 @@ def reduce(b: Builder, m: Modifiers) -> None:
     if (absolute or nan) and type_name != "f32":
         b.fail(".abs and .NaN need .f32")
     mods |= MODS["abs"] * absolute | MODS["nan"] * nan
-    d, a, members = _operands(b, 3)
+    d, a, members = b.operands(3)
     b.emit("redux", type_name, dst=[b.dst(d, type_name)], src=[b.src(a, type_name), b.src(members, "b32")], mods=mods)
 
 
@@ -49,7 +43,7 @@ def match(b: Builder, m: Modifiers) -> None:
     m.need("sync")
     type_name = m.type(("b32", "b64"))
     m.done()
-    d, a, members = _operands(b, 3)
+    d, a, members = b.operands(3)
     src = [b.src(a, type_name), b.src(members, "b32")]
     if mode == "any":
         dst = [b.dst(d, "b32")]
@@ -63,31 +57,9 @@ def match(b: Builder, m: Modifiers) -> None:
 def is_space(b: Builder, m: Modifiers) -> None:
     space = m.choose({name: name for name in SPACES if name != "generic"} | {"param::entry": "param"})
     m.done()
-    p, a = _operands(b, 2)
+    p, a = b.operands(2)
     mods = SPACES[space] << MODS["space_shift"]
     b.emit("isspacep", "b64", dst=[b.dst(p, "pred")], src=[b.src(a, "u64")], mods=mods)
-
-
-_PRIORITIES = {f"L2::evict_{name}": name for name in ("last", "normal", "first", "unchanged")}
-
-
-def create_policy(b: Builder, m: Modifiers) -> None:
-    """A cache policy is an opaque number that changes no value: one constant stands for all of them."""
-    if m.take("cvt"):
-        m.need("L2", "b64")
-        m.done()
-        d, _ = _operands(b, 2)
-    else:
-        ranged = m.choose({"fractional": False, "range": True})
-        if ranged:
-            m.choose({"global": True}, True)
-        m.choose(_PRIORITIES)
-        for name in _PRIORITIES:
-            m.take(name)
-        m.need("b64")
-        m.done()
-        d, *_ = _operands(b, *((3, 4) if ranged else (1, 2)))
-    b.emit("mov", "b64", dst=[b.dst(d, "b64")], src=[b.number(1 << 62, 64)])
 
 
 def prefetch(b: Builder, m: Modifiers) -> None:
@@ -96,7 +68,7 @@ def prefetch(b: Builder, m: Modifiers) -> None:
     if not m.take("tensormap"):
         m.choose({"L1": 1, "L2": 2, "L2::evict_last": 3, "L2::evict_normal": 4})
     m.done()
-    b.address(_operands(b, 1)[0], space)
+    b.address(b.operands(1)[0], space)
     b.emit("nop")
 
 
@@ -110,7 +82,7 @@ def cache_line(b: Builder, m: Modifiers) -> None:
     else:
         m.need("L2::evict_normal")
     m.done()
-    address, *size = _operands(b, 1 if b.instruction.opcode == "prefetchu" else 2)
+    address, *size = b.operands(1 if b.instruction.opcode == "prefetchu" else 2)
     b.address(address, "generic")
     for n in size:
         b.src(n, "u32")
@@ -130,14 +102,14 @@ def nothing(b: Builder, m: Modifiers) -> None:
 def print_text(b: Builder, m: Modifiers) -> None:
     """What a call of vprintf becomes (calls.py)."""
     m.done()
-    d, text, arguments = _operands(b, 3)
+    d, text, arguments = b.operands(3)
     b.emit("print", "u32", dst=[b.dst(d, "u32")], src=[b.src(text, "u64"), b.src(arguments, "u64")])
 
 
 def fail_assertion(b: Builder, m: Modifiers) -> None:
     """What a call of __assertfail becomes (calls.py)."""
     m.done()
-    message, file, line, function = _operands(b, 4)
+    message, file, line, function = b.operands(4)
     b.emit(
         "assert_fail",
         "u64",
@@ -156,7 +128,6 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "redux": reduce,
     "match": match,
     "isspacep": is_space,
-    "createpolicy": create_policy,
     "prefetch": prefetch,
     "prefetchu": cache_line,
     "applypriority": cache_line,

@@ -91,6 +91,13 @@ MEMORY: Mapping[str, Rule] = {
         "Give it a value on every path; look for a path that skips the definition.",
         lenient=False,
     ),
+    "cache-policy": Rule(
+        "9.7.9.18, createpolicy",
+        "The operand of .L2::cache_hint is nothing that createpolicy makes: its unused bits are set, or it has no "
+        "such kind.",
+        "Take it from createpolicy, or from cuda::access_property; look for what has been passed in its place.",
+        lenient=False,
+    ),
     "misaligned": fault(
         "6.4.1, Addresses as Operands",
         "An address is no multiple of what the instruction needs: the size of the whole access, 8 bytes for an "

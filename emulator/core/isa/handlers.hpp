@@ -20,6 +20,7 @@ Handler bind_warp(const InstRecord& r);
 Handler bind_system(const InstRecord& r);
 Handler bind_memory(const InstRecord& r);
 Handler bind_state_space(const InstRecord& r);
+Handler bind_cache_policy(const InstRecord& r);
 Handler bind_control(const InstRecord& r);
 Handler bind_frames(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);

@@ -135,6 +135,7 @@
     X(match_any, exchange, warp)                                                         \
     X(match_all, exchange, warp)                                                         \
     X(isspacep, integer, state_space)                                                    \
+    X(cache_policy, control, cache_policy)                                               \
     X(frame_push, control, frames)                                                       \
     X(frame_pop, control, frames)                                                        \
     X(local_copy, control, frames)                                                       \
