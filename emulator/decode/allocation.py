@@ -10,7 +10,7 @@ it without a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -49,58 +49,93 @@ def _blocks(emitted: list[Emitted], start: Mapping[int, int]) -> tuple[list[tupl
     return blocks, successors
 
 
-def _live_in(emitted: list[Emitted], blocks: list[tuple[int, int]], successors: list[list[int]]) -> list[int]:
-    """The units that hold a value which may still be read where a block begins, a bit each."""
-    used, written = [], []
+@dataclass(frozen=True, slots=True)
+class _Liveness:
+    """Sets are integers, bit k for `units[k]`: those that some block reads before it writes them. No other unit is live
+    where a block begins or ends."""
+
+    units: list[int]
+    into: list[int]  # by block: live where it begins
+    out: list[int]
+
+
+def _liveness(emitted: list[Emitted], blocks: list[tuple[int, int]], successors: list[list[int]]) -> _Liveness:
+    exposed, defined = [], []
     for first, stop in blocks:
-        use = define = 0
+        use: set[int] = set()
+        define: set[int] = set()
         for e in emitted[first:stop]:
-            for unit in _reads(e):
-                use |= (1 << unit) & ~define
+            use.update(unit for unit in _reads(e) if unit not in define)
             if e.guard < 0:
-                for unit in e.dst:
-                    if unit >= 0:
-                        define |= 1 << unit
-        used.append(use)
-        written.append(define)
-    live = [0] * len(blocks)
+                define.update(unit for unit in e.dst if unit >= 0)
+        exposed.append(use)
+        defined.append(define)
+    units = list(dict.fromkeys(unit for use in exposed for unit in use))
+    number = {unit: k for k, unit in enumerate(units)}
+    used = [_mask(number[unit] for unit in use) for use in exposed]
+    written = [_mask(number[unit] for unit in define if unit in number) for define in defined]
+    into, out = used[:], [0] * len(blocks)
     changed = True
     while changed:
         changed = False
         for n in reversed(range(len(blocks))):
-            out = 0
+            after = 0
             for successor in successors[n]:
-                out |= live[successor]
-            into = used[n] | (out & ~written[n])
-            changed = changed or into != live[n]
-            live[n] = into
-    return live
+                after |= into[successor]
+            if after != out[n]:
+                out[n] = after
+                before = used[n] | (after & ~written[n])
+                changed = changed or before != into[n]
+                into[n] = before
+    return _Liveness(units, into, out)
+
+
+def _mask(bits: Iterable[int]) -> int:
+    # In one step: as many additions to a large integer as there are bits would take their number squared.
+    chosen = list(bits)
+    octets = bytearray(max(chosen, default=-1) // 8 + 1)
+    for bit in chosen:
+        octets[bit // 8] |= 1 << bit % 8
+    return int.from_bytes(octets, "little")
 
 
 def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+    digits = bin(mask)[:1:-1]
+    at = digits.find("1")
+    while at >= 0:
+        yield at
+        at = digits.find("1", at + 1)
+
+
+def _across_blocks(live: _Liveness, blocks: list[tuple[int, int]]) -> tuple[dict[int, int], dict[int, int]]:
+    """First and last pc at which a unit is live where a block begins or ends. Each is taken up once in either
+    direction, however many blocks it lives through."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    edges = [
+        (pc, mask)
+        for n, (begin, stop) in enumerate(blocks)
+        for pc, mask in ((begin, live.into[n]), (stop - 1, live.out[n]))
+    ]
+    for order, found in ((edges, first), (reversed(edges), last)):
+        seen = 0
+        for pc, mask in order:
+            new = mask & ~seen
+            if new:
+                seen |= new
+                found.update((live.units[k], pc) for k in _bits(new))
+    return first, last
 
 
 def _intervals(emitted: list[Emitted], start: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     """First and last pc at which a unit is live, by unit."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+    blocks, successors = _blocks(emitted, start)
+    first, last = _across_blocks(_liveness(emitted, blocks, successors), blocks)
 
     def live_at(unit: int, pc: int) -> None:
         first[unit] = min(pc, first.get(unit, pc))
         last[unit] = max(pc, last.get(unit, pc))
 
-    blocks, successors = _blocks(emitted, start)
-    live = _live_in(emitted, blocks, successors)
-    for n, (begin, stop) in enumerate(blocks):
-        for unit in _bits(live[n]):
-            live_at(unit, begin)
-        for successor in successors[n]:
-            for unit in _bits(live[successor]):
-                live_at(unit, stop - 1)
     for pc, e in enumerate(emitted):
         pinned = e.op in _PINNED
         for unit in (*_reads(e), *e.dst):

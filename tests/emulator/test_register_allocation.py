@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from fmha.emulator.decode import program
-from tests.emulator.micro import run_micro
+from fmha.emulator import Device, load_ptx
+from fmha.emulator.decode import allocation, program
+from fmha.emulator.decode.builder import Emitted
+from tests.emulator.micro import micro_ptx, run_micro
 
 # Lane 0 goes ahead and writes a word while the others still need the predicate, which is dead where lane 0 is.
 DIVERGED = """
@@ -66,3 +70,93 @@ def test_registers_of_one_value_after_another_share(monkeypatch: pytest.MonkeyPa
     run_micro("mov.b32 %r1, 0;\n" + chain + "st.shared.b32 [tile], %r30;\n")
     ((before, after),) = units
     assert after <= before - 25
+
+
+def _random_function(seed: int, blocks: int, registers: int) -> str:
+    """A body of blocks in a random graph, whose registers live within one or across many."""
+    draw = np.random.default_rng(seed)
+    body = [f"mov.b32 %x{k}, {k};" for k in range(0, registers, 2)]
+    for block in range(blocks):
+        body.append(f"L{block}:")
+        for _ in range(draw.integers(1, 6)):
+            d, a, b = draw.integers(0, registers, 3)
+            guard = "@%p1 " if draw.random() < 0.2 else ""
+            body.append(f"{guard}add.u32 %x{d}, %x{a}, %x{b};")
+        if draw.random() < 0.6:
+            body.append(f"setp.ne.u32 %p1, %x{draw.integers(0, registers)}, 0;\n@%p1 bra L{draw.integers(0, blocks)};")
+    return f".reg .b32 %x<{registers}>;\n" + "\n".join(body)
+
+
+def _live_pcs(emitted: list[Emitted], start: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """The intervals by definition: a unit is live before pc if a path leads from there to a read, over no write."""
+    count = len(emitted)
+    after: list[list[int]] = []
+    for pc, e in enumerate(emitted):
+        goes = [start[t] for t in (e.target, *e.targets) if t >= 0]
+        falls = e.op not in ("ret", "bra") or e.guard >= 0
+        after.append([n for n in (*goes, *([pc + 1] if falls else [])) if n < count])
+    reads = [{*(u for u in e.src if u >= 0), *([e.guard] if e.guard >= 0 else [])} for e in emitted]
+    kills = [{u for u in e.dst if u >= 0} if e.guard < 0 else set() for e in emitted]
+    into: list[set[int]] = [set() for _ in emitted]
+    changed = True
+    while changed:
+        changed = False
+        for pc in reversed(range(count)):
+            out = set().union(*(into[n] for n in after[pc]))
+            now = reads[pc] | (out - kills[pc])
+            changed, into[pc] = changed or now != into[pc], now
+    found: dict[int, tuple[int, int]] = {}
+    for pc, e in enumerate(emitted):
+        out = set().union(*(into[n] for n in after[pc]))
+        for unit in into[pc] | out | {u for u in e.dst if u >= 0}:
+            found[unit] = found.get(unit, (pc, pc))[0], pc
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_register_is_kept_while_it_may_be_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def compare(builder: program.Builder, start: dict[int, int]) -> dict[str, allocation.Place]:
+        expected = _live_pcs(builder.emitted, start)
+        assert allocation._intervals(builder.emitted, start) == expected
+        compared.append(len(expected))
+        return allocation.allocate(builder, start)
+
+    monkeypatch.setattr(program, "allocate", compare)
+    Device().decoded(load_ptx(micro_ptx(_random_function(seed, 24, 40))), "kernel")
+    assert compared[0] > 40
+
+
+def _calls_of_allocation(blocks: int) -> int:
+    """How often Python calls or resumes anything while it allocates a function of so many blocks, through which a tenth
+    as many registers live."""
+    alive = blocks // 10
+    body = [f"mov.b32 %x{k}, {k};" for k in range(alive)]
+    for block in range(blocks):
+        body.append(
+            f"add.u32 %y{block}, %x{block % alive}, 1;\nst.shared.b32 [tile], %y{block};@%off bra L{block};\nL{block}:"
+        )
+    body += [f"st.shared.b32 [tile], %x{k};" for k in range(alive)]
+    ptx = micro_ptx(f".reg .b32 %x<{alive}>, %y<{blocks}>;\n" + "\n".join(body))
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    def counted(builder: program.Builder, start: dict[int, int]) -> dict[str, allocation.Place]:
+        sys.setprofile(count)
+        try:
+            return allocation.allocate(builder, start)
+        finally:
+            sys.setprofile(None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "allocate", counted)
+        Device().decoded(load_ptx(ptx), "kernel")
+    return calls
+
+
+def test_the_work_grows_as_the_function_does() -> None:
+    assert _calls_of_allocation(800) < 2.2 * _calls_of_allocation(400)
