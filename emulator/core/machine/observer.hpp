@@ -77,7 +77,10 @@ struct BoxSeen {
 
 class Observer {
 public:
-    virtual ~Observer() = default;
+    virtual ~Observer() {
+        Observer* self = this;
+        looking_.compare_exchange_strong(self, nullptr);
+    }
     virtual void enter(Cluster& cluster) = 0;
     virtual void step(Warp& w, const Inst& i, u32 mask) = 0;
     // `pc`: of the instruction. `taken` false: it waits, and will be tried again.

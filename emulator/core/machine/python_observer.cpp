@@ -296,6 +296,10 @@ public:
         return out;
     }
 
+    // For Python's garbage collector: who is told mostly holds the observer.
+    PyObject* told() const { return tell_.ptr(); }
+    void tell_nobody() { tell_.reset(); }
+
     void suppose(u32 rank, u32 warp, u64 budget) {
         Warp& w = warp_at(rank, warp);
         const nb::gil_scoped_release release;
@@ -387,10 +391,25 @@ nb::dict record_of(const Program& p, u32 pc) {
     return d;
 }
 
+int traverse_observer(PyObject* self, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<PythonObserver>(self)->told());
+    return 0;
+}
+
+int clear_observer(PyObject* self) {
+    nb::inst_ptr<PythonObserver>(self)->tell_nobody();
+    return 0;
+}
+
+PyType_Slot observer_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_observer)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear_observer)},
+                                {0, nullptr}};
+
 }  // namespace
 
 void bind_observer(nb::module_& module) {
-    nb::class_<PythonObserver>(module, "Observer")
+    nb::class_<PythonObserver>(module, "Observer", nb::type_slots(observer_slots))
         .def(nb::init<nb::callable>())
         .def_rw("wants", &PythonObserver::wants)
         .def_rw("until", &PythonObserver::until)
