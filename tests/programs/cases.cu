@@ -138,6 +138,50 @@ static int symbols() {
     return 0;
 }
 
+template <class F>
+static F driver(const char* name) {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    CHECK(cudaGetDriverEntryPointByVersion(name, &entry, 13000, cudaEnableDefault, &found));
+    if (!entry) std::printf("%s is missing\n", name), std::exit(8);
+    return reinterpret_cast<F>(entry);
+}
+
+__global__ void address_of_total(void** out) { *out = &total; }
+
+// Variables of a module, and what the driver says of an address.
+static int pointers() {
+    void *of_scale, *of_total, **given;
+    CHECK(cudaGetSymbolAddress(&of_scale, scale));
+    CHECK(cudaMalloc(&given, sizeof *given));
+    address_of_total<<<1, 1>>>(given);
+    CHECK(cudaMemcpy(&of_total, given, sizeof of_total, cudaMemcpyDeviceToHost));
+    int local = 0, *pinned;
+    CHECK(cudaMallocHost(&pinned, 16));
+    const void* all[] = {of_total, static_cast<char*>(of_scale) + 4, &shared_total, given, pinned + 1, &local};
+    const auto range = driver<CUresult (*)(CUdeviceptr*, size_t*, CUdeviceptr)>("cuMemGetAddressRange");
+    const auto ask = driver<CUresult (*)(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
+    const auto ask_all = driver<CUresult (*)(unsigned, CUpointer_attribute*, void**, CUdeviceptr)>("cuPointerGetAttributes");
+    for (const void* p : all) {
+        cudaPointerAttributes found;
+        CHECK(cudaPointerGetAttributes(&found, p));
+        const auto at = reinterpret_cast<CUdeviceptr>(p);
+        CUdeviceptr base = 0;
+        size_t size = 0;
+        unsigned kind = 9;
+        int ordinal = 9;
+        bool managed = false;
+        CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+        void* into[] = {&managed, &ordinal};
+        const CUresult in_range = range(&base, &size, at), one = ask(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+        const CUresult several = ask_all(2, wanted, into, at);
+        std::printf("type %d, device %d, %s %s; range %d: %zu, %zu in; %d: kind %u, %d: managed %d, device %d\n", found.type,
+                    found.device, found.devicePointer == p ? "there" : "not there", found.hostPointer == p ? "here" : "not here",
+                    in_range, size, size ? size_t(at - base) : 0, one, kind, several, managed, ordinal);
+    }
+    return 0;
+}
+
 __global__ void twice(int* data) { data[threadIdx.x] *= 2; }
 
 static int streams() {
@@ -399,15 +443,6 @@ static const char* kPtx =
     "ld.param.u64 %rd1, [to]; ld.param.u32 %r1, [by]; ld.global.u32 %r2, [counter];\n"
     "add.u32 %r3, %r1, %r2; st.global.u32 [%rd1], %r3; ret; }\n";
 
-template <class F>
-static F driver(const char* name) {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    CHECK(cudaGetDriverEntryPointByVersion(name, &entry, 13000, cudaEnableDefault, &found));
-    if (!entry) std::printf("%s is missing\n", name), std::exit(8);
-    return reinterpret_cast<F>(entry);
-}
-
 static int driver_api() {
     CUmodule module;
     CUfunction function, none;
@@ -503,7 +538,7 @@ int main(int count, char** words) {
         int (*run)();
     } cases[] = {
         {"vector_add", [] { return vector_add(); }}, {"many", [] { return vector_add(40 * 256); }},
-        {"cooperative", cooperative}, {"cluster", cluster}, {"symbols", symbols}, {"streams", streams},
+        {"cooperative", cooperative}, {"cluster", cluster}, {"symbols", symbols}, {"pointers", pointers}, {"streams", streams},
         {"print", print}, {"print_lost", print_lost}, {"assertion", assertion},
         {"errors", errors}, {"copies", copies}, {"shared_memory", shared_memory}, {"properties", properties},
         {"tensor_map", tensor_map}, {"driver_api", driver_api}, {"hazard", hazard}, {"refused", refused},

@@ -35,6 +35,15 @@ SAID = {
         "beyond its end: cudaErrorInvalidValue, invalid argument",
         CLEAN,
     ],
+    "pointers": [
+        "type 2, device 0, there not here; range 0: 4, 0 in; 0: kind 2, 0: managed 0, device 0",
+        "type 2, device 0, there not here; range 0: 16, 4 in; 0: kind 2, 0: managed 0, device 0",
+        "type 3, device 0, there here; range 0: 4, 0 in; 0: kind 2, 0: managed 1, device 0",
+        "type 2, device 0, there not here; range 0: 8, 0 in; 0: kind 2, 0: managed 0, device 0",
+        "type 1, device 0, there here; range 0: 16, 4 in; 0: kind 1, 0: managed 0, device 0",
+        "type 0, device -2, not there here; range 500: 0, 0 in; 1: kind 9, 0: managed 0, device -2",
+        CLEAN,
+    ],
     "streams": [
         "4 124, called 1, time passes",
         "times between events were the emulator's own, 1 of them: nothing was measured",

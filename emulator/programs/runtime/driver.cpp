@@ -372,10 +372,74 @@ FMHA_EXPORT Status cuMemFreeHost(void* p) { return cudaFreeHost(p); }
 FMHA_EXPORT Status cuMemGetInfo_v2(std::size_t* free, std::size_t* total) { return cudaMemGetInfo(free, total); }
 FMHA_EXPORT Status cuMemGetAddressRange_v2(Address* base, std::size_t* size, Address address) {
     return with_device([&](Process& p) {
-        const auto* found = p.holder(pointer(address));
-        if (!found) return Status{kNotFound};
-        if (base) *base = found->first;
-        if (size) *size = found->second.size;
+        Process::Place found;
+        if (!p.find(pointer(address), found)) return Status{kNotFound};
+        if (base) *base = found.base;
+        if (size) *size = found.size;
+        return Status{kSuccess};
+    });
+}
+
+namespace {
+
+template <class T>
+Status put(void* out, T value) {
+    std::memcpy(out, &value, sizeof value);
+    return kSuccess;
+}
+
+// CUpointer_attribute, as far as it has a meaning without a GPU.
+Status pointer_attribute(Process& p, void* out, int attribute, const Process::Place& found) {
+    switch (attribute) {
+        case 1: return put(out, static_cast<void*>(&context));
+        case 2: return put(out, found.kind == Kind::host || found.kind == Kind::registered ? 1u : 2u);
+        case 3: return put(out, found.at);
+        case 4: return found.host ? put(out, found.host) : Status{kInvalidValue};
+        case 6: return put(out, 1);  // synchronous copies: all are
+        case 7: return put(out, found.base);
+        case 8: return put(out, static_cast<unsigned>(found.kind == Kind::managed));
+        case 9: return put(out, 0);
+        case 11: return put(out, found.base);
+        case 12: return put(out, found.size);
+        case 13: return put(out, 1u);
+        default: return p.refuse("cuPointerGetAttribute of attribute " + std::to_string(attribute));
+    }
+}
+
+// What cuPointerGetAttributes says of an address that CUDA does not know.
+Status unknown_attribute(void* out, int attribute) {
+    switch (attribute) {
+        case 1:
+        case 3:
+        case 4:
+        case 7:
+        case 11:
+        case 12: return put(out, Address{0});
+        case 9: return put(out, -2);
+        default: return put(out, 0u);
+    }
+}
+
+}  // namespace
+
+FMHA_EXPORT Status cuPointerGetAttribute(void* out, int attribute, Address address) {
+    return with_device([&](Process& p) {
+        Process::Place found;
+        if (!out || !p.find(pointer(address), found)) return Status{kInvalidValue};
+        return pointer_attribute(p, out, attribute, found);
+    });
+}
+
+FMHA_EXPORT Status cuPointerGetAttributes(unsigned count, const int* attributes, void** out, Address address) {
+    return with_device([&](Process& p) {
+        if (!count || !attributes || !out) return Status{kInvalidValue};
+        Process::Place found;
+        const bool known = p.find(pointer(address), found);
+        for (unsigned n = 0; n < count; ++n) {
+            Status status = known ? pointer_attribute(p, out[n], attributes[n], found) : kInvalidValue;
+            if (status == kInvalidValue) status = unknown_attribute(out[n], attributes[n]);
+            if (status) return status;
+        }
         return Status{kSuccess};
     });
 }

@@ -147,19 +147,15 @@ FMHA_EXPORT Status cudaPointerGetAttributes(PointerAttributes* out, const void* 
     return with_device([&](Process& p) {
         if (!out) return Status{kInvalidValue};
         *out = {};
-        const auto* found = p.holder(pointer);
-        if (!found) {
+        Process::Place found;
+        if (!p.find(pointer, found)) {
             out->device = -2;
             out->host_pointer = const_cast<void*>(pointer);
             return Status{kSuccess};
         }
-        const Allocation& a = found->second;
-        const bool by_host = a.host && !is_device_address(pointer);
-        const Address at = by_host ? static_cast<Address>(static_cast<const char*>(pointer) - a.host)
-                                   : reinterpret_cast<Address>(pointer) - found->first;
-        out->type = a.kind == Kind::device ? 2 : a.kind == Kind::managed ? 3 : 1;
-        out->device_pointer = reinterpret_cast<void*>(found->first + at);
-        out->host_pointer = a.host ? a.host + at : nullptr;
+        out->type = found.kind == Kind::device ? 2 : found.kind == Kind::managed ? 3 : 1;
+        out->device_pointer = reinterpret_cast<void*>(found.at);
+        out->host_pointer = found.host;
         return Status{kSuccess};
     });
 }

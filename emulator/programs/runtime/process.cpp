@@ -159,6 +159,26 @@ std::pair<const Address, Allocation>* Process::holder(const void* pointer) {
     return nullptr;
 }
 
+bool Process::find(const void* pointer, Place& out) {
+    const Address at = reinterpret_cast<Address>(pointer);
+    if (const auto* found = holder(pointer)) {
+        const Allocation& a = found->second;
+        const bool by_host = a.host && !is_device_address(pointer);
+        const Address offset =
+            by_host ? static_cast<Address>(static_cast<const char*>(pointer) - a.host) : at - found->first;
+        out = {a.kind, found->first, found->first + offset, a.size, a.host ? a.host + offset : nullptr};
+        return true;
+    }
+    if (!is_device_address(pointer)) return false;
+    for (auto& [handle, v] : variables) {
+        // A kernel may have given away the address of one that the program has not named yet.
+        if (resolve(v) || v.pointer || at < v.address || at - v.address >= v.size) continue;
+        out = {Kind::device, v.address, at, v.size, nullptr};
+        return true;
+    }
+    return false;
+}
+
 // Kernels' addresses are the program's own: the pages are mapped where the emulator has the allocation.
 bool Process::map_pages(Address address, std::size_t size) {
     for (Address page = address / kPage * kPage; page < address + size; page += kPage) {

@@ -90,6 +90,15 @@ public:
     Status resolve(Function& function);
     Status resolve(Variable& variable);
 
+    // What cudaPointerGetAttributes knows of an address: which memory it is in, of the allocations or of a module's
+    // variables. False for everything else.
+    struct Place {
+        Kind kind;
+        Address base, at;  // of the memory, and of this byte, as kernels have them
+        std::size_t size;
+        char* host;  // this byte as the program has it, or null
+    };
+    bool find(const void* pointer, Place& out);
     // The allocation that an address is in: of the device's addresses or, of host memory, of the program's.
     std::pair<const Address, Allocation>* holder(const void* pointer);
     Status allocate(std::size_t size, Kind kind, Address& address, char* host = nullptr);
