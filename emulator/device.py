@@ -233,6 +233,15 @@ class Device:
             self._machine.zero(buffer.address, nbytes)
         return buffer
 
+    @property
+    def heap_bytes(self) -> int:
+        """What the kernels' malloc may have given at a time, cudaLimitMallocHeapSize: 8 MiB at first."""
+        return self._machine.heap_limit
+
+    @heap_bytes.setter
+    def heap_bytes(self, nbytes: int) -> None:
+        self._machine.heap_limit = nbytes
+
     def reserve(self, nbytes: int) -> int:
         """Addresses that no other buffer gets, 256-byte aligned. There is memory where `back` puts some: a tensor may
         be larger than this computer's memory, and only what a kernel touches of it be there."""

@@ -2,7 +2,8 @@
 
 The call ABI of PTX (7.1) passes parameters in .param variables that the caller declares. A parameter of the callee is
 such a variable under another name, so nothing is copied. `ret` in a callee is a branch to what follows the call. Calls
-of vprintf and __assertfail become instructions of their own. Functions that call themselves have a stack (frames.py).
+of vprintf, __assertfail, malloc and free become instructions of their own. Functions that call themselves have a stack
+(frames.py).
 """
 
 from __future__ import annotations
@@ -46,8 +47,23 @@ _MOST_INSTRUCTIONS = 300_000  # of expanded bodies: a gigabyte of them here
 _MOST_SITES = 100_000  # calls of functions that do nothing but call expand to no instruction
 _MOST_NESTED = 100
 _MOST_CALLEES = 32
-_BUILTINS = {"vprintf": ("b64", "b64"), "__assertfail": ("b64", "b64", "b32", "b64")}  # of __assertfail, the used ones
-_OPCODES = {"vprintf": "%vprintf", "__assertfail": "%assertfail"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Builtin:
+    """A function that the driver answers: the instruction that a call becomes, its parameters and its result."""
+
+    opcode: str
+    params: tuple[str, ...]
+    result: str = ""
+
+
+_BUILTINS = {
+    "vprintf": _Builtin("%vprintf", ("b64", "b64"), "b32"),
+    "__assertfail": _Builtin("%assertfail", ("b64", "b64", "b32", "b64")),  # those that are used
+    "malloc": _Builtin("%malloc", ("b64",), "b64"),
+    "free": _Builtin("%free", ("b64",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,27 +414,27 @@ class _Inliner:
 
     def _builtin(self, at: Instruction, call: CallOperands, names: _Names, site: str) -> None:
         assert isinstance(call.target, SymbolRef)
-        types = _BUILTINS[call.target.name]
+        builtin = _BUILTINS[call.target.name]
         values: list[Operand] = []
-        for number, (type_name, argument) in enumerate(zip(types, call.args, strict=False)):
+        for number, (type_name, argument) in enumerate(zip(builtin.params, call.args, strict=False)):
             value = Register(f"%{site}{number}", type_name)
             source = names.operand(argument)
             if isinstance(source, SymbolRef):
                 self._emit(at, names, f"ld.param.{type_name}", (value, Address(SymbolRef(source.name))))
             values.append(value if isinstance(source, SymbolRef) else source)
-        if len(values) != len(types):
-            raise PtxError(f"{call.target.name} takes {len(types)} parameters or more", at.line, at.text)
-        if call.target.name == "__assertfail":
-            self._emit(at, names, "%assertfail", tuple(values))
+        if len(values) != len(builtin.params):
+            raise PtxError(f"{call.target.name} takes {len(builtin.params)} parameters or more", at.line, at.text)
+        if not builtin.result:
+            self._emit(at, names, builtin.opcode, tuple(values))
             return
-        status = Register(f"%{site}status", "b32")
-        self._emit(at, names, _OPCODES[call.target.name], (status, *values))
+        given = Register(f"%{site}result", builtin.result)
+        self._emit(at, names, builtin.opcode, (given, *values))
         for result in call.returns:
             where = names.operand(result)
             if isinstance(where, SymbolRef):
-                self._emit(at, names, "st.param.b32", (Address(SymbolRef(where.name)), status))
+                self._emit(at, names, f"st.param.{builtin.result}", (Address(SymbolRef(where.name)), given))
             elif isinstance(where, Register):
-                self._emit(at, names, "mov.b32", (where, status))
+                self._emit(at, names, f"mov.{builtin.result}", (where, given))
 
 
 def _bits(parameter: Parameter) -> str:

@@ -72,6 +72,11 @@ class Decoded:
     registers: Mapping[str, Place]  # by name
 
 
+def uses_heap(decoded: Decoded) -> bool:
+    """Whether the program calls malloc or free."""
+    return any(source.opcode in ("%malloc", "%free") for source in decoded.sources)
+
+
 def _align(offset: int, alignment: int) -> int:
     return (offset + alignment - 1) // alignment * alignment
 

@@ -117,6 +117,20 @@ def fail_assertion(b: Builder, m: Modifiers) -> None:
     )
 
 
+def allocate_memory(b: Builder, m: Modifiers) -> None:
+    """What a call of malloc becomes (calls.py)."""
+    m.done()
+    d, size = b.operands(2)
+    b.emit("heap_malloc", "u64", dst=[b.dst(d, "u64")], src=[b.src(size, "u64")])
+
+
+def free_memory(b: Builder, m: Modifiers) -> None:
+    """What a call of free becomes (calls.py)."""
+    m.done()
+    (address,) = b.operands(1)
+    b.emit("heap_free", "u64", src=[b.src(address, "u64")])
+
+
 def no_callee(b: Builder, m: Modifiers) -> None:
     """Where the address of an indirect call was that of no known function (calls.py)."""
     m.done()
@@ -137,5 +151,7 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "brkpt": nothing,
     "%vprintf": print_text,
     "%assertfail": fail_assertion,
+    "%malloc": allocate_memory,
+    "%free": free_memory,
     "%nocallee": no_callee,
 }

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.emulator.decode import Decoded
+from fmha.emulator.decode import Decoded, uses_heap
 from fmha.emulator.device import Buffer, Device, LaunchError, Module, Profile, Schedule, load_ptx
 from fmha.emulator.fatbin import FatbinError
 from fmha.emulator.programs.fields import Box, tensor_of
@@ -121,6 +121,7 @@ class Machine:
     _modules: list[Module] = field(default_factory=list)
     _kernels: list[_Kernel] = field(default_factory=list)
     _texts: dict[bytes, Module] = field(default_factory=dict)
+    _launched: set[_Kernel] = field(default_factory=set)
     _held: int = 0
     _made: int = 0
     _known: set[tuple[object, ...]] = field(default_factory=set)
@@ -196,6 +197,7 @@ class Machine:
     def reset(self, fields: Fields) -> Iterator[Field]:
         """cudaDeviceReset: memory and modules are gone."""
         self._device = None
+        self._launched.clear()
         self._buffers.clear()
         self._shared.clear()
         self._held = 0
@@ -254,6 +256,14 @@ class Machine:
         box, value = Box.of(fields), fields.data()
         for at, size in box.rows():
             self.device.write(at, value * (size // len(value)))
+        yield from ()
+
+    def heap(self, fields: Fields) -> Iterator[Field]:
+        """cudaLimitMallocHeapSize: no longer once a kernel that allocates has been launched."""
+        size = fields.integer()
+        if any(uses_heap(self._decoded(kernel)) for kernel in self._launched):
+            raise RefusedError(INVALID_VALUE, "the size of the kernels' heap is set before a kernel that uses it runs")
+        self.device.heap_bytes = size
         yield from ()
 
     # Modules
@@ -344,6 +354,7 @@ class Machine:
         entry = kernel.module.entries[kernel.entry]
         arguments = [params[p.offset : p.offset + p.nbytes] for p in entry.params]
         self.launching = kernel.shown
+        self._launched.add(kernel)
         try:
             report = self.device.launch(
                 kernel.module, kernel.entry, grid, block, arguments, shared, cluster, cooperative, programmatic
@@ -465,6 +476,7 @@ OPERATIONS: Final[dict[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
     for operation in (
         Machine.hello, Machine.refused, Machine.elapsed, Machine.end, Machine.reset,
         Machine.alloc, Machine.free, Machine.share, Machine.write, Machine.read, Machine.copy, Machine.fill,
+        Machine.heap,
         Machine.module, Machine.function, Machine.variable, Machine.facts, Machine.resident, Machine.launch,
         Machine.tiled, Machine.im2col,
     )

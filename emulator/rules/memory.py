@@ -91,6 +91,16 @@ MEMORY: Mapping[str, Rule] = {
         "Give it a value on every path; look for a path that skips the definition.",
         lenient=False,
     ),
+    "use-after-free": fault(
+        "-",
+        "An access to what a kernel's malloc has returned, after a free of it.",
+        "Free it once nobody uses it any more; a barrier before free waits for the other threads.",
+    ),
+    "heap-free": Rule(
+        "-",
+        "free in a kernel of an address that malloc has not returned, or twice of the same.",
+        "Free what malloc has returned, once; cudaMalloc's memory belongs to cudaFree.",
+    ),
     "cache-policy": Rule(
         "9.7.9.18, createpolicy",
         "The operand of .L2::cache_hint is nothing that createpolicy makes: its unused bits are set, or it has no "

@@ -30,6 +30,7 @@ ELSEWHERE = {
         "mbarrier-remote-state",
     ),
     "test_cp_async.py": ("cp-async-in-flight", "cp-async-size"),
+    "test_device_heap.py": ("heap-free", "use-after-free"),
     "test_grid.py": (
         "barrier-mixed-reduction",
         "barrier-operands",

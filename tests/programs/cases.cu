@@ -182,6 +182,29 @@ static int pointers() {
     return 0;
 }
 
+__global__ void make(char** out, size_t size) { out[threadIdx.x] = static_cast<char*>(malloc(size)); }
+__global__ void unmake(char** out) { free(out[threadIdx.x]); }
+
+static int heap() {
+    char **out, *made[4], byte;
+    size_t limit = 0;
+    CHECK(cudaMalloc(&out, sizeof made));
+    CHECK(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));
+    tell("set", cudaDeviceSetLimit(cudaLimitMallocHeapSize, 2 * limit));
+    make<<<1, 4>>>(out, 5 << 20);
+    CHECK(cudaMemcpy(made, out, sizeof made, cudaMemcpyDeviceToHost));
+    std::printf("%zu: %d %d %d %d\n", limit, made[0] != nullptr, made[1] != nullptr, made[2] != nullptr, made[3] != nullptr);
+    tell("set again", cudaDeviceSetLimit(cudaLimitMallocHeapSize, limit));
+    tell("copied", cudaMemcpy(&byte, made[0], 1, cudaMemcpyDeviceToHost));
+    tell("freed", cudaFree(made[0]));
+    unmake<<<1, 4>>>(out);
+    tell("freed by a kernel", cudaDeviceSynchronize());
+    CHECK(cudaDeviceReset());
+    CHECK(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));
+    std::printf("%zu\n", limit);
+    return 0;
+}
+
 __global__ void twice(int* data) { data[threadIdx.x] *= 2; }
 
 static int streams() {
@@ -538,7 +561,7 @@ int main(int count, char** words) {
         int (*run)();
     } cases[] = {
         {"vector_add", [] { return vector_add(); }}, {"many", [] { return vector_add(40 * 256); }},
-        {"cooperative", cooperative}, {"cluster", cluster}, {"symbols", symbols}, {"pointers", pointers}, {"streams", streams},
+        {"cooperative", cooperative}, {"cluster", cluster}, {"symbols", symbols}, {"pointers", pointers}, {"heap", heap}, {"streams", streams},
         {"print", print}, {"print_lost", print_lost}, {"assertion", assertion},
         {"errors", errors}, {"copies", copies}, {"shared_memory", shared_memory}, {"properties", properties},
         {"tensor_map", tensor_map}, {"driver_api", driver_api}, {"hazard", hazard}, {"refused", refused},

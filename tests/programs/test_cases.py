@@ -44,6 +44,16 @@ SAID = {
         "type 0, device -2, not there here; range 500: 0, 0 in; 1: kind 9, 0: managed 0, device -2",
         CLEAN,
     ],
+    "heap": [
+        "set: cudaSuccess, no error",
+        "8388608: 1 1 1 0",
+        "set again: cudaErrorInvalidValue, invalid argument",
+        "copied: cudaErrorInvalidValue, invalid argument",
+        "freed: cudaErrorInvalidValue, invalid argument",
+        "freed by a kernel: cudaSuccess, no error",
+        "8388608",
+        CLEAN,
+    ],
     "streams": [
         "4 124, called 1, time passes",
         "times between events were the emulator's own, 1 of them: nothing was measured",

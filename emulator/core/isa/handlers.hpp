@@ -23,6 +23,7 @@ Handler bind_state_space(const InstRecord& r);
 Handler bind_cache_policy(const InstRecord& r);
 Handler bind_control(const InstRecord& r);
 Handler bind_frames(const InstRecord& r);
+Handler bind_heap(const InstRecord& r);
 Handler bind_barrier(const InstRecord& r);
 Handler bind_mbarrier(const InstRecord& r);
 Handler bind_tma(const InstRecord& r);

@@ -131,6 +131,8 @@
     X(brx, control, warp)                                                                \
     X(print, control, system)                                                            \
     X(assert_fail, control, system)                                                      \
+    X(heap_malloc, control, heap)                                                        \
+    X(heap_free, control, heap)                                                          \
     X(redux, exchange, warp)                                                             \
     X(match_any, exchange, warp)                                                         \
     X(match_all, exchange, warp)                                                         \

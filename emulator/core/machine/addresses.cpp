@@ -22,6 +22,11 @@ SharedRef resolve_shared(Warp& w, u32 address, u32 size, const char* what) {
 Allocation& resolve_global(Warp& w, u64 address, u64 size, const char* what) {
     GlobalView& memory = machine_of(w).global;
     if (Allocation* a = memory.find(address, size)) return *a;
+    if (const Allocation* a = memory.memory().freed(address))
+        throw Fault("use-after-free",
+                    format("%s of %llu bytes at byte %llu of '%s', of %llu bytes, which was freed at PTX line %u", what,
+                           (unsigned long long)size, (unsigned long long)(address - a->base), a->name.c_str(),
+                           (unsigned long long)a->size, a->freed_line));
     throw Fault("global-out-of-bounds", format("%s of %llu bytes at 0x%llx: %s", what, (unsigned long long)size,
                                                (unsigned long long)address, memory.describe(address).c_str()));
 }

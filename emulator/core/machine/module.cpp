@@ -61,7 +61,7 @@ Program make_program(const nb::bytes& insts, const nb::bytes& operands, const nb
 }
 
 void write_memory(Machine& m, u64 address, const nb::bytes& data) {
-    Allocation* a = m.global.find(address, data.size());
+    Allocation* a = m.global.find_for_host(address, data.size());
     if (!a)
         throw std::out_of_range(format("write of %zu bytes at 0x%llx: %s", data.size(), (unsigned long long)address,
                                        m.global.describe(address).c_str()));
@@ -70,7 +70,7 @@ void write_memory(Machine& m, u64 address, const nb::bytes& data) {
 }
 
 void zero_memory(Machine& m, u64 address, u64 size) {
-    Allocation* a = m.global.find(address, size);
+    Allocation* a = m.global.find_for_host(address, size);
     if (!a)
         throw std::out_of_range(format("zeros for %llu bytes at 0x%llx: %s", (unsigned long long)size,
                                        (unsigned long long)address, m.global.describe(address).c_str()));
@@ -79,7 +79,7 @@ void zero_memory(Machine& m, u64 address, u64 size) {
 }
 
 nb::bytes read_memory(Machine& m, u64 address, u64 size) {
-    Allocation* a = m.global.find(address, size);
+    Allocation* a = m.global.find_for_host(address, size);
     if (!a)
         throw std::out_of_range(format("read of %llu bytes at 0x%llx: %s", (unsigned long long)size,
                                        (unsigned long long)address, m.global.describe(address).c_str()));
@@ -125,7 +125,7 @@ nb::list printed_by(const Machine& m) {
 
 // Bytes that nobody has written stay so where they are copied to.
 void copy_memory(Machine& m, u64 to, u64 from, u64 size) {
-    Allocation *source = m.global.find(from, size), *target = m.global.find(to, size);
+    Allocation *source = m.global.find_for_host(from, size), *target = m.global.find_for_host(to, size);
     if (!source || !target) {
         const u64 address = source ? to : from;
         throw std::out_of_range(format("copy of %llu bytes at 0x%llx: %s", (unsigned long long)size,
@@ -412,6 +412,9 @@ NB_MODULE(_core, module) {
         .def_prop_ro("executed", [](const Machine& m) { return nb::bytes(m.executed.data(), m.executed.size()); })
         .def_rw("threads", &Machine::threads)
         .def_rw("max_instructions", &Machine::max_instructions)
+        .def_prop_rw(
+            "heap_limit", [](Machine& m) { return m.global.heap().limit; },
+            [](Machine& m, u64 bytes) { m.global.heap().limit = bytes; })
         .def_rw("multiprocessors", &Machine::multiprocessors)
         .def_prop_rw(
             "schedule", [](const Machine& m) { return static_cast<u32>(m.schedule); },

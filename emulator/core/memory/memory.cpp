@@ -41,6 +41,39 @@ void GlobalMemory::release(u64 address) {
         throw std::invalid_argument(format("no allocation starts at 0x%llx", (unsigned long long)address));
 }
 
+u64 GlobalMemory::allocate_in_heap(u64 size) {
+    if (size > heap.limit || heap.used + heap.taken(size) > heap.limit) return 0;
+    heap.used += heap.taken(size);
+    heap.made += 1;
+    // An address that is a multiple of 16 and of no more: what relies on more is to be seen.
+    const u64 address = reserve(size + heap.kAlignment) + heap.kAlignment;
+    back(address, size, format("malloc %u", heap.made));
+    allocations_.at(address).of_heap = true;
+    return address;
+}
+
+void GlobalMemory::release_in_heap(Allocation& a, u32 line) {
+    heap.used -= heap.taken(a.size);
+    a.freed_line = line;
+    kept_freed_ += a.size + sizeof a;
+    freed_in_turn_.push_back(a.base);
+    freed_.insert(allocations_.extract(a.base));
+    while (kept_freed_ > kKeptFreed && freed_in_turn_.size() > 1) {
+        const auto oldest = freed_.find(freed_in_turn_.front());
+        kept_freed_ -= oldest->second.size + sizeof oldest->second;
+        freed_.erase(oldest);
+        freed_in_turn_.pop_front();
+    }
+}
+
+const Allocation* GlobalMemory::freed(u64 address) const {
+    auto it = freed_.upper_bound(address);
+    if (it == freed_.begin()) return nullptr;
+    --it;
+    const Allocation& a = it->second;
+    return address - a.base < std::max<u64>(a.size, 1) ? &a : nullptr;
+}
+
 Allocation* GlobalMemory::find(u64 address, u64 size) {
     auto it = allocations_.upper_bound(address);
     if (it == allocations_.begin()) return nullptr;
@@ -53,6 +86,8 @@ std::string GlobalMemory::describe(u64 address) const {
     if (it == allocations_.begin()) return "below every allocation";
     --it;
     const Allocation& a = it->second;
+    if (a.of_heap && address - a.base < a.size)
+        return format("in '%s' of the kernels' heap, which the host cannot reach", a.name.c_str());
     if (address - a.base < a.size)
         return format("starts %llu bytes into '%s' of %llu bytes and runs past its end",
                       (unsigned long long)(address - a.base), a.name.c_str(), (unsigned long long)a.size);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,6 +41,19 @@ struct Allocation {
     std::unique_ptr<u8[]> data;
     u32 index = 0;  // its own for the life of the memory
     WrittenBytes written;
+    bool of_heap = false;  // a kernel's malloc has made it: the host cannot reach it
+    u32 freed_line = 0;    // of PTX, once a kernel has freed it
+};
+
+// What the kernels' malloc gives and free takes back (CUDA C++ programming guide, dynamic global memory allocation).
+struct DeviceHeap {
+    static constexpr u64 kAlignment = 16;
+    // Of the limit. How much more a GPU's allocator takes for itself, nobody says.
+    static u64 taken(u64 size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+    u64 limit = 8 << 20;  // cudaLimitMallocHeapSize
+    u64 used = 0;
+    u32 made = 0;
 };
 
 class GlobalMemory {
@@ -49,6 +63,14 @@ public:
     u64 reserve(u64 size);
     void back(u64 address, u64 size, std::string name);
     void release(u64 address);
+    // malloc of a kernel: 0 where the heap has no room.
+    u64 allocate_in_heap(u64 size);
+    // free of a kernel. No access finds the allocation, but it stays for what is in flight, and to be named where it is
+    // used, until many others have been freed.
+    void release_in_heap(Allocation& a, u32 line);
+    // What held this address until a kernel freed it, or null.
+    const Allocation* freed(u64 address) const;
+    DeviceHeap heap;
     // The allocation that holds all of [address, address + size), or null.
     Allocation* find(u64 address, u64 size);
     // What lies nearest to an address that no allocation holds, for a message.
@@ -57,7 +79,11 @@ public:
     std::map<u64, Allocation>& allocations() { return allocations_; }
 
 private:
-    std::map<u64, Allocation> allocations_;
+    static constexpr u64 kKeptFreed = 64 << 20;  // bytes
+
+    std::map<u64, Allocation> allocations_, freed_;
+    std::deque<u64> freed_in_turn_;
+    u64 kept_freed_ = 0;
     u64 next_ = kGlobalBase + kAllocationGap;
     u32 indices_ = 0;
 };
@@ -74,6 +100,17 @@ public:
     u64 reserve(u64 size) { return memory_->reserve(size); }
     void back(u64 address, u64 size, std::string name) { memory_->back(address, size, std::move(name)); }
     void release(u64 address);
+    u64 allocate_in_heap(u64 size) { return memory_->allocate_in_heap(size); }
+    void release_in_heap(Allocation& a, u32 line) {
+        recent_ = nullptr;
+        memory_->release_in_heap(a, line);
+    }
+    DeviceHeap& heap() { return memory_->heap; }
+    // For the host: what kernels have allocated is not its own.
+    Allocation* find_for_host(u64 address, u64 size) {
+        Allocation* a = find(address, size);
+        return a && !a->of_heap ? a : nullptr;
+    }
     Allocation* find(u64 address, u64 size) {
         if (recent_ && recent_->holds(address, size)) return recent_;
         Allocation* a = memory_->find(address, size);

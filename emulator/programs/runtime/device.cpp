@@ -135,9 +135,11 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
 
 Status one(int device) { return device == 0 ? kSuccess : kInvalidDevice; }
 
+constexpr int kHeapSize = 2;
+const std::map<int, std::size_t> kLimits{{0, 1024}, {1, 8650752}, {kHeapSize, 8 << 20}, {4, 2048}, {5, 64}, {6, 0}};
+
 std::map<int, std::size_t>& limits() {
-    static auto* all =
-        new std::map<int, std::size_t>{{0, 1024}, {1, 8650752}, {2, 8 << 20}, {4, 2048}, {5, 64}, {6, 0}};
+    static auto* all = new std::map<int, std::size_t>(kLimits);
     return *all;
 }
 
@@ -212,6 +214,7 @@ FMHA_EXPORT Status cudaDeviceReset() {
     std::lock_guard lock(p.mutex);
     p.settle();
     p.forget_all();
+    limits() = kLimits;
     last_error = kSuccess;
     return p.ready();
 }
@@ -226,8 +229,11 @@ FMHA_EXPORT Status cudaDeviceGetLimit(std::size_t* out, int limit) {
 FMHA_EXPORT Status cudaDeviceSetLimit(int limit, std::size_t value) {
     auto it = limits().find(limit);
     if (it == limits().end()) return noted(kUnsupportedLimit);
-    it->second = value;
-    return kSuccess;
+    const Status status = limit == kHeapSize
+                              ? on_device([&](Process& p) { return p.ask(Request("heap").integer(value)).status; })
+                              : kSuccess;
+    if (!status) it->second = value;
+    return status;
 }
 
 FMHA_EXPORT Status cudaDeviceGetCacheConfig(int* out) {

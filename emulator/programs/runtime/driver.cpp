@@ -16,6 +16,8 @@ using namespace fmha;
 
 // The runtime's, which mean the same.
 FMHA_EXPORT Status cudaDeviceSynchronize();
+FMHA_EXPORT Status cudaDeviceGetLimit(std::size_t*, int);
+FMHA_EXPORT Status cudaDeviceSetLimit(int, std::size_t);
 FMHA_EXPORT Status cudaMemset2D(void*, std::size_t, int, std::size_t, std::size_t);
 FMHA_EXPORT Status cudaMalloc(void**, std::size_t);
 FMHA_EXPORT Status cudaMallocManaged(void**, std::size_t, unsigned);
@@ -229,6 +231,8 @@ FMHA_EXPORT Status cuCtxPopCurrent_v2(void** out) { return out ? cuCtxCreate_v4(
 FMHA_EXPORT Status cuCtxGetCurrent(void** out) { return cuCtxCreate_v4(out, nullptr, 0, 0); }
 FMHA_EXPORT Status cuCtxGetDevice(int* out) { return cuDeviceGet(out, 0); }
 FMHA_EXPORT Status cuCtxSynchronize() { return cudaDeviceSynchronize(); }
+FMHA_EXPORT Status cuCtxGetLimit(std::size_t* out, int limit) { return cudaDeviceGetLimit(out, limit); }
+FMHA_EXPORT Status cuCtxSetLimit(int limit, std::size_t value) { return cudaDeviceSetLimit(limit, value); }
 
 // Modules
 
