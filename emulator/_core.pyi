@@ -82,6 +82,9 @@ class Machine:
         workspace: int,
         programmatic: bool,
         first_plane: int,
+        number: int,
+        beside: list[int],
+        overlaps: bool,
     ) -> list[dict[str, object]]: ...
     def resident_clusters(
         self, program: Program, block: tuple[int, int, int], cluster: tuple[int, int, int], dynamic_shared: int

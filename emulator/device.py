@@ -215,6 +215,7 @@ class Device:
         self._sizes: dict[int, int] = {}  # of allocations, by their addresses
         self._in_l2: list[int] = []  # allocations that launches have touched, the latest last
         self._buffers: dict[int, Buffer] = {}  # by address
+        self.launches = 0  # that have begun: the number of the latest
 
     # Memory
 
@@ -317,6 +318,7 @@ class Device:
         cooperative: bool = False,
         programmatic: bool = False,
         first_plane: int = 0,
+        beside: Sequence[int] | None = None,
     ) -> Report:
         """Runs a grid to its end. `cluster` defaults to the kernel's own .reqnctapercluster, or to one CTA.
 
@@ -325,6 +327,8 @@ class Device:
         cuLaunchCooperativeKernel makes it, all CTAs are resident and may synchronise (grid.sync()). A `programmatic`
         launch (cudaLaunchAttributeProgrammaticStreamSerialization) may begin once the launch before it on this device
         has executed griddepcontrol.launch_dependents: what the two access is ordered by griddepcontrol.wait alone.
+        `beside` names earlier launches, counted as `launches` does, that may be running still, in other streams: all
+        others are over. Not None says as well that launches to come may be beside this one.
         CTAs of a lower z than `first_plane` are left out, and what they would have written stays as it was.
         Raises LaunchError for what the driver would refuse and PtxError for PTX that the machine does not model; all
         that the kernel does wrong is in the report.
@@ -342,9 +346,21 @@ class Device:
         packed = _pack_args(info, args)
         workspace = self._cooperate(decoded, ctas, threads, clusters, shared_bytes) if cooperative else 0
         before = time.thread_time()
+        self.launches += 1
         shape = self._record(info, decoded, ctas, threads, clusters, shared_bytes)
         raw = self._machine.run(
-            decoded.program, ctas, threads, clusters, shared_bytes, packed, workspace, programmatic, first_plane
+            decoded.program,
+            ctas,
+            threads,
+            clusters,
+            shared_bytes,
+            packed,
+            workspace,
+            programmatic,
+            first_plane,
+            number=self.launches,
+            beside=list(beside or ()),
+            overlaps=beside is not None,
         )
         if self._machine.watched:
             self._mark(module, entry)

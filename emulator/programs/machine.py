@@ -344,6 +344,8 @@ class Machine:
         given = fields.dims()
         non_portable, cooperative, programmatic = (bool(fields.integer()) for _ in range(3))
         params = fields.data()
+        several = bool(fields.integer())
+        beside = [fields.integer() for _ in range(fields.integer())]
         changed = [(fields.integer(), fields.data()) for _ in range(fields.integer())]
         for address, data in changed:
             self.device.write(address, data)
@@ -357,7 +359,16 @@ class Machine:
         self._launched.add(kernel)
         try:
             report = self.device.launch(
-                kernel.module, kernel.entry, grid, block, arguments, shared, cluster, cooperative, programmatic
+                kernel.module,
+                kernel.entry,
+                grid,
+                block,
+                arguments,
+                shared,
+                cluster,
+                cooperative,
+                programmatic,
+                beside=beside if several else None,
             )
         except PtxError as error:
             raise self._refuse(f"{kernel.shown}: {error}") from error
@@ -371,6 +382,7 @@ class Machine:
             modelled = report.timing.modelled()
         self.seen.launches.append(Launched(kernel.shown, grid, block, report.stats, modelled))
         self._tell(kernel, report)
+        yield self.device.launches
         yield fault_of(report)
         yield len(report.printed)
         for to_error, text in report.printed:

@@ -40,6 +40,12 @@ MEMORY: Mapping[str, Rule] = {
         "griddepcontrol.wait (cudaGridDependencySynchronize) before the access, in the thread or in one that a barrier "
         "orders before it.",
     ),
+    "stream-race": Rule(
+        "-",
+        "Two launches in different streams access the same bytes, one of them writes, and neither has to be over "
+        "before the other begins.",
+        "cudaEventRecord behind the first and cudaStreamWaitEvent before the second, or both in one stream.",
+    ),
     "missing-proxy-fence": Rule(
         "8.6, Proxies; 9.7.13.4, membar and fence",
         "The async proxy (an MMA, a bulk copy) reads what was written through the generic proxy, with no proxy fence "

@@ -166,3 +166,49 @@ def test_a_grid_that_spins_is_told_in_bounded_time() -> None:
     out = device.alloc(1024, "out", zeroed=True)
     endless = f"@!%p0 bra DONE; {_SPIN.replace('setp.lt', 'setp.le')} DONE:"
     assert launch(device, out.address, endless, grid=150, block=32) == {"livelock"}
+
+
+_STORE, _LOAD = "st.global.b32 [%at], %t;", "ld.global.b32 %r1, [%at]; @%p0 st.shared.b32 [slot], %r1;"
+
+
+@pytest.mark.parametrize(
+    ("bodies", "beside", "found"),
+    [
+        ((_STORE, _STORE), [[], [1]], [set(), {"stream-race"}]),
+        ((_STORE, _LOAD), [[], [1]], [set(), {"stream-race"}]),
+        ((_LOAD, _STORE), [[], [1]], [set(), {"stream-race"}]),
+        ((_LOAD, _LOAD), [[], [1]], [set(), set()]),
+        ((_STORE, _LOAD), [[], []], [set(), set()]),
+        # The third is ordered behind the first alone, then behind both.
+        ((_STORE, "", _LOAD), [[], [1], [2]], [set(), set(), set()]),
+        (("", _STORE, _LOAD), [[], [1], [2]], [set(), set(), {"stream-race"}]),
+        (("", _STORE, _LOAD), [[], [1], [1]], [set(), set(), set()]),
+        (("", _STORE, _LOAD), [[], [1], None], [set(), set(), set()]),
+        (("atom.global.add.u32 %r1, [%at], 1;",) * 2, [[], [1]], [set(), set()]),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_launches_of_several_streams(
+    bodies: tuple[str, ...], beside: list[Any], found: list[Any], threads: int
+) -> None:
+    device = Device(threads=threads)
+    out = device.alloc(2048, "out", zeroed=True)
+    place = "mad.wide.u32 %at, %b, 256, %at;"
+    got = [
+        launch(device, out.address, place + body, grid=2, beside=others)
+        for body, others in zip(bodies, beside, strict=True)
+    ]
+    assert got == found
+
+
+def test_a_dependent_launch_may_be_beside_others() -> None:
+    device = Device()
+    out = device.alloc(1024, "out", zeroed=True)
+    other = "st.global.b32 [%at+512], %t;"
+    assert not launch(device, out.address, other, beside=[])
+    assert not launch(device, out.address, _TRIGGER + _STORE, beside=[1])
+    assert not launch(device, out.address, _WAIT + _LOAD, programmatic=True, beside=[1])
+    assert not launch(device, out.address, _TRIGGER + _STORE, beside=[1])
+    assert launch(device, out.address, _LOAD, programmatic=True, beside=[1]) == {"launch-race"}
+    assert launch(device, out.address, other, beside=[1]) == {"stream-race"}
+    assert launch(device, out.address, other, beside=[5]) == set()

@@ -182,6 +182,45 @@ static int pointers() {
     return 0;
 }
 
+__global__ void fill_with(int* data, int value) { data[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+
+// Two launches that use one array, and what is between them.
+static int beside(int how) {
+    int *data, *other;
+    cudaStream_t first, second;
+    cudaEvent_t event;
+    CHECK(cudaMalloc(&data, 256));
+    CHECK(cudaMalloc(&other, 256));
+    CHECK(cudaStreamCreateWithFlags(&first, how == 5 ? cudaStreamNonBlocking : cudaStreamDefault));
+    CHECK(cudaStreamCreate(&second));
+    CHECK(cudaEventCreate(&event));
+    fill_with<<<2, 32, 0, first>>>(data, 1);
+    if (how == 1) {
+        CHECK(cudaEventRecord(event, first));
+        CHECK(cudaStreamWaitEvent(second, event));
+    } else if (how == 2) {
+        CHECK(cudaStreamSynchronize(first));
+    } else if (how == 3) {
+        CHECK(cudaEventRecord(event, second));  // of the wrong stream
+        CHECK(cudaStreamWaitEvent(second, event));
+    } else if (how == 4 || how == 5) {
+        fill_with<<<2, 32>>>(other, 2);  // the default stream waits for `first`, unless that is a non-blocking one
+    } else if (how == 6) {
+        CHECK(cudaStreamSynchronize(second));
+    } else if (how == 7) {
+        CHECK(cudaMemcpyAsync(other, data, 256, cudaMemcpyDeviceToDevice, first));
+    } else if (how == 8) {
+        int host[64];
+        CHECK(cudaMemcpyAsync(host, data, 256, cudaMemcpyDeviceToHost, first));
+    }
+    fill_with<<<2, 32, 0, how == 9 ? first : second>>>(data, 3);
+    CHECK(cudaDeviceSynchronize());
+    fill_with<<<2, 32, 0, first>>>(data, 4);
+    CHECK(cudaStreamDestroy(first));
+    CHECK(cudaDeviceSynchronize());
+    return 0;
+}
+
 __global__ void make(char** out, size_t size) { out[threadIdx.x] = static_cast<char*>(malloc(size)); }
 __global__ void unmake(char** out) { free(out[threadIdx.x]); }
 
@@ -567,6 +606,11 @@ int main(int count, char** words) {
         {"tensor_map", tensor_map}, {"driver_api", driver_api}, {"hazard", hazard}, {"refused", refused},
         {"forked", forked}, {"forked_first", forked_first}, {"orphan", orphan},
         {"killed_in_a_launch", killed_in_a_launch},
+        {"beside0", [] { return beside(0); }}, {"beside1", [] { return beside(1); }},
+        {"beside2", [] { return beside(2); }}, {"beside3", [] { return beside(3); }},
+        {"beside4", [] { return beside(4); }}, {"beside5", [] { return beside(5); }},
+        {"beside6", [] { return beside(6); }}, {"beside7", [] { return beside(7); }},
+        {"beside8", [] { return beside(8); }}, {"beside9", [] { return beside(9); }},
         {"trap", [] { return faults(0); }}, {"misaligned", [] { return faults(1); }},
         {"illegal", [] { return faults(2); }}, {"endless", [] { return faults(3); }},
         {"exit", [] { vector_add(); std::exit(5); return 0; }},

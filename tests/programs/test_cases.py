@@ -183,6 +183,33 @@ def test_a_hazard_is_told_at_its_cuda_line(cases: Path, emulate: Emulate) -> Non
     assert told.code == 1
 
 
+@pytest.mark.parametrize(
+    ("how", "races"),
+    [
+        (0, True),  # nothing between them
+        (1, False),  # an event
+        (2, False),  # the host waits for the first stream
+        (3, True),  # an event of the second stream itself
+        (4, False),  # a launch in the default stream
+        (5, True),  # the same, and the first stream does not wait for it
+        (6, True),  # the host waits for the second stream
+        (7, True),  # a copy behind the first launch
+        (8, False),  # a copy to memory that is not pinned: the host waits for it
+        (9, False),  # one stream
+    ],
+)
+def test_launches_of_two_streams_race_unless_something_orders_them(
+    how: int, races: bool, cases: Path, emulate: Emulate
+) -> None:
+    told = emulate(cases, f"beside{how}")
+    assert told.code == races
+    assert told.err.count("error: ") == races
+    if races:
+        number = 2 if how != 5 else 3
+        assert f"launch {number}, fill_with(int*, int)\nerror: stream-race: warp 0 writes 'cudaMalloc 1'" in told.err
+        assert "which launch 1, of another stream, writes: no event and no synchronisation orders the two" in told.err
+
+
 def test_a_process_that_forks_first_has_a_device_of_its_own(cases: Path, emulate: Emulate) -> None:
     told = emulate(cases, "forked_first")
     assert told.out[0] == "0 wrong"

@@ -173,6 +173,8 @@ void start_warp(Cta& cta, Warp& w, u32 index, u32 threads, const Program& progra
     const AgentId self = agent(AgentKind::warp), ld = agent(AgentKind::tmem_ld), st = agent(AgentKind::tmem_st);
     w.clocks.begin(self, ld, st, agent(AgentKind::tensor));
     w.clocks.cluster = cluster.number;
+    if (const auto& complete = cluster.machine->complete_at_start(); !complete.empty())
+        w.clocks.learn_launches(complete);
     w.clocks.by_lane = cluster.machine->checks && cluster.machine->profile == Profile::strict;
     w.time = index;
     fill_constants(w, program, launch);

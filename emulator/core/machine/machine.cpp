@@ -23,6 +23,8 @@ u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) 
         if (++number_ == 0) {
             global.forget_shadows();
             in_flight_.clear();
+            at_start_.clear();
+            complete_.clear();
             number_ = 1;
         }
         bool used = false;

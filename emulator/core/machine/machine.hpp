@@ -1,6 +1,7 @@
 // The machine: what it runs, under which rules, on which memory, and what it has found.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <random>
@@ -43,6 +44,9 @@ struct Launch {
     u64 workspace = 0;          // of a cooperative launch: what its CTAs meet at; 0 of any other
     bool programmatic = false;  // may begin before the launch before it is complete
     u32 first_plane = 0;        // CTAs of a lower z are left out
+    bool overlaps = false;      // others of other streams may be beside it
+    u32 number = 0;             // of all launches: what `beside` of others names
+    std::vector<u32> beside{};  // launches before it that nothing orders before it: they are of other streams
 };
 
 // A cluster's place in the grid, from that of its first CTA.
@@ -103,6 +107,13 @@ struct Machine {
         return 0;
     }
     bool follows_others() const { return !in_flight_.empty(); }
+    // The number of a launch that launch_of has given, if it may run beside this one, in another stream; else 0.
+    u32 beside(u32 launch) const {
+        const u32 number = in_flight_[launch - 1].number;
+        return is_beside(number) ? number : 0;
+    }
+    // Launches that are complete before this one begins.
+    const std::vector<u32>& complete_at_start() const { return at_start_; }
     // A CTA lets dependent launches begin, or waits for those that this one depends on.
     void trigger() { triggered_ = true; }
     const std::vector<u32>& wait_for_launches();
@@ -125,6 +136,7 @@ struct Machine {
 
 private:
     void begin();
+    void begin_beside();
     void tell(Finding f);
     void collect_findings();
 
@@ -132,11 +144,16 @@ private:
     // that have completed when it has.
     struct InFlight {
         u16 last;
+        u32 number;
         std::vector<u32> complete;
     };
+    bool is_beside(u32 number) const { return std::ranges::find(launch->beside, number) != launch->beside.end(); }
+
     std::vector<InFlight> in_flight_;
-    std::vector<u32> waited_for_;  // in this launch
-    bool triggered_ = false;
+    // Indices of in_flight_, from 1: complete when this launch begins, and when it waits or has ended.
+    std::vector<u32> at_start_, complete_;
+    bool triggered_ = false, dependent_ = false, waited_ = false;
+    u32 launched_ = 0;  // the number of this launch
 
     u16 number_ = 0;
     std::vector<std::pair<u64, Findings>> told_;  // by the ordinals of clusters

@@ -88,8 +88,9 @@ nb::bytes read_memory(Machine& m, u64 address, u64 size) {
 
 nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
              std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
-             u32 first_plane) {
-    Launch launch{grid, block, cluster, dynamic_shared, records<u8>(params), workspace, programmatic, first_plane};
+             u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps) {
+    Launch launch{grid,         block,       cluster,  dynamic_shared, records<u8>(params), workspace,
+                  programmatic, first_plane, overlaps, number,         std::move(beside)};
     {
         nb::gil_scoped_release release;
         m.run(program, launch);
@@ -438,7 +439,7 @@ NB_MODULE(_core, module) {
         .def_prop_ro("printed", &printed_by)
         .def("run", &run, nb::arg("program"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"), nb::arg("params"), nb::arg("workspace"), nb::arg("programmatic"),
-             nb::arg("first_plane"))
+             nb::arg("first_plane"), nb::arg("number"), nb::arg("beside"), nb::arg("overlaps"))
         .def("resident_clusters", &resident_clusters, nb::arg("program"), nb::arg("block"), nb::arg("cluster"),
              nb::arg("dynamic_shared"))
         .def_prop_ro("stats", &stats_of);

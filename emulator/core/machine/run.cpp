@@ -1,5 +1,6 @@
 // The run of a launch to its end.
 #include <chrono>
+#include <numeric>
 
 #include "machine/grid.hpp"
 #include "machine/machine.hpp"
@@ -24,26 +25,43 @@ void Machine::begin() {
     random.seed(seed);
     search.begin(random);
     interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
-    if (launch->programmatic && triggered_ && number_ < kMostNumbers) {
-        in_flight_.push_back({number_, std::move(waited_for_)});
+    dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
+    if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
+        in_flight_.push_back({number_, launched_, std::move(complete_)});
         global.keep_written();
+        begin_beside();
     } else {
         in_flight_.clear();
+        at_start_.clear();
         number_ = 0;
         global.forget_shadows();
         sync.clear();
         map_fences.clear();
     }
-    waited_for_.clear();
-    triggered_ = false;
+    complete_ = at_start_;
+    launched_ = launch->number;
+    triggered_ = waited_ = false;
+}
+
+// A dependent launch may begin as soon as the one before it may; any other, when all are complete that it is not
+// beside.
+void Machine::begin_beside() {
+    const auto gone = [&](u32 n) { return is_beside(in_flight_[n - 1].number); };
+    if (!dependent_) {
+        at_start_.resize(in_flight_.size());
+        std::iota(at_start_.begin(), at_start_.end(), 1u);
+    }
+    std::erase_if(at_start_, gone);
 }
 
 const std::vector<u32>& Machine::wait_for_launches() {
-    if (waited_for_.empty() && !in_flight_.empty()) {
-        waited_for_ = in_flight_.back().complete;
-        waited_for_.push_back(static_cast<u32>(in_flight_.size()));
+    if (dependent_ && !waited_ && !in_flight_.empty()) {
+        const auto& before = in_flight_.back().complete;
+        complete_.insert(complete_.end(), before.begin(), before.end());
+        complete_.push_back(static_cast<u32>(in_flight_.size()));
+        waited_ = true;
     }
-    return waited_for_;
+    return complete_;
 }
 
 void Machine::run(const Program& p, const Launch& l) {

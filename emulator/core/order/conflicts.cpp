@@ -282,6 +282,17 @@ void report_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy proxy,
     if (in_flight && c.stale && linear_ordered(w, *c.earlier, true, who, proxy)) return;
     const i32 pc = static_cast<i32>(who.pc);
     const i32 other = c.earlier && !in_flight ? static_cast<i32>(c.earlier->pc) : -1;
+    if (const u32 number = in_flight ? m.beside(m.launch_of(c.earlier->cluster)) : 0) {
+        if (m.findings->seen("stream-race", pc, other)) return;
+        const Wording say(true);
+        m.report(
+            &w, "stream-race",
+            format("%s %s %s, which launch %u, of another stream, %s: no event and no synchronisation orders the two",
+                   describe_agent(*w.cta->cluster, who.agent).c_str(), who.write ? "writes" : "reads",
+                   say.place(where).c_str(), number, c.earlier_was_write ? "writes" : "reads"),
+            pc);
+        return;
+    }
     if (in_flight) {
         if (m.findings->seen("launch-race", pc, other)) return;
         const Wording say(true);

@@ -56,9 +56,14 @@ Status launch(Process& p, Function* function, const Shape& shape, void** argumen
     request.integer(function->max_dynamic_shared >= 0).integer(static_cast<unsigned>(function->max_dynamic_shared));
     request.dims(shape.cluster).integer(function->non_portable_cluster).integer(shape.cooperative);
     request.integer(shape.programmatic && follows).bytes(bytes.data(), bytes.size());
+    const StreamOrder::Stream stream = stream_of(shape.stream);
+    const std::vector<std::uint64_t> beside = p.order.begin(stream);
+    request.integer(p.order.several()).integer(beside.size());
+    for (const std::uint64_t number : beside) request.integer(number);
     p.send_shared(request);
     Reply reply = p.ask(std::move(request));
     if (reply.status) return reply.status;
+    p.order.launched(stream, reply.integer());
     p.leave(static_cast<Status>(reply.integer()));
     for (std::uint64_t n = reply.integer(); n; --n) {
         const bool error = reply.integer() != 0;
@@ -66,7 +71,9 @@ Status launch(Process& p, Function* function, const Shape& shape, void** argumen
     }
     p.receive_shared(reply);
     p.launched(shape.stream);
-    return launches_block() ? p.settle() : kSuccess;
+    if (!launches_block()) return kSuccess;
+    p.order.host_waits();
+    return p.settle();
 }
 
 Status facts_of(Process& p, Function& function, FunctionFacts& out) {

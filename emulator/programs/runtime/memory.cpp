@@ -37,6 +37,12 @@ Status boxed(Process& p, const Copy3D* c) {
                 {c->extent.width, c->extent.height, c->extent.depth}, c->kind);
 }
 
+// The host goes on when a copy from or to memory that is not pinned is done.
+void wait_for_pageable(Process& p, const void* to, const void* from, const void* stream) {
+    const auto pageable = [&](const void* m) { return !is_device_address(m) && !p.holder(m); };
+    if (pageable(to) || pageable(from)) p.order.host_waits(stream_of(stream));
+}
+
 Status symbol(Process& p, const void* handle, Variable*& out) {
     auto it = p.variables.find(handle);
     if (it == p.variables.end()) return kInvalidSymbol;
@@ -73,7 +79,9 @@ FMHA_EXPORT Status cudaMalloc(void** out, std::size_t size) {
     return on_device([&](Process& p) { return give(p, out, size, Kind::device); });
 }
 
-FMHA_EXPORT Status cudaMallocAsync(void** out, std::size_t size, void*) { return cudaMalloc(out, size); }
+FMHA_EXPORT Status cudaMallocAsync(void** out, std::size_t size, void* s) {
+    return on_stream(s, [&](Process& p) { return give(p, out, size, Kind::device); });
+}
 
 FMHA_EXPORT Status cudaMallocManaged(void** out, std::size_t size, unsigned) {
     return on_device([&](Process& p) { return give(p, out, size, Kind::managed); });
@@ -190,8 +198,11 @@ FMHA_EXPORT Status cudaMemcpy(void* to, const void* from, std::size_t n, int kin
     return on_device([&](Process& p) { return flat(p, to, from, n, kind); });
 }
 
-FMHA_EXPORT Status cudaMemcpyAsync(void* to, const void* from, std::size_t n, int kind, void*) {
-    return cudaMemcpy(to, from, n, kind);
+FMHA_EXPORT Status cudaMemcpyAsync(void* to, const void* from, std::size_t n, int kind, void* s) {
+    return on_stream(s, [&](Process& p) {
+        wait_for_pageable(p, to, from, s);
+        return flat(p, to, from, n, kind);
+    });
 }
 
 FMHA_EXPORT Status cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device, std::size_t n) {
@@ -211,8 +222,12 @@ FMHA_EXPORT Status cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from
 }
 
 FMHA_EXPORT Status cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                                     std::size_t width, std::size_t height, int kind, void*) {
-    return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+                                     std::size_t width, std::size_t height, int kind, void* s) {
+    return on_stream(s, [&](Process& p) {
+        if (width > to_pitch || width > from_pitch) return Status{kInvalidValue};
+        wait_for_pageable(p, to, from, s);
+        return copy(p, {to, to_pitch, 0}, {const_cast<void*>(from), from_pitch, 0}, {width, height}, kind);
+    });
 }
 
 FMHA_EXPORT Status cudaMemcpy3D(const Copy3D* c) {
@@ -262,10 +277,12 @@ FMHA_EXPORT Status cudaGetSymbolSize(std::size_t* out, const void* s) {
 // Fills
 
 FMHA_EXPORT Status cudaMemset(void* to, int value, std::size_t n) {
-    return on_device([&](Process& p) { return fill(p, {to, n, n}, {n}, static_cast<unsigned>(value)); });
+    return on_stream(nullptr, [&](Process& p) { return fill(p, {to, n, n}, {n}, static_cast<unsigned>(value)); });
 }
 
-FMHA_EXPORT Status cudaMemsetAsync(void* to, int value, std::size_t n, void*) { return cudaMemset(to, value, n); }
+FMHA_EXPORT Status cudaMemsetAsync(void* to, int value, std::size_t n, void* s) {
+    return on_stream(s, [&](Process& p) { return fill(p, {to, n, n}, {n}, static_cast<unsigned>(value)); });
+}
 
 FMHA_EXPORT Status cudaMemset2D(void* to, std::size_t pitch, int value, std::size_t width, std::size_t height) {
     return on_device(

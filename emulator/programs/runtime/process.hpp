@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "order.hpp"
 #include "wire.hpp"
 
 namespace fmha {
@@ -74,6 +75,7 @@ public:
     std::set<const void*> functions;                   // all of them: their addresses are handles
     std::unordered_map<const void*, Variable> variables;
     std::set<Module*> modules;
+    StreamOrder order;
 
     // Before every call that needs the device: kSuccess, or the error that stands.
     Status ready();
@@ -144,6 +146,20 @@ Status on_device(F f) {
     Process& p = Process::the();
     std::lock_guard lock(p.mutex);
     const Status standing = p.settle();
+    p.order.host_waits();
+    return noted(standing ? standing : f(p));
+}
+
+// What a handle stands for; the default streams, and handles that are none, are the legacy one.
+StreamOrder::Stream stream_of(const void* handle);
+
+// Of a call that puts work into a stream, and leaves the host to go on.
+template <class F>
+Status on_stream(const void* stream, F f) {
+    Process& p = Process::the();
+    std::lock_guard lock(p.mutex);
+    const Status standing = p.settle();
+    p.order.begin(stream_of(stream));
     return noted(standing ? standing : f(p));
 }
 

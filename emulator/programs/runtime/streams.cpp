@@ -1,4 +1,5 @@
 // Streams and events. Launches and copies are done when they return, so all work is in one order, that of the calls.
+// What order a GPU would keep, StreamOrder knows.
 #include <atomic>
 #include <chrono>
 
@@ -54,11 +55,36 @@ Status of_stream(void* handle, F f) {
     });
 }
 
+// Of a call that waits for an event, or finds that it is complete.
+template <class F>
+Status on_event(const void* event, F f) {
+    Process& p = Process::the();
+    std::lock_guard lock(p.mutex);
+    const Status standing = p.settle();
+    p.order.host_waits(event);
+    return noted(standing ? standing : f(p));
+}
+
 Status wait(void* handle) {
-    return on_device([&](Process&) { return Status{is_live(handle) ? kSuccess : kInvalidHandle}; });
+    return on_stream(handle, [&](Process& p) {
+        if (!is_live(handle)) return Status{kInvalidHandle};
+        p.order.host_waits(stream_of(handle));
+        return Status{kSuccess};
+    });
 }
 
 }  // namespace
+
+namespace fmha {
+
+StreamOrder::Stream stream_of(const void* handle) {
+    constexpr unsigned kNonBlocking = 1;
+    if (is_default(handle) || !live.contains(handle)) return {StreamOrder::kLegacy, true};
+    const auto& s = *static_cast<const Stream*>(handle);
+    return {s.id, !(s.flags & kNonBlocking)};
+}
+
+}  // namespace fmha
 
 FMHA_EXPORT Status cudaStreamCreate(void** out) { return create(out, 0, 0); }
 FMHA_EXPORT Status cudaStreamCreateWithFlags(void** out, unsigned flags) { return create(out, flags, 0); }
@@ -70,7 +96,11 @@ FMHA_EXPORT Status cudaStreamSynchronize(void* s) { return wait(s); }
 FMHA_EXPORT Status cudaStreamQuery(void* s) { return wait(s); }
 
 FMHA_EXPORT Status cudaStreamWaitEvent(void* s, void* e, unsigned) {
-    return with_device([&](Process&) { return Status{is_live(s) && live.contains(e) ? kSuccess : kInvalidHandle}; });
+    return with_device([&](Process& p) {
+        if (!is_live(s) || !live.contains(e)) return Status{kInvalidHandle};
+        p.order.wait(stream_of(s), e);
+        return Status{kSuccess};
+    });
 }
 
 FMHA_EXPORT Status cudaStreamGetFlags(void* s, unsigned* out) {
@@ -120,11 +150,17 @@ FMHA_EXPORT Status cudaEventCreateWithFlags(void** out, unsigned flags) {
     });
 }
 FMHA_EXPORT Status cudaEventCreate(void** out) { return cudaEventCreateWithFlags(out, 0); }
-FMHA_EXPORT Status cudaEventDestroy(void* e) { return destroy<Event>(e); }
+FMHA_EXPORT Status cudaEventDestroy(void* e) {
+    return with_device([&](Process& p) {
+        p.order.forget(e);
+        return destroy<Event>(e);
+    });
+}
 
 FMHA_EXPORT Status cudaEventRecord(void* e, void* s) {
-    return with_device([&](Process&) {
+    return with_device([&](Process& p) {
         if (!live.contains(e) || !is_live(s)) return Status{kInvalidHandle};
+        p.order.record(e, stream_of(s));
         static_cast<Event*>(e)->at = std::chrono::steady_clock::now();
         static_cast<Event*>(e)->recorded = true;
         return Status{kSuccess};
@@ -133,13 +169,13 @@ FMHA_EXPORT Status cudaEventRecord(void* e, void* s) {
 FMHA_EXPORT Status cudaEventRecordWithFlags(void* e, void* s, unsigned) { return cudaEventRecord(e, s); }
 
 FMHA_EXPORT Status cudaEventSynchronize(void* e) {
-    return on_device([&](Process&) { return Status{live.contains(e) ? kSuccess : kInvalidHandle}; });
+    return on_event(e, [&](Process&) { return Status{live.contains(e) ? kSuccess : kInvalidHandle}; });
 }
 FMHA_EXPORT Status cudaEventQuery(void* e) { return cudaEventSynchronize(e); }
 
 // The emulator's own time, which the report says.
 FMHA_EXPORT Status cudaEventElapsedTime(float* out, void* from, void* to) {
-    return on_device([&](Process& p) {
+    return on_event(to, [&](Process& p) {
         if (!out) return Status{kInvalidValue};
         if (!live.contains(from) || !live.contains(to)) return Status{kInvalidHandle};
         const Event &first = *static_cast<Event*>(from), &last = *static_cast<Event*>(to);
