@@ -114,3 +114,11 @@ def test_a_policy_from_elsewhere_is_looked_at(policy: int, known: bool) -> None:
             module, "k", (1, 1, 1), (1, 1, 1), [out.address, policy, b"\0" * 4, b"\0" * 4, b"\0" * 4]
         )
         assert [f.rule for f in report.findings] == ([] if silent else ["cache-policy"])
+
+
+def test_a_policy_that_nobody_has_made_has_no_value() -> None:
+    module = emulator.load_ptx(_MODULE.format(body=".reg .b64 %q; ld.global.L2::cache_hint.b64 %d, [%out], %q;"))
+    device = emulator.Device(profile="strict")
+    out = device.alloc(8, "out", zeroed=True)
+    report = device.launch(module, "k", (1, 1, 1), (1, 1, 1), [out.address, 0, b"\0" * 4, b"\0" * 4, b"\0" * 4])
+    assert [f.rule for f in report.findings] == ["uninitialised-register"]
