@@ -212,3 +212,14 @@ def test_a_dependent_launch_may_be_beside_others() -> None:
     assert launch(device, out.address, _LOAD, programmatic=True, beside=[1]) == {"launch-race"}
     assert launch(device, out.address, other, beside=[1]) == {"stream-race"}
     assert launch(device, out.address, other, beside=[5]) == set()
+
+
+def test_memory_that_is_freed_takes_nothing_else_along() -> None:
+    device = Device()
+    other, out = device.alloc(64, "other"), device.alloc(1024, "out")
+    assert not launch(device, out.address, "st.global.b32 [%at], %t;", beside=[])
+    device.free(other)
+    assert not launch(device, out.address, "ld.global.b32 %r1, [%at];", beside=[])
+    assert launch(device, out.address, "st.global.b32 [%at], %t;", beside=[2]) == {"stream-race"}
+    device.free(device.alloc(64, "another"))
+    assert launch(device, out.address, _LOAD, beside=[3]) == {"stream-race"}

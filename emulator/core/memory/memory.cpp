@@ -97,7 +97,9 @@ std::string GlobalMemory::describe(u64 address) const {
 
 void GlobalView::release(u64 address) {
     recent_ = nullptr;
-    shadows_.clear();
+    const auto found = memory_->allocations().find(address);
+    if (found != memory_->allocations().end() && found->second.index < shadows_.size())
+        shadows_[found->second.index].reset();
     memory_->release(address);
 }
 
