@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fmha.emulator.device import Profile
 from tests.emulator.clusterlab import run
+from tests.emulator.micro import run_micro
 
 OUT = {"out": np.zeros(64, np.uint32)}
 # Lanes 16 to 31 load what nobody has written.
@@ -128,3 +130,22 @@ def test_local_memory_that_nothing_has_written(use: str, profile: str) -> None:
     found = run(LOCAL + use, OUT, block=32, profile=profile).report.findings
     assert {f.rule for f in found} == {"uninitialised-local"}
     assert found[0].other is not None  # the load
+
+
+@pytest.mark.parametrize(
+    ("combine", "found"),
+    [
+        ("and.pred %p3, %p2, %off;", False),
+        ("and.pred %p3, %off, %p2;", False),
+        ("or.pred %p3, %p2, %p1;", False),
+        ("or.pred %p3, %p1, %p2;", False),
+        ("and.pred %p3, %p2, %p1;", True),
+        ("or.pred %p3, %off, %p2;", True),
+    ],
+)
+@pytest.mark.parametrize("profile", ["strict", "lenient"])
+def test_a_condition_that_one_side_decides_has_a_value(combine: str, found: bool, profile: Profile) -> None:
+    # Of a local variable: lenient too.
+    body = "ld.local.b32 %r2, [scratch]; setp.eq.s32 %p2, %r2, 5; setp.eq.s32 %p1, %zero, 0;"
+    report, _, _ = run_micro(f"{body} {combine} @%p3 bra E; @%first st.global.b32 [%out], %zero;\nE:", profile=profile)
+    assert {f.rule for f in report.findings} == ({"uninitialised-local"} if found else set())

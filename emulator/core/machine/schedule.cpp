@@ -123,6 +123,12 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
     const auto undefined = [&](u32 k) { return s[k] < 0 ? 0 : mask & ~w.initialised[static_cast<u32>(s[k])]; };
     const Op op = static_cast<Op>(i.op);
     if (op == Op::selp) return undefined(2) | (w.pred(s[2]) & undefined(0)) | (~w.pred(s[2]) & undefined(1));
+    if (i.width_dst == 1 && (op == Op::and_ || op == Op::or_)) {
+        // A side that decides alone: moderngpu's merges ask first whether there is a key, and compare it all the same.
+        const u32 a = undefined(0), b = undefined(1), decides = op == Op::or_ ? kFullMask : 0;
+        const u32 decided = (~a & ~(w.pred(s[0]) ^ decides)) | (~b & ~(w.pred(s[1]) ^ decides));
+        return (a | b) & ~decided;
+    }
     u32 any = 0, all = mask;
     for (u32 k = 0; k < i.n_src; ++k) {
         any |= undefined(k);
