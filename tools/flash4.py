@@ -28,7 +28,7 @@ from fmha.harness.see.call_time import numbers, seconds_of
 from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
 
 GPU: Final = "b200"
-HEADS: Final = 32
+HIDDEN: Final = 2048  # heads times head_dim
 COMPILE: Final = """
 import sys, torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -52,7 +52,7 @@ class Kernel:
     head_dim: int
     ctas: int
     k_rows: int
-    published: dict[tuple[int, int], float]  # TFLOP/s of flash-attention#2605, by batch and tokens; 32 heads
+    published: dict[tuple[int, int], float]  # TFLOP/s of flash-attention#2605, by batch and tokens
 
 
 KERNELS: Final = (
@@ -148,7 +148,7 @@ def largest_error(kernel: Kernel, module: emulator.Module) -> float:
 
 def modelled(kernel: Kernel, module: emulator.Module, batch: int, tokens: int) -> tuple[float, str]:
     """TFLOP/s without a mask, and what bounds them."""
-    call = Call(kernel, module, batch, tokens, HEADS)
+    call = Call(kernel, module, batch, tokens, heads := HIDDEN // kernel.head_dim)
     device = emulator.Device(checks=False, threads=1, timing=GPU, sampled=True)
     count = int(np.prod(call.shape))
     at = {name: device.alloc(2 * count, name).address for name in "qkvo"}
@@ -159,7 +159,7 @@ def modelled(kernel: Kernel, module: emulator.Module, batch: int, tokens: int) -
     said = report.timing.modelled()
     if said.forced:
         raise RuntimeError(f"head_dim {kernel.head_dim}: the model could not follow {said.forced} waits")
-    flop = 4 * batch * HEADS * tokens * tokens * kernel.head_dim
+    flop = 4 * batch * heads * tokens * tokens * kernel.head_dim
     return flop / seconds_of(architecture(GPU), (said,)) * 1e-12, said.bound
 
 

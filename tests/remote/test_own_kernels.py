@@ -100,7 +100,9 @@ def test_a_race_that_is_planted_is_a_hazard_there(client: Client) -> None:
 def test_another_fmha_does_not_take_up_the_run(client: Client) -> None:
     run = detached(client, "--case", GUARD)
     package = client.root / "package"
-    shutil.copytree(Path(__file__).resolve().parents[2] / "fmha", package / "fmha", symlinks=False)
+    checkout = Path(__file__).resolve().parents[2]
+    shutil.copytree(checkout / "fmha", package / "fmha", symlinks=False)
+    shutil.copytree(checkout / "kernel", package / "fmha" / "kernel")
     (package / "fmha" / "harness" / "text.py").open("a").write("# another\n")
     core = next(path for path in map(Path, sys.path) if (path / "fmha" / "emulator").is_dir() and "site" in path.name)
     for path in (core / "fmha" / "emulator").glob("_core*.so"):
