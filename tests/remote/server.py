@@ -228,8 +228,12 @@ def serving(
             os.chown(where, number, number)
             where.chmod(0o700)
     elif os.geteuid() == 0:
-        for name in ("passwd", "group"):
-            shutil.copy(f"/etc/{name}", folder / name)
+        lines = Path("/etc/passwd").read_text().splitlines(keepends=True)
+        own = [
+            line.replace(f":{me.pw_dir}:", f":{home}:") if line.startswith(f"{account}:") else line for line in lines
+        ]
+        (folder / "passwd").write_text("".join(own))
+        shutil.copy("/etc/group", folder / "group")
     for name in ("bin", "hold", "reached", "small"):
         (folder / name).mkdir()
         (folder / name).chmod(0o777)
