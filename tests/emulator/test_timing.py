@@ -248,10 +248,10 @@ mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r4], 0;
 )
 
 
-def loaded(cta: int, n: int = 32):
-    """Every CTA loads n times 8 KiB, from `cta` bytes behind where the CTA before it does."""
-    load = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], 8192, [%r4];\n"
-    body = BULK_LOADS.replace("CTA", str(cta)).replace("LOADS", load * n).replace("BYTES", str(8192 * n))
+def loaded(cta: int, n: int = 32, size: int = 8192):
+    """Every CTA loads n times `size` bytes, from `cta` bytes behind where the CTA before it does."""
+    load = f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1], {size}, [%r4];\n"
+    body = BULK_LOADS.replace("CTA", str(cta)).replace("LOADS", load * n).replace("BYTES", str(size * n))
     device = emulator.Device(timing="h200", checks=False, sampled=True)
     out = device.alloc(8192 * 132, "out", zeroed=True)
     warm, timing = (device.launch(kernel(body), "k", 132, 1, [out.address]).timing for _ in range(2))
@@ -266,6 +266,10 @@ def test_what_neighbours_read_together_l2_delivers_once():
     together, apart = loaded(0).cycles, loaded(8192).cycles
     assert together == pytest.approx(nbytes / H200["port_bytes"], rel=0.3)
     assert apart == pytest.approx(132 * nbytes / H200["l2_bytes"], rel=0.3)
+
+
+def test_copies_of_no_bytes_are_modelled():
+    assert loaded(0, size=0).from_hbm == 0
 
 
 HANDOVER = """.reg .u64 %rd<4>; .reg .b32 %r<8>; .reg .pred %p<4>; .shared .align 8 .b64 bar;

@@ -78,7 +78,7 @@ timing::ClusterRecording* Recorder::of(const Cluster& cluster) {
 
 void Recorder::note_global(Warp& w, u64 address, u64 bytes, bool write, u64 place) {
     const Allocation* a = machine_of(w).global.find(address, 1);
-    if (!a) return;
+    if (!a || !bytes) return;
     (write ? current_->written : current_->read)[a->base] += bytes;
     if (!write) current_->pieces[place ? place : address] = {a->base, bytes};
 }
