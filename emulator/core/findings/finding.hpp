@@ -26,15 +26,8 @@ struct Finding {
     std::vector<std::pair<i32, std::string>> details;  // (pc, text): a line each, e.g. the waiting warps of a deadlock
 
     // The same at the same place again. What printf prints is kept, up to a limit.
-    void repeat(Finding again) {
-        count += again.count;
-        if (rule != "printf") return;
-        add_line(std::move(again.message));
-        for (auto& line : again.details) add_line(std::move(line.second));
-    }
-    void add_line(std::string text) {
-        if (details.size() < kMaxLines) details.emplace_back(-1, std::move(text));
-    }
+    void repeat(Finding again);
+    void add_line(std::string text);
 
 private:
     static constexpr std::size_t kMaxLines = 1000;
@@ -48,48 +41,20 @@ struct Printed {
 
 class Findings {
 public:
-    void print(Printed p) {
-        if (printed_bytes_ >= kMostPrinted) return;
-        printed_bytes_ += p.text.size();
-        printed_.push_back(std::move(p));
-    }
+    Findings();
+    Findings(Findings&&) noexcept;
+    Findings& operator=(Findings&&) noexcept;
+    ~Findings();
+    void print(Printed p);
     const std::vector<Printed>& printed() const { return printed_; }
     // True when this rule was already reported at this place; counts the repetition.
-    bool seen(const std::string& rule, i32 pc, i32 other_pc) {
-        auto it = index_.find(std::make_tuple(rule, pc, other_pc));
-        if (it == index_.end()) return false;
-        ++list_[it->second].count;
-        ++told_;
-        return true;
-    }
-    void add(Finding f) {
-        ++told_;
-        const auto key = std::make_tuple(f.rule, f.pc, f.other_pc);
-        if (list_.size() >= kLimit) return;
-        index_.emplace(key, list_.size());
-        list_.push_back(std::move(f));
-    }
-    Finding* find(const std::string& rule, i32 pc, i32 other_pc) {
-        auto it = index_.find(std::make_tuple(rule, pc, other_pc));
-        return it == index_.end() ? nullptr : &list_[it->second];
-    }
+    bool seen(const std::string& rule, i32 pc, i32 other_pc);
+    void add(Finding f);
+    Finding* find(const std::string& rule, i32 pc, i32 other_pc);
     // What a later cluster has found.
-    void absorb(Findings later) {
-        for (Finding& f : later.list_) {
-            if (Finding* first = find(f.rule, f.pc, f.other_pc))
-                first->repeat(std::move(f));
-            else
-                add(std::move(f));
-        }
-        for (Printed& p : later.printed_) print(std::move(p));
-    }
+    void absorb(Findings later);
     bool empty() const { return list_.empty() && printed_.empty(); }
-    void clear() {
-        list_.clear();
-        printed_.clear();
-        printed_bytes_ = 0;
-        index_.clear();
-    }
+    void clear();
     const std::vector<Finding>& list() const { return list_; }
     // How often something was found, repetitions included.
     u64 told() const { return told_; }

@@ -29,55 +29,21 @@ class AsyncQueue {
 public:
     static constexpr u32 kNone = ~0u;
 
+    AsyncQueue();
+    ~AsyncQueue();
     bool empty() const { return oldest_ == kNone; }
     // `timed`: next() will be asked for.
-    void push(AsyncOp op, bool timed) {
-        const u32 at = take_place();
-        Place& p = places_[at];
-        p = {std::move(op), newest_, kNone, kNone};
-        (newest_ == kNone ? oldest_ : places_[newest_].newer) = at;
-        newest_ = at;
-        timed_ = timed;
-        if (!p.op.tensor) return become_eligible(at);
-        Tensor& t = tensor_[p.op.cta];
-        if (t.first == kNone) {
-            t.first = at;
-            become_eligible(at);
-        } else {
-            places_[t.last].next_tensor = at;
-        }
-        t.last = at;
-    }
+    void push(AsyncOp op, bool timed);
     // Of what may complete, the first in time, and among equals in issue order.
     u32 next() const { return eligible_.front().place; }
     u64 earliest() const { return eligible_.front().time; }
     // All that may complete, in issue order.
-    void eligible(std::vector<u32>& places) const {
-        for (u32 at = oldest_; at != kNone; at = places_[at].newer)
-            if (!places_[at].op.tensor || tensor_[places_[at].op.cta].first == at) places.push_back(at);
-    }
+    void eligible(std::vector<u32>& places) const;
     const AsyncOp& at(u32 place) const { return places_[place].op; }
     // Removes what may complete: next() if the queue is timed.
-    AsyncOp take(u32 at) {
-        if (timed_) {
-            std::pop_heap(eligible_.begin(), eligible_.end(), Later());
-            eligible_.pop_back();
-        }
-        Place& p = places_[at];
-        if (p.op.tensor) {
-            const u32 following = p.next_tensor;
-            tensor_[p.op.cta].first = following;
-            if (following != kNone) become_eligible(following);
-        }
-        return remove(at);
-    }
+    AsyncOp take(u32 at);
     // Removes what was issued first, whether it may complete or not: the end of a cluster.
-    AsyncOp drain() {
-        timed_ = false;
-        Place& p = places_[oldest_];
-        if (p.op.tensor) tensor_[p.op.cta].first = p.next_tensor;
-        return remove(oldest_);
-    }
+    AsyncOp drain();
     // How many have been taken or drained.
     u64 taken() const { return taken_; }
     template <class F>
@@ -104,28 +70,9 @@ private:
         }
     };
 
-    u32 take_place() {
-        if (free_.empty()) {
-            places_.emplace_back();
-            return static_cast<u32>(places_.size() - 1);
-        }
-        const u32 at = free_.back();
-        free_.pop_back();
-        return at;
-    }
-    void become_eligible(u32 at) {
-        if (!timed_) return;
-        eligible_.push_back({places_[at].op.time, places_[at].op.sequence, at});
-        std::push_heap(eligible_.begin(), eligible_.end(), Later());
-    }
-    AsyncOp remove(u32 at) {
-        Place& p = places_[at];
-        (p.older == kNone ? oldest_ : places_[p.older].newer) = p.newer;
-        (p.newer == kNone ? newest_ : places_[p.newer].older) = p.older;
-        free_.push_back(at);
-        taken_ += 1;
-        return std::move(p.op);
-    }
+    u32 take_place();
+    void become_eligible(u32 at);
+    AsyncOp remove(u32 at);
 
     std::vector<Place> places_;
     std::vector<u32> free_;

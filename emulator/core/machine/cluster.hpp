@@ -21,6 +21,9 @@ struct Cluster;
 struct Machine;
 
 struct Cta {
+    Cta();
+    ~Cta();
+
     Cluster* cluster = nullptr;
     u32 rank = 0;    // in the cluster
     u32 linear = 0;  // in the grid
@@ -55,6 +58,9 @@ struct TimedOut {
 };
 
 struct Cluster {
+    Cluster();
+    ~Cluster();
+
     Machine* machine = nullptr;
     u64 ordinal = 0;  // in the grid
     u16 number = 0;   // tells the agents of resident clusters apart, in global memory

@@ -18,6 +18,9 @@ Machine::Machine(const Machine& main, AccessLog* log)
       launch(main.launch),
       multiprocessors(main.multiprocessors) {}
 
+Machine::Machine() = default;
+Machine::~Machine() = default;
+
 u16 Machine::next_number(const std::vector<std::unique_ptr<Cluster>>& resident) {
     for (;;) {
         if (++number_ == 0) {

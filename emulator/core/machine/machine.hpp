@@ -55,7 +55,8 @@ inline u64 ordinal_of(const Launch& launch, const std::array<u32, 3>& first) {
 }
 
 struct Machine {
-    Machine() = default;
+    Machine();
+    ~Machine();
     Machine(const Machine&) = delete;
     Machine& operator=(const Machine&) = delete;
 

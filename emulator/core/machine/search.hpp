@@ -25,19 +25,9 @@ public:
     u64 taken = 0;     // of these, in this launch
     u64 clusters = 0;  // that take turns
 
-    void begin(std::mt19937_64& random) {
-        taken = 0;
-        changes_.clear();
-        for (u32 n = 1; n < depth; ++n) changes_.push_back(1 + random() % std::max<u64>(steps, 1));
-        std::sort(changes_.rbegin(), changes_.rend());
-    }
+    void begin(std::mt19937_64& random);
     // Whether the step that is to come is one at which priorities change.
-    bool changes_now() {
-        taken += 1;
-        bool now = false;
-        for (; !changes_.empty() && changes_.back() <= taken; changes_.pop_back()) now = true;
-        return now;
-    }
+    bool changes_now();
     static i64 high(std::mt19937_64& random) { return static_cast<i64>(random() >> 1); }
     static i64 low(std::mt19937_64& random) { return -1 - static_cast<i64>(random() >> 1); }
 
@@ -49,18 +39,8 @@ private:
 // one interleaving. Reads between two writes have no order among themselves.
 class Interleaving {
 public:
-    void access(u64 place, u64 who, bool write) {
-        Past& past = places_[place];
-        if (write)
-            past = {mix(past.writes + past.reads, who), 0};
-        else
-            past.reads += mix(past.writes, who);
-    }
-    u64 digest() const {
-        u64 sum = 0;
-        for (const auto& [place, past] : places_) sum += mix(past.writes + past.reads, place);
-        return sum;
-    }
+    void access(u64 place, u64 who, bool write);
+    u64 digest() const;
 
 private:
     struct Past {

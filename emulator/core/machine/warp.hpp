@@ -90,6 +90,10 @@ struct LaneLog {
 enum class Unwritten : u8 { shared, global, local };
 
 struct Warp {
+    Warp();
+    Warp(Warp&&) noexcept;
+    ~Warp();
+
     Cta* cta = nullptr;
     const Program* program = nullptr;
     u32 index = 0;  // in the CTA

@@ -1,8 +1,12 @@
 #include "memory/memory.hpp"
 
 #include "memory/access_log.hpp"
+#include "order/linear_history.hpp"
 
 namespace ptxm {
+
+GlobalMemory::GlobalMemory() = default;
+GlobalMemory::~GlobalMemory() = default;
 
 u64 GlobalMemory::allocate(u64 size, std::string name) {
     const u64 base = reserve(size);
@@ -93,6 +97,21 @@ std::string GlobalMemory::describe(u64 address) const {
                       (unsigned long long)(address - a.base), a.name.c_str(), (unsigned long long)a.size);
     return format("%llu bytes past the end of '%s' of %llu bytes", (unsigned long long)(address - a.base - a.size),
                   a.name.c_str(), (unsigned long long)a.size);
+}
+
+GlobalView::GlobalView() : memory_(std::make_shared<GlobalMemory>()) {}
+GlobalView::GlobalView(const GlobalView& other, AccessLog* log) : memory_(other.memory_), log_(log) {}
+GlobalView::~GlobalView() = default;
+
+LinearShadow& GlobalView::new_shadow(const Allocation& a) {
+    if (a.index >= shadows_.size()) shadows_.resize(memory_->indices());
+    return *(shadows_[a.index] = std::make_unique<LinearShadow>(a.size));
+}
+
+void GlobalView::forget_shadows() {
+    if (!log_) keep_written();  // those that run side by side tell by their logs
+    for (std::unique_ptr<LinearShadow>& shadow : shadows_)
+        if (shadow) shadow->forget();
 }
 
 void GlobalView::release(u64 address) {

@@ -11,7 +11,6 @@
 
 #include "findings/finding.hpp"
 #include "memory/written_bytes.hpp"
-#include "order/linear_history.hpp"
 
 namespace ptxm {
 
@@ -58,6 +57,8 @@ struct DeviceHeap {
 
 class GlobalMemory {
 public:
+    GlobalMemory();
+    ~GlobalMemory();
     u64 allocate(u64 size, std::string name);
     // Addresses that nothing else gets, a gap behind them. There is memory where `back` puts some.
     u64 reserve(u64 size);
@@ -89,12 +90,14 @@ private:
 };
 
 class AccessLog;
+class LinearShadow;
 
 // Global memory as one machine sees it: the bytes, which machines that run side by side share, and its own shadow.
 class GlobalView {
 public:
-    GlobalView() : memory_(std::make_shared<GlobalMemory>()) {}
-    GlobalView(const GlobalView& other, AccessLog* log) : memory_(other.memory_), log_(log) {}
+    GlobalView();
+    GlobalView(const GlobalView& other, AccessLog* log);
+    ~GlobalView();
 
     u64 allocate(u64 size, std::string name) { return memory_->allocate(size, std::move(name)); }
     u64 reserve(u64 size) { return memory_->reserve(size); }
@@ -124,15 +127,10 @@ public:
         return a.index < shadows_.size() ? shadows_[a.index].get() : nullptr;
     }
     LinearShadow& shadow(const Allocation& a) {
-        if (a.index >= shadows_.size()) shadows_.resize(memory_->indices());
-        if (!shadows_[a.index]) shadows_[a.index] = std::make_unique<LinearShadow>(a.size);
-        return *shadows_[a.index];
+        LinearShadow* const known = existing_shadow(a);
+        return known ? *known : new_shadow(a);
     }
-    void forget_shadows() {
-        if (!log_) keep_written();  // those that run side by side tell by their logs
-        for (std::unique_ptr<LinearShadow>& shadow : shadows_)
-            if (shadow) shadow->forget();
-    }
+    void forget_shadows();
     // What the launch has written counts as written from here on.
     void keep_written();
     void add_written(u64 begin, u64 end);
@@ -147,6 +145,7 @@ public:
     }
 
 private:
+    LinearShadow& new_shadow(const Allocation& a);
     void record(const Allocation& a, u64 address, u32 size, bool write);
 
     std::shared_ptr<GlobalMemory> memory_;

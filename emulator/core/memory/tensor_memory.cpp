@@ -31,6 +31,11 @@ void MmaMarks::mark(const Run& run) {
     runs_ = std::move(kept);
 }
 
+Tmem::Tmem() = default;
+Tmem::Tmem(Tmem&&) noexcept = default;
+Tmem& Tmem::operator=(Tmem&&) noexcept = default;
+Tmem::~Tmem() = default;
+
 void Tmem::prepare() { lines.resize(kLanesTotal * kPitch / kLineWords); }
 
 // As a new CTA finds it.

@@ -40,6 +40,11 @@ struct PairCall {
 };
 
 struct Tmem {
+    Tmem();
+    Tmem(Tmem&&) noexcept;
+    Tmem& operator=(Tmem&&) noexcept;
+    ~Tmem();
+
     static constexpr u32 kLanesTotal = 128, kColumns = 512, kGranule = 32;
     // Rows start in different cache sets: a column of 32 lanes fits the cache. No row shares a cache line with another.
     static constexpr u32 kLineWords = 16, kPitch = kColumns + kLineWords;

@@ -12,19 +12,7 @@ namespace ptxm {
 class WrittenBytes {
 public:
     explicit WrittenBytes(u64 size = 0) : size_(size) {}
-    void add(u64 begin, u64 end) {
-        auto next = ranges_.upper_bound(begin);
-        if (next != ranges_.begin() && std::prev(next)->second >= begin) {
-            --next;
-            begin = next->first;
-        }
-        while (next != ranges_.end() && next->first <= end) {
-            end = std::max(end, next->second);
-            next = ranges_.erase(next);
-        }
-        ranges_.emplace_hint(next, begin, end);
-        complete_ = begin == 0 && end >= size_;
-    }
+    void add(u64 begin, u64 end);
     bool complete() const { return complete_; }
     // Calls f(begin, end) for the parts of [begin, end) that are not among them.
     template <class F>

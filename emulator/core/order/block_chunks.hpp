@@ -15,6 +15,14 @@ struct Range {
     u32 bytes;
 };
 
+// What each lane of a warp accesses: `size` bytes, a power of two up to 16 and aligned to it, in [low, end) all
+// together.
+struct LanePieces {
+    const u64 (&at)[kLanes];
+    u32 size;
+    u64 low, end;
+};
+
 constexpr u32 kChunkBytes = 16, kBlockBytes = 1024;
 
 // Chunks, a bit each, in every one of some blocks side by side.

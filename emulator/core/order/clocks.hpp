@@ -69,11 +69,7 @@ public:
     // Whether what these lanes of an agent did at this clock is known. No lanes: any.
     bool knows(AgentId a, u32 clock, u32 lanes) const { return !(lanes & ~known_lanes(a, clock)); }
     // Of what `a` did at clocks in (from, to], only that of these lanes is known after all.
-    void restrict_to(const Part& to) {
-        rebuild(to.agent, {to.from, to.to}, [&](u32 clock) {
-            return known_lanes(to.agent, clock) & (clock > to.from && clock <= to.to ? to.lanes : kAllLanes);
-        });
-    }
+    void restrict_to(const Part& to);
     void join(const VectorClock& other) {
         if (!parts_.empty() || !other.parts_.empty()) join_parts(other);
         if (other.clocks_.size() > clocks_.size()) grow(other.clocks_.size());
@@ -100,45 +96,12 @@ private:
             if (p.agent == a && clock > p.from && clock <= p.to) return p.lanes;
         return kAllLanes;
     }
-    // Parts of `a` anew: what is known is the same between two of `ends` and the parts' own.
     template <class LanesAt>
-    void rebuild(AgentId a, std::vector<u32> ends, LanesAt lanes_at) {
-        for (const Part& p : parts_)
-            if (p.agent == a) ends.insert(ends.end(), {p.from, p.to});
-        std::sort(ends.begin(), ends.end());
-        std::vector<Part> made;
-        for (std::size_t k = 1; k < ends.size(); ++k) {
-            if (ends[k] == ends[k - 1]) continue;
-            const u32 lanes = lanes_at(ends[k]);
-            if (lanes == kAllLanes) continue;
-            if (!made.empty() && made.back().to == ends[k - 1] && made.back().lanes == lanes)
-                made.back().to = ends[k];
-            else
-                made.push_back({a, ends[k - 1], ends[k], lanes});
-        }
-        std::erase_if(parts_, [a](const Part& p) { return p.agent == a; });
-        parts_.insert(parts_.end(), made.begin(), made.end());
-    }
+    void rebuild(AgentId a, std::vector<u32> ends, LanesAt lanes_at);
     // Before the clocks are joined: what either knows is known.
-    void join_parts(const VectorClock& other) {
-        std::vector<AgentId> agents;
-        const std::vector<Part>* const both[] = {&parts_, &other.parts_};
-        for (const std::vector<Part>* parts : both)
-            for (const Part& p : *parts)
-                if (std::find(agents.begin(), agents.end(), p.agent) == agents.end()) agents.push_back(p.agent);
-        for (const AgentId a : agents) {
-            std::vector<u32> ends{0, get(a), other.get(a)};
-            for (const Part& p : other.parts_)
-                if (p.agent == a) ends.insert(ends.end(), {p.from, p.to});
-            rebuild(a, std::move(ends), [&](u32 clock) { return known_lanes(a, clock) | other.known_lanes(a, clock); });
-        }
-    }
+    void join_parts(const VectorClock& other);
     // Agents come one by one: with room for some more.
-    void grow(std::size_t size) {
-        constexpr std::size_t kRoom = 32;
-        if (size > clocks_.capacity()) clocks_.reserve(size + kRoom);
-        clocks_.resize(size, 0);
-    }
+    void grow(std::size_t size);
 
     std::vector<u32> clocks_;
     std::vector<Part> parts_;  // mostly none
@@ -161,27 +124,9 @@ public:
             if (v.cluster == cluster) return &v;
         return nullptr;
     }
-    void join(u32 cluster, const VectorClock& generic, const VectorClock& async) {
-        const View* known = find(cluster);
-        if (known && known->generic.covers(generic) && known->async.covers(async)) return;
-        View& v = own(cluster);
-        v.generic.join(generic);
-        v.async.join(async);
-    }
-    void join(const ForeignClocks& other) {
-        if (views_ == other.views_) return;
-        if (!views_) {
-            views_ = other.views_;
-            return;
-        }
-        for (const View& v : other.views()) join(v.cluster, v.generic, v.async);
-    }
-    void fence_proxy_async() {
-        for (std::size_t i = 0; i < views().size(); ++i) {
-            const View& v = views()[i];
-            if (!v.async.covers(v.generic)) own(v.cluster).async.join(views()[i].generic);
-        }
-    }
+    void join(u32 cluster, const VectorClock& generic, const VectorClock& async);
+    void join(const ForeignClocks& other);
+    void fence_proxy_async();
     void clear() { views_.reset(); }
     const std::vector<View>& views() const {
         static const std::vector<View> none;
@@ -190,16 +135,7 @@ public:
 
 private:
     // The view of a cluster, in a vector that nobody else holds.
-    View& own(u32 cluster) {
-        if (!views_)
-            views_ = std::make_shared<std::vector<View>>();
-        else if (views_.use_count() > 1)
-            views_ = std::make_shared<std::vector<View>>(*views_);
-        for (View& v : *views_)
-            if (v.cluster == cluster) return v;
-        views_->push_back(View{cluster, {}, {}});
-        return views_->back();
-    }
+    View& own(u32 cluster);
 
     std::shared_ptr<std::vector<View>> views_;
 };
@@ -223,7 +159,7 @@ struct Message;
 struct FenceOrder {
     std::shared_ptr<const Message> before;    // released by the fence.sc that precede this point in causality order
     std::shared_ptr<const Message> observed;  // the same of the strong writes that reads before this point observed
-    inline void join(const FenceOrder& other);
+    void join(const FenceOrder& other);
 };
 
 // What a release hands to an acquire. `tc` is what fence::before_thread_sync published; `tc_unfenced` what it would
@@ -234,57 +170,20 @@ struct Message {
     ForeignClocks foreign;
     VectorClock shared_only;  // known of shared memory, by a fence restricted to it, and not of global memory
     FenceOrder fences;
-    void join(const Message& m) {
-        fences.join(m.fences);
-        if (m.cluster == kNoCluster) return;
-        if (cluster == kNoCluster) cluster = m.cluster;
-        foreign.join(m.foreign);
-        if (cluster != m.cluster) {
-            foreign.join(m.cluster, m.generic, m.async_global);
-            return;
-        }
-        generic.join(m.generic);
-        async.join(m.async);
-        tc.join(m.tc);
-        tc_unfenced.join(m.tc_unfenced);
-        async_global.join(m.async_global);
-        shared_only.join(m.shared_only);
-    }
+
+    Message() = default;
+    Message(const Message&);
+    Message(Message&&) noexcept;
+    Message& operator=(const Message&);
+    Message& operator=(Message&&) noexcept;
+    ~Message();
+    void join(const Message& m);
     // Of a release whose fence orders shared memory alone.
-    void restrict_to_shared() {
-        shared_only.join(generic);
-        generic.clear();
-        async_global.clear();
-        foreign.clear();
-    }
-    void clear() {
-        fences = {};
-        cluster = kNoCluster;
-        foreign.clear();
-        generic.clear();
-        async.clear();
-        tc.clear();
-        tc_unfenced.clear();
-        async_global.clear();
-        shared_only.clear();
-    }
+    void restrict_to_shared();
+    void clear();
 };
 
-inline void join_shared(std::shared_ptr<const Message>& mine, const std::shared_ptr<const Message>& theirs) {
-    if (!theirs || mine == theirs) return;
-    if (!mine) {
-        mine = theirs;
-        return;
-    }
-    Message both = *mine;
-    both.join(*theirs);
-    mine = std::make_shared<const Message>(std::move(both));
-}
-
-inline void FenceOrder::join(const FenceOrder& other) {
-    join_shared(before, other.before);
-    join_shared(observed, other.observed);
-}
+void join_shared(std::shared_ptr<const Message>& mine, const std::shared_ptr<const Message>& theirs);
 
 // The clocks of one warp.
 struct WarpClocks {
@@ -344,16 +243,7 @@ struct WarpClocks {
         lane_views.clear();
         tick();
     }
-    void order_lanes(u32 lanes) {
-        share_views(lanes);
-        constexpr std::size_t kKept = 64;
-        if (lanes_met.size() == kKept) {
-            lanes_ordered = std::max(lanes_ordered, lanes_met.front().clock);
-            lanes_met.erase(lanes_met.begin());
-        }
-        lanes_met.push_back({epoch(), lanes});
-        tick();
-    }
+    void order_lanes(u32 lanes);
     // The lanes that are behind what this one did at this epoch: it met some, and they met others.
     u32 lanes_behind(u32 lane, u32 clock) const {
         u32 behind = 1u << lane;
@@ -379,178 +269,41 @@ struct WarpClocks {
         return at != accessed.end() && at->clock == clock ? at->lanes : 0;
     }
     // Of the warp's own accesses, leaves in `known` those that come before what these lanes do now.
-    void restrict_to(VectorClock& known, u32 lanes) const {
-        if (!by_lane || lanes == kAllLanes) return;
-        u32 to = known.get(self);
-        const auto leave = [&](u32 from) {
-            const auto foreign = [&](const Accessed& a) {
-                return a.clock > from && a.clock <= to && (a.lanes & ~lanes);
-            };
-            if (std::any_of(accessed.begin(), accessed.end(), foreign)) known.restrict_to({self, from, to, lanes});
-            to = std::min(to, from);
-        };
-        for (auto met = lanes_met.rbegin(); met != lanes_met.rend(); ++met) {
-            leave(met->clock);
-            if (met->lanes & lanes) lanes |= met->lanes;
-        }
-        leave(lanes_ordered);
-    }
-    void restrict_to(Message& m, u32 lanes) const {
-        for (VectorClock* known : {&m.generic, &m.async, &m.async_global, &m.shared_only}) restrict_to(*known, lanes);
-    }
+    void restrict_to(VectorClock& known, u32 lanes) const;
+    void restrict_to(Message& m, u32 lanes) const;
     // These lanes meet: each knows what any of them did.
-    void share_views(u32 lanes) {
-        VectorClock all;
-        for (const LaneView& v : lane_views)
-            if (v.lanes & lanes) all.join(v.known);
-        if (!lane_views.empty()) lane_views.push_back({lanes, std::move(all)});
-    }
+    void share_views(u32 lanes);
     // Before `generic` joins it.
-    void learn(const VectorClock& known, u32 lanes) {
-        if (!by_lane || (lanes == kAllLanes && lane_views.empty())) return;
-        if (lanes == kAllLanes) {
-            common.join(known);
-            return;
-        }
-        if (lane_views.empty()) common = generic;
-        for (LaneView& v : lane_views)
-            if (v.lanes == lanes) return v.known.join(known);
-        lane_views.push_back({lanes, known});
-    }
+    void learn(const VectorClock& known, u32 lanes);
     // Whether what `generic` has of an agent has come to these lanes.
-    bool lanes_know(AgentId a, u32 clock, u32 lanes) const {
-        if (lane_views.empty() || common.get(a) >= clock) return true;
-        u32 told = 0;
-        for (const LaneView& v : lane_views)
-            if (v.known.get(a) >= clock) told |= v.lanes;
-        return told == 0 || !(lanes & ~told);
-    }
+    bool lanes_know(AgentId a, u32 clock, u32 lanes) const;
     u32 issue_mma(u32 lane) {
         mma_issued_by[lane] = ++mma_issued;
         return mma_issued;
     }
 
+    // What is ordered before the next generic access, as a message that nobody has released.
+    Message generic_view() const;
     // By these lanes.
-    Message release(u32 lanes = kAllLanes) {
-        Message m;
-        release(m, lanes);
-        return m;
-    }
+    Message release(u32 lanes = kAllLanes);
     // Into a message that keeps its memory.
-    void release(Message& m, u32 lanes = kAllLanes) {
-        m.generic = generic;
-        m.async = async;
-        m.tc = published;
-        m.tc_unfenced = tc;
-        m.tc_unfenced.join(acquired_unfenced);
-        m.async_global = async_global;
-        m.cluster = cluster;
-        m.foreign = foreign;
-        m.shared_only = shared_only;
-        m.fences = fences;
-        restrict_to(m, lanes);
-        lanes_released = epoch();
-        tick();
-    }
+    void release(Message& m, u32 lanes = kAllLanes);
     // The same, added to a message of this cluster.
-    void release_to(Message& m, u32 lanes = kAllLanes) {
-        if ((by_lane && lanes != kAllLanes) || (m.cluster != cluster && m.cluster != kNoCluster)) {
-            m.join(release(lanes));
-            return;
-        }
-        m.cluster = cluster;
-        m.foreign.join(foreign);
-        m.generic.join(generic);
-        m.async.join(async);
-        m.tc.join(published);
-        m.tc_unfenced.join(tc);
-        m.tc_unfenced.join(acquired_unfenced);
-        m.async_global.join(async_global);
-        m.shared_only.join(shared_only);
-        m.fences.join(fences);
-        lanes_released = epoch();
-        tick();
-    }
+    void release_to(Message& m, u32 lanes = kAllLanes);
     // What a relaxed arrival hands on: the order of tcgen05 operations needs execution to be ordered, not memory (PTX
     // ISA 9.7.16.6.3).
-    void release_tc(Message& m) const {
-        m.tc.join(published);
-        m.tc_unfenced.join(tc);
-        m.tc_unfenced.join(acquired_unfenced);
-        m.cluster = cluster;
-    }
-    void acquire_tc(const Message& m) {
-        if (m.cluster != cluster) return;
-        acquired.join(m.tc);
-        acquired_unfenced.join(m.tc_unfenced);
-    }
-    void acquire(const Message& m, u32 lanes = kAllLanes) {
-        lanes_ordered = std::max(lanes_ordered, lanes_released);
-        fences.join(m.fences);
-        for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
-        if (m.cluster != cluster) {
-            if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
-            return;
-        }
-        learn(m.generic, lanes);
-        generic.join(m.generic);
-        async.join(m.async);
-        async_global.join(m.async_global);
-        acquired.join(m.tc);
-        acquired_unfenced.join(m.tc_unfenced);
-        shared_only.join(m.shared_only);
-    }
+    void release_tc(Message& m) const;
+    void acquire_tc(const Message& m);
+    void acquire(const Message& m, u32 lanes = kAllLanes);
     // By a fence that orders shared memory alone.
-    void acquire_shared(const Message& m) {
-        lanes_ordered = std::max(lanes_ordered, lanes_released);
-        if (m.cluster != cluster) return;
-        shared_only.join(m.generic);
-        shared_only.join(m.shared_only);
-        async.join(m.async);
-        acquire_tc(m);
-    }
+    void acquire_shared(const Message& m);
     // From another cluster, or by way of one: only global memory is reached.
-    void acquire(u32 from, const VectorClock& known, const VectorClock& known_async) {
-        if (from != cluster) {
-            foreign.join(from, known, known_async);
-            return;
-        }
-        generic.join(known);
-        async_global.join(known_async);
-    }
-    void fence_proxy_async(bool shared, bool global, u32 lanes) {
-        VectorClock known = generic;
-        restrict_to(known, lanes);
-        if (shared) {
-            async.join(known);
-            async.join(shared_only);
-        }
-        if (!global) {
-            tick();
-            return;
-        }
-        async_global.join(known);
-        foreign.fence_proxy_async();
-        tick();
-    }
+    void acquire(u32 from, const VectorClock& known, const VectorClock& known_async);
+    void fence_proxy_async(bool shared, bool global, u32 lanes);
     // A fence.sc of more than the CTA: it comes after those that it must, and those that must come after it.
-    void fence_sequential() {
-        if (fences.observed) {
-            const std::shared_ptr<const Message> observed = std::move(fences.observed);
-            fences.observed.reset();
-            acquire(*observed);
-        }
-        Message here = release();
-        here.fences = {};
-        join_shared(fences.before, std::make_shared<const Message>(std::move(here)));
-    }
+    void fence_sequential();
     // Launches before this one that are complete, by number from 1 (PTX ISA 9.7.13.16, griddepcontrol.wait).
-    void learn_launches(const std::vector<u32>& launches) {
-        VectorClock complete;
-        for (const u32 launch : launches) complete.raise(static_cast<AgentId>(launch), 1);
-        foreign.join(kLaunches, complete, {});
-        tick();
-    }
+    void learn_launches(const std::vector<u32>& launches);
     bool knows_launch(u32 launch) const {
         const ForeignClocks::View* const view = foreign.find(kLaunches);
         return view && view->generic.get(static_cast<AgentId>(launch));

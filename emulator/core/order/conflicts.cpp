@@ -51,6 +51,7 @@
 #include "machine/names.hpp"
 #include "order/conflict_messages.hpp"
 #include "order/cta_exit.hpp"
+#include "order/linear_history.hpp"
 
 namespace ptxm {
 namespace {

@@ -4,11 +4,12 @@
 #include <span>
 
 #include "findings/finding.hpp"
+#include "order/access_history.hpp"
 #include "order/block_chunks.hpp"
-#include "order/linear_history.hpp"
 
 namespace ptxm {
 
+class LinearShadow;
 struct Allocation;
 struct Cta;
 struct Machine;

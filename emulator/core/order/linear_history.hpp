@@ -21,14 +21,6 @@ enum class Grain : u8 {
     chunks,  // as a state: of what others will access in the same parts
 };
 
-// What each lane of a warp accesses: `size` bytes, a power of two up to 16 and aligned to it, in [low, end) all
-// together.
-struct LanePieces {
-    const u64 (&at)[kLanes];
-    u32 size;
-    u64 low, end;
-};
-
 class LinearShadow {
 public:
     static constexpr u32 kBlockBytes = ptxm::kBlockBytes;

@@ -30,6 +30,8 @@ struct WarpFences {
 
 class SyncTable {
 public:
+    SyncTable();
+    ~SyncTable();
     struct Slot {
         Message wide;    // released at cluster scope or wider, by the CTA `releaser` or by several
         Message narrow;  // at .cta scope, within `cta`
@@ -39,14 +41,10 @@ public:
         bool has_wide = false, has_narrow = false;
     };
 
-    Slot* find(u64 key) {
-        if (slots_.empty()) return nullptr;
-        auto it = slots_.find(key);
-        return it == slots_.end() ? nullptr : &it->second;
-    }
-    Slot& at(u64 key) { return slots_[key]; }
-    void forget(u64 key) { slots_.erase(key); }
-    void clear() { slots_.clear(); }
+    Slot* find(u64 key);
+    Slot& at(u64 key);
+    void forget(u64 key);
+    void clear();
 
 private:
     std::unordered_map<u64, Slot> slots_;

@@ -5,6 +5,7 @@
 #include "machine/machine.hpp"
 #include "memory/tensor_map.hpp"
 #include "order/conflicts.hpp"
+#include "order/linear_history.hpp"
 
 namespace ptxm {
 
@@ -21,7 +22,7 @@ u32 known_clock(const Message& m, u32 cluster, AgentId agent) {
 // The fence may be another warp's that this one has synchronised with: it lies on the path between the change and the
 // use (PTX ISA 8, Proxy-preserved Base Causality Order).
 bool fenced_since(Warp& w, const std::vector<MapFence>& fences, const Access& change) {
-    const Message here{w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign};
+    const Message here = w.clocks.generic_view();
     return std::any_of(fences.begin(), fences.end(), [&](const MapFence& f) {
         return known_clock(here, f.known.cluster, f.agent) >= f.clock &&
                known_clock(f.known, change.cluster, change.agent) >= change.clock;
@@ -193,8 +194,7 @@ Flow acquire(Warp& w, const Inst& i, u32 mask) {
         std::vector<MapFence>& fences = machine_of(w).map_fences[w.reg<u64>(w.ops(i)[0])[l]];
         std::erase_if(
             fences, [&](const MapFence& f) { return f.agent == w.clocks.self && f.known.cluster == w.clocks.cluster; });
-        fences.push_back(
-            {w.clocks.self, w.clocks.epoch(), {w.clocks.generic, {}, {}, {}, {}, w.clocks.cluster, w.clocks.foreign}});
+        fences.push_back({w.clocks.self, w.clocks.epoch(), w.clocks.generic_view()});
     }
     w.clocks.tick();
     return Flow::next;

@@ -9,6 +9,7 @@
 #include "memory/banks.hpp"
 #include "order/conflicts.hpp"
 #include "order/lane_races.hpp"
+#include "order/linear_history.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {

@@ -2,6 +2,7 @@
 // is looked at, which reads and writes D once or, where the host has them, with its matrix instructions. Sums are the
 // same as of one MMA after the other.
 #include "machine/machine.hpp"
+#include "machine/stopwatch.hpp"
 #include "ptx/tcgen05/product/product.hpp"
 
 namespace ptxm::tc {

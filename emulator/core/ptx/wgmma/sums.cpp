@@ -10,6 +10,7 @@
 #endif
 
 #include "machine/machine.hpp"
+#include "machine/stopwatch.hpp"
 #include "numbers/vector_shuffle.hpp"
 #include "ptx/mma/matrix.hpp"
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "machine/machine.hpp"
+#include "machine/stopwatch.hpp"
 
 namespace ptxm::tc {
 namespace {

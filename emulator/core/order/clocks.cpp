@@ -1,0 +1,332 @@
+#include "order/clocks.hpp"
+
+namespace ptxm {
+
+// Parts of `a` anew: what is known is the same between two of `ends` and the parts' own.
+template <class LanesAt>
+void VectorClock::rebuild(AgentId a, std::vector<u32> ends, LanesAt lanes_at) {
+    for (const Part& p : parts_)
+        if (p.agent == a) ends.insert(ends.end(), {p.from, p.to});
+    std::sort(ends.begin(), ends.end());
+    std::vector<Part> made;
+    for (std::size_t k = 1; k < ends.size(); ++k) {
+        if (ends[k] == ends[k - 1]) continue;
+        const u32 lanes = lanes_at(ends[k]);
+        if (lanes == kAllLanes) continue;
+        if (!made.empty() && made.back().to == ends[k - 1] && made.back().lanes == lanes)
+            made.back().to = ends[k];
+        else
+            made.push_back({a, ends[k - 1], ends[k], lanes});
+    }
+    std::erase_if(parts_, [a](const Part& p) { return p.agent == a; });
+    parts_.insert(parts_.end(), made.begin(), made.end());
+}
+
+void VectorClock::restrict_to(const Part& to) {
+    rebuild(to.agent, {to.from, to.to}, [&](u32 clock) {
+        return known_lanes(to.agent, clock) & (clock > to.from && clock <= to.to ? to.lanes : kAllLanes);
+    });
+}
+
+void VectorClock::join_parts(const VectorClock& other) {
+    std::vector<AgentId> agents;
+    const std::vector<Part>* const both[] = {&parts_, &other.parts_};
+    for (const std::vector<Part>* parts : both)
+        for (const Part& p : *parts)
+            if (std::find(agents.begin(), agents.end(), p.agent) == agents.end()) agents.push_back(p.agent);
+    for (const AgentId a : agents) {
+        std::vector<u32> ends{0, get(a), other.get(a)};
+        for (const Part& p : other.parts_)
+            if (p.agent == a) ends.insert(ends.end(), {p.from, p.to});
+        rebuild(a, std::move(ends), [&](u32 clock) { return known_lanes(a, clock) | other.known_lanes(a, clock); });
+    }
+}
+
+void VectorClock::grow(std::size_t size) {
+    constexpr std::size_t kRoom = 32;
+    if (size > clocks_.capacity()) clocks_.reserve(size + kRoom);
+    clocks_.resize(size, 0);
+}
+
+void ForeignClocks::join(u32 cluster, const VectorClock& generic, const VectorClock& async) {
+    const View* known = find(cluster);
+    if (known && known->generic.covers(generic) && known->async.covers(async)) return;
+    View& v = own(cluster);
+    v.generic.join(generic);
+    v.async.join(async);
+}
+
+void ForeignClocks::join(const ForeignClocks& other) {
+    if (views_ == other.views_) return;
+    if (!views_) {
+        views_ = other.views_;
+        return;
+    }
+    for (const View& v : other.views()) join(v.cluster, v.generic, v.async);
+}
+
+void ForeignClocks::fence_proxy_async() {
+    for (std::size_t i = 0; i < views().size(); ++i) {
+        const View& v = views()[i];
+        if (!v.async.covers(v.generic)) own(v.cluster).async.join(views()[i].generic);
+    }
+}
+
+ForeignClocks::View& ForeignClocks::own(u32 cluster) {
+    if (!views_)
+        views_ = std::make_shared<std::vector<View>>();
+    else if (views_.use_count() > 1)
+        views_ = std::make_shared<std::vector<View>>(*views_);
+    for (View& v : *views_)
+        if (v.cluster == cluster) return v;
+    views_->push_back(View{cluster, {}, {}});
+    return views_->back();
+}
+
+Message::Message(const Message&) = default;
+Message::Message(Message&&) noexcept = default;
+Message& Message::operator=(const Message&) = default;
+Message& Message::operator=(Message&&) noexcept = default;
+Message::~Message() = default;
+
+void Message::join(const Message& m) {
+    fences.join(m.fences);
+    if (m.cluster == kNoCluster) return;
+    if (cluster == kNoCluster) cluster = m.cluster;
+    foreign.join(m.foreign);
+    if (cluster != m.cluster) {
+        foreign.join(m.cluster, m.generic, m.async_global);
+        return;
+    }
+    generic.join(m.generic);
+    async.join(m.async);
+    tc.join(m.tc);
+    tc_unfenced.join(m.tc_unfenced);
+    async_global.join(m.async_global);
+    shared_only.join(m.shared_only);
+}
+
+void Message::restrict_to_shared() {
+    shared_only.join(generic);
+    generic.clear();
+    async_global.clear();
+    foreign.clear();
+}
+
+void Message::clear() {
+    fences = {};
+    cluster = kNoCluster;
+    foreign.clear();
+    generic.clear();
+    async.clear();
+    tc.clear();
+    tc_unfenced.clear();
+    async_global.clear();
+    shared_only.clear();
+}
+
+void join_shared(std::shared_ptr<const Message>& mine, const std::shared_ptr<const Message>& theirs) {
+    if (!theirs || mine == theirs) return;
+    if (!mine) {
+        mine = theirs;
+        return;
+    }
+    Message both = *mine;
+    both.join(*theirs);
+    mine = std::make_shared<const Message>(std::move(both));
+}
+
+void FenceOrder::join(const FenceOrder& other) {
+    join_shared(before, other.before);
+    join_shared(observed, other.observed);
+}
+
+void WarpClocks::order_lanes(u32 lanes) {
+    share_views(lanes);
+    constexpr std::size_t kKept = 64;
+    if (lanes_met.size() == kKept) {
+        lanes_ordered = std::max(lanes_ordered, lanes_met.front().clock);
+        lanes_met.erase(lanes_met.begin());
+    }
+    lanes_met.push_back({epoch(), lanes});
+    tick();
+}
+
+void WarpClocks::restrict_to(VectorClock& known, u32 lanes) const {
+    if (!by_lane || lanes == kAllLanes) return;
+    u32 to = known.get(self);
+    const auto leave = [&](u32 from) {
+        const auto foreign = [&](const Accessed& a) { return a.clock > from && a.clock <= to && (a.lanes & ~lanes); };
+        if (std::any_of(accessed.begin(), accessed.end(), foreign)) known.restrict_to({self, from, to, lanes});
+        to = std::min(to, from);
+    };
+    for (auto met = lanes_met.rbegin(); met != lanes_met.rend(); ++met) {
+        leave(met->clock);
+        if (met->lanes & lanes) lanes |= met->lanes;
+    }
+    leave(lanes_ordered);
+}
+
+void WarpClocks::restrict_to(Message& m, u32 lanes) const {
+    for (VectorClock* known : {&m.generic, &m.async, &m.async_global, &m.shared_only}) restrict_to(*known, lanes);
+}
+
+void WarpClocks::share_views(u32 lanes) {
+    VectorClock all;
+    for (const LaneView& v : lane_views)
+        if (v.lanes & lanes) all.join(v.known);
+    if (!lane_views.empty()) lane_views.push_back({lanes, std::move(all)});
+}
+
+void WarpClocks::learn(const VectorClock& known, u32 lanes) {
+    if (!by_lane || (lanes == kAllLanes && lane_views.empty())) return;
+    if (lanes == kAllLanes) {
+        common.join(known);
+        return;
+    }
+    if (lane_views.empty()) common = generic;
+    for (LaneView& v : lane_views)
+        if (v.lanes == lanes) return v.known.join(known);
+    lane_views.push_back({lanes, known});
+}
+
+bool WarpClocks::lanes_know(AgentId a, u32 clock, u32 lanes) const {
+    if (lane_views.empty() || common.get(a) >= clock) return true;
+    u32 told = 0;
+    for (const LaneView& v : lane_views)
+        if (v.known.get(a) >= clock) told |= v.lanes;
+    return told == 0 || !(lanes & ~told);
+}
+
+void WarpClocks::acquire_shared(const Message& m) {
+    lanes_ordered = std::max(lanes_ordered, lanes_released);
+    if (m.cluster != cluster) return;
+    shared_only.join(m.generic);
+    shared_only.join(m.shared_only);
+    async.join(m.async);
+    acquire_tc(m);
+}
+
+void WarpClocks::acquire(u32 from, const VectorClock& known, const VectorClock& known_async) {
+    if (from != cluster) {
+        foreign.join(from, known, known_async);
+        return;
+    }
+    generic.join(known);
+    async_global.join(known_async);
+}
+
+void WarpClocks::fence_proxy_async(bool shared, bool global, u32 lanes) {
+    VectorClock known = generic;
+    restrict_to(known, lanes);
+    if (shared) {
+        async.join(known);
+        async.join(shared_only);
+    }
+    if (!global) {
+        tick();
+        return;
+    }
+    async_global.join(known);
+    foreign.fence_proxy_async();
+    tick();
+}
+
+void WarpClocks::fence_sequential() {
+    if (fences.observed) {
+        const std::shared_ptr<const Message> observed = std::move(fences.observed);
+        fences.observed.reset();
+        acquire(*observed);
+    }
+    Message here = release();
+    here.fences = {};
+    join_shared(fences.before, std::make_shared<const Message>(std::move(here)));
+}
+
+void WarpClocks::learn_launches(const std::vector<u32>& launches) {
+    VectorClock complete;
+    for (const u32 launch : launches) complete.raise(static_cast<AgentId>(launch), 1);
+    foreign.join(kLaunches, complete, {});
+    tick();
+}
+
+void WarpClocks::release_tc(Message& m) const {
+    m.tc.join(published);
+    m.tc_unfenced.join(tc);
+    m.tc_unfenced.join(acquired_unfenced);
+    m.cluster = cluster;
+}
+
+void WarpClocks::acquire_tc(const Message& m) {
+    if (m.cluster != cluster) return;
+    acquired.join(m.tc);
+    acquired_unfenced.join(m.tc_unfenced);
+}
+
+Message WarpClocks::generic_view() const {
+    Message m;
+    m.generic = generic;
+    m.cluster = cluster;
+    m.foreign = foreign;
+    return m;
+}
+
+Message WarpClocks::release(u32 lanes) {
+    Message m;
+    release(m, lanes);
+    return m;
+}
+
+void WarpClocks::release(Message& m, u32 lanes) {
+    m.generic = generic;
+    m.async = async;
+    m.tc = published;
+    m.tc_unfenced = tc;
+    m.tc_unfenced.join(acquired_unfenced);
+    m.async_global = async_global;
+    m.cluster = cluster;
+    m.foreign = foreign;
+    m.shared_only = shared_only;
+    m.fences = fences;
+    restrict_to(m, lanes);
+    lanes_released = epoch();
+    tick();
+}
+
+void WarpClocks::release_to(Message& m, u32 lanes) {
+    if ((by_lane && lanes != kAllLanes) || (m.cluster != cluster && m.cluster != kNoCluster)) {
+        m.join(release(lanes));
+        return;
+    }
+    m.cluster = cluster;
+    m.foreign.join(foreign);
+    m.generic.join(generic);
+    m.async.join(async);
+    m.tc.join(published);
+    m.tc_unfenced.join(tc);
+    m.tc_unfenced.join(acquired_unfenced);
+    m.async_global.join(async_global);
+    m.shared_only.join(shared_only);
+    m.fences.join(fences);
+    lanes_released = epoch();
+    tick();
+}
+
+void WarpClocks::acquire(const Message& m, u32 lanes) {
+    lanes_ordered = std::max(lanes_ordered, lanes_released);
+    fences.join(m.fences);
+    for (const ForeignClocks::View& v : m.foreign.views()) acquire(v.cluster, v.generic, v.async);
+    if (m.cluster != cluster) {
+        if (m.cluster != kNoCluster) acquire(m.cluster, m.generic, m.async_global);
+        return;
+    }
+    learn(m.generic, lanes);
+    generic.join(m.generic);
+    async.join(m.async);
+    async_global.join(m.async_global);
+    acquired.join(m.tc);
+    acquired_unfenced.join(m.tc_unfenced);
+    shared_only.join(m.shared_only);
+}
+
+}  // namespace ptxm
