@@ -49,6 +49,23 @@ def test_stores_of_some_bytes_of_every_sixteen(mask: int, schedule: Any) -> None
         np.testing.assert_array_equal(done.arrays["out"], want)
 
 
+@pytest.mark.parametrize(("mask", "rules"), [(0x00FF, set()), (0x01FF, {"global-out-of-bounds"}), (0, set())])
+def test_what_a_mask_leaves_out_may_lie_outside_the_allocation(mask: int, rules: set[str]) -> None:
+    """Nor has it to be written in shared memory."""
+    body = f"""mov.b32 %r40, tile; st.shared.v2.u32 [%r40], {{%tid, %tid}}; {FENCE} mov.b16 %h1, {mask:#x};
+    cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%out], [%r40], 16, %h1; {STORED}"""
+    done = run(body, {"data": numbers((4,), np.uint32), "out": np.zeros(2, np.uint32)}, block=1)
+    assert done.rules == rules
+
+
+def test_a_copy_of_no_bytes_is_none_that_a_phase_waits_for() -> None:
+    body = f"""{init_barriers(1)} mov.u32 %r9, bar; mov.u32 %r8, tile; mov.b32 %r7, 0;
+    cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r8], [%data], %r7, [%r9];
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], %r7;
+    {wait()}"""
+    run(body, {"data": numbers((4,), np.uint32)}, block=1).clean()
+
+
 def ignoring(left: int, right: int, start: int = 0, nbytes: int = 64, words: int = 16) -> str:
     """Copies `nbytes` of `data` from byte `start` on, less what is ignored, and `words` of the copy to `out`."""
     return f"""{init_barriers()}

@@ -82,6 +82,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
         const SharedRef at = resolve_shared(w, w.reg<u32>(o[3])[l], 8, "bulk copy's mbarrier");
         const Ignored ignored = i.n_src > 5 ? ignored_of(o, w, l) : Ignored{};
         check_alignment(address, "bulk copy");
+        if (!bytes) continue;  // no copy that a phase of the mbarrier would wait for
         if (const u32 kept = ignored.kept(bytes)) {
             const u64 first = address + ignored.left;
             touch_global(resolve_global(w, first, kept, "bulk copy"), w, first, kept,
@@ -113,6 +114,7 @@ Flow send(Warp& w, const Inst& i, u32 mask) {
         if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk copy from another CTA's memory");
         const SharedRef at = resolve_shared(w, w.reg<u32>(o[3])[l], 8, "bulk copy's mbarrier");
         check_signal(to.cta->rank, at.cta->rank, false);
+        if (!bytes) continue;
         const TxSource source = begin_tx(w, at.cta->shared_address(at.offset), "bulk copy");
         touch_shared(*from.cta, w, from.offset, bytes, Accessor{source.agent, source.clock(), pc, false}, true);
         touch_shared(*to.cta, w, to.offset, bytes,
@@ -157,17 +159,23 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         check_size(bytes);
         const SharedRef from = resolve_bulk_shared(w, w.reg<u32>(o[1])[l], bytes, kAlignment, "bulk store");
         if (from.cta != w.cta) throw Fault("shared-out-of-bounds", "a bulk store from another CTA's memory");
-        Allocation& a = global_operand(w, address, bytes, "bulk store");
+        check_alignment(address, "bulk store");
+        const std::vector<Range> written =
+            i.n_src > 3 ? masked_runs(address, bytes, w.reg<u16>(o[3])[l]) : std::vector<Range>{{address, bytes}};
+        // What a mask leaves out may lie outside the allocation.
+        const u64 first = written.empty() ? address : written.front().start;
+        const u32 span = written.empty() ? 0 : static_cast<u32>(written.back().start - first) + written.back().bytes;
+        Allocation* const target = span ? &resolve_global(w, first, span, "bulk store") : nullptr;
         const BulkLane& bulk = bulk_lane(w, l);
         const u32 clock = bulk.committed + 1;
         if (!is_among_many_repeats(w, i, mask, l))
-            touch_shared(*w.cta, w, from.offset, bytes, Accessor{bulk.reads, clock, pc, false}, true);
+            for (const Range& r : written)
+                touch_shared(*w.cta, w, from.offset + static_cast<u32>(r.start - address), r.bytes,
+                             Accessor{bulk.reads, clock, pc, false}, true);
         Accessor writer{bulk.writes, clock, pc, true, reduction != Reduction::none};
         writer.repeats = reduction == Reduction::none && repeats_store(w, i, mask, l);
-        const bool masked = i.n_src > 3;
-        const std::vector<Range> written =
-            masked ? masked_runs(address, bytes, w.reg<u16>(o[3])[l]) : std::vector<Range>{{address, bytes}};
-        if (!writer.repeats || !is_between_repeats(w, i, mask, l)) touch_global(a, w, written, writer, true);
+        if (target && (!writer.repeats || !is_between_repeats(w, i, mask, l)))
+            touch_global(*target, w, written, writer, true);
         m.stats.bulk_stores += 1;
         m.stats.bulk_store_bytes += bytes;
         auto data = std::make_shared<std::vector<u8>>();
@@ -177,13 +185,13 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
             [&cta, data, bytes, at = from.offset] {
                 data->assign(cta.shared.begin() + at, cta.shared.begin() + at + bytes);
             },
-            [&m, data, address, bytes, written, reduction, type] {
-                Allocation* to = m.global.find(address, bytes);
+            [&m, data, address, bytes, written, first, span, reduction, type] {
+                Allocation* to = span ? m.global.find(first, span) : nullptr;
                 if (!to) return;
-                u8* d = to->data.get() + (address - to->base);
+                u8* d = to->data.get() + (first - to->base);
                 if (reduction != Reduction::none) return reduce_bytes(reduction, type, d, data->data(), bytes);
                 for (const Range& r : written)
-                    std::memcpy(d + (r.start - address), data->data() + (r.start - address), r.bytes);
+                    std::memcpy(d + (r.start - first), data->data() + (r.start - address), r.bytes);
             });
     }
     return Flow::next;
