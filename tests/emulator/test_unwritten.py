@@ -22,11 +22,14 @@ HARMLESS = {
     "selected away": "selp.u32 %r3, %r3, 0, %p1; st.global.u32 [%d1], %r3;",
     "overwritten": "add.u32 %r3, %r3, 1; mov.u32 %r3, 5; st.global.u32 [%d1], %r3;",
     "shuffled among those that have one": "shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1; @%p1 st.global.u32 [%d1], %r4;",
+    "shuffled, for its predicate": "shfl.sync.down.b32 %r4|%p2, %r3, 8, 31, -1; @%p2 st.global.u32 [%d1], %tid;",
     "shuffled from the written half": "and.b32 %r5, %tid, 15; shfl.sync.idx.b32 %r4, %r3, %r5, 31, -1;"
     "st.global.u32 [%d1], %r4;",
     "compared": "setp.eq.u32 %p2, %r3, 7; selp.u32 %r4, 1, 0, %p2; @%p1 st.global.u32 [%d1], %r4;",
     "the first of a vector": "ld.shared.v2.u32 {%r6, %r7}, [tile+56]; @%leader st.global.u32 [%out], %r6;",
     "put back": "st.shared.u32 [%r1], %r3; bar.warp.sync -1; ld.shared.u32 %r4, [%r1]; @%p1 st.global.u32 [%d1], %r4;",
+    "put back by its generic address": "cvt.u64.u32 %d2, %r1; cvta.shared.u64 %d2, %d2; st.u32 [%d2], %r3;"
+    "bar.warp.sync -1; ld.shared.u32 %r4, [%r1]; @%p1 st.global.u32 [%d1], %r4;",
     "put back, then written": "st.shared.u32 [%r1], %r3; st.shared.u32 [%r1], %tid; ld.shared.u32 %r4, [%r1];"
     "st.global.u32 [%d1], %r4;",
     "put back, then copied over": "st.shared.u32 [%r1], %r3; cp.async.ca.shared.global [%r1], [%d1], 4;"
@@ -34,6 +37,9 @@ HARMLESS = {
 }
 HARMFUL = {
     "stored": "st.global.u32 [%d1], %r3;",
+    "stored by its generic address": "st.u32 [%d1], %r3;",
+    "put back by its generic address": "cvt.u64.u32 %d2, %r1; cvta.shared.u64 %d2, %d2; st.u32 [%d2], %r3;"
+    "bar.warp.sync -1; ld.shared.u32 %r4, [%r1]; st.global.u32 [%d1], %r4;",
     "summed": "add.u32 %r4, %r3, %tid; st.global.u32 [%d1], %r4;",
     "added by an atomic": "red.global.add.u32 [%out], %r3;",
     "handed to the other half": "shfl.sync.bfly.b32 %r4, %r3, 16, 31, -1; @%p1 st.global.u32 [%d1], %r4;",

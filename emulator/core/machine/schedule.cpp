@@ -180,17 +180,25 @@ void report_unwritten(Warp& w, u32 lanes) {
 // scans of public kernels take the sums of all warps that there could be through shared memory.
 bool copies_locally(Warp& w, const Inst& i, u32 mask) {
     if (static_cast<Op>(i.op) != Op::st && static_cast<Op>(i.op) != Op::st_sync) return false;
-    const Space space = space_of(i);
     // follow_store (ptx/memory) notes it there.
-    if (space == Space::shared)
-        return static_cast<Op>(i.op) == Op::st && w.undefined_in == Unwritten::shared && !w.doubt.rule &&
-               machine_of(w).profile == Profile::lenient;
+    const bool shared = static_cast<Op>(i.op) == Op::st && w.undefined_in == Unwritten::shared && !w.doubt.rule &&
+                        machine_of(w).profile == Profile::lenient;
+    const Space space = space_of(i);
+    if (space == Space::shared) return shared;
     if (space != Space::generic || i.width_dst != 64) return space == Space::local || space == Space::param;
     const u64* base = w.reg<u64>(w.ops(i)[0]);
-    for (u32 l = 0; l < kLanes; ++l)
-        if ((mask >> l & 1) && window_of(base[l] + static_cast<u64>(i.immediate)) != Space::local) return false;
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(mask >> l & 1)) continue;
+        const u64 at = base[l] + static_cast<u64>(i.immediate);
+        const bool own = window_of(at) == Space::shared_cluster &&
+                         static_cast<u32>(at & ~kWindowMask) >> kSharedRankShift == w.cta->rank;
+        if (window_of(at) != Space::local && !(own && shared)) return false;
+    }
     return true;
 }
+
+// The predicate of a shfl says whether there was a lane to take from, whatever that has.
+bool takes_values(const Inst& i, u32 destination) { return !destination || static_cast<Op>(i.op) != Op::shfl; }
 
 // A warp may load from its local memory, and in the lenient profile from any, what nothing has written, and compute
 // with it, as long as nothing comes of it. Returns the lanes in which the result has no value.
@@ -210,7 +218,7 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
         const i32 d = w.ops(i)[k];
         if (d >= 0) {
             u32& known = w.undefined[static_cast<u32>(d)];
-            known = (known & ~mask) | (undefined & (op == Op::shfl ? undefined : lanes));
+            known = (known & ~mask) | (takes_values(i, k) ? undefined & (op == Op::shfl ? undefined : lanes) : 0);
         }
     }
     return undefined;
@@ -267,11 +275,11 @@ u32 follow_unwritten(Warp& w, const Inst& i, const i32* s, u32 mask) {
 [[gnu::always_inline]] inline void mark_destinations(Warp& w, const Inst& i, u32 mask, u32 undefined) {
     const i32* d = w.ops(i);
     u32* initialised = w.initialised.data();
-    const auto mark = [&](u32 k) {
-        if (d[k] >= 0) initialised[d[k]] = (initialised[d[k]] | mask) & ~undefined;
+    const auto mark = [&](u32 k, u32 without) {
+        if (d[k] >= 0) initialised[d[k]] = (initialised[d[k]] | mask) & ~without;
     };
-    if (i.n_dst) mark(0);  // most have one
-    for (u32 k = 1; k < i.n_dst; ++k) mark(k);
+    if (i.n_dst) mark(0, undefined);  // most have one
+    for (u32 k = 1; k < i.n_dst; ++k) mark(k, takes_values(i, k) ? undefined : 0);
 }
 
 // Whether instructions leave a mark when they are executed, or somebody looks on.

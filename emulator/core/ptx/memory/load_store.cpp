@@ -454,7 +454,8 @@ void follow_load(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask
 
 void follow_store(Warp& w, const Inst& i, u8* const (&pointers)[kLanes], u32 mask) {
     if (may_be_local(w, space_of(i))) forget_values(w, i, pointers, mask);
-    if (w.undefined.empty() || space_of(i) != Space::shared || w.undefined_in != Unwritten::shared || w.doubt.rule ||
+    const bool may_be_shared = space_of(i) == Space::shared || space_of(i) == Space::generic;
+    if (w.undefined.empty() || !may_be_shared || w.undefined_in != Unwritten::shared || w.doubt.rule ||
         machine_of(w).profile != Profile::lenient)
         return;
     if (w.cta->shared_valued.empty()) {
