@@ -58,6 +58,19 @@ def test_a_dependent_launch_waits_for_what_it_uses(first: str, second: str, foun
     assert in_a_row(first, second) == [set(), found]
 
 
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        (_WAIT + _TRIGGER, set()),  # the third begins behind the trigger of every CTA, and so behind the first
+        (_TRIGGER + _WAIT, {"launch-race"}),
+        (f"setp.lt.u32 %p1, %t, 32; @%p1 {_WAIT} bar.sync 0;" + _TRIGGER, set()),
+        (_TRIGGER + _WAIT + _TRIGGER, {"launch-race"}),  # a CTA's first trigger is the one
+    ],
+)
+def test_a_launch_begins_behind_what_the_one_before_waited_for(between: str, found: set[str]) -> None:
+    assert in_a_row(_TRIGGER + _READ, between, _READ) == [set(), set(), found]
+
+
 def test_a_wait_covers_what_the_launch_before_has_waited_for() -> None:
     write, waits = _TRIGGER + "st.global.b32 [%at], %t;", _TRIGGER + _WAIT
     assert in_a_row(write, waits, _WAIT + _READ) == [set(), set(), set()]

@@ -25,8 +25,9 @@ struct Cta {
     ~Cta();
 
     Cluster* cluster = nullptr;
-    u32 rank = 0;    // in the cluster
-    u32 linear = 0;  // in the grid
+    u32 rank = 0;            // in the cluster
+    u32 linear = 0;          // in the grid
+    bool triggered = false;  // griddepcontrol.launch_dependents
     std::array<u32, 3> id{};
     std::vector<u8> shared;  // indexed by shared offset; the first kSharedStart bytes are never valid
     std::unique_ptr<LinearShadow> shared_shadow;

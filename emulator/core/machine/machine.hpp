@@ -116,7 +116,7 @@ struct Machine {
     // Launches that are complete before this one begins.
     const std::vector<u32>& complete_at_start() const { return at_start_; }
     // A CTA lets dependent launches begin, or waits for those that this one depends on.
-    void trigger() { triggered_ = true; }
+    void trigger(Warp& w);
     const std::vector<u32>& wait_for_launches();
     void trigger_as(const Machine& other) { triggered_ |= other.triggered_; }
     bool triggered() const { return triggered_; }
@@ -154,7 +154,8 @@ private:
     // Indices of in_flight_, from 1: complete when this launch begins, and when it waits or has ended.
     std::vector<u32> at_start_, complete_;
     bool triggered_ = false, dependent_ = false, waited_ = false;
-    u32 launched_ = 0;  // the number of this launch
+    bool triggered_late_ = false;  // by a CTA that knew then that what it depends on is complete
+    u32 launched_ = 0;             // the number of this launch
 
     u16 number_ = 0;
     std::vector<std::pair<u64, Findings>> told_;  // by the ordinals of clusters

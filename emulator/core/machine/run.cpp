@@ -28,6 +28,7 @@ void Machine::begin() {
     dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
     if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
         in_flight_.push_back({number_, launched_, std::move(complete_)});
+        if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
         global.keep_written();
         begin_beside();
     } else {
@@ -40,7 +41,14 @@ void Machine::begin() {
     }
     complete_ = at_start_;
     launched_ = launch->number;
-    triggered_ = waited_ = false;
+    triggered_ = waited_ = triggered_late_ = false;
+}
+
+// The next launch begins when all CTAs have triggered, so behind what one of them has waited for before it did.
+void Machine::trigger(Warp& w) {
+    triggered_ = true;
+    triggered_late_ |= !w.cta->triggered && waited_ && w.clocks.knows_launch(static_cast<u32>(in_flight_.size()));
+    w.cta->triggered = true;
 }
 
 // A dependent launch may begin as soon as the one before it may; any other, when all are complete that it is not

@@ -150,7 +150,7 @@ Flow first_ctaid(Warp& w, const Inst& i, u32 mask) {
 
 // PTX ISA 9.7.13.16. Launches run one after the other; what may race with one before is found by what it has accessed.
 Flow grid_trigger(Warp& w, const Inst&, u32) {
-    machine_of(w).trigger();
+    machine_of(w).trigger(w);
     return Flow::next;
 }
 
