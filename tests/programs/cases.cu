@@ -221,6 +221,137 @@ static int beside(int how) {
     return 0;
 }
 
+// What two branches of a capture do to one array: 0 both write it, 1 they are joined between, 2 an event is missing, so
+// that the second is not captured.
+static int captured(int how) {
+    int *data, *other, host[64];
+    cudaStream_t first, second;
+    cudaEvent_t fork, join;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec;
+    CHECK(cudaMalloc(&data, 256));
+    CHECK(cudaMalloc(&other, 256));
+    CHECK(cudaStreamCreate(&first));
+    CHECK(cudaStreamCreate(&second));
+    CHECK(cudaEventCreate(&fork));
+    CHECK(cudaEventCreate(&join));
+    CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal));
+    CHECK(cudaMemsetAsync(data, 0, 256, first));
+    CHECK(cudaEventRecord(fork, first));
+    CHECK(cudaStreamWaitEvent(second, fork));
+    int value = 1;
+    fill_with<<<2, 32, 0, second>>>(data, value);
+    value = 7;  // the node has its own
+    CHECK(cudaEventRecord(join, second));
+    if (how == 1) CHECK(cudaStreamWaitEvent(first, join));
+    fill_with<<<1, 32, 0, first>>>(data, 2);
+    fill_with<<<2, 32, 0, first>>>(other, 3);
+    if (how == 0) CHECK(cudaStreamWaitEvent(first, join));
+    tell("ended", cudaStreamEndCapture(first, &graph));
+    if (how == 2) return graph != nullptr;
+    CHECK(cudaMemset(data, 9, 256));
+    CHECK(cudaMemcpy(host, data, 256, cudaMemcpyDeviceToHost));
+    CHECK(cudaGraphInstantiate(&exec, graph));
+    CHECK(cudaGraphDestroy(graph));
+    for (int i = 0; i < 3; ++i) CHECK(cudaGraphLaunch(exec, i == 1 ? second : first));
+    CHECK(cudaDeviceSynchronize());
+    std::printf("%x before, ", host[0]);
+    CHECK(cudaMemcpy(host, data, 256, cudaMemcpyDeviceToHost));
+    std::printf("%d %d after\n", host[0], host[63]);
+    CHECK(cudaGraphExecDestroy(exec));
+    return 0;
+}
+
+__global__ void append(int* log, int digit) { log[0] = 10 * log[0] + digit; }
+
+// A graph of nodes, with a child graph, cloned and updated. Without `edge` two of its kernels may run side by side.
+static int nodes(bool edge) {
+    int *log, told = 0, digit = 1, kind = -1;
+    size_t count = 0;
+    cudaGraph_t graph, child, twin;
+    cudaGraphNode_t fill, one, two, three, nested, copy, host, inner[2];
+    cudaGraphExec_t exec;
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaMalloc(&log, 4));
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphCreate(&child, 0));
+    cudaMemsetParams zero{log, 0, 0, 4, 1, 1};
+    void* arguments[] = {&log, &digit};
+    cudaKernelNodeParams kernel{reinterpret_cast<void*>(append), dim3(1), dim3(1), 0, arguments, nullptr};
+    CHECK(cudaGraphAddKernelNode(&three, graph, nullptr, 0, &kernel));  // before what it will wait for
+    CHECK(cudaGraphAddMemsetNode(&fill, graph, nullptr, 0, &zero));
+    digit = 2;
+    CHECK(cudaGraphAddKernelNode(&one, graph, &fill, 1, &kernel));
+    digit = 3;
+    CHECK(cudaGraphAddKernelNode(&two, graph, edge ? &one : &fill, 1, &kernel));
+    digit = 4;
+    CHECK(cudaGraphAddKernelNode(&inner[0], child, nullptr, 0, &kernel));
+    CHECK(cudaGraphAddEmptyNode(&inner[1], child, inner, 1));
+    const cudaGraphNode_t before[] = {one, two};
+    CHECK(cudaGraphAddChildGraphNode(&nested, graph, before, 2, child));
+    CHECK(cudaGraphDestroy(child));
+    CHECK(cudaGraphAddDependencies(graph, &nested, &three, nullptr, 1));
+    CHECK(cudaGraphAddMemcpyNode1D(&copy, graph, &three, 1, &told, log, 4, cudaMemcpyDeviceToHost));
+    cudaHostNodeParams function{[](void* at) { std::printf("%d, ", *static_cast<int*>(at)); }, &told};
+    CHECK(cudaGraphAddHostNode(&host, graph, &copy, 1, &function));
+    CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+    CHECK(cudaGraphInstantiate(&exec, graph));
+    CHECK(cudaGraphLaunch(exec, stream));
+    digit = 9;
+    CHECK(cudaGraphExecKernelNodeSetParams(exec, one, &kernel));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaGraphClone(&twin, graph));
+    cudaGraphExecUpdateResultInfo updated;
+    CHECK(cudaGraphExecUpdate(exec, twin, &updated));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    std::printf("%zu nodes\n", count);
+    cudaGraphNodeType type;
+    CHECK(cudaGraphNodeGetType(nested, &type));
+    kind = type;
+    CHECK(cudaGraphAddEmptyNode(&inner[0], twin, nullptr, 0));
+    const cudaError_t other = cudaGraphExecUpdate(exec, twin, &updated);
+    std::printf("kind %d; another topology: %s, %d\n", kind, cudaGetErrorName(other), updated.result);
+    CHECK(cudaGraphAddDependencies(graph, &host, &fill, nullptr, 1));
+    tell("a circle", cudaGraphInstantiate(&exec, graph));
+    return 0;
+}
+
+// What a capture does not allow.
+static int uncapturable() {
+    cudaStream_t stream, other;
+    cudaEvent_t event;
+    cudaGraph_t graph;
+    cudaStreamCaptureStatus state;
+    int* data;
+    CHECK(cudaMalloc(&data, 256));
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamCreate(&other));
+    CHECK(cudaEventCreate(&event));
+    tell("the default stream", cudaStreamBeginCapture(0, cudaStreamCaptureModeGlobal));
+    tell("none begun", cudaStreamEndCapture(stream, &graph));
+    const auto during = [&](const char* what, cudaStreamCaptureMode mode, auto call) {
+        CHECK(cudaStreamBeginCapture(stream, mode));
+        tell(what, call());
+        CHECK(cudaStreamIsCapturing(stream, &state));
+        const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+        std::printf("  state %d, ended %d\n", state, ended);
+        if (!ended) CHECK(cudaGraphDestroy(graph));
+        cudaGetLastError();
+    };
+    const auto global = cudaStreamCaptureModeGlobal, relaxed = cudaStreamCaptureModeRelaxed;
+    int* more;
+    during("allocated", global, [&] { return cudaMalloc(&more, 4); });
+    during("allocated, relaxed", relaxed, [&] { return cudaMalloc(&more, 4); });
+    during("waited for", relaxed, [&] { return cudaStreamSynchronize(stream); });
+    during("the legacy stream", relaxed, [&] { fill_with<<<1, 32>>>(data, 1); return cudaGetLastError(); });
+    during("an event from outside", global, [&] { return cudaEventRecord(event, other), cudaStreamWaitEvent(stream, event); });
+    during("its event", global, [&] { return cudaEventRecord(event, stream), cudaEventQuery(event); });
+    during("an allocation in it", global, [&] { return cudaMallocAsync(&more, 4, stream); });
+    return 0;
+}
+
 __global__ void make(char** out, size_t size) { out[threadIdx.x] = static_cast<char*>(malloc(size)); }
 __global__ void unmake(char** out) { free(out[threadIdx.x]); }
 
@@ -538,9 +669,10 @@ static int hazard() {
 }
 
 static int refused() {
-    cudaGraph_t graph;
-    tell("graph", cudaGraphCreate(&graph, 0));
-    tell("graph", cudaGraphCreate(&graph, 0));
+    cudaArray_t array;
+    const cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
+    tell("array", cudaMallocArray(&array, &format, 4));
+    tell("array", cudaMallocArray(&array, &format, 4));
     return 0;
 }
 
@@ -611,6 +743,9 @@ int main(int count, char** words) {
         {"beside4", [] { return beside(4); }}, {"beside5", [] { return beside(5); }},
         {"beside6", [] { return beside(6); }}, {"beside7", [] { return beside(7); }},
         {"beside8", [] { return beside(8); }}, {"beside9", [] { return beside(9); }},
+        {"captured0", [] { return captured(0); }}, {"captured1", [] { return captured(1); }},
+        {"captured2", [] { return captured(2); }}, {"uncapturable", uncapturable},
+        {"nodes", [] { return nodes(true); }}, {"nodes_beside", [] { return nodes(false); }},
         {"trap", [] { return faults(0); }}, {"misaligned", [] { return faults(1); }},
         {"illegal", [] { return faults(2); }}, {"endless", [] { return faults(3); }},
         {"exit", [] { vector_add(); std::exit(5); return 0; }},

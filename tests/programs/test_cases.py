@@ -96,6 +96,13 @@ SAID = {
     ],
     "tensor_map": ["strides of 60 bytes: 1, of 64: 0; 36 43 52 91", CLEAN],
     "driver_api": ["bump 0, none 500, 42 by a variable of 4 bytes", CLEAN],
+    "captured1": ["ended: cudaSuccess, no error", "9090909 before, 2 1 after", CLEAN],
+    "nodes": [
+        "2341, 9341, 2341, 7 nodes",
+        "kind 4; another topology: cudaErrorGraphExecUpdateFailure, 2",
+        "a circle: cudaErrorInvalidValue, invalid argument",
+        CLEAN,
+    ],
     "forked": [
         "in the child: cudaErrorInitializationError, initialization error",
         "in the parent: cudaSuccess, no error",
@@ -210,6 +217,46 @@ def test_launches_of_two_streams_race_unless_something_orders_them(
         assert "which launch 1, of another stream, writes: no event and no synchronisation orders the two" in told.err
 
 
+@pytest.mark.parametrize(("case", "hazards"), [("captured0", 1), ("nodes_beside", 2)])
+def test_nodes_of_a_graph_that_no_edge_orders_race(cases: Path, emulate: Emulate, case: str, hazards: int) -> None:
+    """Their clean twins, captured1 and nodes, are above. Of three launches the first has the finding."""
+    told = emulate(cases, case)
+    assert told.code == 1
+    assert told.err.count("error: stream-race: ") == told.err.count("error: ") == hazards
+    assert "launch 2, " in told.err
+    assert "which launch 1, of another stream, writes" in told.err
+
+
+def test_what_a_capture_does_not_allow_ends_it(cases: Path, emulate: Emulate) -> None:
+    told = emulate(cases, "uncapturable")
+    *said, refused, verdict = told.out
+    assert [line.split(",")[0] for line in said] == [
+        "the default stream: cudaErrorStreamCaptureUnsupported",
+        "none begun: cudaErrorIllegalState",
+        "allocated: cudaErrorStreamCaptureUnsupported",
+        "  state 2",
+        "allocated",
+        "  state 1",
+        "waited for: cudaErrorStreamCaptureUnsupported",
+        "  state 2",
+        "the legacy stream: cudaErrorStreamCaptureImplicit",
+        "  state 2",
+        "an event from outside: cudaErrorStreamCaptureIsolation",
+        "  state 2",
+        "its event: cudaErrorCapturedEvent",
+        "  state 2",
+        "an allocation in it: cudaErrorNotSupported",
+        "  state 2",
+    ]
+    assert all(line.endswith("ended 901") for line in said if line.startswith("  state 2"))
+    assert refused == "refused: cudaMallocAsync in a stream that is captured"
+    assert verdict.startswith("INCOMPLETE")
+    assert (
+        emulate(cases, "captured2").out[0]
+        == "ended: cudaErrorStreamCaptureUnjoined, capturing stream has unjoined work"
+    )
+
+
 def test_a_process_that_forks_first_has_a_device_of_its_own(cases: Path, emulate: Emulate) -> None:
     told = emulate(cases, "forked_first")
     assert told.out[0] == "0 wrong"
@@ -220,9 +267,9 @@ def test_a_process_that_forks_first_has_a_device_of_its_own(cases: Path, emulate
 
 def test_what_is_not_modelled_is_refused_by_name(cases: Path, emulate: Emulate) -> None:
     told = emulate(cases, "refused")
-    assert told.err.count("fmha: refused: cudaGraphCreate\n") == 1
-    twice = ["graph: cudaErrorNotSupported, operation not supported"] * 2
-    assert told.out[:-1] == [*twice, "refused: cudaGraphCreate, 2 times"]
+    assert told.err.count("fmha: refused: cudaMallocArray\n") == 1
+    twice = ["array: cudaErrorNotSupported, operation not supported"] * 2
+    assert told.out[:-1] == [*twice, "refused: cudaMallocArray, 2 times"]
     assert told.out[-1].startswith("INCOMPLETE: 0 launches")
     assert told.code == 4
 

@@ -35,6 +35,11 @@ STRUCTS = {
     ("Copy3D", "cudaMemcpy3DParms"): "source srcPtr, target_array dstArray, target_at dstPos, extent extent, kind kind",
     ("Pitched", "cudaPitchedPtr"): "pitch pitch, xsize xsize, ysize ysize",
     ("ChannelFormat", "cudaChannelFormatDesc"): "w w, kind f",
+    ("KernelNode", "cudaKernelNodeParams"): "grid gridDim, shared_bytes sharedMemBytes, arguments kernelParams",
+    ("FillNode", "cudaMemsetParams"): "pitch pitch, value value, element elementSize, height height",
+    ("HostNode", "cudaHostNodeParams"): "data userData",
+    ("InstantiateParams", "cudaGraphInstantiateParams"): "stream uploadStream, result result_out",
+    ("UpdateResult", "cudaGraphExecUpdateResultInfo"): "result result, node errorNode",
     ("Dim3", "dim3"): "z z",
 }
 

@@ -29,11 +29,22 @@ enum : Status {
     kInvalidPtx = 218,
     kFileNotFound = 301,
     kInvalidHandle = 400,
+    kIllegalState = 401,
     kNotFound = 500,
     kNotReady = 600,
     kTooManyResources = 701,
     kHostNotRegistered = 713,
     kNotSupported = 801,
+    kCaptureUnsupported = 900,
+    kCaptureInvalidated = 901,
+    kCaptureMerge = 902,
+    kCaptureUnmatched = 903,
+    kCaptureUnjoined = 904,
+    kCaptureIsolation = 905,
+    kCaptureImplicit = 906,
+    kCapturedEvent = 907,
+    kCaptureWrongThread = 908,
+    kGraphUpdate = 910,
     kUnknown = 999,
 };
 
@@ -99,6 +110,36 @@ struct DriverLaunchConfig {  // CUlaunchConfig
     void* stream;
     LaunchAttribute* attributes;
     unsigned count;
+};
+
+struct KernelNode {  // cudaKernelNodeParams
+    void* function;
+    Dim3 grid, block;
+    unsigned shared_bytes;
+    void **arguments, **extra;
+};
+
+struct FillNode {  // cudaMemsetParams
+    void* to;
+    std::size_t pitch;
+    unsigned value, element;
+    std::size_t width, height;  // in elements
+};
+
+struct HostNode {  // cudaHostNodeParams
+    void (*function)(void*);
+    void* data;
+};
+
+struct InstantiateParams {  // cudaGraphInstantiateParams
+    unsigned long long flags;
+    void *stream, *wrong_node;
+    int result;
+};
+
+struct UpdateResult {  // cudaGraphExecUpdateResultInfo
+    int result;
+    void *node, *from;
 };
 
 struct ChannelFormat {

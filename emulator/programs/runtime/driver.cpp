@@ -20,6 +20,9 @@ FMHA_EXPORT Status cudaDeviceGetLimit(std::size_t*, int);
 FMHA_EXPORT Status cudaDeviceSetLimit(int, std::size_t);
 FMHA_EXPORT Status cudaMemset2D(void*, std::size_t, int, std::size_t, std::size_t);
 FMHA_EXPORT Status cudaMalloc(void**, std::size_t);
+FMHA_EXPORT Status cudaMallocAsync(void**, std::size_t, void*);
+FMHA_EXPORT Status cudaFreeAsync(void*, void*);
+FMHA_EXPORT Status cudaMemcpyAsync(void*, const void*, std::size_t, int, void*);
 FMHA_EXPORT Status cudaMallocManaged(void**, std::size_t, unsigned);
 FMHA_EXPORT Status cudaHostAlloc(void**, std::size_t, unsigned);
 FMHA_EXPORT Status cudaMallocPitch(void**, std::size_t*, std::size_t, std::size_t);
@@ -146,6 +149,10 @@ Status flat(void* to, const void* from, std::size_t n, int kind) {
 
 Status repeat(Address to, std::size_t n, unsigned value, unsigned width) {
     return on_device([&](Process& p) { return fill(p, {pointer(to), n * width, 0}, {n * width}, value, width); });
+}
+
+Status repeat_in(void* s, Address to, std::size_t n, unsigned value, unsigned width) {
+    return in_stream(s, NodeKind::fill, [=](void*) { return repeat(to, n, value, width); });
 }
 
 Status symbol(const char* name, void** out, int* found) {
@@ -358,7 +365,9 @@ FMHA_EXPORT Status cuOccupancyMaxActiveClusters(int* out, void* f, const DriverL
 FMHA_EXPORT Status cuMemAlloc_v2(Address* out, std::size_t size) {
     return size ? cudaMalloc(reinterpret_cast<void**>(out), size) : kInvalidValue;
 }
-FMHA_EXPORT Status cuMemAllocAsync(Address* out, std::size_t size, void*) { return cuMemAlloc_v2(out, size); }
+FMHA_EXPORT Status cuMemAllocAsync(Address* out, std::size_t size, void* s) {
+    return size ? cudaMallocAsync(reinterpret_cast<void**>(out), size, s) : kInvalidValue;
+}
 FMHA_EXPORT Status cuMemAllocManaged(Address* out, std::size_t size, unsigned flags) {
     return cudaMallocManaged(reinterpret_cast<void**>(out), size, flags);
 }
@@ -367,7 +376,7 @@ FMHA_EXPORT Status cuMemAllocPitch_v2(Address* out, std::size_t* pitch, std::siz
     return cudaMallocPitch(reinterpret_cast<void**>(out), pitch, width, height);
 }
 FMHA_EXPORT Status cuMemFree_v2(Address address) { return cudaFree(pointer(address)); }
-FMHA_EXPORT Status cuMemFreeAsync(Address address, void*) { return cudaFree(pointer(address)); }
+FMHA_EXPORT Status cuMemFreeAsync(Address address, void* s) { return cudaFreeAsync(pointer(address), s); }
 FMHA_EXPORT Status cuMemHostAlloc(void** out, std::size_t size, unsigned flags) {
     return cudaHostAlloc(out, size, flags);
 }
@@ -459,27 +468,29 @@ FMHA_EXPORT Status cuMemcpyDtoD_v2(Address to, Address from, std::size_t n) {
 FMHA_EXPORT Status cuMemcpy(Address to, Address from, std::size_t n) {
     return flat(pointer(to), pointer(from), n, kByAddress);
 }
-FMHA_EXPORT Status cuMemcpyAsync(Address to, Address from, std::size_t n, void*) { return cuMemcpy(to, from, n); }
-FMHA_EXPORT Status cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t n, void*) {
-    return cuMemcpyHtoD_v2(to, from, n);
+FMHA_EXPORT Status cuMemcpyAsync(Address to, Address from, std::size_t n, void* s) {
+    return cudaMemcpyAsync(pointer(to), pointer(from), n, kByAddress, s);
 }
-FMHA_EXPORT Status cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t n, void*) {
-    return cuMemcpyDtoH_v2(to, from, n);
+FMHA_EXPORT Status cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t n, void* s) {
+    return cudaMemcpyAsync(pointer(to), from, n, kHostToDevice, s);
 }
-FMHA_EXPORT Status cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t n, void*) {
-    return cuMemcpyDtoD_v2(to, from, n);
+FMHA_EXPORT Status cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t n, void* s) {
+    return cudaMemcpyAsync(to, pointer(from), n, kDeviceToHost, s);
+}
+FMHA_EXPORT Status cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t n, void* s) {
+    return cudaMemcpyAsync(pointer(to), pointer(from), n, kDeviceToDevice, s);
 }
 FMHA_EXPORT Status cuMemsetD8_v2(Address to, unsigned char value, std::size_t n) { return repeat(to, n, value, 1); }
 FMHA_EXPORT Status cuMemsetD16_v2(Address to, unsigned short value, std::size_t n) { return repeat(to, n, value, 2); }
 FMHA_EXPORT Status cuMemsetD32_v2(Address to, unsigned value, std::size_t n) { return repeat(to, n, value, 4); }
-FMHA_EXPORT Status cuMemsetD8Async(Address to, unsigned char value, std::size_t n, void*) {
-    return repeat(to, n, value, 1);
+FMHA_EXPORT Status cuMemsetD8Async(Address to, unsigned char value, std::size_t n, void* s) {
+    return repeat_in(s, to, n, value, 1);
 }
-FMHA_EXPORT Status cuMemsetD16Async(Address to, unsigned short value, std::size_t n, void*) {
-    return repeat(to, n, value, 2);
+FMHA_EXPORT Status cuMemsetD16Async(Address to, unsigned short value, std::size_t n, void* s) {
+    return repeat_in(s, to, n, value, 2);
 }
-FMHA_EXPORT Status cuMemsetD32Async(Address to, unsigned value, std::size_t n, void*) {
-    return repeat(to, n, value, 4);
+FMHA_EXPORT Status cuMemsetD32Async(Address to, unsigned value, std::size_t n, void* s) {
+    return repeat_in(s, to, n, value, 4);
 }
 
 // Streams and events

@@ -39,18 +39,23 @@ Status read_attributes(Process& p, std::span<const LaunchAttribute> attributes, 
     return kSuccess;
 }
 
-Status launch(Process& p, Function* function, const Shape& shape, void** arguments, std::span<const char> packed) {
-    const bool follows = p.follows_launch(shape.stream);
-    if (const Status standing = p.settle()) return standing;
+namespace {
+
+Status pack(Process& p, Function* function, void** arguments, std::vector<char>& bytes) {
     if (!function) return kInvalidFunction;
     if (const Status status = p.resolve(*function)) return status;
-    std::vector<char> bytes(packed.begin(), packed.end());
     bytes.resize(function->parameter_bytes);
     if (arguments)
         for (const Parameter& param : function->parameters) {
             std::memcpy(bytes.data() + param.offset, *arguments, param.size);
             ++arguments;
         }
+    return kSuccess;
+}
+
+Status start(Process& p, Function* function, const Shape& shape, const std::vector<char>& bytes) {
+    const bool follows = p.follows_launch(shape.stream);
+    if (const Status standing = p.settle()) return standing;
     Request request("launch");
     request.integer(function->id).dims(shape.grid).dims(shape.block).integer(shape.shared_bytes);
     request.integer(function->max_dynamic_shared >= 0).integer(static_cast<unsigned>(function->max_dynamic_shared));
@@ -74,6 +79,34 @@ Status launch(Process& p, Function* function, const Shape& shape, void** argumen
     if (!launches_block()) return kSuccess;
     p.order.host_waits();
     return p.settle();
+}
+
+Work work_of(Function* function, Shape shape, std::vector<char> bytes) {
+    return [function, shape, bytes = std::move(bytes)](void* stream) mutable {
+        Process& p = Process::the();
+        std::lock_guard lock(p.mutex);
+        shape.stream = stream;
+        return noted(start(p, function, shape, bytes));
+    };
+}
+
+}  // namespace
+
+Status launch(Process& p, Function* function, const Shape& shape, void** arguments, std::span<const char> packed) {
+    if (const Status standing = p.ready()) return standing;
+    if (const Status forbidden = p.captures.works(shape.stream)) return forbidden;
+    std::vector<char> bytes(packed.begin(), packed.end());
+    if (const Status status = pack(p, function, arguments, bytes)) return status;
+    if (p.captures.of(shape.stream))
+        return p.captures.add(shape.stream, NodeKind::kernel, work_of(function, shape, std::move(bytes)));
+    return start(p, function, shape, bytes);
+}
+
+Status launch_later(Process& p, Function* function, const Shape& shape, void** arguments, Work& out) {
+    std::vector<char> bytes;
+    const Status status = pack(p, function, arguments, bytes);
+    if (!status) out = work_of(function, shape, std::move(bytes));
+    return status;
 }
 
 Status facts_of(Process& p, Function& function, FunctionFacts& out) {

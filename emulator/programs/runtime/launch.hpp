@@ -20,6 +20,9 @@ Status read_attributes(Process& p, std::span<const LaunchAttribute> attributes, 
 // `arguments`: a pointer to each, or `packed` bytes of all.
 Status launch(Process& p, Function* function, const Shape& shape, void** arguments, std::span<const char> packed = {});
 
+// The same, as a node of a graph does it: the arguments are those of now.
+Status launch_later(Process& p, Function* function, const Shape& shape, void** arguments, Work& out);
+
 struct FunctionFacts {
     std::size_t shared_static, local, constant;
     int max_threads, registers, ptx_version;

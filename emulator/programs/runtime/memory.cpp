@@ -37,8 +37,9 @@ Status boxed(Process& p, const Copy3D* c) {
                 {c->extent.width, c->extent.height, c->extent.depth}, c->kind);
 }
 
-// The host goes on when a copy from or to memory that is not pinned is done.
+// The host goes on when a copy from or to memory that is not pinned is done, unless a graph's node does it.
 void wait_for_pageable(Process& p, const void* to, const void* from, const void* stream) {
+    if (in_graph) return;
     const auto pageable = [&](const void* m) { return !is_device_address(m) && !p.holder(m); };
     if (pageable(to) || pageable(from)) p.order.host_waits(stream_of(stream));
 }
@@ -80,6 +81,7 @@ FMHA_EXPORT Status cudaMalloc(void** out, std::size_t size) {
 }
 
 FMHA_EXPORT Status cudaMallocAsync(void** out, std::size_t size, void* s) {
+    if (const Status refused = uncaptured(s, "cudaMallocAsync")) return refused;
     return on_stream(s, [&](Process& p) { return give(p, out, size, Kind::device); });
 }
 
@@ -110,7 +112,10 @@ FMHA_EXPORT Status cudaFree(void* pointer) {
     return on_device([&](Process& p) { return take_back(p, pointer, false); });
 }
 
-FMHA_EXPORT Status cudaFreeAsync(void* pointer, void*) { return cudaFree(pointer); }
+FMHA_EXPORT Status cudaFreeAsync(void* pointer, void* s) {
+    const Status refused = uncaptured(s, "cudaFreeAsync");
+    return refused ? refused : cudaFree(pointer);
+}
 
 FMHA_EXPORT Status cudaFreeHost(void* pointer) {
     return on_device([&](Process& p) { return take_back(p, pointer, true); });
@@ -199,9 +204,11 @@ FMHA_EXPORT Status cudaMemcpy(void* to, const void* from, std::size_t n, int kin
 }
 
 FMHA_EXPORT Status cudaMemcpyAsync(void* to, const void* from, std::size_t n, int kind, void* s) {
-    return on_stream(s, [&](Process& p) {
-        wait_for_pageable(p, to, from, s);
-        return flat(p, to, from, n, kind);
+    return in_stream(s, NodeKind::copy, [=](void* at) {
+        return on_stream(at, [&](Process& p) {
+            wait_for_pageable(p, to, from, at);
+            return flat(p, to, from, n, kind);
+        });
     });
 }
 
@@ -209,8 +216,8 @@ FMHA_EXPORT Status cudaMemcpyPeer(void* to, int to_device, const void* from, int
     return to_device || from_device ? noted(kInvalidDevice) : cudaMemcpy(to, from, n, kByAddress);
 }
 
-FMHA_EXPORT Status cudaMemcpyPeerAsync(void* to, int a, const void* from, int b, std::size_t n, void*) {
-    return cudaMemcpyPeer(to, a, from, b, n);
+FMHA_EXPORT Status cudaMemcpyPeerAsync(void* to, int a, const void* from, int b, std::size_t n, void* s) {
+    return in_stream(s, NodeKind::copy, [=](void*) { return cudaMemcpyPeer(to, a, from, b, n); });
 }
 
 FMHA_EXPORT Status cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
@@ -223,10 +230,12 @@ FMHA_EXPORT Status cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from
 
 FMHA_EXPORT Status cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                                      std::size_t width, std::size_t height, int kind, void* s) {
-    return on_stream(s, [&](Process& p) {
-        if (width > to_pitch || width > from_pitch) return Status{kInvalidValue};
-        wait_for_pageable(p, to, from, s);
-        return copy(p, {to, to_pitch, 0}, {const_cast<void*>(from), from_pitch, 0}, {width, height}, kind);
+    return in_stream(s, NodeKind::copy, [=](void* at) {
+        return on_stream(at, [&](Process& p) {
+            if (width > to_pitch || width > from_pitch) return Status{kInvalidValue};
+            wait_for_pageable(p, to, from, at);
+            return copy(p, {to, to_pitch, 0}, {const_cast<void*>(from), from_pitch, 0}, {width, height}, kind);
+        });
     });
 }
 
@@ -234,7 +243,10 @@ FMHA_EXPORT Status cudaMemcpy3D(const Copy3D* c) {
     return on_device([&](Process& p) { return boxed(p, c); });
 }
 
-FMHA_EXPORT Status cudaMemcpy3DAsync(const Copy3D* c, void*) { return cudaMemcpy3D(c); }
+FMHA_EXPORT Status cudaMemcpy3DAsync(const Copy3D* c, void* s) {
+    if (!c) return noted(kInvalidValue);
+    return in_stream(s, NodeKind::copy, [given = *c](void*) { return cudaMemcpy3D(&given); });
+}
 
 // Symbols
 
@@ -243,8 +255,8 @@ FMHA_EXPORT Status cudaMemcpyToSymbol(const void* s, const void* from, std::size
 }
 
 FMHA_EXPORT Status cudaMemcpyToSymbolAsync(const void* s, const void* from, std::size_t n, std::size_t offset, int kind,
-                                           void*) {
-    return to_symbol(s, from, n, offset, kind);
+                                           void* stream) {
+    return in_stream(stream, NodeKind::copy, [=](void*) { return to_symbol(s, from, n, offset, kind); });
 }
 
 FMHA_EXPORT Status cudaMemcpyFromSymbol(void* to, const void* s, std::size_t n, std::size_t offset, int kind) {
@@ -252,8 +264,8 @@ FMHA_EXPORT Status cudaMemcpyFromSymbol(void* to, const void* s, std::size_t n, 
 }
 
 FMHA_EXPORT Status cudaMemcpyFromSymbolAsync(void* to, const void* s, std::size_t n, std::size_t offset, int kind,
-                                             void*) {
-    return from_symbol(to, s, n, offset, kind);
+                                             void* stream) {
+    return in_stream(stream, NodeKind::copy, [=](void*) { return from_symbol(to, s, n, offset, kind); });
 }
 
 FMHA_EXPORT Status cudaGetSymbolAddress(void** out, const void* s) {
@@ -281,7 +293,9 @@ FMHA_EXPORT Status cudaMemset(void* to, int value, std::size_t n) {
 }
 
 FMHA_EXPORT Status cudaMemsetAsync(void* to, int value, std::size_t n, void* s) {
-    return on_stream(s, [&](Process& p) { return fill(p, {to, n, n}, {n}, static_cast<unsigned>(value)); });
+    return in_stream(s, NodeKind::fill, [=](void* at) {
+        return on_stream(at, [&](Process& p) { return fill(p, {to, n, n}, {n}, static_cast<unsigned>(value)); });
+    });
 }
 
 FMHA_EXPORT Status cudaMemset2D(void* to, std::size_t pitch, int value, std::size_t width, std::size_t height) {
@@ -290,8 +304,8 @@ FMHA_EXPORT Status cudaMemset2D(void* to, std::size_t pitch, int value, std::siz
 }
 
 FMHA_EXPORT Status cudaMemset2DAsync(void* to, std::size_t pitch, int value, std::size_t width, std::size_t height,
-                                     void*) {
-    return cudaMemset2D(to, pitch, value, width, height);
+                                     void* s) {
+    return in_stream(s, NodeKind::fill, [=](void*) { return cudaMemset2D(to, pitch, value, width, height); });
 }
 
 FMHA_EXPORT Status cudaMemset3D(Pitched to, int value, Extent e) {
@@ -301,7 +315,9 @@ FMHA_EXPORT Status cudaMemset3D(Pitched to, int value, Extent e) {
     });
 }
 
-FMHA_EXPORT Status cudaMemset3DAsync(Pitched to, int value, Extent e, void*) { return cudaMemset3D(to, value, e); }
+FMHA_EXPORT Status cudaMemset3DAsync(Pitched to, int value, Extent e, void* s) {
+    return in_stream(s, NodeKind::fill, [=](void*) { return cudaMemset3D(to, value, e); });
+}
 
 // Under nvcc's --default-stream per-thread.
 FMHA_ALIAS(cudaMallocAsync, _ptsz)

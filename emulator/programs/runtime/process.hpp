@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph.hpp"
 #include "order.hpp"
 #include "wire.hpp"
 
@@ -76,6 +77,8 @@ public:
     std::unordered_map<const void*, Variable> variables;
     std::set<Module*> modules;
     StreamOrder order;
+    Captures captures;
+    std::set<const void*> graphs;  // their addresses are handles
 
     // Before every call that needs the device: kSuccess, or the error that stands.
     Status ready();
@@ -145,6 +148,7 @@ template <class F>
 Status on_device(F f) {
     Process& p = Process::the();
     std::lock_guard lock(p.mutex);
+    if (const Status forbidden = p.captures.host_waits()) return noted(forbidden);
     const Status standing = p.settle();
     p.order.host_waits();
     return noted(standing ? standing : f(p));
@@ -158,6 +162,7 @@ template <class F>
 Status on_stream(const void* stream, F f) {
     Process& p = Process::the();
     std::lock_guard lock(p.mutex);
+    if (const Status forbidden = p.captures.works(stream)) return noted(forbidden);
     const Status standing = p.settle();
     p.order.begin(stream_of(stream));
     return noted(standing ? standing : f(p));

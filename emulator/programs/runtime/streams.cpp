@@ -38,8 +38,9 @@ Status create(void** out, unsigned flags, int priority) {
 
 template <class T>
 Status destroy(void* handle) {
-    return with_device([&](Process&) {
+    return with_device([&](Process& p) {
         if (!live.erase(handle)) return Status{kInvalidHandle};
+        p.captures.forget(handle);
         delete static_cast<T*>(handle);
         return Status{kSuccess};
     });
@@ -60,12 +61,18 @@ template <class F>
 Status on_event(const void* event, F f) {
     Process& p = Process::the();
     std::lock_guard lock(p.mutex);
+    if (const Status forbidden = p.captures.host_waits_for_event(event)) return noted(forbidden);
     const Status standing = p.settle();
     p.order.host_waits(event);
     return noted(standing ? standing : f(p));
 }
 
 Status wait(void* handle) {
+    {
+        Process& p = Process::the();
+        std::lock_guard lock(p.mutex);
+        if (const Status forbidden = p.captures.host_waits(handle)) return noted(forbidden);
+    }
     return on_stream(handle, [&](Process& p) {
         if (!is_live(handle)) return Status{kInvalidHandle};
         p.order.host_waits(stream_of(handle));
@@ -95,9 +102,13 @@ FMHA_EXPORT Status cudaStreamDestroy(void* s) { return destroy<Stream>(s); }
 FMHA_EXPORT Status cudaStreamSynchronize(void* s) { return wait(s); }
 FMHA_EXPORT Status cudaStreamQuery(void* s) { return wait(s); }
 
-FMHA_EXPORT Status cudaStreamWaitEvent(void* s, void* e, unsigned) {
+FMHA_EXPORT Status cudaStreamWaitEvent(void* s, void* e, unsigned flags) {
+    constexpr unsigned kExternal = 1;
+    if (flags & kExternal)
+        if (const Status refused = uncaptured(s, "cudaEventWaitExternal")) return refused;
     return with_device([&](Process& p) {
         if (!is_live(s) || !live.contains(e)) return Status{kInvalidHandle};
+        if (const auto captured = p.captures.wait(s, e)) return *captured;
         p.order.wait(stream_of(s), e);
         return Status{kSuccess};
     });
@@ -115,13 +126,6 @@ FMHA_EXPORT Status cudaStreamGetId(void* s, unsigned long long* out) {
 FMHA_EXPORT Status cudaStreamGetDevice(void* s, int* out) {
     return of_stream(s, [&](const Stream&) { *out = 0; });
 }
-FMHA_EXPORT Status cudaStreamIsCapturing(void* s, int* out) {
-    return of_stream(s, [&](const Stream&) { *out = 0; });
-}
-FMHA_EXPORT Status cudaStreamGetCaptureInfo(void* s, int* out, void*, void*, void*, void*, void*) {
-    return of_stream(s, [&](const Stream&) { *out = 0; });
-}
-
 // Where data is cached, and which stream goes first.
 FMHA_EXPORT Status cudaStreamSetAttribute(void* s, int, const void*) {
     return of_stream(s, [](const Stream&) {});
@@ -131,11 +135,15 @@ FMHA_EXPORT Status cudaStreamCopyAttributes(void* to, void* from) {
 }
 
 FMHA_EXPORT Status cudaLaunchHostFunc(void* s, void (*f)(void*), void* data) {
-    if (const Status status = wait(s)) return status;
-    f(data);
-    return kSuccess;
+    return in_stream(s, NodeKind::host, [=](void* at) {
+        if (!in_graph)
+            if (const Status status = wait(at)) return status;
+        f(data);
+        return Status{kSuccess};
+    });
 }
 FMHA_EXPORT Status cudaStreamAddCallback(void* s, void (*f)(void*, Status, void*), void* data, unsigned) {
+    if (const Status refused = uncaptured(s, "cudaStreamAddCallback")) return refused;
     const Status status = wait(s);
     if (status != kInvalidHandle) f(s, status, data);
     return status;
@@ -160,13 +168,19 @@ FMHA_EXPORT Status cudaEventDestroy(void* e) {
 FMHA_EXPORT Status cudaEventRecord(void* e, void* s) {
     return with_device([&](Process& p) {
         if (!live.contains(e) || !is_live(s)) return Status{kInvalidHandle};
+        if (const auto captured = p.captures.record(e, s)) return *captured;
         p.order.record(e, stream_of(s));
         static_cast<Event*>(e)->at = std::chrono::steady_clock::now();
         static_cast<Event*>(e)->recorded = true;
         return Status{kSuccess};
     });
 }
-FMHA_EXPORT Status cudaEventRecordWithFlags(void* e, void* s, unsigned) { return cudaEventRecord(e, s); }
+FMHA_EXPORT Status cudaEventRecordWithFlags(void* e, void* s, unsigned flags) {
+    constexpr unsigned kExternal = 1;
+    if (flags & kExternal)
+        if (const Status refused = uncaptured(s, "cudaEventRecordExternal")) return refused;
+    return cudaEventRecord(e, s);
+}
 
 FMHA_EXPORT Status cudaEventSynchronize(void* e) {
     return on_event(e, [&](Process&) { return Status{live.contains(e) ? kSuccess : kInvalidHandle}; });
@@ -192,8 +206,6 @@ FMHA_ALIAS(cudaStreamGetFlags, _ptsz)
 FMHA_ALIAS(cudaStreamGetPriority, _ptsz)
 FMHA_ALIAS(cudaStreamGetId, _ptsz)
 FMHA_ALIAS(cudaStreamGetDevice, _ptsz)
-FMHA_ALIAS(cudaStreamIsCapturing, _ptsz)
-FMHA_ALIAS(cudaStreamGetCaptureInfo, _ptsz)
 FMHA_ALIAS(cudaStreamSetAttribute, _ptsz)
 FMHA_ALIAS(cudaStreamCopyAttributes, _ptsz)
 FMHA_ALIAS(cudaLaunchHostFunc, _ptsz)
