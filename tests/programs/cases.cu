@@ -352,6 +352,35 @@ static int uncapturable() {
     return 0;
 }
 
+static int pools() {
+    int *a, *b, supported = 0;
+    uint64_t used, most;
+    cudaMemPool_t standard, own;
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, 0));
+    CHECK(cudaDeviceGetDefaultMemPool(&standard, 0));
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location = {cudaMemLocationTypeDevice, 0};
+    CHECK(cudaMemPoolCreate(&own, &properties));
+    CHECK(cudaMallocFromPoolAsync(&a, 256, own, stream));
+    CHECK(cudaMallocAsync(&b, 512, stream));
+    fill_with<<<2, 32, 0, stream>>>(a, 5);
+    CHECK(cudaFreeAsync(a, stream));
+    for (cudaMemPool_t pool : {standard, own}) {
+        CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+        CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &most));
+        std::printf("%llu of %llu, ", (unsigned long long)used, (unsigned long long)most);
+    }
+    CHECK(cudaDeviceSetMemPool(0, own));
+    CHECK(cudaMemPoolDestroy(own));
+    CHECK(cudaDeviceGetMemPool(&own, 0));
+    std::printf("supported %d, back to the default one %d\n", supported, own == standard);
+    tell("the default one", cudaMemPoolDestroy(standard));
+    return 0;
+}
+
 __global__ void make(char** out, size_t size) { out[threadIdx.x] = static_cast<char*>(malloc(size)); }
 __global__ void unmake(char** out) { free(out[threadIdx.x]); }
 
@@ -744,7 +773,7 @@ int main(int count, char** words) {
         {"beside6", [] { return beside(6); }}, {"beside7", [] { return beside(7); }},
         {"beside8", [] { return beside(8); }}, {"beside9", [] { return beside(9); }},
         {"captured0", [] { return captured(0); }}, {"captured1", [] { return captured(1); }},
-        {"captured2", [] { return captured(2); }}, {"uncapturable", uncapturable},
+        {"captured2", [] { return captured(2); }}, {"uncapturable", uncapturable}, {"pools", pools},
         {"nodes", [] { return nodes(true); }}, {"nodes_beside", [] { return nodes(false); }},
         {"trap", [] { return faults(0); }}, {"misaligned", [] { return faults(1); }},
         {"illegal", [] { return faults(2); }}, {"endless", [] { return faults(3); }},

@@ -96,6 +96,11 @@ SAID = {
     ],
     "tensor_map": ["strides of 60 bytes: 1, of 64: 0; 36 43 52 91", CLEAN],
     "driver_api": ["bump 0, none 500, 42 by a variable of 4 bytes", CLEAN],
+    "pools": [
+        "512 of 512, 0 of 256, supported 1, back to the default one 1",
+        "the default one: cudaErrorInvalidValue, invalid argument",
+        CLEAN,
+    ],
     "captured1": ["ended: cudaSuccess, no error", "9090909 before, 2 1 after", CLEAN],
     "nodes": [
         "2341, 9341, 2341, 7 nodes",

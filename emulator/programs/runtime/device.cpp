@@ -1,7 +1,7 @@
 // The one device: which it is, what it has, and what a program may set of it.
 #include <algorithm>
 
-#include "process.hpp"
+#include "pools.hpp"
 
 namespace fmha {
 namespace {
@@ -40,7 +40,7 @@ DeviceProperties properties(const DeviceFacts& d) {
     o.shared_per_block_optin = kSharedOptin;
     o.blocks_per_multiprocessor = 32;
     o.reserved_shared_per_block = 1024;
-    o.host_register = o.cluster_launch = 1;
+    o.host_register = o.cluster_launch = o.memory_pools = 1;
     return o;
 }
 
@@ -92,11 +92,12 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
         case 109: out = p.access_policy_window; return true;
         case 106: out = p.blocks_per_multiprocessor; return true;
         case 111: out = static_cast<int>(p.reserved_shared_per_block); return true;
+        case 115: out = p.memory_pools; return true;
         case 120: out = p.cluster_launch; return true;
         case 126:
             out = 4;
             return true;  // memory synchronisation domains
-        // What this device does not have, or what is 0 of any: modes, places on the bus, pools, arrays, peers.
+        // What this device does not have, or what is 0 of any: modes, places on the bus, arrays, peers.
         case 17:
         case 18:
         case 20:
@@ -116,7 +117,6 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
         case 112:
         case 113:
         case 114:
-        case 115:
         case 116:
         case 117:
         case 118:
@@ -214,6 +214,7 @@ FMHA_EXPORT Status cudaDeviceReset() {
     std::lock_guard lock(p.mutex);
     p.settle();
     p.forget_all();
+    forget_pools();
     limits() = kLimits;
     last_error = kSuccess;
     return p.ready();

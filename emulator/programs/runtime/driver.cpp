@@ -21,6 +21,7 @@ FMHA_EXPORT Status cudaDeviceSetLimit(int, std::size_t);
 FMHA_EXPORT Status cudaMemset2D(void*, std::size_t, int, std::size_t, std::size_t);
 FMHA_EXPORT Status cudaMalloc(void**, std::size_t);
 FMHA_EXPORT Status cudaMallocAsync(void**, std::size_t, void*);
+FMHA_EXPORT Status cudaMallocFromPoolAsync(void**, std::size_t, void*, void*);
 FMHA_EXPORT Status cudaFreeAsync(void*, void*);
 FMHA_EXPORT Status cudaMemcpyAsync(void*, const void*, std::size_t, int, void*);
 FMHA_EXPORT Status cudaMallocManaged(void**, std::size_t, unsigned);
@@ -367,6 +368,9 @@ FMHA_EXPORT Status cuMemAlloc_v2(Address* out, std::size_t size) {
 }
 FMHA_EXPORT Status cuMemAllocAsync(Address* out, std::size_t size, void* s) {
     return size ? cudaMallocAsync(reinterpret_cast<void**>(out), size, s) : kInvalidValue;
+}
+FMHA_EXPORT Status cuMemAllocFromPoolAsync(Address* out, std::size_t size, void* pool, void* s) {
+    return size ? cudaMallocFromPoolAsync(reinterpret_cast<void**>(out), size, pool, s) : kInvalidValue;
 }
 FMHA_EXPORT Status cuMemAllocManaged(Address* out, std::size_t size, unsigned flags) {
     return cudaMallocManaged(reinterpret_cast<void**>(out), size, flags);

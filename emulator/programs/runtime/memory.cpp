@@ -1,5 +1,6 @@
 // cudaMalloc, cudaMemcpy, cudaMemset and what belongs to them.
 #include "copy.hpp"
+#include "pools.hpp"
 
 namespace fmha {
 namespace {
@@ -19,6 +20,7 @@ Status take_back(Process& p, void* pointer, bool host) {
     const auto* found = p.holder(pointer);
     if (!found || found->first != reinterpret_cast<Address>(pointer)) return kInvalidValue;
     if (host != (found->second.kind == Kind::host) || found->second.kind == Kind::registered) return kInvalidValue;
+    freed_from_pools(found->first);
     return p.release(found->first);
 }
 
@@ -80,9 +82,18 @@ FMHA_EXPORT Status cudaMalloc(void** out, std::size_t size) {
     return on_device([&](Process& p) { return give(p, out, size, Kind::device); });
 }
 
-FMHA_EXPORT Status cudaMallocAsync(void** out, std::size_t size, void* s) {
+FMHA_EXPORT Status cudaMallocFromPoolAsync(void** out, std::size_t size, void* pool, void* s) {
     if (const Status refused = uncaptured(s, "cudaMallocAsync")) return refused;
-    return on_stream(s, [&](Process& p) { return give(p, out, size, Kind::device); });
+    return on_stream(s, [&](Process& p) {
+        if (pool && !is_pool(pool)) return Status{kInvalidValue};
+        const Status status = give(p, out, size, Kind::device);
+        if (!status) allocated_in_pool(reinterpret_cast<Address>(*out), size, pool);
+        return status;
+    });
+}
+
+FMHA_EXPORT Status cudaMallocAsync(void** out, std::size_t size, void* s) {
+    return cudaMallocFromPoolAsync(out, size, nullptr, s);
 }
 
 FMHA_EXPORT Status cudaMallocManaged(void** out, std::size_t size, unsigned) {
@@ -321,6 +332,7 @@ FMHA_EXPORT Status cudaMemset3DAsync(Pitched to, int value, Extent e, void* s) {
 
 // Under nvcc's --default-stream per-thread.
 FMHA_ALIAS(cudaMallocAsync, _ptsz)
+FMHA_ALIAS(cudaMallocFromPoolAsync, _ptsz)
 FMHA_ALIAS(cudaFreeAsync, _ptsz)
 FMHA_ALIAS(cudaMemPrefetchAsync, _ptsz)
 FMHA_ALIAS(cudaStreamAttachMemAsync, _ptsz)
