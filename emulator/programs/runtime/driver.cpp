@@ -504,6 +504,11 @@ FMHA_EXPORT Status cuStreamCreateWithPriority(void** out, unsigned flags, int pr
     return cudaStreamCreateWithPriority(out, flags, priority);
 }
 FMHA_EXPORT Status cuStreamDestroy_v2(void* s) { return cudaStreamDestroy(s); }
+FMHA_EXPORT Status cuStreamGetCtx(void*, void** out) { return cuCtxGetCurrent(out); }
+FMHA_EXPORT Status cuStreamGetCtx_v2(void*, void** out, void** green) {
+    if (green) *green = nullptr;
+    return cuCtxGetCurrent(out);
+}
 FMHA_EXPORT Status cuStreamSynchronize(void* s) { return cudaStreamSynchronize(s); }
 FMHA_EXPORT Status cuStreamQuery(void* s) { return cudaStreamQuery(s); }
 FMHA_EXPORT Status cuStreamWaitEvent(void* s, void* e, unsigned flags) { return cudaStreamWaitEvent(s, e, flags); }
