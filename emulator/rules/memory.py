@@ -42,9 +42,10 @@ MEMORY: Mapping[str, Rule] = {
     ),
     "stream-race": Rule(
         "-",
-        "Two launches in different streams access the same bytes, one of them writes, and neither has to be over "
-        "before the other begins.",
-        "cudaEventRecord behind the first and cudaStreamWaitEvent before the second, or both in one stream.",
+        "Two launches in different streams, or two nodes of a graph, access the same bytes, one of them writes, and "
+        "neither has to be over before the other begins.",
+        "cudaEventRecord behind the first and cudaStreamWaitEvent before the second, or both in one stream; in a graph "
+        "a dependency.",
     ),
     "missing-proxy-fence": Rule(
         "8.6, Proxies; 9.7.13.4, membar and fence",
