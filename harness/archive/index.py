@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,6 @@ from fmha.harness.metrics import METRICS
 
 INDEX_FILE = ".index.sqlite3"
 RUN_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}-[A-Za-z0-9._-]+?\.json(\.gz)?")
-_VERSION = 2  # of the tables; an index of another one is made anew
 _BATCH = 200  # files a transaction: an interrupted first use keeps what it has read
 _TABLES = f"""
 CREATE TABLE runs (
@@ -37,8 +37,8 @@ CREATE TABLE numbers (
 ) WITHOUT ROWID;
 CREATE INDEX numbers_run ON numbers (run);
 CREATE INDEX runs_sha ON runs (sha);
-PRAGMA user_version = {_VERSION};
 """
+_VERSION = zlib.crc32(_TABLES.encode()) >> 1  # an index that has other tables is made anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,5 +243,5 @@ def _anew(folder: Path) -> sqlite3.Connection:
 def _fresh(where: Path | str) -> sqlite3.Connection:
     database = sqlite3.connect(where, timeout=60)
     database.execute("PRAGMA synchronous = OFF")  # a crash of the machine costs a rebuild
-    database.executescript(_TABLES)
+    database.executescript(f"{_TABLES}PRAGMA user_version = {_VERSION};")
     return database

@@ -15,28 +15,17 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    PlainSerializer,
     SerializerFunctionWrapHandler,
-    WithJsonSchema,
     model_serializer,
 )
 
-from fmha.harness.archive.numbers import NAMES, encode_number, encode_numbers
+from fmha.harness.metrics import Measurement
+from fmha.harness.numbers import Number, encode_numbers
 from fmha.harness.status import Status
 
 SCHEMA_VERSION = 5
 
 
-def _read(value: Any) -> Any:
-    return NAMES.get(value, value) if isinstance(value, str) else value
-
-
-Number = Annotated[
-    float,
-    BeforeValidator(_read),
-    PlainSerializer(encode_number),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": list(NAMES)}]}),
-]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Plain = Annotated[dict[str, JsonValue], BeforeValidator(encode_numbers)]
 
@@ -157,32 +146,6 @@ class Parameters(Record):
         return f"hd {self.head_dim}" if self.kernel is None else self.kernel
 
 
-class Bias(Record):
-    """What is small and has a direction: docs/understand/gates.md."""
-
-    slope: Number = Field(description="by what share O is longer than the reference's, along it")
-    slope_deviation: Number = Field(description="of the slope, as rounding predicts it")
-    slope_bias: Number
-    lse_bias: Number
-    lse_mean: Number = Field(description="error of LSE in units of its resolution")
-    coarse: Number
-
-
-class Metrics(Record):
-    """Defined in docs/understand/gates.md."""
-
-    cosine: Number
-    relative_l2: Number
-    max_error: Number
-    lse_error: Number | None = Field(None, description="this and the next two: null for a kernel of one's own")
-    row_max_error: Number | None = None
-    row_sum_error: Number | None = None
-    nonfinite_mismatches: int
-    unwritten: int
-    output_hash: str
-    bias: Bias | None = Field(None, description="null before 5")
-
-
 class FailedCheck(Record):
     """One gate that was missed."""
 
@@ -253,8 +216,8 @@ class ConfigurationRecord(Record):
     status: Status
     reasons: list[str]
     failed_checks: list[FailedCheck]
-    metrics: Metrics | None
-    drawn: Metrics | None = Field(None, description="on the inputs of the seed that the run drew")
+    metrics: Measurement | None
+    drawn: Measurement | None = Field(None, description="on the inputs of the seed that the run drew")
     findings: list[Finding]
     stats: Plain
     seconds: Seconds

@@ -100,10 +100,10 @@ def _series(name: str, rows: Sequence[NumbersRow], places: Mapping[str, int]) ->
     """Each metric of each host that is not the same in all commits, the median of each commit's runs."""
     values: dict[tuple[str, str], dict[int, list[float]]] = {}
     for row in reversed(rows):
-        for metric in METRICS.values():
-            value = row.metrics[metric.name]
+        for figure, metric in METRICS.items():
+            value = row.metrics[figure]
             if value is not None and not row.run.dirty:
-                of = values.setdefault((metric.name, row.run.host), {})
+                of = values.setdefault((figure, row.run.host), {})
                 of.setdefault(places[row.run.sha], []).append(metric.error(value))
     for (name_of_metric, host), found in values.items():
         medians = {place: statistics.median(those) for place, those in found.items()}

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fmha.harness.archive.numbers import encode_numbers
 from fmha.harness.errors import UserError
+from fmha.harness.numbers import encode_numbers
 from fmha.harness.text import escaped_json, one_line, printable
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, create_model, model_validator
@@ -26,12 +26,12 @@ class ThresholdsSection(Section):
         return {name: given[name] for name in METRICS if name in given}
 
 
-def thresholds_section(name: str, metrics: Iterable[Metric], *, required: bool) -> type[ThresholdsSection]:
+def thresholds_section(name: str, metrics: Mapping[str, Metric], *, required: bool) -> type[ThresholdsSection]:
     """The section with a key for each of these metrics."""
     keys: dict[str, Any] = {}
-    for metric in metrics:
-        kind = LeastCosine if metric.least else GateLimit
-        keys[metric.name] = (kind, ...) if required else (kind | None, None)
+    for metric, known in metrics.items():
+        kind = LeastCosine if known.least else GateLimit
+        keys[metric] = (kind, ...) if required else (kind | None, None)
     return create_model(name, __base__=ThresholdsSection, **keys)
 
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     DefaultSection = ThresholdsSection
     OverridesSection = ThresholdsSection
 else:
-    DefaultSection = thresholds_section("DefaultSection", METRICS.values(), required=True)
-    OverridesSection = thresholds_section("OverridesSection", METRICS.values(), required=False)
+    DefaultSection = thresholds_section("DefaultSection", METRICS, required=True)
+    OverridesSection = thresholds_section("OverridesSection", METRICS, required=False)
 
 
 class ResourcesSection(Section):

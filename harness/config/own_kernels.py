@@ -31,7 +31,7 @@ from fmha.harness.config.suites import MOST_CONFIGURATIONS, SuiteSection
 from fmha.harness.config.validation import conforming
 from fmha.harness.config.yaml_lines import Document, FieldPath
 from fmha.harness.errors import ConfigError, UserError
-from fmha.harness.metrics import METRICS
+from fmha.harness.metrics import OF_ANY_KERNEL
 from fmha.harness.worker.case import Case, Value, case_of, parse_case
 from fmha.harness.worker.configuration import OURS
 
@@ -71,9 +71,7 @@ class OwnSuiteSection(Section):
 if TYPE_CHECKING:
     OwnThresholdsSection = ThresholdsSection
 else:
-    OwnThresholdsSection = thresholds_section(
-        "OwnThresholdsSection", (metric for metric in METRICS.values() if not metric.of_attention), required=True
-    )
+    OwnThresholdsSection = thresholds_section("OwnThresholdsSection", OF_ANY_KERNEL, required=True)
 
 
 class KernelGatesSection(Section):
@@ -213,7 +211,7 @@ def kernels_matrix(document: Document, sha256: str, root: Path) -> tuple[FileSec
     if isinstance(named, dict) and (OURS in named or BROUGHT in named.values()):
         mixed = conforming(MixedMatrixFile, document.data, document)
         ours = ours_of(mixed.gates)
-        usual = {name: limit for name, limit in ours.gates.thresholds.limits.items() if not METRICS[name].of_attention}
+        usual = {name: limit for name, limit in ours.gates.thresholds.limits.items() if name in OF_ANY_KERNEL}
         fallback = Gates(Thresholds(usual), ours.gates.resources, None)
         kernels: dict[str, MatrixKernel] = {OURS: ours, **peers_of(ours), **_declared(mixed, fallback, document, root)}
         return mixed, _matrix(mixed, kernels, guard_of(mixed.guard, mixed.gates), document, sha256, root)

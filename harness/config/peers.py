@@ -11,7 +11,7 @@ from fmha.harness.config.filters import OUR_KEYS
 from fmha.harness.config.kernels import Gates, Held, Key
 from fmha.harness.config.model import Guard, Thresholds
 from fmha.harness.config.ours import Ours
-from fmha.harness.metrics import METRICS
+from fmha.harness.metrics import OF_ANY_KERNEL
 from fmha.harness.worker.configuration import OURS, Configuration, parse_id
 from fmha.harness.worker.peers import PEERS, Peer, refusal
 from fmha.harness.worker.protocol import Cell, PeerCell
@@ -48,7 +48,7 @@ class PeerKernel:
 
     def gates_for(self, cell: PeerCell) -> Gates:
         limits = self.ours.gates_for(replace(cell.of, output="bf16")).thresholds.limits
-        usual = {name: limit for name, limit in limits.items() if not METRICS[name].of_attention}
+        usual = {name: limit for name, limit in limits.items() if name in OF_ANY_KERNEL}
         return Gates(Thresholds(usual), None, None)
 
     def peer_of(self, cell: Cell) -> PeerCell | None:

@@ -307,9 +307,10 @@ def _nearer_to_last(item: Regression, tested: Tested, first: Tested, last: Teste
     for end in (first, tested, last):
         assert end.record
         found = next((row for row in end.record.configurations if row.id == item.subject), None)
-        if found is None or found.metrics is None:
+        measured = values_of(found.metrics) if found is not None and found.metrics is not None else {}
+        if item.what not in measured:
             return False
-        values.append(scaled(item.what, values_of(found.metrics)[item.what]))
+        values.append(scaled(item.what, measured[item.what]))
     good, middle, bad = values
     return abs(middle - bad) < abs(middle - good)
 

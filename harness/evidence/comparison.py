@@ -139,6 +139,8 @@ def _numbers(
         return
     before, after = values_of(a.metrics), values_of(b.metrics)
     for metric, value in before.items():
+        if metric not in after:  # a record from before it was measured
+            continue
         band = band_for(base, a.id, metric, value, same_inputs(base, new))
         limit = band.limit(comparisons)
         if band.count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -65,7 +66,7 @@ def _case(suite: ElementTree.Element, item: ConfigurationRecord, record: RunReco
     elif item.status is Status.NOT_RUN:
         ElementTree.SubElement(case, "skipped", message=_text(details))
     if item.metrics:
-        numbers = " ".join(f"{name}={value}" for name, value in item.metrics.model_dump().items())
+        numbers = " ".join(f"{name}={value}" for name, value in asdict(item.metrics).items())
         ElementTree.SubElement(case, "system-out").text = _text(numbers)
     return case
 

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fmha.harness.archive.record import Metrics
 from fmha.harness.evidence.distributions import student_quantile
-from fmha.harness.metrics import METRICS
+from fmha.harness.metrics import METRICS, Measurement
 
 FALSE_ALARMS = 1e-3  # runs that raise one although nothing has changed
 LEAST_DEVIATION = 0.02
@@ -52,6 +51,6 @@ def plain_band(metric: str, value: float, *, same_inputs: bool) -> Band:
     return Band(scaled(metric, value), math.log(SAME_INPUTS if same_inputs else OTHER_INPUTS), 0)
 
 
-def values_of(metrics: Metrics) -> dict[str, float]:
+def values_of(metrics: Measurement) -> dict[str, float]:
     """The compared metrics by name, those that the kernel has."""
     return {name: value for name in METRICS if (value := getattr(metrics, name)) is not None}

@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from fmha.harness.errors import InfrastructureError
+from fmha.harness.metrics import METRICS
 from fmha.harness.worker.codec import CodecError, decode
 from fmha.harness.worker.protocol import BuildResult, Event, Timed, Variant
 
@@ -146,34 +147,26 @@ class _Bias(Answer):
     coarse: Error
 
 
-class _Numbers(Answer):
-    """The ranges of a Measurement, by the definitions in docs/understand/gates.md."""
+class _Counts(Answer):
+    """What a Measurement has beside its metrics."""
 
-    cosine: Cosine
-    relative_l2: Error
-    max_error: Error
-    lse_error: Error
-    row_max_error: Error
-    row_sum_error: Error
     nonfinite_mismatches: Count
     unwritten: Count
     output_hash: Digest
-    bias: _Bias
 
 
-class _OwnNumbers(Answer):
-    """Of a kernel of one's own: those of attention alone are not there."""
+def _ranges(name: str, *, of_attention: bool) -> type[Answer]:
+    """The ranges of a Measurement, by the definitions in docs/understand/gates.md. A kernel of one's own does not have
+    what is of attention alone."""
+    fields: dict[str, Any] = {"bias": (_Bias if of_attention else None, ...)}
+    for metric, known in METRICS.items():
+        had = of_attention or not known.of_attention
+        fields[metric] = ((Cosine if known.least else Error) if had else None, ...)
+    return create_model(name, __base__=_Counts, **fields)
 
-    cosine: Cosine
-    relative_l2: Error
-    max_error: Error
-    lse_error: None
-    row_max_error: None
-    row_sum_error: None
-    nonfinite_mismatches: Count
-    unwritten: Count
-    output_hash: Digest
-    bias: None
+
+_Numbers = _ranges("_Numbers", of_attention=True)
+_OwnNumbers = _ranges("_OwnNumbers", of_attention=False)
 
 
 class _Resources(Answer):

@@ -14,7 +14,7 @@ from fmha.harness.status import Status
 from fmha.harness.worker.configuration import DEFAULTS
 
 STEPS = 7  # of colour
-NAMES = {metric.name: metric.words for metric in METRICS.values()}
+NAMES = {name: metric.words for name, metric in METRICS.items()}
 _AXES = ("head_dim", "t", "s_k")
 
 Limit = Callable[[ConfigurationRecord, str], float | None]

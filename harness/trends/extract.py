@@ -19,10 +19,10 @@ from typing import Any
 
 from fmha.harness.archive.files import document
 from fmha.harness.archive.index import RUN_NAME
-from fmha.harness.archive.numbers import NAMES
 from fmha.harness.errors import UserError
 from fmha.harness.evidence.comparison import NOT_THE_KERNELS
 from fmha.harness.metrics import METRICS
+from fmha.harness.numbers import NAMES
 
 CACHE_FILE = ".trends.sqlite3"
 _VERSION = 1
@@ -138,10 +138,10 @@ def _axes(parameters: Mapping[str, Any]) -> dict[str, int | str]:
 def _figures(item: Mapping[str, Any]) -> dict[str, float]:
     metrics, timing = item["metrics"] or {}, item.get("timing")
     found: dict[str, float] = {}
-    for metric in METRICS.values():
-        value = metrics.get(metric.name)
+    for name, metric in METRICS.items():
+        value = metrics.get(name)
         if value is not None:
-            found[metric.name] = float(f"{metric.error(float(NAMES.get(value, value))):.5g}")
+            found[name] = float(f"{metric.error(float(NAMES.get(value, value))):.5g}")
     for name, value in item["stats"].items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in _MACHINES | NOT_THE_KERNELS:
             found[str(name)] = value

@@ -60,13 +60,9 @@ def general(outputs: Sequence[tuple[Array, Array, int]], output_hash: str) -> Me
         cosine=float(np.min(cosines)),  # NumPy's: a NaN among them is the answer
         relative_l2=float(np.max(l2)),
         max_error=float(np.max(peaks)),
-        lse_error=None,
-        row_max_error=None,
-        row_sum_error=None,
         nonfinite_mismatches=sum(mismatched),
         unwritten=sum(missing),
         output_hash=output_hash,
-        bias=None,
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fmha.harness.metrics import Bias as Bias
+from fmha.harness.metrics import Measurement as Measurement
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.configuration import Configuration as Configuration
 from fmha.harness.worker.configuration import Mask as Mask
@@ -150,34 +152,6 @@ class Timed:
     beside: str
     beside_seconds: tuple[float, ...]
     beside_clock_mhz: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bias:
-    """What is small and has a direction; see docs/understand/gates.md."""
-
-    slope: float  # by what share O is longer than the reference's, along it
-    slope_deviation: float  # of the slope, as the rounding of P predicts it; 0 where there is no row
-    slope_bias: float  # the slope in deviations, of all rows or of the group of rows where it is largest
-    lse_bias: float  # mean error of LSE in units of its resolution, of the group of rows where it is largest
-    lse_mean: float  # the same of all rows, with its sign
-    coarse: float  # share of O's elements that fewer bits would hold
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """Numbers of one configuration against the float64 reference; no verdict. docs/understand/gates.md defines each."""
-
-    cosine: float
-    relative_l2: float
-    max_error: float  # max |o - ref| / max |ref|, of normalised O
-    lse_error: float | None  # max |lse - ref|, natural log; this and the next two: of attention
-    row_max_error: float | None
-    row_sum_error: float | None  # relative
-    nonfinite_mismatches: int  # elements whose inf/NaN class differs from the reference's
-    unwritten: int  # output elements that still hold the poison
-    output_hash: str  # sha256 of all outputs' bytes
-    bias: Bias | None  # of attention
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def fill(folder: Path, run: RunRecord, count: int) -> None:
         for item in run.configurations[:CONFIGURATIONS]:
             assert item.metrics
             error = item.metrics.relative_l2 * generator.uniform(0.9, 1.1)
-            items.append(item.model_copy(update={"metrics": item.metrics.model_copy(update={"relative_l2": error})}))
+            items.append(item.model_copy(update={"metrics": replace(item.metrics, relative_l2=error)}))
         sha = f"{generator.randrange(COMMITS):012x}".ljust(40, "0")
         changes = {
             "started": run.started + timedelta(minutes=number),

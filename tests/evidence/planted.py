@@ -10,7 +10,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fmha.harness.archive import RunRecord
@@ -82,7 +82,7 @@ def grown(metric: str, low: float, high: float) -> Change:
         after = 1 - (1 - before) * factor if metric == "cosine" else before * factor
         digest = f"{chance.getrandbits(256):064x}"
         assert item.metrics
-        return {"metrics": item.metrics.model_copy(update={metric: after, "output_hash": digest})}
+        return {"metrics": replace(item.metrics, **{metric: after}, output_hash=digest)}
 
     return change
 
@@ -104,7 +104,7 @@ def raced(item: ConfigurationRecord, chance: random.Random) -> Mapping[str, Any]
 
 def missed(item: ConfigurationRecord, chance: random.Random) -> Mapping[str, Any]:
     assert item.metrics
-    metrics = item.metrics.model_copy(update={"lse_error": 0.69, "output_hash": f"{chance.getrandbits(256):064x}"})
+    metrics = replace(item.metrics, lse_error=0.69, output_hash=f"{chance.getrandbits(256):064x}")
     check = FailedCheck(name="lse_error", value=0.69, limit=1e-4, bound="at most")
     reasons = ["lse_error 0.69 > 0.0001"]
     return {"status": Status.FAIL, "reasons": reasons, "failed_checks": [check], "metrics": metrics}
@@ -112,7 +112,7 @@ def missed(item: ConfigurationRecord, chance: random.Random) -> Mapping[str, Any
 
 def bits(item: ConfigurationRecord, chance: random.Random) -> Mapping[str, Any]:
     assert item.metrics
-    return {"metrics": item.metrics.model_copy(update={"output_hash": f"{chance.getrandbits(256):064x}"})}
+    return {"metrics": replace(item.metrics, output_hash=f"{chance.getrandbits(256):064x}")}
 
 
 def _head_dim(*values: int) -> Where:

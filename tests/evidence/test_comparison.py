@@ -77,6 +77,12 @@ def test_less_noise_sees_smaller_changes() -> None:
     assert kinds(compare(accepted(record(), spread=0.3), new)) == []
 
 
+def test_a_record_from_before_a_metric_is_not_worse_for_it() -> None:
+    older = changed(**measured(lse_error=None))
+    assert kinds(compare(accepted(record()), older)) == []
+    assert kinds(compare(older, record())) == []
+
+
 def test_an_improvement_is_no_regression() -> None:
     assert kinds(compare(accepted(record()), changed(**measured(relative_l2=1e-5)))) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def test_figures_that_grew_in_the_same_places_are_one_thing() -> None:
 def test_what_is_no_number_any_more_is_said() -> None:
     new = changed(RUN, lambda item: item.parameters.t == 4, grown("lse_error", 9, 9))
     items = [
-        item.model_copy(update={"metrics": item.metrics.model_copy(update={"lse_error": math.nan})})
+        item.model_copy(update={"metrics": replace(item.metrics, lse_error=math.nan)})
         if item.metrics and item.parameters.t == 4
         else item
         for item in new.configurations

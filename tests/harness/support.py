@@ -11,7 +11,6 @@ from fmha.harness.config import Limits
 from fmha.harness.hosts import HostFacts, Machine, Order
 from fmha.harness.stages.outcome import Outcome
 from fmha.harness.worker.protocol import (
-    Bias,
     BuildResult,
     Configuration,
     Drawn,
@@ -19,26 +18,15 @@ from fmha.harness.worker.protocol import (
     FindingRecord,
     Job,
     LaunchShape,
-    Measurement,
     Resources,
     Variant,
 )
+from tests.figures import limits, measurement
 
-GOOD = Measurement(
-    cosine=0.9999995,
-    relative_l2=1e-3,
-    max_error=1e-3,
-    lse_error=1e-6,
-    row_max_error=1e-6,
-    row_sum_error=1e-6,
-    nonfinite_mismatches=0,
-    unwritten=0,
-    output_hash="0" * 64,
-    bias=Bias(1e-5, 1e-4, 0.5, 0.25, -0.125, 0.0),
-)
+GOOD = measurement(relative_l2=1e-3, max_error=1e-3)
 RACE = FindingRecord("tmem-race", "error", "tcgen05.ld during the MMA that writes it", {"ptx_line": 12})
 
-MATRIX = """\
+MATRIX = f"""\
 default_suite: small
 seed: 7
 suites:
@@ -49,17 +37,16 @@ suites:
       s_k: [128]
   wide:
     extra:
-      - {head_dim: 128, t: 1, s_k: 128}
+      - {{head_dim: 128, t: 1, s_k: 128}}
 gates:
-  default:
-    {cosine: 0.9999, relative_l2: 4e-3, max_error: 5e-3, lse_error: 1e-4, row_max_error: 1e-4, row_sum_error: 1e-4}
-  guard: {cosine: 0.999996}
+  default: {limits(cosine=0.9999, relative_l2=4e-3, max_error=5e-3)}
+  guard: {{cosine: 0.999996}}
 guard:
   head_dim: 64
-  fallback: {t: 32, s_k: 256}
-limits: {build_seconds: 60, configuration_silence_seconds: 10, configuration_total_seconds: 20}
+  fallback: {{t: 32, s_k: 256}}
+limits: {{build_seconds: 60, configuration_silence_seconds: 10, configuration_total_seconds: 20}}
 hosts:
-  emulator: {kind: emulator, schedule: realistic}
+  emulator: {{kind: emulator, schedule: realistic}}
 """
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from fmha.harness.errors import ExitCode
+from tests.figures import limits
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, HAZARD, KILLED, REFUSES
 from tests.integration.processes import alive, eventually, logged_pids
@@ -39,8 +40,7 @@ suites:
   faulty: {{axes: {{head_dim: [64, 128], t: [1, {HAZARD}, {KILLED}, {REFUSES}, {HANGS}, 32], s_k: [128]}}}}
   slow: {{axes: {{head_dim: [64], t: [1, {HANGS}, 32], s_k: [128]}}}}
 gates:
-  default:
-    {{cosine: 0.99999, relative_l2: 5e-3, max_error: 6e-3, lse_error: 1e-4, row_max_error: 1e-4, row_sum_error: 1e-4}}
+  default: {limits()}
 guard: {{head_dim: 64, fallback: {{t: 32, s_k: 256}}}}
 limits: {{build_seconds: 120, configuration_silence_seconds: SILENCE, configuration_total_seconds: 120}}
 hosts:

@@ -8,37 +8,22 @@ import pytest
 
 from fmha.harness.config import Biases, Resources, Thresholds
 from fmha.harness.errors import ExitCode
-from fmha.harness.stages.gate import judge, limits
+from fmha.harness.metrics import METRICS
+from fmha.harness.stages.gate import judge
+from fmha.harness.stages.gate import limits as gates
 from fmha.harness.status import Status, exit_code
-from fmha.harness.worker.protocol import Bias, BuildResult, FindingRecord, LaunchShape, Measurement, Variant
+from fmha.harness.worker.protocol import Bias, BuildResult, FindingRecord, LaunchShape, Variant
 from fmha.harness.worker.protocol import Resources as UsedResources
+from tests.figures import limits, measurement
 
-LIMITS = Thresholds(
-    {
-        "cosine": 0.99999,
-        "relative_l2": 4e-3,
-        "max_error": 5e-3,
-        "lse_error": 1e-4,
-        "row_max_error": 2e-4,
-        "row_sum_error": 3e-4,
-    }
-)
-AT_THE_LIMIT = Measurement(
-    cosine=0.99999,
-    relative_l2=4e-3,
-    max_error=5e-3,
-    lse_error=1e-4,
-    row_max_error=2e-4,
-    row_sum_error=3e-4,
-    nonfinite_mismatches=0,
-    unwritten=0,
-    output_hash="",
-    bias=Bias(1e-4, 1e-4, slope_bias=5, lse_bias=2, lse_mean=0.5, coarse=0.5),
+GATES = limits(relative_l2=4e-3, max_error=5e-3, row_max_error=2e-4, row_sum_error=3e-4)
+LIMITS = Thresholds(GATES)
+AT_THE_LIMIT = measurement(
+    **GATES, output_hash="", bias=Bias(1e-4, 1e-4, slope_bias=5, lse_bias=2, lse_mean=0.5, coarse=0.5)
 )
 BIASES = Biases(slope_bias=5, lse_bias=2, coarse=0.5, pooled_slope=5, pooled_lse=1)
 ERROR = FindingRecord("rule", "error", "message")
 WARNING = FindingRecord("rule", "warning", "message")
-NUMBERS = ("cosine", "relative_l2", "max_error", "lse_error", "row_max_error", "row_sum_error")
 
 
 def test_the_limit_itself_passes() -> None:
@@ -83,7 +68,7 @@ def test_what_has_a_direction_is_gated(name: str, value: float) -> None:
     assert judge(biased, (), LIMITS).status is Status.PASS  # a matrix.yaml that does not ask for it
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_passes_no_gate(name: str, value: float) -> None:
     judgement = judge(replace(AT_THE_LIMIT, **{name: value}), (), LIMITS)
@@ -152,6 +137,6 @@ def test_a_kernel_without_its_figures_did_not_pass_them() -> None:
 
 def test_every_gate_has_its_limit_on_record() -> None:
     """What is recorded is the very list that was gone through: a figure that is gated has a limit there."""
-    held = {item.name: item.limit for item in limits(LIMITS, MOST, BUILT)}
+    held = {item.name: item.limit for item in gates(LIMITS, MOST, BUILT)}
     named = {**LIMITS.limits} | asdict(MOST) | {f"combine_{name}": value for name, value in asdict(MOST).items()}
     assert held == named | {"unwritten": 0, "nonfinite_mismatches": 0, "hazards": 0}

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 import pytest
+from pydantic import ValidationError
 
-from fmha.harness.archive.record import Metrics
-from fmha.harness.metrics import METRICS
-from fmha.harness.worker.protocol import Measurement
+from fmha.harness.archive.record import Record
+from fmha.harness.hosts.answers import _Numbers, _OwnNumbers
+from fmha.harness.metrics import METRICS, OF_ANY_KERNEL, Measurement
+from tests.figures import measurement
 
-COUNTS = ["nonfinite_mismatches", "unwritten", "output_hash", "bias"]
+
+class Recorded(Record):
+    """A record has a Measurement, as ConfigurationRecord has two."""
+
+    metrics: Measurement
 
 
-def test_measurements_and_records_have_every_metric() -> None:
-    assert [field.name for field in fields(Measurement)] == [*METRICS, *COUNTS]
-    assert list(Metrics.model_fields) == [*METRICS, *COUNTS]
+def test_metrics_are_the_first_fields_in_their_order() -> None:
+    assert [field.name for field in fields(Measurement)][: len(METRICS)] == [*METRICS]
+
+
+def test_what_attention_alone_has_may_be_left_out() -> None:
+    rest = {"nonfinite_mismatches": 0, "unwritten": 0, "output_hash": ""}
+    bare = Measurement(**dict.fromkeys(OF_ANY_KERNEL, 0.0), **rest)
+    assert {name for name in METRICS if getattr(bare, name) is None} == METRICS.keys() - OF_ANY_KERNEL
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_what_attention_alone_has_may_be_left_out(name: str) -> None:
-    assert Metrics.model_fields[name].is_required() is not METRICS[name].of_attention
+@pytest.mark.parametrize(("value", "written"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (0.5, 0.5)])
+def test_a_record_has_every_number(name: str, value: float, written: float | str) -> None:
+    held = Recorded(metrics=measurement(**{name: value})).model_dump(mode="json")
+    assert held["metrics"][name] == written
+    assert repr(getattr(Recorded.model_validate(held).metrics, name)) == repr(value)
+
+
+def test_a_record_has_nothing_else() -> None:
+    held = Recorded(metrics=measurement()).model_dump()
+    for place in (held["metrics"], held["metrics"]["bias"]):
+        place["unknown"] = 0.0
+        with pytest.raises(ValidationError, match="unknown"):
+            Recorded.model_validate(held)
+        del place["unknown"]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_host_is_asked_for_every_metric(name: str) -> None:
+    assert _Numbers.model_fields[name].is_required()
+    assert (_OwnNumbers.model_fields[name].annotation is type(None)) is METRICS[name].of_attention
 
 
 def test_the_error_is_what_grows() -> None:

@@ -24,7 +24,7 @@ ROWS = tuple(
         "harness.config harness.supervisor",
         "harness.archive harness.worker",
         "harness.back_off harness.git harness.judge harness.metrics harness.own harness.project harness.status",
-        "harness.errors harness.examples harness.text harness.triton_ptx",
+        "harness.errors harness.examples harness.numbers harness.text harness.triton_ptx",
         "emulator.bench emulator.debug emulator.mutation emulator.programs emulator.search",
         "emulator",
         "emulator.explore",

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from fmha.harness.worker.nvcc import find_nvcc
+from tests.figures import limits
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, KILLED, ORPHANS
 from tests.integration.processes import DEADLINE_SECONDS, eventually
@@ -25,16 +26,7 @@ from tests.remote.server import Server, client_config, serving, terminate
 
 DEVICE = "tests.remote.devices:HeldDevice"
 LIMITS = {"build_seconds": 120, "configuration_silence_seconds": 60, "configuration_total_seconds": 120}
-GATES = {
-    "default": {
-        "cosine": 0.99999,
-        "relative_l2": 5e-3,
-        "max_error": 6e-3,
-        "lse_error": 1e-4,
-        "row_max_error": 1e-4,
-        "row_sum_error": 1e-4,
-    }
-}
+GATES = {"default": limits()}
 
 
 @dataclass

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.figures import limits
 from tests.harness.support import git
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.server import Server, client_config, key, serving
@@ -26,8 +27,7 @@ default_suite: good
 seed: 0
 suites: {{good: {{axes: {{head_dim: [64], t: [1], s_k: [128]}}}}}}
 gates:
-  default:
-    {{cosine: 0.99, relative_l2: 5e-3, max_error: 6e-3, lse_error: 1e-4, row_max_error: 1e-4, row_sum_error: 1e-4}}
+  default: {limits}
 guard: {{head_dim: 64, fallback: {{t: 1, s_k: 128}}}}
 limits: {{build_seconds: 9, configuration_silence_seconds: 9, configuration_total_seconds: 9}}
 hosts: {{gpu: {{kind: ssh, python: {python}}}}}
@@ -54,7 +54,7 @@ def server(public_folder: Path) -> Iterator[Server]:
 def project(server: Server, tmp_path: Path) -> Path:
     root = tmp_path / "project"
     root.mkdir()
-    (root / "matrix.yaml").write_text(MATRIX.format(python=server.python))
+    (root / "matrix.yaml").write_text(MATRIX.format(limits=limits(), python=server.python))
     git(root, "init", "-q", "-b", "main")
     return root
 

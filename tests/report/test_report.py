@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def grid(like: ConfigurationRecord) -> list[ConfigurationRecord]:
     for place, (head_dim, t, s_k, mask) in enumerate(
         itertools.product((64, 128, 512), (1, 4, 128), (256, 384, 512), ("none", "causal"))
     ):
-        metrics = like.metrics.model_copy(update={"cosine": 1 - 4e-8 * (place + 1), "max_error": 1e-3})
+        metrics = replace(like.metrics, cosine=1 - 4e-8 * (place + 1), max_error=1e-3)
         name = f"hd{head_dim}_t{t}_sk{s_k}" + ("_causal" if mask != "none" else "")
         axes = Parameters(head_dim=head_dim, t=t, s_k=s_k, batch=1, mask=mask, window=0)
         found.append(like.model_copy(update={"id": name, "parameters": axes, "metrics": metrics, "timing": None}))
@@ -195,7 +196,7 @@ def test_the_worst_cell_is_named_and_framed() -> None:
 def test_colours_are_shares_of_the_limit(error: float, step: int) -> None:
     item = full().configurations[1]
     assert item.metrics
-    changed = item.model_copy(update={"metrics": item.metrics.model_copy(update={"cosine": 1 - error})})
+    changed = item.model_copy(update={"metrics": replace(item.metrics, cosine=1 - error)})
     (group,) = heat.groups([changed], limit)
     (cell,) = group.maps[0].grids[0].rows[0][1]
     assert cell

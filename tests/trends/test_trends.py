@@ -152,7 +152,7 @@ def timed(run: RunRecord, uuid: str, seconds: float, bits: str = "") -> RunRecor
     items = []
     for item in run.configurations:
         assert item.metrics
-        metrics = item.metrics.model_copy(update={"output_hash": bits} if bits else {})
+        metrics = replace(item.metrics, **({"output_hash": bits} if bits else {}))
         items.append(item.model_copy(update={"timing": timing, "metrics": metrics}))
     gpu = Gpu(name="NVIDIA H200", uuid=uuid, driver="570")
     return run.model_copy(update={"configurations": items, "host": run.host.model_copy(update={"gpu": gpu})})

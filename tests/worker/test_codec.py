@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fmha.harness.metrics import METRICS
 from fmha.harness.worker.codec import CodecError, decode, encode, event_from_line, event_to_line, read_job, write_job
 from fmha.harness.worker.protocol import (
     Bias,
@@ -33,11 +34,11 @@ anything = st.recursive(
 )
 figures = st.builds(
     Measurement,
-    *[st.floats() for _ in range(6)],
-    st.integers(0, 9),
-    st.integers(0, 9),
-    st.text(max_size=4),
-    st.builds(Bias, *[st.floats() for _ in range(6)]),
+    **{name: st.floats() for name in METRICS},
+    nonfinite_mismatches=st.integers(0, 9),
+    unwritten=st.integers(0, 9),
+    output_hash=st.text(max_size=4),
+    bias=st.builds(Bias, *[st.floats() for _ in range(6)]),
 )
 findings = st.builds(
     FindingRecord,
