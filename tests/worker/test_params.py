@@ -85,15 +85,14 @@ def test_query_blocks_by_hand():
 
 
 def test_packs_each_field_at_its_offset():
-    maps = {name: name[:1].encode() * 128 for name in params.MAPS}
-    values = {name: 2**33 + i for i, (name, _, kind) in enumerate(params.LAYOUT) if kind == "Q"}
-    values |= {name: i - 5 for i, (name, _, kind) in enumerate(params.LAYOUT) if kind == "i"}
-    packed = params.FmhaParams(**maps, **values, scale=0.125, flags=2**31).pack()
+    of_kind = {"Q": lambda i: 2**33 + i, "i": lambda i: i - 5, "I": lambda i: 2**31 + i, "f": lambda i: i / 8}
+    of_kind["128s"] = lambda i: bytes([1 + i]) * 128
+    values = {name: of_kind[kind](i) for i, (name, _, kind) in enumerate(params.LAYOUT)}
+    packed = params.FmhaParams(**values).pack()
     assert len(packed) == params.PARAMS_BYTES
-    assert packed[127:129] == b"qk"
+    assert packed[127:129] == b"\1\2"
     for name, offset, kind in params.LAYOUT:
-        expected = maps.get(name) or values.get(name) or {"scale": 0.125, "flags": 2**31}[name]
-        assert struct.unpack_from(f"<{kind}", packed, offset)[0] == expected, name
+        assert struct.unpack_from(f"<{kind}", packed, offset)[0] == values[name], name
 
 
 def test_refuses_a_short_tensor_map():
