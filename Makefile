@@ -37,6 +37,7 @@ help:
 	@echo 'make site       write the documentation as a site, build/site/index.html'
 	@echo 'make lint       ruff, clang-format, mypy, and the CI workflows'
 	@echo 'make install    .venv with fmha in it; test and lint add what they need'
+	@echo 'make develop    install, and what lint and tests need, to run parts of them'
 	@echo 'make clean      remove build products and caches; keeps .venv and results/'
 	@echo 'make distclean  clean, and remove .venv'
 
@@ -104,6 +105,10 @@ lint: $(STAMPS)/lint
 
 .PHONY: install
 install: $(STAMPS)/core nvcc
+
+# Before a part of the tests is run by hand. What make test has beyond it, a browser, sshd and torch, tests skip without.
+.PHONY: develop
+develop: install $(STAMPS)/lint $(STAMPS)/test
 
 # The tests of remote hosts talk to OpenSSH's own server, on loopback and, with ip, over a network that loses packets.
 # Without one of them the tests that need it are skipped.
