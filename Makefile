@@ -184,7 +184,7 @@ $(STAMPS)/core: $(STAMPS)/run CMakeLists.txt $(CORE_SOURCES)
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.
 .PHONY: nvcc
 nvcc: $(STAMPS)/run
-	@[[ -n "$${FMHA_NVCC:-}" ]] || $(PY) -c 'from fmha.harness.worker.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || { \
+	@[[ -n "$${FMHA_NVCC:-}" ]] || $(PY) -c 'from fmha.harness.worker.compilers.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || { \
 	  echo 'install: nvcc'; \
 	  $(PY) scripts/requirements.py nvcc >$(STAMPS)/nvcc.txt; \
 	  $(PIP) -c constraints.txt -r $(STAMPS)/nvcc.txt; \

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fmha.harness.attention import AttentionResult, Sparse, attention, merge
     from fmha.harness.scripted.emulated import HazardError, LaunchRefusedError, emulated
     from fmha.harness.triton_kernel import TritonKernel
-    from fmha.harness.worker.callable_kernel import CallableKernel
-    from fmha.harness.worker.kernel import (
+    from fmha.harness.worker.subjects.callable_kernel import CallableKernel
+    from fmha.harness.worker.subjects.kernel import (
         Build,
         Case,
         Field,
@@ -56,10 +56,10 @@ __all__ = [
 _ATTENTION = ("AttentionResult", "Sparse", "attention", "merge")
 _SCRIPTED = ("HazardError", "LaunchRefusedError", "emulated")
 _HOMES = (
-    dict.fromkeys(__all__, "fmha.harness.worker.kernel")
+    dict.fromkeys(__all__, "fmha.harness.worker.subjects.kernel")
     | dict.fromkeys(_ATTENTION, "fmha.harness.attention")
     | dict.fromkeys(_SCRIPTED, "fmha.harness.scripted.emulated")
-    | {"CallableKernel": "fmha.harness.worker.callable_kernel", "TritonKernel": "fmha.harness.triton_kernel"}
+    | {"CallableKernel": "fmha.harness.worker.subjects.callable_kernel", "TritonKernel": "fmha.harness.triton_kernel"}
 )
 
 

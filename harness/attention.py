@@ -22,8 +22,8 @@ from fmha.harness import project
 from fmha.harness.arguments import Arguments, Sparse, Window, check, misaligned, window_of
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker import params
-from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.choice import splits_of
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import UNLIMITED, Configuration, PathChoice
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
 from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of

@@ -9,9 +9,9 @@ import torch
 
 from fmha.harness.arguments import Sparse, Window, check
 from fmha.harness.attention import AttentionResult
-from fmha.harness.worker import inputs
 from fmha.harness.worker.configuration import PathChoice
-from fmha.harness.worker.reference import reference
+from fmha.harness.worker.oracle import inputs
+from fmha.harness.worker.oracle.reference import reference
 
 
 def attention(

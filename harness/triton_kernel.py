@@ -13,7 +13,7 @@ import numpy as np
 from fmha.harness.triton_ptx import ptx_for_cubin
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.devices.base import Dim3
-from fmha.harness.worker.kernel import Argument, Build, Kernel, Launch, module_at
+from fmha.harness.worker.subjects.kernel import Argument, Build, Kernel, Launch, module_at
 
 # The newest that the ptxas of nvcc 12.9 reads, which is the oldest nvcc that fmha takes.
 PTX_VERSION = 88

@@ -16,7 +16,7 @@ install() {
 }
 install $sets
 # A host that has an nvcc that will do keeps it. One that FMHA_NVCC names is used or refused, never replaced.
-[ -n "${FMHA_NVCC:-}" ] || "$bin/python" -c 'from fmha.harness.worker.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || install nvcc
+[ -n "${FMHA_NVCC:-}" ] || "$bin/python" -c 'from fmha.harness.worker.compilers.nvcc import find_nvcc; find_nvcc()' 2>/dev/null || install nvcc
 [ "${FMHA_DEVICE:-}" = emulator ] || exit 0
 # The emulator's core is compiled from the commit's sources, which are part of what this environment is named by.
 "$bin/python" -m pip install --disable-pip-version-check --no-input --no-deps --no-build-isolation \

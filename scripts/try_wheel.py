@@ -66,7 +66,7 @@ def main() -> int:
         if len(set(outputs.values())) != 1:
             print("the cores leave different bytes", file=sys.stderr)
             return 1
-        find = "from fmha.harness.worker.nvcc import find_nvcc; find_nvcc()"
+        find = "from fmha.harness.worker.compilers.nvcc import find_nvcc; find_nvcc()"
         if subprocess.run([sys.executable, "-c", find], cwd=folder, capture_output=True, check=False).returncode:
             print("no nvcc here: the matrix was not run")
             return 0

@@ -22,7 +22,7 @@ from typing import Final
 from fmha import emulator
 from fmha.emulator.timing.architecture import architecture
 from fmha.harness.see.call_time import numbers, seconds_of
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 GPU: Final = "b200"
 FOLDER: Final = "02e_matmul_sm100"

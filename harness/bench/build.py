@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fmha.harness.bench.shapes import Shape
 from fmha.harness.bench.variants import CANDIDATES
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernel"
 CUBIN = ("-gencode=arch=compute_90a,code=sm_90a", "-cubin", "-Xptxas=-v")

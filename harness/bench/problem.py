@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.worker import params
-from fmha.harness.worker import reference as definition
-from fmha.harness.worker.bf16 import round_to_bf16
 from fmha.harness.worker.choice import ARCH, kind_of, partial_f16
-from fmha.harness.worker.inputs import Inputs, Sparse
+from fmha.harness.worker.oracle import reference as definition
+from fmha.harness.worker.oracle.bf16 import round_to_bf16
+from fmha.harness.worker.oracle.inputs import Inputs, Sparse
 
 
 @dataclass(frozen=True)

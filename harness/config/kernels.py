@@ -1,7 +1,7 @@
 """What the loop asks of a kernel of the matrix, before anything of it is built: the client's half of a kernel.
 
 Ours and those of a repository's own answer alike; whoever asks never has to know which it is. The other half, which
-runs beside the device, is `Subject` of fmha.harness.worker.subject.
+runs beside the device, is `Subject` of fmha.harness.worker.subjects.subject.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ from fmha.harness.worker.configuration import OURS
 
 if TYPE_CHECKING:
     from fmha.harness.worker.apart import Declares
-    from fmha.harness.worker.kernel import Kernel
     from fmha.harness.worker.protocol import Cell
+    from fmha.harness.worker.subjects.kernel import Kernel
 
 BROUGHT: Final = "fmha"  # in the place of an adapter: the attention kernels, whose name is OURS
 Place = Annotated[str, StringConstraints(pattern=r"^(fmha|[^:]+\.py:[A-Za-z_]\w*)$")]
@@ -200,7 +200,7 @@ class OwnKernel:
         return smaller(self.name, self.kernel, cell)
 
     def declared(self, name: str) -> Declares:
-        from fmha.harness.worker.called import subject_of
+        from fmha.harness.worker.subjects.called import subject_of
 
         return subject_of(name, self.kernel, self.where)
 
@@ -285,7 +285,9 @@ def _random(kernel: OwnKernel, said: Mapping[str, Any], document: Document, at: 
 
 
 def _declared(file: KernelsFile, usual: Gates, document: Document, root: Path) -> dict[str, OwnKernel]:
-    from fmha.harness.worker.declared import load_kernel  # NumPy, which only who has kernels of one's own waits for
+    from fmha.harness.worker.subjects.declared import (
+        load_kernel,  # NumPy, which only who has kernels of one's own waits for
+    )
 
     found = {}
     for name, section in file.kernels.items():

@@ -13,7 +13,7 @@ from fmha.harness.errors import UserError
 from fmha.harness.worker.case import Case, Field, Value, case_of
 
 if TYPE_CHECKING:
-    from fmha.harness.worker.kernel import Kernel
+    from fmha.harness.worker.subjects.kernel import Kernel
 
 MOST_TRIES: Final = 1000  # for one configuration that is legal and has not been drawn yet
 

@@ -13,8 +13,8 @@ from fmha.harness.config.model import Guard, Thresholds
 from fmha.harness.config.ours import Ours
 from fmha.harness.metrics import OF_ANY_KERNEL
 from fmha.harness.worker.configuration import OURS, Configuration, parse_id
-from fmha.harness.worker.peers import PEERS, Peer, refusal
 from fmha.harness.worker.protocol import Cell, PeerCell
+from fmha.harness.worker.subjects.peers import PEERS, Peer, refusal
 
 
 @dataclass(frozen=True, slots=True)

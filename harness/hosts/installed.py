@@ -35,7 +35,7 @@ python=$FMHA_ENVIRONMENT/bin/python
 install() { "$python" -m pip install -qq --disable-pip-version-check --no-input -r "requirements/$1.txt"; }
 install run
 [ "${FMHA_DEVICE:-}" != cuda ] || install cuda
-find='from fmha.harness.worker.nvcc import find_nvcc; find_nvcc()'
+find='from fmha.harness.worker.compilers.nvcc import find_nvcc; find_nvcc()'
 [ -n "${FMHA_NVCC:-}" ] || "$python" -c "$find" 2>/dev/null || install nvcc
 """
 

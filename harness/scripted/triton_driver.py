@@ -36,7 +36,7 @@ from fmha.harness.scripted.machine import (
     Told,
 )
 from fmha.harness.triton_ptx import ptx_for_cubin
-from fmha.harness.worker.bf16 import round_to_bf16
+from fmha.harness.worker.oracle.bf16 import round_to_bf16
 
 MOST_REGISTERS: Final = 255  # of a thread
 # `elem_type` of a descriptor's metadata: CUtensorMapDataType, but that f32_ftz, f64 and bf16 change places.

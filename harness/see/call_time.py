@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from fmha.emulator.timing.architecture import Architecture, architecture
 from fmha.emulator.timing.launch import Modelled, Timing
-from fmha.harness.worker.bf16 import round_to_bf16
 from fmha.harness.worker.choice import splits_of
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of
+from fmha.harness.worker.oracle.bf16 import round_to_bf16
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import variant_for
 

@@ -14,7 +14,7 @@ from fmha.emulator.timing.timeline import Timeline
 from fmha.harness.config import Matrix, parse_filter
 from fmha.harness.errors import InfrastructureError, UserError
 from fmha.harness.see.call_time import CallTime, call_for, model
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.launch import Call
 from fmha.harness.worker.protocol import Variant

@@ -14,10 +14,10 @@ from fmha.harness import config
 from fmha.harness.emulate import read_launch_file
 from fmha.harness.emulate.launch import look_at
 from fmha.harness.errors import InfrastructureError, UserError
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.devices.emulator import Around, EmulatorDevice
-from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.oracle.inputs import make_inputs
 from fmha.harness.worker.protocol import BuildResult, Resources
 from fmha.harness.worker.run import run_attention
 from fmha.harness.worker.schedules import parse_schedule

@@ -30,7 +30,7 @@ from fmha.harness.hosts.answers import (
 from fmha.harness.hosts.machine import distribution_version
 from fmha.harness.stages.places import Place
 from fmha.harness.supervisor import OF_THE_JOB
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 EXAMINATION_SECONDS = 300.0
 CLEANING_SECONDS = 1200.0

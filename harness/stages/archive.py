@@ -23,7 +23,7 @@ from fmha.harness.stages.plan import Elsewhere, Plan
 from fmha.harness.stages.pooled import pooled
 from fmha.harness.stages.preflight import GitFacts
 from fmha.harness.status import Status, exit_code
-from fmha.harness.worker.lines import Lines
+from fmha.harness.worker.pool.lines import Lines
 from fmha.harness.worker.protocol import BuildResult, Timed
 
 MOST_DIRTY_FILES = 100

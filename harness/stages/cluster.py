@@ -1,7 +1,8 @@
 """A job on the nodes of a Slurm cluster, seen from its login node: arrays of tasks, followed through what they write.
 
 A round is one array over the configurations that remain. Its tasks take them from a folder that all nodes share
-(harness/worker/node.py). What a task did is in its own event file; the scheduler only says which tasks there still are.
+(harness/worker/pool/node.py). What a task did is in its own event file; the scheduler only says which tasks there still
+are.
 A configuration runs again only after Slurm has said of every task of the round that it is over, or after none has given
 a sign of life for long: nothing runs twice without our knowledge, and of what did run twice, both are looked at.
 """
@@ -23,10 +24,10 @@ from fmha.harness.config import Limits
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.supervisor import slurm
 from fmha.harness.supervisor.rundir import HostError
-from fmha.harness.worker import node
 from fmha.harness.worker.codec import CodecError, decode, write_job
+from fmha.harness.worker.pool import node
+from fmha.harness.worker.pool.spread import spread
 from fmha.harness.worker.protocol import Cell, Event, Job
-from fmha.harness.worker.spread import spread
 
 TICK_SECONDS: Final = 0.2  # between looks into the shared folder, which tells nobody
 READS_A_SECOND: Final = 100  # of tasks' files, at the most: a file server has others to serve
@@ -139,7 +140,7 @@ class Cluster:
     def _submit(self, made: _Round) -> None:
         """Submits the array. An answer that was lost is looked for before anything is submitted again."""
         command = ["env", f"PYTHONPATH={os.getcwd()}", "PYTHONNOUSERSITE=1", "PYTHONSAFEPATH=1"]
-        command += [sys.executable, "-m", "fmha.harness.worker.node", str(made.folder)]
+        command += [sys.executable, "-m", "fmha.harness.worker.pool.node", str(made.folder)]
         wait = BackOff(FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS)
         deadline = time.monotonic() + self._wish["wait_seconds"]
         while True:

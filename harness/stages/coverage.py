@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from fmha.harness.stages.outcome import Outcome
-from fmha.harness.worker.lines import Lines
+from fmha.harness.worker.pool.lines import Lines
 
 STAT = "coverage"  # of an outcome's statistics, until it is collected
 

@@ -29,13 +29,13 @@ from fmha.harness.stages.outcome import Outcome
 from fmha.harness.stages.pipeline import Progress, Request, carry_out, prepare_for
 from fmha.harness.stages.preflight import GitFacts
 from fmha.harness.worker.apart import Declares
-from fmha.harness.worker.build import build_variants
 from fmha.harness.worker.codec import encode
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.offer import OfferError, offered
+from fmha.harness.worker.pool.spread import shares, spread
+from fmha.harness.worker.pool.supervise import Seat, run_worker
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.protocol import Beside, BuildResult, Cell, Event, Job, Variant
-from fmha.harness.worker.spread import shares, spread
-from fmha.harness.worker.supervise import Seat, run_worker
 
 Say = Callable[[dict[str, Any]], None]
 

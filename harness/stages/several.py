@@ -22,7 +22,7 @@ from fmha.harness.stages.outcome import Observer, Outcome, Step
 from fmha.harness.stages.pipeline import HostOpener, Prepared, Progress, Request, Show
 from fmha.harness.stages.plan import Plan
 from fmha.harness.status import RED, Status
-from fmha.harness.worker.spread import estimates
+from fmha.harness.worker.pool.spread import estimates
 
 if TYPE_CHECKING:
     from fmha.harness.stages.archive import Circumstances

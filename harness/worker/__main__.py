@@ -24,15 +24,15 @@ from fmha.harness.worker.codec import CodecError, event_to_line, read_job
 from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.devices.base import DeviceError, DeviceLostError
 from fmha.harness.worker.devices.factory import DeviceFactory, device_factory
-from fmha.harness.worker.peers import RefusedError, every_peer
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.protocol import BuildResult, Cell, Drawn, Event, Job, Timed
 from fmha.harness.worker.schedules import compare_outputs, merge_findings, parse_schedule
-from fmha.harness.worker.subject import Attention, Ran, Subject
+from fmha.harness.worker.subjects.peers import RefusedError, every_peer
+from fmha.harness.worker.subjects.subject import Attention, Ran, Subject
 from fmha.harness.worker.timing import UntimedError
 
 if TYPE_CHECKING:
-    from fmha.harness.worker.declared import Declared
+    from fmha.harness.worker.subjects.declared import Declared
 
 EXIT_BAD_JOB = 2
 EXIT_DEVICE_LOST = 3
@@ -100,8 +100,8 @@ def _declared(job: Job) -> dict[str, Declared]:
     """Kernels with an adapter, by name."""
     if not job.kernels:
         return {}
-    from fmha.harness.worker.called import subject_of
-    from fmha.harness.worker.declared import load_kernel
+    from fmha.harness.worker.subjects.called import subject_of
+    from fmha.harness.worker.subjects.declared import load_kernel
 
     return {name: subject_of(name, load_kernel(Path(job.root), where), where) for name, where in job.kernels.items()}
 

@@ -44,7 +44,7 @@ Chooser = Callable[[Any, str], Variant | str]  # of a configuration and an archi
 
 
 class Declares(Protocol):
-    """A kernel with an adapter: fmha.harness.worker.declared, which is loaded where there is one."""
+    """A kernel with an adapter: fmha.harness.worker.subjects.declared, which is loaded where there is one."""
 
     def variant_for(self, configuration: Any, arch: str) -> Variant | str: ...
 

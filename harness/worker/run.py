@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.worker.apart import Launcher
-from fmha.harness.worker.bf16 import from_bf16
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, DeviceError, LaunchReport, LoadedModule, Roomy
-from fmha.harness.worker.inputs import Inputs
 from fmha.harness.worker.launch import Call, launch_attention
+from fmha.harness.worker.oracle.bf16 import from_bf16
+from fmha.harness.worker.oracle.inputs import Inputs
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import merges_in_cluster
 

@@ -10,12 +10,12 @@ from typing import Final
 from fmha.harness.worker.apart import Launcher
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, LoadedModule, Stopwatch
-from fmha.harness.worker.inputs import Inputs
 from fmha.harness.worker.interleave import Side, interleave
 from fmha.harness.worker.launch import Call, launch_attention
-from fmha.harness.worker.measure import measure
+from fmha.harness.worker.oracle.inputs import Inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import Reference
 from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed
-from fmha.harness.worker.reference import Reference
 from fmha.harness.worker.run import call_of, place, run_attention
 
 ROUNDS: Final = 40

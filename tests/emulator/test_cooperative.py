@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fmha import emulator
 from fmha.emulator.device import SCHEDULES, Schedule
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.emulator.clusterlab import run
 
 pytestmark = pytest.mark.nvcc

@@ -10,7 +10,7 @@ import pytest
 
 from fmha.emulator import Device, FatbinError, load_ptx
 from fmha.emulator.fatbin import embedded_ptx, is_binary
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 pytestmark = pytest.mark.nvcc
 

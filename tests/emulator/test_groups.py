@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha import emulator
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 pytestmark = pytest.mark.nvcc
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from fmha.emulator.device import SCHEDULES, Schedule
 from fmha.emulator.report import Report
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.emulator import matrix_fragments as fr
 
 KERNELS = Path(__file__).parent / "kernels"

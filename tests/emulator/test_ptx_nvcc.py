@@ -19,7 +19,7 @@ from fmha.emulator.ptx import (
     parse,
 )
 from fmha.emulator.ptx.cfg import reconvergence
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 pytestmark = pytest.mark.nvcc
 

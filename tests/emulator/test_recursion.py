@@ -11,7 +11,7 @@ import pytest
 
 from fmha import emulator
 from fmha.emulator.decode.frames import STACK_BYTES
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.nvcc

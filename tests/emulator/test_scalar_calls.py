@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fmha import emulator
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 HERE = Path(__file__).parent
 

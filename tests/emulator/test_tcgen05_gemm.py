@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fmha import emulator
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.emulator.tcgen05_numbers import d_cells, instruction, random_operand
 
 SOURCE = Path(__file__).parent / "kernels" / "tcgen05_gemm.cu"

@@ -251,13 +251,16 @@ def test_a_guard_that_was_moved() -> None:
 
 
 def test_a_judge_that_is_another() -> None:
-    files = {"harness/worker/measure.py": "1" * 64, "matrix.yaml": "2" * 64, "emulator/core": "3" * 64}
+    measure = "harness/worker/oracle/measure.py"
+    files = {measure: "1" * 64, "matrix.yaml": "2" * 64, "emulator/core": "3" * 64}
     base = record(judge=identity_of(files))
-    (found,) = compare(base, record(judge=identity_of(files | {"harness/worker/measure.py": "4" * 64}))).regressions
-    assert str(found) == "judge changed: harness/worker/measure.py"
+    (found,) = compare(
+        base, record(judge=identity_of(files | {measure: "4" * 64}))
+    ).regressions
+    assert str(found) == "judge changed: harness/worker/oracle/measure.py"
     assert kinds(compare(base, record(judge=identity_of(files)))) == []
     gone = compare(base, record(judge=identity_of({"matrix.yaml": "2" * 64}))).regressions
-    assert [item.text for item in gone] == ["emulator/core, harness/worker/measure.py"]
+    assert [item.text for item in gone] == ["emulator/core, harness/worker/oracle/measure.py"]
 
 
 def test_a_run_that_does_not_say_its_judge_is_told_of() -> None:

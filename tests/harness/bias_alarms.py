@@ -30,7 +30,7 @@ from fmha.harness.stages.pipeline import Progress, Request, begin, carry_out, pr
 from fmha.harness.stages.pooled import figures
 from fmha.harness.status import Status
 from fmha.harness.worker.__main__ import run_job
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.devices.cuda import CudaDevice, architecture
 from fmha.harness.worker.protocol import BuildResult, Configuration, Event, Job, Measurement, Variant
 from fmha.harness.worker.variants import variant_for

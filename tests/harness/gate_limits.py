@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from fmha.harness.config import load, parse_filter
 from fmha.harness.metrics import METRICS
-from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
 from fmha.harness.worker.configuration import Configuration, Output
 from fmha.harness.worker.devices.base import LaunchReport
-from fmha.harness.worker.inputs import Inputs, make_inputs
-from fmha.harness.worker.measure import measure
-from fmha.harness.worker.reference import denominator, keys_seen, reference
+from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.worker.oracle.inputs import Inputs, make_inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import denominator, keys_seen, reference
 from fmha.harness.worker.run import Outputs
 
 TILE = 128

@@ -18,7 +18,7 @@ from fmha.harness.archive import RunRecord
 from fmha.harness.errors import UserError
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request, execute
-from fmha.harness.worker.lines import Lines, read, spell
+from fmha.harness.worker.pool.lines import Lines, read, spell
 from fmha.harness.worker.protocol import Configuration, Event
 from tests.harness.support import Recorder, ScriptedHost, event
 

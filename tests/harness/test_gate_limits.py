@@ -12,11 +12,11 @@ import pytest
 from fmha.harness.config import Matrix, load
 from fmha.harness.stages.gate import judge
 from fmha.harness.status import Status
-from fmha.harness.worker.bf16 import round_to_bf16
-from fmha.harness.worker.inputs import make_inputs
-from fmha.harness.worker.measure import measure
+from fmha.harness.worker.oracle.bf16 import round_to_bf16
+from fmha.harness.worker.oracle.inputs import make_inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import reference
 from fmha.harness.worker.protocol import Configuration
-from fmha.harness.worker.reference import reference
 from fmha.harness.worker.run import Outputs
 from tests.harness import gate_limits
 from tests.harness.gate_limits import faultless

@@ -16,8 +16,8 @@ from fmha.harness.judge import BESIDE, KERNEL_SIDE, identity, is_judge, sources
     ("path", "judge"),
     [
         ("matrix.yaml", True),
-        ("harness/worker/reference.py", True),
-        ("harness/worker/measure.py", True),
+        ("harness/worker/oracle/reference.py", True),
+        ("harness/worker/oracle/measure.py", True),
         ("harness/worker/devices/emulator.py", True),
         ("harness/stages/gate.py", True),
         ("emulator/core/machine.hpp", True),
@@ -70,12 +70,16 @@ def test_nothing_that_is_imported_by_a_run_is_left_out(repository: Path) -> None
 
 def test_the_identity_follows_every_byte_and_no_place(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        for path, text in (("harness/worker/reference.py", "x"), ("emulator/core/a.cpp", "y"), ("kernel/a.cu", "z")):
+        for path, text in (
+            ("harness/worker/oracle/reference.py", "x"),
+            ("emulator/core/a.cpp", "y"),
+            ("kernel/a.cu", "z"),
+        ):
             (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / path).write_text(text)
     first = identity("0" * 64, tmp_path / "a")
     assert first == identity("0" * 64, tmp_path / "b")
-    assert sorted(first.files) == ["emulator/core", "harness/worker/reference.py", "matrix.yaml"]
+    assert sorted(first.files) == ["emulator/core", "harness/worker/oracle/reference.py", "matrix.yaml"]
     assert first.changed(identity("1" * 64, tmp_path / "a")) == ("matrix.yaml",)
     (tmp_path / "b" / "emulator/core/a.cpp").write_text("Y")
     (tmp_path / "b" / "kernel/a.cu").write_text("Z")

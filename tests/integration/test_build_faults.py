@@ -10,12 +10,12 @@ import sys
 import psutil
 import pytest
 
-from fmha.harness.worker import nvcc
-from fmha.harness.worker.build import build_variants
-from fmha.harness.worker.cache import CacheError
-from fmha.harness.worker.nvcc import NvccError
+from fmha.harness.worker.compilers import nvcc
+from fmha.harness.worker.compilers.build import build_variants
+from fmha.harness.worker.compilers.cache import CacheError
+from fmha.harness.worker.compilers.nvcc import NvccError
+from fmha.harness.worker.pool.supervise import WorkerError, run_worker
 from fmha.harness.worker.protocol import Configuration, Job
-from fmha.harness.worker.supervise import WorkerError, run_worker
 from fmha.harness.worker.variants import VARIANTS
 from tests.integration.processes import alive, eventually, logged_pids
 
@@ -39,7 +39,7 @@ exec sleep 600
 """
 DRIVER = """
 import pathlib, sys
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.variants import VARIANTS
 cache = pathlib.Path(sys.argv[1])
 result, = build_variants(pathlib.Path.cwd(), VARIANTS[:1], cache, 600, 1, lambda line: None)

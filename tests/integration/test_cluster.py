@@ -22,8 +22,8 @@ from fmha.harness.errors import InfrastructureError
 from fmha.harness.stages import cluster
 from fmha.harness.stages.cluster import Cluster
 from fmha.harness.supervisor import slurm
-from fmha.harness.worker import node
 from fmha.harness.worker.codec import write_job
+from fmha.harness.worker.pool import node
 from fmha.harness.worker.protocol import Event
 from tests.integration.test_worker_faults import PLENTY, make_job
 
@@ -138,7 +138,7 @@ def test_two_tasks_take_every_configuration_once(tmp_path: Path, repository: Pat
     write_job(job, folder / "job.json")
     (folder / "limits.json").write_text(json.dumps({"silence_seconds": PLENTY, "total_seconds": PLENTY}))
     base = os.environ | {"PYTHONPATH": str(repository), "SLURM_ARRAY_JOB_ID": "9"}
-    command = [sys.executable, "-m", "fmha.harness.worker.node", str(folder)]
+    command = [sys.executable, "-m", "fmha.harness.worker.pool.node", str(folder)]
     tasks = [
         subprocess.Popen(command, env=base | {"SLURM_ARRAY_TASK_ID": str(n), "SLURMD_NODENAME": f"n{n}"}, cwd=tmp_path)
         for n in range(2)

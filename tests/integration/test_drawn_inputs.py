@@ -13,8 +13,8 @@ import pytest
 
 from fmha.harness.errors import ExitCode
 from fmha.harness.worker.configuration import parse_id
-from fmha.harness.worker.inputs import make_inputs
-from fmha.harness.worker.reference import reference
+from fmha.harness.worker.oracle.inputs import make_inputs
+from fmha.harness.worker.oracle.reference import reference
 from tests.harness.support import git
 from tools.mutants.examine import copy_kernel
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from fmha.harness.worker.pool.supervise import Seat, WorkerError, run_worker
 from fmha.harness.worker.protocol import BuildResult, Configuration, Job, Resources
-from fmha.harness.worker.supervise import Seat, WorkerError, run_worker
 from fmha.harness.worker.variants import VARIANTS
 from tests.integration import fault_devices as fault
 from tests.integration.processes import alive, eventually, logged_pids
@@ -20,7 +20,7 @@ FAULTY = "tests.integration.fault_devices:FaultyDevice"
 DRIVER = """
 import pathlib, sys
 from fmha.harness.worker.codec import read_job
-from fmha.harness.worker.supervise import run_worker
+from fmha.harness.worker.pool.supervise import run_worker
 folder = pathlib.Path(sys.argv[1])
 for event in run_worker(read_job(folder / "job.json"), folder / "run", 600, 600, pathlib.Path.cwd()):
     print(event.event, flush=True)

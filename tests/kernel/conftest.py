@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.bench.shapes import shape_of
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.protocol import BuildResult
 from fmha.harness.worker.variants import sm90_variant
 from tests.kernel import sm90_rig

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.worker.build import warnings
 from fmha.harness.worker.choice import ARCH
+from fmha.harness.worker.compilers.build import warnings
 from fmha.harness.worker.params import PARAMS_BYTES
 from fmha.harness.worker.protocol import BuildResult, Variant
 from fmha.harness.worker.variants import VARIANTS

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from fmha.emulator.explore import schedules_of
 from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.devices.factory import device_factory
-from fmha.harness.worker.inputs import Sparse
 from fmha.harness.worker.launch import launch_attention
+from fmha.harness.worker.oracle.inputs import Sparse
+from fmha.harness.worker.oracle.reference import reference, sparse_rows
 from fmha.harness.worker.protocol import BuildResult, Variant
-from fmha.harness.worker.reference import reference, sparse_rows
 from fmha.harness.worker.run import Outputs
 from fmha.harness.worker.variants import VARIANTS, kind_of
 from tests.kernel.rig import Errors, Problem, errors, make_problem, run, unwritten

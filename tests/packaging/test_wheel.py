@@ -17,7 +17,7 @@ from pathlib import Path
 import nanobind
 import pytest
 
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from scripts.try_wheel import ATTENTION
 
 pytestmark = pytest.mark.xdist_group("wheel")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.probes import carries, masks, memory, programs, scalar
 from tests.probes.catalogue import SOURCES
 

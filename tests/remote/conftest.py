@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.figures import limits
 from tests.harness.support import git
 from tests.integration.fault_devices import HANGS, KILLED, ORPHANS

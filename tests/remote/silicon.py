@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
 from fmha.harness.worker.devices.cuda import CudaDevice, architecture
-from fmha.harness.worker.nvcc import find_nvcc
 from fmha.harness.worker.params import LAYOUT
 
 HANGS, POISONS = 13, 14

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.harness.support import git
 from tests.integration.fault_devices import CHATTERS, DEAF, HANGS, KILLED, ORPHANS, SEGFAULT, STOPPED
 from tests.integration.processes import DEADLINE_SECONDS, eventually

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fmha.harness.errors import ExitCode
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.harness.support import git
 from tests.integration.test_own_kernels import repository_with
 from tests.remote.conftest import Client, fresh_client

@@ -441,7 +441,7 @@ def test_the_shared_folder_is_full_for_a_while(login: Client, slurm: Slurm, publ
                     fill.write(bytes(4096))
         # The task has the result, and has told its worker to end.
         assert eventually(lambda: not commands(slurm, "fmha.harness.worker"))
-        assert len(commands(slurm, "fmha.harness.worker.node")) == 1
+        assert len(commands(slurm, "fmha.harness.worker.pool.node")) == 1
         (small / "fill").unlink()
         record = finished(login, process)
         assert login.statuses() == dict.fromkeys(numbers(record), "pass")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.remote.server import Server, client_config
 
 pytestmark = [

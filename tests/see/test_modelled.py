@@ -15,7 +15,7 @@ from fmha.harness.errors import UserError
 from fmha.harness.see import modelled
 from fmha.harness.see.call_time import CallTime, call_for, model
 from fmha.harness.see.timelines import drawn
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import Configuration, parse_id
 from fmha.harness.worker.launch import Call, walkers_of
 from fmha.harness.worker.protocol import Variant

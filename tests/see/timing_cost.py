@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from fmha.emulator.timing.architecture import NAMES, architecture
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import parse_id
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.oracle.inputs import make_inputs
 from fmha.harness.worker.run import run_attention
 from fmha.harness.worker.variants import variant_for
 

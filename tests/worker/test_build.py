@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fmha.harness.worker.build import build_variants, hash_sources, warnings
+from fmha.harness.worker.compilers.build import build_variants, hash_sources, warnings
 from fmha.harness.worker.variants import VARIANTS
 
 VARIANT = VARIANTS[0]

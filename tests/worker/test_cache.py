@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fmha.harness.worker import cache
+from fmha.harness.worker.compilers import cache
 
 
 def build(folder, key="k", text="artefact"):

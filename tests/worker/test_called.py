@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fmha import CallableKernel, Case, Field, Output, from_bf16, to_bf16
-from fmha.harness.worker.called import Called, subject_of
 from fmha.harness.worker.case import case_of
-from fmha.harness.worker.peers import RefusedError
 from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.subjects.called import Called, subject_of
+from fmha.harness.worker.subjects.peers import RefusedError
 from tests.worker.numpy_device import NumpyDevice
 
 DEVICE: Any = NumpyDevice()

@@ -11,11 +11,11 @@ import pytest
 from fmha.harness.worker import choice, params
 from fmha.harness.worker.configuration import Configuration, fault
 from fmha.harness.worker.devices.base import LaunchConfig
-from fmha.harness.worker.inputs import make_inputs
 from fmha.harness.worker.launch import Call, forward_grid, walkers_of
-from fmha.harness.worker.measure import measure
+from fmha.harness.worker.oracle.inputs import make_inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import reference
 from fmha.harness.worker.protocol import Variant
-from fmha.harness.worker.reference import reference
 from fmha.harness.worker.run import run_attention
 from fmha.harness.worker.variants import kind_of, merges_in_cluster, variant_for
 from tests.worker.numpy_device import NumpyDevice

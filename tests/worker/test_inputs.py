@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from fmha.harness.config.random_cases import Space, draw_cases
-from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
 from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.inputs import POISON_BITS, make_inputs, softmax_scale
-from fmha.harness.worker.reference import dense_range, sparse_rows
+from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.worker.oracle.inputs import POISON_BITS, make_inputs, softmax_scale
+from fmha.harness.worker.oracle.reference import dense_range, sparse_rows
 
 CONFIGURATION = Configuration(64, 4, 128, batch=2)
 

@@ -6,10 +6,10 @@ import pytest
 from fmha.harness.config.random_cases import Space, draw_cases
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport
-from fmha.harness.worker.inputs import make_inputs
 from fmha.harness.worker.launch import LEAST_TILES_A_SPLIT, Call, choose_splits
-from fmha.harness.worker.measure import measure
-from fmha.harness.worker.reference import reference
+from fmha.harness.worker.oracle.inputs import make_inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import reference
 from fmha.harness.worker.run import POISON, POISON_BF16, run_attention
 from fmha.harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice

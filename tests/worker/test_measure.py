@@ -4,12 +4,12 @@ import math
 import numpy as np
 import pytest
 
-from fmha.harness.worker.bf16 import round_to_bf16
 from fmha.harness.worker.devices.base import LaunchReport
-from fmha.harness.worker.inputs import make_inputs
-from fmha.harness.worker.measure import measure
+from fmha.harness.worker.oracle.bf16 import round_to_bf16
+from fmha.harness.worker.oracle.inputs import make_inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import reference
 from fmha.harness.worker.protocol import Configuration
-from fmha.harness.worker.reference import reference
 from fmha.harness.worker.run import POISON, POISON_BF16, Outputs
 
 CONFIGURATION = Configuration(64, 8, 100)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fmha.harness.worker.nvcc import NvccError, find_nvcc, query
+from fmha.harness.worker.compilers.nvcc import NvccError, find_nvcc, query
 
 PACKAGED = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "nvcc"
 

@@ -14,10 +14,10 @@ import pytest
 from fmha.harness.config import Limits
 from fmha.harness.stages.hosted import _beside
 from fmha.harness.worker.case import case_of
-from fmha.harness.worker.declared import Declared
 from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
-from fmha.harness.worker.kernel import Build, Case, Field, Kernel, Launch, Output
 from fmha.harness.worker.protocol import Beside, BuildResult, Variant
+from fmha.harness.worker.subjects.declared import Declared
+from fmha.harness.worker.subjects.kernel import Build, Case, Field, Kernel, Launch, Output
 from fmha.harness.worker.timing import ROUNDS, UntimedError
 
 COMMIT = "c" * 40

@@ -11,10 +11,10 @@ import pytest
 from fmha.harness.config import load
 from fmha.harness.stages.gate import judge
 from fmha.harness.status import Status
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.peers import PEERS, Peer, RefusedError, refusal
 from fmha.harness.worker.protocol import PeerCell, Variant
+from fmha.harness.worker.subjects.peers import PEERS, Peer, RefusedError, refusal
 from tests.worker.numpy_device import NumpyDevice
 
 PLAIN = Configuration(64, 5, 70, heads=3, batch=2)

@@ -1,5 +1,5 @@
+from fmha.harness.worker.compilers.ptxas import parse_resources
 from fmha.harness.worker.protocol import Resources
-from fmha.harness.worker.ptxas import parse_resources
 
 LOG = """\
 ptxas info    : 0 bytes gmem

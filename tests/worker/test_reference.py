@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmha.harness.config.random_cases import Space, draw
-from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
 from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.inputs import Inputs, Sparse, make_inputs
-from fmha.harness.worker.reference import Reference, dense_range, keys_seen, reference
+from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.worker.oracle.inputs import Inputs, Sparse, make_inputs
+from fmha.harness.worker.oracle.reference import Reference, dense_range, keys_seen, reference
 
 SPACE = Space(head_dims=(8,), rows=40, keys=80, topk=30, batch=3, work=10**7)
 CLOSE = {"rtol": 1e-11, "atol": 1e-12}

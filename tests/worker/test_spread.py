@@ -5,8 +5,8 @@ import os
 import pytest
 
 from fmha.harness.worker.case import Case
+from fmha.harness.worker.pool.spread import WORTH_SECONDS, estimates, spread
 from fmha.harness.worker.protocol import Configuration, Job
-from fmha.harness.worker.spread import WORTH_SECONDS, estimates, spread
 
 SMALL, MIDDLE, LARGE = (Configuration(64, t, 128) for t in (1, 32, 128))
 

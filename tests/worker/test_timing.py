@@ -10,9 +10,9 @@ import pytest
 
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
-from fmha.harness.worker.inputs import make_inputs
+from fmha.harness.worker.oracle.inputs import make_inputs
+from fmha.harness.worker.oracle.reference import reference
 from fmha.harness.worker.protocol import Beside, BuildResult, Timed
-from fmha.harness.worker.reference import reference
 from fmha.harness.worker.timing import MOST_LAUNCHES, ROUNDS, UntimedError, time_beside
 from fmha.harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice

@@ -21,7 +21,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from fmha.harness.worker.nvcc import find_nvcc
+from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 LAUNCH_US: Final = (
     0.6  # of 132 CTAs that wait for the launch before them, measured on an H200 by tools/timing/launch.cu

@@ -17,7 +17,7 @@ from typing import Any
 
 from fmha.harness.config import Matrix, load
 from fmha.harness.errors import FmhaError
-from fmha.harness.worker.build import hash_sources
+from fmha.harness.worker.compilers.build import hash_sources
 from fmha.harness.worker.protocol import Configuration
 from tools.mutants import library, page
 from tools.mutants.campaign import CampaignError, Case, Outcome, Plan, cases_of, part_of, run

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from fmha.harness.config import Matrix
 from fmha.harness.judge import CORE, sources
-from fmha.harness.worker.build import hash_sources
+from fmha.harness.worker.compilers.build import hash_sources
 from fmha.harness.worker.configuration import OURS
 from fmha.harness.worker.process import die_with_parent
 from fmha.harness.worker.protocol import Variant

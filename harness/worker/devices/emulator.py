@@ -23,7 +23,7 @@ from fmha.harness.worker.devices.base import (
     Params,
     TensorMapSpec,
 )
-from fmha.harness.worker.lines import Lines
+from fmha.harness.worker.pool.lines import Lines
 from fmha.harness.worker.protocol import THREADS, FindingRecord
 
 # CTAs that run side by side each have their own shadow of global memory: more threads would cost memory first.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fmha.emulator.mutation.__main__ import main as mutate
-from fmha.harness.worker.build import build_variants
+from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.variants import VARIANTS
 
 HERE = Path(__file__).resolve().parent

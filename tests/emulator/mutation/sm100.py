@@ -12,10 +12,10 @@ from fmha.emulator import Module
 from fmha.emulator.device import Schedule
 from fmha.emulator.mutation import Trial
 from fmha.harness.worker.devices.emulator import EmulatorDevice
-from fmha.harness.worker.inputs import Inputs, make_inputs
-from fmha.harness.worker.measure import measure
+from fmha.harness.worker.oracle.inputs import Inputs, make_inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import Reference, reference
 from fmha.harness.worker.protocol import Configuration, Variant
-from fmha.harness.worker.reference import Reference, reference
 from fmha.harness.worker.run import run_attention
 from fmha.harness.worker.variants import VARIANTS
 

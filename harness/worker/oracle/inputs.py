@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.bf16 import round_to_bf16
 from fmha.harness.worker.configuration import MIXED_SINK_HEADS, Configuration, Indices, Lengths, Offsets
-from fmha.harness.worker.kinds import Drawn, reshape
+from fmha.harness.worker.oracle.bf16 import round_to_bf16
+from fmha.harness.worker.oracle.kinds import Drawn, reshape
 
 # NaN, +inf, -inf, both largest finite values and a NaN that signals: what must never reach an output.
 POISON_BITS: Final = np.array([0x7FC0, 0x7F80, 0xFF80, 0x7F7F, 0xFF7F, 0x7F81], dtype=np.uint16)

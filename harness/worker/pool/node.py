@@ -1,4 +1,4 @@
-"""A task of a cluster: `python -m fmha.harness.worker.node FOLDER`, started by the scheduler on a node.
+"""A task of a cluster: `python -m fmha.harness.worker.pool.node FOLDER`, started by the scheduler on a node.
 
 Takes configurations of the job in FOLDER until none is left, or until there is a file `closed`. Tasks share nothing but
 the folder. A configuration is taken by making its name in `claims/`, a hard link to a file of the task's own: over NFS
@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from fmha.harness.errors import FmhaError
 from fmha.harness.worker.codec import encode, read_job
-from fmha.harness.worker.spread import shares
-from fmha.harness.worker.supervise import Seat, run_worker
+from fmha.harness.worker.pool.spread import shares
+from fmha.harness.worker.pool.supervise import Seat, run_worker
 
 BEAT_SECONDS: Final = 2.0
 ROOM_SECONDS: Final = 60.0  # as long as the supervisor of a run waits
@@ -40,7 +40,7 @@ TASKS: Final = "tasks"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 when the job has no configuration left to take, 1 when this task can run none."""
-    parser = argparse.ArgumentParser(prog="python -m fmha.harness.worker.node", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fmha.harness.worker.pool.node", description=__doc__)
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args(arguments).folder
     own = _own(folder)

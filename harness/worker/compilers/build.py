@@ -23,12 +23,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.worker import cache
 from fmha.harness.worker.codec import encode
-from fmha.harness.worker.nvcc import Nvcc, NvccError, find_nvcc
+from fmha.harness.worker.compilers import cache
+from fmha.harness.worker.compilers.nvcc import Nvcc, NvccError, find_nvcc
+from fmha.harness.worker.compilers.ptxas import parse_resources
 from fmha.harness.worker.process import Completed, describe_exit, run_group
 from fmha.harness.worker.protocol import BuildResult, Resources, Variant
-from fmha.harness.worker.ptxas import parse_resources
 from fmha.harness.worker.recipe import ASSEMBLE, flags
 
 MOST_NAMED = 3  # of the variants that are still to be built
@@ -182,7 +182,7 @@ def _compile(task: _Task, variant: Variant, folder: Path) -> dict[str, Any]:
     said = ""
     if variant.compiler:
         where, name = variant.compiler.split(" ")
-        command = [sys.executable, "-P", "-m", "fmha.harness.worker.compile", where, name, variant.example]
+        command = [sys.executable, "-P", "-m", "fmha.harness.worker.compilers.compile", where, name, variant.example]
         said = _run(task, [*command, variant.arch, str(ptx)], scratch, deadline).output
     elif variant.source.endswith(".ptx"):  # another compiler has made it
         shutil.copyfile(task.root / variant.source, ptx)

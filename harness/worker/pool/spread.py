@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from fmha.harness.worker.pool.supervise import Seat
 from fmha.harness.worker.protocol import THREADS, Cell, Job
-from fmha.harness.worker.supervise import Seat
 
 WORTH_SECONDS = 0.5  # of work, for which another worker is started: about what its start takes
 UNKNOWN_SECONDS = 0.06  # of a configuration, where nothing has been measured

@@ -1,4 +1,4 @@
-"""PTX by another compiler than nvcc: `python -m fmha.harness.worker.compile WHERE NAME CASE ARCH OUT`.
+"""PTX by another compiler than nvcc: `python -m fmha.harness.worker.compilers.compile WHERE NAME CASE ARCH OUT`.
 
 In a process of its own, so that a compiler that hangs or falls costs its own variant alone. WHERE is FILE.py:CLASS
 below the folder it is started in, NAME what matrix.yaml calls the kernel.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fmha.harness.errors import UserError
 from fmha.harness.worker.case import parse_case
-from fmha.harness.worker.declared import load_kernel, told
+from fmha.harness.worker.subjects.declared import load_kernel, told
 
 
 def main(where: str, name: str, case: str, arch: str, out: str) -> int:

@@ -1,6 +1,6 @@
 """Kernels of one's own through the worker: found by the name that matrix.yaml has, built, launched and measured.
 
-What fmha.harness.worker.kernel declares is carried out here, in the same steps as for the attention kernels.
+What fmha.harness.worker.subjects.kernel declares is carried out here, in the same steps as for the attention kernels.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.errors import UserError
-from fmha.harness.worker.callable_kernel import CallableKernel
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.devices.base import Device, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
-from fmha.harness.worker.kernel import (
+from fmha.harness.worker.launch import sum_of
+from fmha.harness.worker.oracle.measure import general
+from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
+from fmha.harness.worker.subjects.callable_kernel import CallableKernel
+from fmha.harness.worker.subjects.kernel import (
     DTYPES,
     Argument,
     Build,
@@ -31,9 +34,6 @@ from fmha.harness.worker.kernel import (
     from_bf16,
     module_at,
 )
-from fmha.harness.worker.launch import sum_of
-from fmha.harness.worker.measure import general
-from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Measurement, Timed, Variant
 from fmha.harness.worker.timing import time_both, time_build
 
 # By size: a quiet NaN with a payload that no arithmetic makes, or an integer that nothing computes.

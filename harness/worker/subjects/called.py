@@ -1,4 +1,4 @@
-"""Callables of one's own through the worker: fmha.harness.worker.callable_kernel carried out."""
+"""Callables of one's own through the worker: fmha.harness.worker.subjects.callable_kernel carried out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from fmha.harness.worker.callable_kernel import CallableKernel
 from fmha.harness.worker.case import Case
-from fmha.harness.worker.declared import Arrays, Declared, Ran
 from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
-from fmha.harness.worker.kernel import Kernel
-from fmha.harness.worker.peers import RefusedError, batch_of_calls
 from fmha.harness.worker.protocol import Beside, BuildResult, LaunchShape, Timed, Variant
+from fmha.harness.worker.subjects.callable_kernel import CallableKernel
+from fmha.harness.worker.subjects.declared import Arrays, Declared, Ran
+from fmha.harness.worker.subjects.kernel import Kernel
+from fmha.harness.worker.subjects.peers import RefusedError, batch_of_calls
 from fmha.harness.worker.timing import UntimedError, time_alone
 
 # torch's names of what an output's `dtype` is.

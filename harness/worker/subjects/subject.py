@@ -7,10 +7,10 @@ from typing import Any, Protocol
 from fmha.harness.worker.apart import Launcher
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, LaunchReport, LoadedModule
-from fmha.harness.worker.inputs import Inputs, make_inputs
-from fmha.harness.worker.measure import measure
+from fmha.harness.worker.oracle.inputs import Inputs, make_inputs
+from fmha.harness.worker.oracle.measure import measure
+from fmha.harness.worker.oracle.reference import Reference, reference
 from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed, Variant
-from fmha.harness.worker.reference import Reference, reference
 from fmha.harness.worker.run import Outputs, run_attention
 from fmha.harness.worker.timing import time_beside, time_ours
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.bf16 import from_bf16
-from fmha.harness.worker.inputs import Inputs, Sparse
+from fmha.harness.worker.oracle.bf16 import from_bf16
+from fmha.harness.worker.oracle.inputs import Inputs, Sparse
 
 Array = NDArray[np.float64]
 

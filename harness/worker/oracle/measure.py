@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.bias import bias
 from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.oracle.bias import bias
+from fmha.harness.worker.oracle.reference import Reference
 from fmha.harness.worker.protocol import Measurement
-from fmha.harness.worker.reference import Reference
 from fmha.harness.worker.run import POISON, POISON_BF16, Outputs
 
 Array = NDArray[np.float64]

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fmha.harness.worker.bf16 import from_bf16, round_to_bf16
 from fmha.harness.worker.configuration import Configuration
+from fmha.harness.worker.oracle.bf16 import from_bf16, round_to_bf16
+from fmha.harness.worker.oracle.reference import Reference
 from fmha.harness.worker.protocol import Bias
-from fmha.harness.worker.reference import Reference
 from fmha.harness.worker.run import Outputs
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fmha.harness.worker.case import Case
-from fmha.harness.worker.kernel import Build, Kernel, Launch
+from fmha.harness.worker.subjects.kernel import Build, Kernel, Launch
 
 
 class CallableKernel(Kernel):

@@ -1,0 +1,1 @@
+"""How kernels are compiled: nvcc, other compilers, what has been compiled before."""

@@ -1,0 +1,1 @@
+"""Several workers on one queue: their processes, what they say, and how a cluster's tasks share it."""
