@@ -48,83 +48,98 @@ Examples:
 """
 
 
+# What this command alone is asked.
+Kernels = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Run these kernels alone, with commas between: those of matrix.yaml, of which ours is the attention "
+        "kernels, and sdpa, flash2, cudnn and fa3 on the same problems. On a GPU each is timed.",
+        autocompletion=completion.kernels,
+    ),
+]
+PrintRecord = Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run, in order, and run nothing.")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.  [default: that of matrix.yaml]")
+]
+Drawn = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**63 - 1, help="Second seed to judge on, to repeat a run.  [default: drawn anew]"),
+]
+Schedule = Annotated[
+    str | None,
+    typer.Option(
+        help="When asynchronous work completes: realistic, early, late, random, random:SEED; several with commas "
+        "between them run one after the other.  [default: the host's]",
+        autocompletion=completion.schedules,
+    ),
+]
+Schedules = Annotated[
+    int | None,
+    typer.Option(min=1, max=10_000, help="Run each configuration under this many schedules, the named ones first."),
+]
+OneAVariant = Annotated[bool, typer.Option("--one-a-variant", help="Only the largest configuration of every kernel.")]
+NamedCases = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Run the configuration of this name in place of a suite. May be repeated.",
+        autocompletion=completion.configurations,
+    ),
+]
+RandomCases = Annotated[
+    int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
+]
+Coverage = Annotated[
+    bool, typer.Option("--coverage", help="Say which lines of the kernels nothing executed; emulator only.")
+]
+Snapshot = Annotated[
+    bool, typer.Option("--snapshot", help="Host elsewhere: judge the tree as it is, as a commit of its own.")
+]
+ApproveProtected = Annotated[
+    bool, typer.Option("--approve-protected", help="Host elsewhere: accept changed protected files.")
+]
+Priority = Annotated[
+    Literal["high", "normal", "low"],
+    typer.Option(help="Host elsewhere: which of your own waiting runs gets a GPU first."),
+]
+Each = Annotated[
+    bool, typer.Option("--each", help="Several hosts: every one runs all configurations, and bits are compared.")
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Host elsewhere: start, print the run's name and leave; exits with 4.")
+]
+
+
 def command(
     context: typer.Context,
     host: Hosts = "emulator",
     suite: Suites = None,
     filters: Filters = None,
-    kernel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Run these kernels alone, with commas between: those of matrix.yaml, of which ours is the attention "
-            "kernels, and sdpa, flash2, cudnn and fa3 on the same problems. On a GPU each is timed.",
-            autocompletion=completion.kernels,
-        ),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the record, as archived, instead of the table.")] = False,
-    plan_only: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would run, in order, and run nothing.")
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Of inputs and schedule.  [default: that of matrix.yaml]")
-    ] = None,
-    drawn: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**63 - 1, help="Second seed to judge on, to repeat a run.  [default: drawn anew]"),
-    ] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="When asynchronous work completes: realistic, early, late, random, random:SEED; several with commas "
-            "between them run one after the other.  [default: the host's]",
-            autocompletion=completion.schedules,
-        ),
-    ] = None,
-    schedules: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="Run each configuration under this many schedules, the named ones first."),
-    ] = None,
-    one_a_variant: Annotated[
-        bool, typer.Option("--one-a-variant", help="Only the largest configuration of every kernel.")
-    ] = False,
-    case: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Run the configuration of this name in place of a suite. May be repeated.",
-            autocompletion=completion.configurations,
-        ),
-    ] = None,
-    cases: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="How many configurations of a random suite to draw.")
-    ] = None,
-    coverage: Annotated[
-        bool, typer.Option("--coverage", help="Say which lines of the kernels nothing executed; emulator only.")
-    ] = False,
+    kernel: Kernels = None,
+    json: PrintRecord = False,
+    plan_only: DryRun = False,
+    seed: Seed = None,
+    drawn: Drawn = None,
+    schedule: Schedule = None,
+    schedules: Schedules = None,
+    one_a_variant: OneAVariant = False,
+    case: NamedCases = None,
+    cases: RandomCases = None,
+    coverage: Coverage = False,
     judge: JudgeRef = None,
     accept_judge: AcceptJudge = None,
     results: Results = None,
     junit_file: Junit = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
-    snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="Host elsewhere: judge the tree as it is, as a commit of its own.")
-    ] = False,
-    approve_protected: Annotated[
-        bool, typer.Option("--approve-protected", help="Host elsewhere: accept changed protected files.")
-    ] = False,
-    priority: Annotated[
-        Literal["high", "normal", "low"],
-        typer.Option(help="Host elsewhere: which of your own waiting runs gets a GPU first."),
-    ] = "normal",
+    snapshot: Snapshot = False,
+    approve_protected: ApproveProtected = False,
+    priority: Priority = "normal",
     workers: Workers = None,
-    each: Annotated[
-        bool, typer.Option("--each", help="Several hosts: every one runs all configurations, and bits are compared.")
-    ] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Host elsewhere: start, print the run's name and leave; exits with 4.")
-    ] = False,
+    each: Each = False,
+    detach: Detach = False,
 ) -> None:
     request = Request(
         Path.cwd(),
