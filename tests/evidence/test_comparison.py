@@ -254,9 +254,7 @@ def test_a_judge_that_is_another() -> None:
     measure = "harness/worker/oracle/measure.py"
     files = {measure: "1" * 64, "matrix.yaml": "2" * 64, "emulator/core": "3" * 64}
     base = record(judge=identity_of(files))
-    (found,) = compare(
-        base, record(judge=identity_of(files | {measure: "4" * 64}))
-    ).regressions
+    (found,) = compare(base, record(judge=identity_of(files | {measure: "4" * 64}))).regressions
     assert str(found) == "judge changed: harness/worker/oracle/measure.py"
     assert kinds(compare(base, record(judge=identity_of(files)))) == []
     gone = compare(base, record(judge=identity_of({"matrix.yaml": "2" * 64}))).regressions
