@@ -14,6 +14,7 @@ from fmha.harness.worker.configuration import (
     Configuration,
     Data,
     Indices,
+    Layout,
     Lengths,
     Mask,
     Offsets,
@@ -53,7 +54,9 @@ SIMPLEST: Final[dict[str, Any]] = {
     "p_path": "auto",
     "rows": 0,
     "merge": "auto",
+    "layout": "bshd",
     "before": 0,
+    "kv_heads": 1,
     "sparse_indices": "valid",
     "sparse_lens": "full",
 }
@@ -122,7 +125,7 @@ def _proposal(random: Random, space: Space) -> Configuration:
     topk = size(random, 1, space.topk) if random.random() < 0.4 else 0
     s_k = 0 if topk and random.random() < 0.2 else size(random, 1, space.keys)
     mask: Mask = _often(random, "none", Mask)
-    return Configuration(
+    drawn = Configuration(
         head_dim=random.choice(space.head_dims),
         t=t,
         s_k=s_k,
@@ -145,6 +148,10 @@ def _proposal(random: Random, space: Space) -> Configuration:
         splits=random.choice([1, 1, 1, random.randint(2, 5)]),
         p_path=random.choice(["auto", "auto", "tmem", "smem"]),
     )
+    # Drawn last, and legal: what is drawn before stays what it was where tensors lie as they did.
+    layout: Layout = _often(random, "bshd", Layout)
+    kv_heads = random.choice([n for n in range(1, heads + 1) if heads % n == 0])
+    return next(_legal(replace(drawn, layout=layout, kv_heads=kv_heads)), drawn)
 
 
 def _often(random: Random, usual: Any, kind: Any) -> Any:

@@ -62,10 +62,11 @@ def call_for(item: Configuration, gpu: Architecture) -> Call:
         normalise=item.output != "unnormalised",
         output_bf16=item.output == "bf16",
         splits=item.splits,
+        kv_heads=item.kv_heads,
     )
     if item.splits > 1:
         return call
-    splits = splits_of(gpu.arch, call)
+    splits = splits_of(gpu.arch, call.planes)
     if splits is None:
         variant = variant_for(item, gpu.arch)
         splits = 1 if isinstance(variant, str) else choose_splits(variant, call, gpu.multiprocessors)
@@ -81,7 +82,7 @@ def numbers(count: int, tensor: int) -> NDArray[np.uint16]:
 def model(gpu: str, variant: Variant, artifact: Path, call: Call) -> CallTime:
     """Launches `call` on a device that keeps time. Inputs are random; lists are not modelled."""
     device = EmulatorDevice(0, "realistic", checks=False, threads=1, timing=gpu)
-    rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k
+    rows, keys = call.batch * call.t * call.heads, call.batch * call.s_k * call.kv_heads
     addresses = {}
     tensors = {"q": rows, "k": keys} | ({} if call.shared_kv else {"v": keys})
     for k, (name, count) in enumerate(tensors.items()):

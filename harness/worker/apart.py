@@ -117,7 +117,7 @@ class KernelSide:
         request = {
             "ask": "launch",
             "variant": variant.name,
-            "call": dataclasses.asdict(call),
+            "call": _said(call),
             "addresses": dict(addresses),
             "device": device.name,
             "multiprocessors": device.multiprocessors,
@@ -184,6 +184,12 @@ Side = OwnSide | KernelSide
 def side_of(tree: str, kernels: Mapping[str, Declares] | None = None) -> Side:
     """The kernel's side in a checkout; this process's own for an empty name."""
     return KernelSide(Path(tree), kernels) if tree else OwnSide(kernels)
+
+
+def _said(call: Call) -> dict[str, Any]:
+    """A call's fields but those at their defaults, which a commit may not know yet."""
+    given = dataclasses.asdict(call)
+    return {field.name: given[field.name] for field in dataclasses.fields(call) if given[field.name] != field.default}
 
 
 def _done(

@@ -13,6 +13,7 @@ Mask = Literal["none", "causal", "window", "band"]
 KeyValues = Literal["separate", "shared"]
 Offsets = Literal["aligned", "zero", "mixed", "far"]
 Lengths = Literal["full", "ragged", "empty"]
+Layout = Literal["bshd", "bhsd", "fused"]
 Indices = Literal["valid", "holes", "invalid"]
 Sink = Literal["none", "finite", "mixed"]
 Data = Literal["normal", "extreme", "steps", "carried", "onesign"]
@@ -74,6 +75,8 @@ class Configuration:
     left: int = field(default=UNLIMITED, metadata=_axis(least=UNLIMITED, used=_banded))
     right: int = field(default=UNLIMITED, metadata=_axis(least=UNLIMITED, used=_banded))
     heads: int = field(default=1, metadata=_axis("h", "heads", least=1))
+    # K/V heads, of which each has as many of the query heads.
+    kv_heads: int = field(default=1, metadata=_axis("kvh", "kvh", least=1))
     kv: KeyValues = field(default="separate", metadata=_axis("kv", "kv"))
     query_offsets: Offsets = field(default="aligned", metadata=_axis("offsets-", "offsets"))
     kv_lens: Lengths = field(default="full", metadata=_axis("lens-", "lens"))
@@ -90,6 +93,8 @@ class Configuration:
     rows: int = field(default=0, metadata=_axis("rows", "rows"))
     # Splits are merged within a cluster of CTAs, or by the combine kernel.
     merge: MergeChoice = field(default="auto", metadata=_axis("merge-", "merge"))
+    # How Q, K and V lie: contiguous; K and V head by head; or each a slice of a projection of all three.
+    layout: Layout = field(default="bshd", metadata=_axis("layout-", "layout"))
     # Batch entries that tensors have before these, which nobody looks at.
     before: int = field(default=0, metadata=_axis("before", "before"))
 
@@ -106,7 +111,19 @@ class Configuration:
     @property
     def problem(self) -> Configuration:
         """The problem alone: two configurations that differ in how they are run have the same inputs."""
-        return replace(self, output="unnormalised", splits=1, p_path="auto", rows=0, merge="auto", before=0)
+        return replace(
+            self, output="unnormalised", splits=1, p_path="auto", rows=0, merge="auto", layout="bshd", before=0
+        )
+
+    @property
+    def by_head(self) -> bool:
+        """Whether it takes a kernel that knows K/V heads, or a Q whose rows of heads have gaps."""
+        return self.kv_heads > 1 or self.layout == "fused"
+
+    @property
+    def planes(self) -> Configuration:
+        """Its sizes as kernels see them: each K/V head as a batch entry, with the query heads that attend it."""
+        return replace(self, batch=self.batch * self.kv_heads, heads=self.heads // self.kv_heads)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -217,6 +234,8 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
         return "before", f"makes {item.before + item.batch} batch entries; at most {MOST_ENTRIES} are launched"
     if item.before and item.splits > 1 and item.output == "bf16" and item.merge != "cluster":
         return "before", "is not for splits of output bf16: a kernel may keep their parts in an order of its own"
+    if wrong := _layout_fault(item):
+        return wrong
     if (item.mask == "window") != (item.window > 0):
         return "window", "is required with mask window, and only then"
     for name in ("left", "right"):
@@ -232,4 +251,18 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
         return "merge", "in a cluster needs at least 2 splits"
     if item.sink == "mixed" and item.heads < MIXED_SINK_HEADS:
         return "sink", f"mixed needs at least {MIXED_SINK_HEADS} heads"
+    return None
+
+
+def _layout_fault(item: Configuration) -> tuple[str, str] | None:
+    if item.heads % item.kv_heads:
+        return "kv_heads", f"must divide heads, {item.heads}; it is {item.kv_heads}"
+    if item.kv_heads * item.batch > MOST_ENTRIES:
+        return "kv_heads", f"makes {item.kv_heads * item.batch} planes; at most {MOST_ENTRIES} are launched"
+    if item.kv_heads > 1 and item.data not in ("normal", "extreme"):
+        return "kv_heads", f"must be 1 for data {item.data}"
+    if item.by_head and item.topk:
+        return "topk", "must be 0 with several K/V heads, or in layout fused"
+    if (item.by_head or item.layout != "bshd") and item.before:
+        return "before", "is for one K/V head in layout bshd"
     return None

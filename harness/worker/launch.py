@@ -3,8 +3,9 @@ every device and for everyone who calls: the worker (fmha.harness.worker.run) an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fmha.harness.worker import params
@@ -18,7 +19,7 @@ from fmha.harness.worker.choice import (
 )
 from fmha.harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
 from fmha.harness.worker.protocol import LaunchShape, Variant
-from fmha.harness.worker.variants import rows_define, walks
+from fmha.harness.worker.variants import knows_heads, rows_define, walks
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
 LEAST_TILES_A_SPLIT: Final = 4  # below, writing and combining partials costs more than the wait for more SMs
@@ -43,6 +44,21 @@ class Call:
     output_bf16: bool = False
     splits: int = 1
     in_cluster: bool = False  # the CTAs of a row tile are a cluster, which merges their splits
+    kv_heads: int = 1
+    # Elements from one batch entry, row and head of a tensor to the next; None where it is contiguous.
+    q_strides: Sequence[int] | None = None
+    k_strides: Sequence[int] | None = None
+    v_strides: Sequence[int] | None = None
+
+    @property
+    def by_head(self) -> bool:
+        """Whether a kernel must know K/V heads: a Q with gaps has rows of heads and queries apart as well."""
+        return self.kv_heads > 1 or self.q_strides is not None
+
+    @property
+    def planes(self) -> Call:
+        """As kernels see it: each K/V head as a batch entry, with the query heads that attend it."""
+        return replace(self, batch=self.batch * self.kv_heads, heads=self.heads // self.kv_heads)
 
     @property
     def combines(self) -> bool:
@@ -66,14 +82,15 @@ def launch_attention(
     `addresses` are device addresses by FmhaParams' names, the tensors q, k, v, sparse_k and sparse_v among them; what
     is left out, or 0, is null. Without `drawn` each row tile has a CTA of its own. The report is that of both kernels.
     """
+    planes = call.planes
     maps = _tensor_maps(device, variant.shape, call, addresses)
     pointers: dict[str, Any] = {name: address for name, address in addresses.items() if name not in params.MAPS}
     packed = params.FmhaParams(
         **maps,
         **pointers,
-        batch=call.batch,
+        batch=planes.batch,
         t=call.t,
-        heads=call.heads,
+        heads=planes.heads,
         s_k=call.s_k,
         s_sparse=call.s_sparse,
         topk=call.topk,
@@ -86,18 +103,23 @@ def launch_attention(
             output_bf16=call.output_bf16,
             shared_kv=call.shared_kv,
             partial_f16=call.combines and partial_f16(variant.arch, call.head_dim, call.output_bf16),
+            by_head=call.by_head,
         ),
         head_dim=call.head_dim,
+        kv_heads=call.kv_heads,
+        query_box=math.prod(query_box(variant.shape.rows, planes.heads)),
     ).pack()
     shape = variant.shape
     grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
     cluster = (1, call.splits if call.in_cluster else 1, 1)
-    overlaps = overlaps_grid_before(variant.arch, call, call.splits, call.shared_kv)
+    overlaps = overlaps_grid_before(variant.arch, planes, call.splits, call.shared_kv)
     config = LaunchConfig(grid, (shape.threads, 1, 1), shape.shared_bytes, cluster, overlaps)
     report = device.launch(module, variant.entry, config, packed)
     if not call.combines:
         return report
-    suffix, grid = combine_launch(variant.arch, call, call.splits)
+    suffix, grid = combine_launch(variant.arch, planes, call.splits)
+    if call.by_head and not knows_heads(variant):
+        suffix += "_heads"
     config = LaunchConfig(grid, (params.COMBINE_THREADS, 1, 1), overlaps=combine_overlaps(variant.arch))
     combined = device.launch(module, variant.combine + suffix, config, packed)
     return sum_of((report, combined))
@@ -108,14 +130,15 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
     ctas = walkers_of(variant, call)
     if ctas and draws:
         return ctas, 1, 1
-    return params.query_blocks(variant.shape, call.t, call.heads, call.topk), call.splits, call.batch
+    planes = call.planes
+    return params.query_blocks(variant.shape, call.t, planes.heads, call.topk), call.splits, planes.batch
 
 
 def walkers_of(variant: Variant, call: Call) -> int:
     """CTAs that draw the row tiles, for which they need FmhaParams' `drawn`; 0 where each row tile has its own."""
     if call.splits > 1 or not walks(variant):
         return 0
-    return walkers(variant.arch, call, rows_define(variant), variant.shape.rows)
+    return walkers(variant.arch, call.planes, rows_define(variant), variant.shape.rows)
 
 
 def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
@@ -124,7 +147,7 @@ def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
     A launch that fills them without is not split. Depends on sizes alone, not on lengths or indices, which are on the
     device: equal shapes give equal bits.
     """
-    shape = variant.shape
+    shape, call = variant.shape, call.planes
     ctas = params.query_blocks(shape, call.t, call.heads, call.topk) * call.batch
     dense = call.s_k
     if call.window_left is not None and call.window_right is not None:
@@ -150,21 +173,61 @@ def tensor_map(address: int, shape: tuple[int, ...], box_rows: int) -> TensorMap
     )
 
 
+def query_box(rows: int, heads: int) -> tuple[int, int]:
+    """Heads and queries of a box of Q's, of which a CTA's `rows` rows are a multiple; a plane has `heads` heads."""
+    return (heads, rows // heads) if rows % heads == 0 else (math.gcd(rows, heads), 1)
+
+
+def contiguous(rows: int, heads: int, head_dim: int) -> tuple[int, int, int]:
+    """The strides, as Call has them, of a tensor [batch, rows, heads, head_dim]."""
+    return rows * heads * head_dim, heads * head_dim, head_dim
+
+
 def _tensor_maps(device: Device, shape: LaunchShape, call: Call, addresses: Mapping[str, int]) -> dict[str, Any]:
     """The maps of the tensors that are there and have elements: no map can have a dimension of 0."""
-    dense = (call.batch, call.s_k, call.head_dim)
     sparse = (call.batch * call.s_sparse, call.head_dim)
-    maps = {}
-    for name, tensor, box_rows in (
-        ("q", (call.batch, call.t * call.heads, call.head_dim), shape.rows),
-        ("k", dense, shape.keys),
-        ("v", dense, shape.keys),
-        ("sparse_k", sparse, 1),
-        ("sparse_v", sparse, 1),
-    ):
-        if addresses.get(name) and 0 not in tensor:
-            maps[name] = device.encode_tensor_map(tensor_map(addresses[name], tensor, box_rows))
-    return maps
+    tensors = {
+        "q": _query_map(shape, call),
+        "k": _key_map(shape, call, call.k_strides),
+        "v": _key_map(shape, call, call.v_strides),
+        "sparse_k": tensor_map(0, sparse, 1),
+        "sparse_v": tensor_map(0, sparse, 1),
+    }
+    return {
+        name: device.encode_tensor_map(replace(spec, address=addresses[name]))
+        for name, spec in tensors.items()
+        if addresses.get(name) and 0 not in spec.global_dim
+    }
+
+
+def _query_map(shape: LaunchShape, call: Call) -> TensorMapSpec:
+    if not call.by_head:
+        return tensor_map(0, (call.batch, call.t * call.heads, call.head_dim), shape.rows)
+    entry, query, head = call.q_strides or contiguous(call.t, call.heads, call.head_dim)
+    group = call.planes.heads
+    dims = (call.head_dim, group, call.t, call.kv_heads, call.batch)
+    return _strided_map(dims, (head, query, group * head, entry), (*query_box(shape.rows, group), 1, 1))
+
+
+def _key_map(shape: LaunchShape, call: Call, strides: Sequence[int] | None) -> TensorMapSpec:
+    entry, key, head = strides or contiguous(call.s_k, call.kv_heads, call.head_dim)
+    if not call.by_head:
+        return _strided_map((call.head_dim, call.s_k, call.batch), (key, entry), (shape.keys, 1))
+    dims = (call.head_dim, call.s_k, call.kv_heads, call.batch)
+    return _strided_map(dims, (key, head, entry), (shape.keys, 1, 1))
+
+
+def _strided_map(dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> TensorMapSpec:
+    """A map without its address; `strides` are elements, and leave the innermost dimension out as `box` does."""
+    return TensorMapSpec(
+        dtype="bf16",
+        address=0,
+        global_dim=dims,
+        global_strides=tuple(stride * 2 for stride in strides),
+        box_dim=(BOX_ELEMENTS, *box),
+        element_strides=(1,) * len(dims),
+        swizzle="128B",
+    )
 
 
 def _bound(side: int | None) -> int:

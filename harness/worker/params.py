@@ -29,13 +29,14 @@ NORMALISE: Final = 1 << 0
 OUTPUT_BF16: Final = 1 << 1
 SHARED_KV: Final = 1 << 2
 PARTIAL_F16: Final = 1 << 3
+BY_HEAD: Final = 1 << 4
 UNLIMITED: Final = -1  # window_left, window_right
 
 
-def flags_of(*, normalise: bool, output_bf16: bool, shared_kv: bool, partial_f16: bool) -> int:
+def flags_of(*, normalise: bool, output_bf16: bool, shared_kv: bool, partial_f16: bool, by_head: bool = False) -> int:
     """FmhaParams::flags."""
     chosen = normalise * NORMALISE | output_bf16 * OUTPUT_BF16 | shared_kv * SHARED_KV
-    return chosen | partial_f16 * PARTIAL_F16
+    return chosen | partial_f16 * PARTIAL_F16 | by_head * BY_HEAD
 
 
 # Field, offset in bytes, struct format. Little-endian, as every GPU and every host here is.
@@ -70,6 +71,8 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("scale", 780, "f"),
     ("flags", 784, "I"),
     ("head_dim", 788, "i"),
+    ("kv_heads", 792, "i"),
+    ("query_box", 796, "i"),
 )
 
 
@@ -114,6 +117,8 @@ class FmhaParams:
     scale: float
     flags: int = 0
     head_dim: int
+    kv_heads: int = 1
+    query_box: int = 0
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""

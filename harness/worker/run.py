@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fmha.harness.worker.apart import Launcher
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, DeviceError, LaunchReport, LoadedModule, Roomy
-from fmha.harness.worker.launch import Call, launch_attention
+from fmha.harness.worker.launch import Call, contiguous, launch_attention
 from fmha.harness.worker.oracle.bf16 import from_bf16
-from fmha.harness.worker.oracle.inputs import Inputs
+from fmha.harness.worker.oracle.inputs import POISON_BITS, Inputs
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import merges_in_cluster
 
@@ -100,7 +100,11 @@ def run_call(
 def place(device: Device, call: Call, inputs: Inputs) -> dict[str, int]:
     """Device addresses of `inputs`, of poisoned outputs and partial results and of a count that is 0, by FmhaParams'
     names."""
-    addresses = {name: _upload(device, name, array) for name, array in operands(inputs).items()}
+    strides = {"q": call.q_strides, "k": call.k_strides, "v": call.v_strides}
+    addresses = {
+        name: _upload(device, name, laid_out(array, strides.get(name), call.head_dim))
+        for name, array in operands(inputs).items()
+    }
     for name, array in _poisoned(call, call.batch).items():
         addresses[name] = _upload(device, name, array)
     for name, count in call.partial_elements.items():
@@ -154,7 +158,33 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
         output_bf16=item.output == "bf16",
         splits=item.splits,
         in_cluster=merges_in_cluster(item, arch),
+        kv_heads=item.kv_heads,
+        **_strides(item),
     )
+
+
+def _strides(item: Configuration) -> dict[str, tuple[int, int, int]]:
+    """The strides of Call that a layout has."""
+    if item.layout == "bshd":
+        return {}
+    if item.layout == "bhsd":
+        entry, head, row = contiguous(item.kv_heads, item.s_k, item.head_dim)
+        return dict.fromkeys(("k_strides", "v_strides"), (entry, row, head))
+    together = item.heads + 2 * item.kv_heads
+    keys = contiguous(item.s_k, together, item.head_dim)
+    return {"q_strides": contiguous(item.t, together, item.head_dim), "k_strides": keys, "v_strides": keys}
+
+
+def laid_out(array: NDArray[Any], strides: Sequence[int] | None, head_dim: int) -> NDArray[Any]:
+    """Memory that holds a tensor in `strides`, as Call has them, and poison in between."""
+    if strides is None:
+        return array
+    whole = array.reshape(*array.shape[:2], -1, head_dim)
+    extent = sum((size - 1) * stride for size, stride in zip(whole.shape, strides, strict=False)) + head_dim
+    memory = np.resize(POISON_BITS, extent)
+    steps = [memory.itemsize * stride for stride in (*strides, 1)]
+    np.lib.stride_tricks.as_strided(memory, whole.shape, steps)[...] = whole
+    return memory
 
 
 def operands(inputs: Inputs) -> Mapping[str, NDArray[Any]]:

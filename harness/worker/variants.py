@@ -26,9 +26,12 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
     )
 
 
-def sm90_variant(head_dim: int, rows: int = 0, kind: str = "whole") -> Variant:
+def sm90_variant(head_dim: int, rows: int = 0, kind: str = "whole", by_head: bool = False) -> Variant:
     return Variant(
-        name=f"sm90_hd{head_dim}" + (f"_rows{rows}" if rows else "") + ("" if kind == "whole" else f"_{kind}"),
+        name=f"sm90_hd{head_dim}"
+        + (f"_rows{rows}" if rows else "")
+        + ("" if kind == "whole" else f"_{kind}")
+        + ("_heads" if by_head else ""),
         arch="sm_90a",
         source="kernel/sm90/fmha_fwd.cu",
         entry=f"fmha_fwd_sm90_hd{head_dim}",
@@ -39,6 +42,7 @@ def sm90_variant(head_dim: int, rows: int = 0, kind: str = "whole") -> Variant:
             ("FMHA_HEAD_DIM", str(head_dim)),
             *((("FMHA_ROWS", str(rows)),) if rows else ()),
             *((("FMHA_KIND", str(SM90_KINDS.index(kind))),) if kind != "whole" else ()),
+            *((("FMHA_KV_HEADS", "1"),) if by_head else ()),
         ),
         combine="fmha_combine_sm90",
     )
@@ -53,6 +57,8 @@ VARIANTS: tuple[Variant, ...] = (
     *(_sm100(head_dim, "smem") for head_dim in (64, 128, 256, 512)),
     _sm100(512, "tmem"),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
+    # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
+    *(sm90_variant(head_dim, kind="dense", by_head=True) for head_dim in (64, 128, 256, 512)),
 )
 
 
@@ -61,13 +67,18 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     variants = [item for item in VARIANTS if item.arch == arch and item.head_dim == configuration.head_dim]
     if not variants:
         return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
-    fitting = [variant for variant in variants if configuration.p_path in ("auto", variant.p_path)]
+    by_head = arch == choice.ARCH and configuration.by_head
+    fitting = [
+        variant
+        for variant in variants
+        if configuration.p_path in ("auto", variant.p_path) and knows_heads(variant) == by_head
+    ]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
-    rows = configuration.rows or choice.rows_of_cta(arch, configuration, splits)
+    rows = configuration.rows or (0 if by_head else choice.rows_of_cta(arch, configuration, splits))
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
         return f"no kernel for head_dim {configuration.head_dim} with {rows} rows a CTA on {arch} yet"
@@ -85,6 +96,11 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
 def kind_of(variant: Variant) -> str:
     """What a kernel knows, one of SM90_KINDS."""
     return SM90_KINDS[int(dict(variant.defines).get("FMHA_KIND", 0))]
+
+
+def knows_heads(variant: Variant) -> bool:
+    """Whether it is a variant for several K/V heads alone."""
+    return "FMHA_KV_HEADS" in dict(variant.defines)
 
 
 def rows_define(variant: Variant) -> int:

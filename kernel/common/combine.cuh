@@ -8,6 +8,7 @@
 
 #include "common/row_output.cuh"
 #include "common/softmax.cuh"
+#include "common/work.cuh"
 #include "fmha_launch.h"
 #include "fmha_params.h"
 
@@ -31,7 +32,9 @@ __device__ __forceinline__ void add_weighted(float (&sums)[kLaneElements], const
     }
 }
 
-__device__ __forceinline__ void combine_row(const FmhaParams& params, int64_t rows, int64_t row, int lane) {
+// Row `row` of all planes' `rows`. `stored` is where it is stored, `head` its query head.
+__device__ __forceinline__ void combine_row(const FmhaParams& params, int64_t rows, int64_t row, int64_t stored,
+                                            int head, int lane) {
     float max = -kInfinity;
     for (int s = 0; s < params.splits; ++s) {
         max = fmaxf(max, params.partial_max[s * rows + row]);
@@ -41,9 +44,9 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int64_t ro
         sum = fmaf(params.partial_sum[s * rows + row], split_weight(params.partial_max[s * rows + row], max), sum);
     }
     if (lane == 0) {
-        store_statistics(params, row, max, sum);
+        store_statistics(params, stored, max, sum);
     }
-    const float factor = output_factor(params, int(row % params.heads), max, sum);
+    const float factor = output_factor(params, head, max, sum);
     for (int first = lane * kLaneElements; first < params.head_dim; first += 32 * kLaneElements) {
         float output[kLaneElements] = {};
         for (int s = 0; s < params.splits; ++s) {
@@ -57,15 +60,24 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int64_t ro
         for (int i = 0; i < kLaneElements; ++i) {
             output[i] *= factor;
         }
-        store_output(params, row, params.head_dim, first, output);
+        store_output(params, stored, params.head_dim, first, output);
     }
 }
 
+// Of a launch with kFmhaByHead or without: of entries of their own, since a row takes a warp a hundred instructions.
+template <bool ByHead>
 __device__ __forceinline__ void combine(const FmhaParams& params) {
-    const int row = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
+    const int own = blockIdx.x * kFmhaCombineRows + threadIdx.x / 32;
     const int rows = params.t * params.heads;
-    if (row < rows) {
-        combine_row(params, int64_t(params.batch) * rows, int64_t(blockIdx.z) * rows + row, threadIdx.x % 32);
+    if (own < rows) {
+        const int64_t all = int64_t(params.batch) * rows, row = int64_t(blockIdx.z) * rows + own;
+        if constexpr (ByHead) {
+            const Plane plane = plane_of(params, blockIdx.z);
+            combine_row(params, all, row, stored_row(params, plane, own), query_head(params, plane, own),
+                        threadIdx.x % 32);
+        } else {
+            combine_row(params, all, row, row, int(row % params.heads), threadIdx.x % 32);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ namespace fmha {
 
 constexpr float kLn2 = 0.69314718055994530942f;
 
-// `max` in natural-log units; -inf, with a sum of 0, for a row that sees no key. `index` counts [batch, t, heads].
+// `max` in natural-log units; -inf, with a sum of 0, for a row that sees no key. `index` is stored_row's.
 __device__ __forceinline__ void store_statistics(const FmhaParams& params, int64_t index, float max, float sum) {
     if (params.row_max) {
         params.row_max[index] = max;

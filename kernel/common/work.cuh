@@ -9,7 +9,14 @@
 #include "common/host_device.h"
 #include "fmha_params.h"
 
+// Whether a kernel knows kFmhaByHead. One that does not has none of its code.
+#ifndef FMHA_KV_HEADS
+#define FMHA_KV_HEADS 0
+#endif
+
 namespace fmha {
+
+constexpr bool kKvHeads = FMHA_KV_HEADS;
 
 FMHA_HOST_DEVICE constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -22,10 +29,41 @@ struct KeyRange {
     int32_t end;
 };
 
+FMHA_HOST_DEVICE inline bool by_head(const FmhaParams& params) { return kKvHeads && params.flags & kFmhaByHead; }
+
+// The batch entry of a plane, in the plane's type.
+template <class Index>
+FMHA_HOST_DEVICE inline Index entry_of(const FmhaParams& params, Index plane) {
+    return by_head(params) ? plane / Index(params.kv_heads) : plane;
+}
+
+// One K/V head of one batch entry.
+struct Plane {
+    int32_t entry;
+    int32_t kv_head;
+};
+
+FMHA_HOST_DEVICE inline Plane plane_of(const FmhaParams& params, int32_t index) {
+    return by_head(params) ? Plane{index / params.kv_heads, index % params.kv_heads} : Plane{index, 0};
+}
+
+// The query head of row `row` of a plane, among all of its batch entry.
+FMHA_HOST_DEVICE inline int32_t query_head(const FmhaParams& params, Plane plane, int32_t row) {
+    return plane.kv_head * params.heads + row % params.heads;
+}
+
+// Where row `row` of a plane is stored, among the rows of the outputs. Without kFmhaByHead that is its place in the
+// order of planes, in which partial results are.
+FMHA_HOST_DEVICE inline int64_t stored_row(const FmhaParams& params, Plane plane, int32_t row) {
+    const int64_t query = int64_t(plane.entry) * params.t + row / params.heads;
+    return query * (params.kv_heads * params.heads) + query_head(params, plane, row);
+}
+
 struct Work {
-    int32_t batch;
+    int32_t batch;  // the plane's index
+    Plane plane;
     int32_t split;
-    int32_t first_row;  // among the t * heads rows of the batch entry
+    int32_t first_row;  // among the t * heads rows of the plane
     int32_t rows;       // how many of the CTA's rows are its own; the others are computed and not stored
 
     int32_t kv_len;
@@ -72,8 +110,9 @@ FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, i
     work.batch = batch;
     work.split = split;
     assign_rows(params, rows, block, work);
-    work.kv_len = params.kv_lens ? params.kv_lens[batch] : params.s_k;
-    work.query_offset = params.query_offsets ? params.query_offsets[batch] : work.kv_len - params.t;
+    work.plane = plane_of(params, batch);
+    work.kv_len = params.kv_lens ? params.kv_lens[work.plane.entry] : params.s_k;
+    work.query_offset = params.query_offsets ? params.query_offsets[work.plane.entry] : work.kv_len - params.t;
 
     // Both ends of a query's range grow with the query.
     const int32_t first_query = work.first_row / params.heads;

@@ -1,6 +1,6 @@
 // The C ABI of every kernel, forward and combine, on every architecture: one parameter struct, passed as
-// `const __grid_constant__ FmhaParams`. docs/understand/semantics.md defines what is computed; every tensor is
-// contiguous.
+// `const __grid_constant__ FmhaParams`. docs/understand/semantics.md defines what is computed. Every tensor is
+// contiguous but q, k and v, whose strides are in their maps.
 #pragma once
 
 #include <stdint.h>
@@ -15,10 +15,17 @@ constexpr uint32_t kFmhaNormalise = 1u << 0;   // o = o_norm, else o_un
 constexpr uint32_t kFmhaOutputBf16 = 1u << 1;  // o in bf16, only together with kFmhaNormalise; else fp32
 constexpr uint32_t kFmhaSharedKv = 1u << 2;    // V is K: the maps v and sparse_v are not read
 constexpr uint32_t kFmhaPartialF16 = 1u << 3;  // partial_o in f16, only together with kFmhaOutputBf16, sm_90a alone
+constexpr uint32_t kFmhaByHead = 1u << 4;      // q, k and v have maps with a dimension of K/V heads
 constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
 
 // Tensor maps have 128-byte swizzle and 64-element rows (128 bytes of bf16); out of bounds reads as zero. `rows` and
 // `keys` of the boxes are the variant's rows_per_cta and keys_per_tile (fmha_launch.h).
+//
+// Kernels work on planes: one K/V head of one batch entry each, with its own query heads. Plane = entry * kv_heads +
+// K/V head. With kFmhaByHead, which kernels know that are compiled with FMHA_KV_HEADS, the maps are
+//   q     {head_dim, heads, t, kv_heads, entries}, box {64, h, n, 1, 1} of query_box = h * n rows: with n > 1 h is
+//   heads k, v  {head_dim, s_k, kv_heads, entries}, box {64, keys, 1, 1}
+// Without it there is one K/V head, and a plane is a batch entry.
 struct FmhaParams {
     FmhaTensorMap q;         // {head_dim, t * heads, batch}, box {64, rows, 1}
     FmhaTensorMap k;         // {head_dim, s_k, batch}, box {64, keys, 1}
@@ -26,27 +33,27 @@ struct FmhaParams {
     FmhaTensorMap sparse_k;  // {head_dim, batch * s_sparse}, box {64, 1}: rows are gathered one by one or by four
     FmhaTensorMap sparse_v;  // as sparse_k
 
-    void* o;         // [batch, t, heads, head_dim]
-    float* row_max;  // [batch, t, heads]; null: not stored. So for row_sum and lse.
+    void* o;         // [entries, t, kv_heads * heads, head_dim]
+    float* row_max;  // [entries, t, kv_heads * heads]; null: not stored. So for row_sum and lse.
     float* row_sum;
     float* lse;
 
     // With splits > 1 the forward kernel writes only these, un-normalised, and the combine kernel reads them.
-    float* partial_o;    // [splits, batch, t * heads, head_dim]; as f16 see sm90/partial.cuh
-    float* partial_max;  // [splits, batch, t * heads], natural-log units
+    float* partial_o;    // [splits, batch, t * heads, head_dim], by planes; as f16 see sm90/partial.cuh
+    float* partial_max;  // [splits, batch, t * heads], likewise, natural-log units
     float* partial_sum;  // likewise
 
-    const int32_t* kv_lens;         // [batch]; null: s_k
-    const int32_t* query_offsets;   // [batch]; null: kv_len - t
-    const int32_t* sparse_indices;  // [batch, t, topk]
+    const int32_t* kv_lens;         // [entries]; null: s_k
+    const int32_t* query_offsets;   // [entries]; null: kv_len - t
+    const int32_t* sparse_indices;  // [batch, t, topk], without kFmhaByHead
     const int32_t* sparse_lens;     // [batch, t]; null: topk
-    const float* sink;              // [heads]; null: none
+    const float* sink;              // [kv_heads * heads]; null: none
 
     uint32_t* drawn;  // by CTAs that draw row tiles, sm_90a alone: 0 before a launch and after it, no other's meanwhile
 
-    int32_t batch;
+    int32_t batch;  // planes
     int32_t t;
-    int32_t heads;
+    int32_t heads;  // query heads of a plane
     int32_t s_k;
     int32_t s_sparse;
     int32_t topk;  // 0: no sparse branch
@@ -56,4 +63,7 @@ struct FmhaParams {
     float scale;           // multiplies q.k, natural-log units
     uint32_t flags;
     int32_t head_dim;  // for the combine kernel; a forward kernel is compiled for one
+
+    int32_t kv_heads;   // of a batch entry; read with kFmhaByHead alone, as is
+    int32_t query_box;  // rows of a box of the map q, of which a CTA's rows are a multiple
 };

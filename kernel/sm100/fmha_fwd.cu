@@ -9,9 +9,11 @@
 // S and P are double-buffered, so that S_{j+1} is computed while the softmax works on S_j, and P_j is stored while
 // P_{j-1} V_{j-1} runs. docs/understand/kernel.md has the maps and the barrier table.
 //
-// The module has the combine kernel as well, for launches with splits.
+// The module has the combine kernels as well, for launches with splits: by kFmhaByHead.
 //
 // Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name.
+#define FMHA_KV_HEADS 1
+
 #include <stdint.h>
 
 #include "common/combine.cuh"
@@ -82,7 +84,8 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
 
     if (warp == kTmaWarp) {
-        load_role<Traits>(params, work, shared);
+        by_head(params) ? load_role<Traits, true>(params, work, shared)
+                        : load_role<Traits, false>(params, work, shared);
     } else if (warp == kMmaWarp) {
         if (ptx::elect_one()) {
             mma_role<Traits>(params, shared, tmem, work.tiles);
@@ -111,5 +114,10 @@ extern "C" __global__ void __launch_bounds__(kFmhaSm100Threads, 1)
 
 extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
     fmha_combine(const __grid_constant__ FmhaParams params) {
-    fmha::combine(params);
+    fmha::combine<false>(params);
+}
+
+extern "C" __global__ void __launch_bounds__(kFmhaCombineThreads)
+    fmha_combine_heads(const __grid_constant__ FmhaParams params) {
+    fmha::combine<true>(params);
 }

@@ -11,23 +11,39 @@
 
 namespace fmha {
 
-template <class Traits>
+// By one thread. `ByHead`, here and below, is by_head's answer: asked once, it costs no tile anything.
+template <class Traits, bool ByHead>
 __device__ __forceinline__ void load_query(const FmhaParams& params, const Work& work, SharedMap<Traits> shared) {
     const uint64_t policy = ptx::policy_evict_first();
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), Traits::kQueryBytes);
     for (int c = 0; c < Traits::kHeadChunks; ++c) {
-        ptx::tma_load_3d(shared.query() + c * Traits::kRowChunkBytes, params.q, shared.query_full(),
-                         c * Traits::kChunkElements, work.first_row, work.batch, policy);
+        const uint32_t chunk = shared.query() + c * Traits::kRowChunkBytes;
+        if constexpr (ByHead) {
+            for (int row = 0; row < Traits::kRows; row += params.query_box) {
+                const int own = work.first_row + row;
+                ptx::tma_load_5d(chunk + row * Traits::kChunkRowBytes, params.q, shared.query_full(),
+                                 c * Traits::kChunkElements, own % params.heads, own / params.heads, work.plane.kv_head,
+                                 work.plane.entry, policy);
+            }
+        } else {
+            ptx::tma_load_3d(chunk, params.q, shared.query_full(), c * Traits::kChunkElements, work.first_row,
+                             work.batch, policy);
+        }
     }
 }
 
 // Dense keys [key, key + kKeys), by one thread.
-template <class Traits>
-__device__ __forceinline__ void load_dense(const FmhaTensorMap& map, uint32_t destination, uint32_t full, int key,
-                                           int batch, uint64_t policy) {
+template <class Traits, bool ByHead>
+__device__ __forceinline__ void load_dense(const Work& work, const FmhaTensorMap& map, uint32_t destination,
+                                           uint32_t full, int key, uint64_t policy) {
     for (int c = 0; c < Traits::kHeadChunks; ++c) {
-        ptx::tma_load_3d(destination + c * Traits::kKeyChunkBytes, map, full, c * Traits::kChunkElements, key, batch,
-                         policy);
+        const uint32_t chunk = destination + c * Traits::kKeyChunkBytes;
+        if constexpr (ByHead) {
+            ptx::tma_load_4d(chunk, map, full, c * Traits::kChunkElements, key, work.plane.kv_head, work.plane.entry,
+                             policy);
+        } else {
+            ptx::tma_load_3d(chunk, map, full, c * Traits::kChunkElements, key, work.batch, policy);
+        }
     }
 }
 
@@ -52,7 +68,7 @@ __device__ __forceinline__ void gather_sparse(const FmhaParams& params, const Wo
 }
 
 // Fills the ring's slot for use `use`.
-template <class Traits>
+template <class Traits, bool ByHead>
 __device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& work, SharedMap<Traits> shared,
                                           const RingOrder& order, int use, uint64_t policy) {
     const Turn<Traits::kStages> turn(use);
@@ -71,23 +87,23 @@ __device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& 
         gather_sparse<Traits>(params, work, value ? params.sparse_v : params.sparse_k, shared.kv(turn.slot), full,
                               first_entry(work, n, Traits::kKeys), policy);
     } else if (leader) {
-        load_dense<Traits>(value ? params.v : params.k, shared.kv(turn.slot), full, first_key(work, n, Traits::kKeys),
-                           work.batch, policy);
+        load_dense<Traits, ByHead>(work, value ? params.v : params.k, shared.kv(turn.slot), full,
+                                   first_key(work, n, Traits::kKeys), policy);
     }
 }
 
 // By the whole warp.
-template <class Traits>
+template <class Traits, bool ByHead>
 __device__ __forceinline__ void load_role(const FmhaParams& params, const Work& work, SharedMap<Traits> shared) {
     if (ptx::elect_one()) {
-        load_query<Traits>(params, work, shared);
+        load_query<Traits, ByHead>(params, work, shared);
     }
     // K and V are worth keeping where other CTAs read them too: those of the other query rows.
     const uint64_t policy = gridDim.x > 1 ? ptx::policy_evict_last() : ptx::policy_evict_first();
     const RingOrder order{work.tiles, (params.flags & kFmhaSharedKv) != 0};
 #pragma unroll 1
     for (int use = 0; use < order.count(); ++use) {
-        load_tile<Traits>(params, work, shared, order, use, policy);
+        load_tile<Traits, ByHead>(params, work, shared, order, use, policy);
     }
 }
 

@@ -151,15 +151,13 @@ __device__ __forceinline__ void rescale_output(uint32_t address, float factor) {
     }
 }
 
-// Stores the thread's columns of O, already in registers, as output or as one split's part of it.
+// Stores the thread's columns of O, already in registers, as row `index` of the output or of the splits' parts.
 template <class Traits>
-__device__ __forceinline__ void store_columns(const FmhaParams& params, const Work& work,
-                                              const SoftmaxThread<Traits>& thread, int64_t index, int column,
-                                              const float (&values)[kOutputChunk]) {
+__device__ __forceinline__ void store_columns(const FmhaParams& params, const SoftmaxThread<Traits>& thread,
+                                              int64_t index, int column, const float (&values)[kOutputChunk]) {
     const int element = Traits::output_element(column, thread.half);
     if (params.splits > 1) {
-        const int64_t partial = int64_t(work.split) * params.batch * params.t * params.heads + index;
-        store_floats(params.partial_o + partial * Traits::kHeadDim + element, values);
+        store_floats(params.partial_o + index * Traits::kHeadDim + element, values);
     } else {
         store_output(params, index, Traits::kHeadDim, element, values);
     }
@@ -172,20 +170,21 @@ __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& 
                                           const SoftmaxThread<Traits>& thread, const RowState& state) {
     const bool stored = thread.row < work.rows;
     const int rows = params.t * params.heads;
-    const int64_t index = int64_t(work.batch) * rows + work.first_row + thread.row;
+    const int row = work.first_row + thread.row;
+    const int64_t in_planes = (int64_t(work.split) * params.batch + work.batch) * rows + row;
+    const int64_t index = params.splits == 1 && by_head(params) ? stored_row(params, work.plane, row) : in_planes;
     const float shift = anchor_to_max(state, params.scale * kLog2E);
     const float max = state.max * params.scale;
     const float sum = state.sum * shift;
     float factor = shift;
     if (stored && thread.half == 0 && params.splits > 1) {
-        const int64_t partial = int64_t(work.split) * params.batch * rows + index;
-        params.partial_max[partial] = max;
-        params.partial_sum[partial] = sum;
+        params.partial_max[index] = max;
+        params.partial_sum[index] = sum;
     } else if (stored && thread.half == 0) {
         store_statistics(params, index, max, sum);
     }
     if (stored && params.splits == 1) {
-        factor *= output_factor(params, (work.first_row + thread.row) % params.heads, max, sum);
+        factor *= output_factor(params, query_head(params, work.plane, row), max, sum);
     }
 #pragma unroll 1
     for (int column = 0; column < Traits::kOutputColumns; column += kOutputChunk) {
@@ -198,7 +197,7 @@ __device__ __forceinline__ void store_row(const FmhaParams& params, const Work& 
             output[i] *= factor;
         }
         if (stored) {
-            store_columns<Traits>(params, work, thread, index, column, output);
+            store_columns<Traits>(params, thread, index, column, output);
         }
     }
 }

@@ -168,23 +168,26 @@ __device__ __forceinline__ Merged<Lanes> merge_row(const FmhaParams& params, int
     return merged;
 }
 
-// What a warp stores of `row`, the row `own` of its batch entry.
+// What a warp stores of `row`, the row `own` of the grid's plane.
 template <class Lanes>
 __device__ __forceinline__ void store_merged(const FmhaParams& params, int own, int64_t row,
                                              const Merged<Lanes>& merged, bool live) {
     const int lane = threadIdx.x % 32;
-    const float factor = live ? output_factor(params, own % params.heads, merged.maximum, merged.sum) : 0.0f;
+    const Plane plane = plane_of(params, blockIdx.z);
+    const int64_t stored = kKvHeads ? stored_row(params, plane, own) : row;
+    const float factor =
+        live ? output_factor(params, query_head(params, plane, own), merged.maximum, merged.sum) : 0.0f;
 #pragma unroll
     for (int v = 0; v < Lanes::kVectors; ++v) {
 #pragma unroll
         for (int i = 0; i < Lanes::kElements; i += 4) {
             const float* const o = &merged.o[v][i];
-            store_vector(params, row * Lanes::kHeadDim + (lane + 32 * v) * Lanes::kElements + i,
+            store_vector(params, stored * Lanes::kHeadDim + (lane + 32 * v) * Lanes::kElements + i,
                          scaled(make_float4(o[0], o[1], o[2], o[3]), factor), live);
         }
     }
     if (live && lane == 0) {
-        store_statistics(params, row, merged.maximum, merged.sum);
+        store_statistics(params, stored, merged.maximum, merged.sum);
     }
 }
 

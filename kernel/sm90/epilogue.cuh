@@ -141,18 +141,22 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         const int own = place.own + Rows<T>::index(consumer.row_group, half);
         const bool there = own < end, first = there && consumer.lane % 4 == 0;
         const int64_t row = before + own;
+        const int64_t stored = !kKvHeads || partial ? row : stored_row(params, plane_of(params, place.batch), own);
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
         if (first && consumer.column_group == 0) {
             if (partial) {
                 params.partial_max[row] = maximum;
                 params.partial_sum[row] = sum;
             } else {
-                store_statistics(params, row, maximum, sum);
+                store_statistics(params, stored, maximum, sum);
             }
         }
-        float scale = correction[half] * (partial ? 1.0f : output_factor(params, own % params.heads, maximum, sum));
+        float scale =
+            correction[half] *
+            (partial ? 1.0f
+                     : output_factor(params, query_head(params, plane_of(params, place.batch), own), maximum, sum));
         const auto store = [&](void* o) {
-            uint4* const destination = static_cast<uint4*>(o) + (row * T::kHeadDim + first_of_blocks(consumer)) / 8;
+            uint4* const destination = static_cast<uint4*>(o) + (stored * T::kHeadDim + first_of_blocks(consumer)) / 8;
             return [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); };
         };
         if (partial && params.flags & kFmhaPartialF16) {
@@ -165,7 +169,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         } else if (!partial && params.flags & kFmhaOutputBf16) {
             for_each_block(consumer, half, scale, ptx::pack_bf16x2, store(params.o));
         } else {
-            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + row * T::kHeadDim +
+            float* const o = (partial ? params.partial_o : static_cast<float*>(params.o)) + stored * T::kHeadDim +
                              first_of_vectors(consumer);
             for_each_vector(consumer, half, [&](int column, float4 v) {
                 v = scaled(v, scale);

@@ -95,7 +95,8 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
-        ahead = FirstTile<T>(params, params.kv_lens ? params.kv_lens[blockIdx.z] : params.s_k).in(ring);
+        ahead =
+            FirstTile<T>(params, params.kv_lens ? params.kv_lens[entry_of(params, blockIdx.z)] : params.s_k).in(ring);
     }
     if (!alone) {
         ptx::cluster_arrive();

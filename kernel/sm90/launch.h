@@ -3,7 +3,7 @@
 // A head_dim has one shape or several, told apart by their rows; harness/worker/choice.py has the rule by which one is
 // taken. The first is compiled unless FMHA_ROWS names another.
 //
-//   grid     (ceil(t * heads / rows), splits, batch); fewer in x where a CTA walks over several row tiles
+//   grid     (ceil(t * heads / rows), splits, planes); fewer in x where a CTA walks over several row tiles
 //   block    (threads, 1, 1)
 //   cluster  (width, height, 1), at most 8 CTAs, the grid a multiple of it: `width` row tiles share their loads by
 //            multicast, 1, or 2 where boxes_per_unit is even; `height` splits are merged within the
@@ -47,6 +47,10 @@ constexpr bool kFmhaSm90Lists = FMHA_KIND == kFmhaSm90Whole;
 constexpr bool kFmhaSm90Clusters = FMHA_KIND == kFmhaSm90Whole;
 constexpr bool kFmhaSm90Windows = FMHA_KIND != kFmhaSm90Plain;
 constexpr bool kFmhaSm90Walks = FMHA_KIND == kFmhaSm90Dense;
+
+#if FMHA_KV_HEADS && FMHA_KIND == 0
+#error "lists and clusters are for one K/V head"
+#endif
 
 #ifndef FMHA_ROWS
 #define FMHA_ROWS 0

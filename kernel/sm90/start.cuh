@@ -4,6 +4,7 @@
 // double.
 #pragma once
 
+#include "boxes.cuh"
 #include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/tma.cuh"
@@ -65,8 +66,14 @@ __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
 #pragma unroll 1
     for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, walk.row_tile * T::kRows,
-                         walk.batch);
+        if constexpr (kKvHeads) {
+            for_each_query_box(params, walk, box * 64, [&](int row, int x, int y, int z, int w, int u) {
+                ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, shared.query_full(), x, y, z, w, u);
+            });
+        } else {
+            ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, walk.row_tile * T::kRows,
+                             walk.batch);
+        }
     }
 }
 
@@ -76,7 +83,13 @@ __device__ __forceinline__ void prefetch_query(const FmhaParams& params, const W
     if (ptx::elect_one()) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            ptx::prefetch_tile_3d(params.q, box * 64, walk.row_tile * T::kRows, walk.batch);
+            if constexpr (kKvHeads) {
+                for_each_query_box(params, walk, box * 64, [&](int, int x, int y, int z, int w, int u) {
+                    ptx::prefetch_tile_5d(params.q, x, y, z, w, u);
+                });
+            } else {
+                ptx::prefetch_tile_3d(params.q, box * 64, walk.row_tile * T::kRows, walk.batch);
+            }
         }
     }
     __syncwarp();
@@ -95,8 +108,8 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
                 ptx::mbarrier_arrive_expect_tx(shared.full(slot), T::kUnitBytes);
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
-                    ptx::tma_tile_3d(shared.slot(slot) + position * T::kBoxBytes, params.k, shared.full(slot),
-                                     (unit * T::kBoxes + position) * 64, first.key, batch);
+                    load_box(params, params.k, shared.slot(slot) + position * T::kBoxBytes, shared.full(slot),
+                             (unit * T::kBoxes + position) * 64, first.key, batch);
                 }
             }
             stamp<kFirstKeyIssued>(true);
@@ -126,7 +139,7 @@ __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMa
     ptx::wait_for_primary();
     stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
     if (params.kv_lens) {
-        first = FirstTile<T>(params, params.kv_lens[walk.batch]);
+        first = FirstTile<T>(params, params.kv_lens[entry_of(params, walk.batch)]);
     }
     load_first<T>(params, shared, first, walk);
     return first;

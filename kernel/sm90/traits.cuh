@@ -210,8 +210,9 @@ struct Place {
         const int rows = params.t * params.heads, row_tile = walk.row_tile;
         batch = walk.batch;
         split = blockIdx.y;
-        length = params.kv_lens ? params.kv_lens[batch] : params.s_k;
-        offset = params.query_offsets ? params.query_offsets[batch] : length - params.t;
+        const int entry = entry_of(params, batch);
+        length = params.kv_lens ? params.kv_lens[entry] : params.s_k;
+        offset = params.query_offsets ? params.query_offsets[entry] : length - params.t;
         width = T::kShares ? cluster_width : 1;
         rank = !kFmhaSm90Clusters ? 0 : ptx::cluster_rank();
         x = T::kShares && kFmhaSm90Clusters ? ptx::cluster_x() : 0;

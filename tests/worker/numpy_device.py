@@ -81,7 +81,7 @@ class NumpyDevice:
             ("partial_sum", result.row_sum, 0.0),
         ):
             parts = np.full((fields["splits"], values.size), empty, dtype=np.float32)
-            parts[0] = values.reshape(-1)
+            parts[0] = _in_planes(values, fields["kv_heads"]).reshape(-1)
             self.upload(fields[name], parts)
 
     def _combine(self, fields: dict[str, Any]) -> None:
@@ -90,7 +90,8 @@ class NumpyDevice:
         o = self._floats(fields["partial_o"]).reshape(*rows, fields["head_dim"])
         peak = row_max.max(axis=0)
         weights = np.exp(row_max - np.where(np.isneginf(peak), 0.0, peak))
-        self._store(fields, (o * weights[..., np.newaxis]).sum(axis=0), peak, (row_sum * weights).sum(axis=0))
+        merged = (o * weights[..., np.newaxis]).sum(axis=0), peak, (row_sum * weights).sum(axis=0)
+        self._store(fields, *(_of_entries(part, fields["kv_heads"]) for part in merged))
 
     def _store(
         self, fields: dict[str, Any], o: NDArray[np.float64], row_max: NDArray[np.float64], row_sum: NDArray[np.float64]
@@ -105,9 +106,12 @@ class NumpyDevice:
                 self.upload(fields[name], values.astype(np.float32))
 
     def _inputs(self, fields: dict[str, Any]) -> Inputs:
-        batch, t, heads, head_dim = (fields[name] for name in ("batch", "t", "heads", "head_dim"))
+        batch, t, head_dim = (fields[name] for name in ("batch", "t", "head_dim"))
+        kv_heads = fields["kv_heads"]
+        batch, heads = batch // kv_heads, fields["heads"] * kv_heads
         shared = fields["flags"] & SHARED_KV
-        dense, sparse = (batch, fields["s_k"], head_dim), (batch, fields["s_sparse"], head_dim)
+        sparse = (batch, fields["s_sparse"], head_dim)
+        dense = (batch, fields["s_k"], *((kv_heads,) if kv_heads > 1 else ()), head_dim)
         bounds = (None if fields[name] == UNLIMITED else fields[name] for name in ("window_left", "window_right"))
         branch = None
         if fields["topk"]:
@@ -118,9 +122,9 @@ class NumpyDevice:
                 self._integers(fields["sparse_lens"], (batch, t)),
             )
         return Inputs(
-            self._bits(fields["q"], (batch, t, heads, head_dim)),
-            self._bits(fields["k"], dense),
-            None if shared else self._bits(fields["v"], dense),
+            self._mapped(fields["q"], (0, 2, 1, 3, 4), (batch, t, heads, head_dim)),
+            self._mapped(fields["k"], (0, 2, 1, 3), dense),
+            None if shared else self._mapped(fields["v"], (0, 2, 1, 3), dense),
             fields["scale"],
             *bounds,
             self._integers(fields["kv_lens"], (batch,)),
@@ -132,6 +136,15 @@ class NumpyDevice:
     def _sink(self, fields: dict[str, Any]) -> NDArray[np.float32] | None:
         return self._floats(fields["sink"]).astype(np.float32) if fields["sink"] else None
 
+    def _mapped(self, address: int, order: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.uint16]:
+        """What the map of a tensor leads to; `order` is that of a map by K/V heads, outermost dimension first."""
+        if 0 in shape:
+            return np.zeros(shape, dtype=np.uint16)
+        spec = next(spec for spec in self.maps if spec.address == address)
+        sizes, strides = spec.global_dim[::-1], (*spec.global_strides[::-1], 2)
+        seen = np.lib.stride_tricks.as_strided(self.memory[address].view(np.uint16), sizes, strides)
+        return (seen.transpose(order) if len(sizes) == len(order) else seen).reshape(shape)
+
     def _bits(self, address: int, shape: tuple[int, ...]) -> NDArray[np.uint16]:
         if 0 in shape:
             return np.zeros(shape, dtype=np.uint16)
@@ -142,3 +155,17 @@ class NumpyDevice:
 
     def _floats(self, address: int) -> NDArray[np.float64]:
         return self.memory[address].view(np.float32).astype(np.float64)
+
+
+def _in_planes(values: NDArray[np.float64], kv_heads: int) -> NDArray[np.float64]:
+    """[batch, t, heads, ...] as [batch * kv_heads, t, heads // kv_heads, ...], the order of partial results."""
+    batch, t, heads, *rest = values.shape
+    apart = values.reshape(batch, t, kv_heads, heads // kv_heads, *rest)
+    return apart.swapaxes(1, 2).reshape(batch * kv_heads, t, heads // kv_heads, *rest)
+
+
+def _of_entries(values: NDArray[np.float64], kv_heads: int) -> NDArray[np.float64]:
+    """The other way round."""
+    planes, t, group, *rest = values.shape
+    apart = values.reshape(planes // kv_heads, kv_heads, t, group, *rest)
+    return apart.swapaxes(1, 2).reshape(planes // kv_heads, t, kv_heads * group, *rest)

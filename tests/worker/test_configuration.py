@@ -35,6 +35,7 @@ def test_smaller_cases_are_legal_and_smaller(case):
         ({"mask": "band", "left": 3}, "hd64_t32_sk384_band3toall"),
         ({"heads": 64, "kv": "shared", "topk": 512, "s_sparse": 2048}, "hd64_t32_sk384_h64_kvshared_top512_of2048"),
         ({"output": "bf16", "splits": 4, "p_path": "smem"}, "hd64_t32_sk384_out-bf16_splits4_p-smem"),
+        ({"heads": 8, "kv_heads": 2, "layout": "fused"}, "hd64_t32_sk384_h8_kvh2_layout-fused"),
         ({"batch": 2, "p_path": "smem", "before": 65533}, "hd64_t32_sk384_b2_p-smem_before65533"),
     ],
 )
@@ -55,6 +56,10 @@ def test_names_are_stable(changes, name):
         ("hd64_t32_sk0384", "it is written hd64_t32_sk384"),
         ("hd64_t32_sk384_sink-mixed", "mixed needs at least 4 heads"),
         ("hd64_t32_sk384_b2_before65534", "makes 65536 batch entries; at most 65535 are launched"),
+        ("hd64_t32_sk384_h8_kvh3", "kv_heads: must divide heads, 8; it is 3"),
+        ("hd64_t32_sk384_h8_kvh2_data-steps", "kv_heads: must be 1 for data steps"),
+        ("hd64_t32_sk384_h8_kvh2_top4_of9", "topk: must be 0 with several K/V heads"),
+        ("hd64_t32_sk384_layout-bhsd_before9", "before: is for one K/V head in layout bshd"),
         ("hd64_t32_sk384_out-bf16_splits2_before9", "before: is not for splits of output bf16"),
     ],
 )

@@ -124,7 +124,8 @@ CASES = draw_cases(1, 40, Space(head_dims=(8,), rows=50, keys=100, topk=40, batc
 def test_shapes_are_those_of_the_semantics(configuration):
     item, inputs = configuration, make_inputs(0, configuration)
     assert inputs.q.shape == (item.batch, item.t, item.heads, item.head_dim)
-    assert inputs.k.shape == (item.batch, item.s_k, item.head_dim)
+    heads = (item.kv_heads,) if item.kv_heads > 1 else ()
+    assert inputs.k.shape == (item.batch, item.s_k, *heads, item.head_dim)
     assert (inputs.v is None) == (item.kv == "shared")
     assert (inputs.sparse is None) == (item.topk == 0)
     assert (inputs.kv_lens is None) == (item.kv_lens == "full")

@@ -70,6 +70,8 @@ def test_flags_are_the_header_s(repository, tmp_path):
         "kFmhaNormalise": params.NORMALISE,
         "kFmhaOutputBf16": params.OUTPUT_BF16,
         "kFmhaSharedKv": params.SHARED_KV,
+        "kFmhaPartialF16": params.PARTIAL_F16,
+        "kFmhaByHead": params.BY_HEAD,
         "kFmhaUnlimited": params.UNLIMITED,
     }
     assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())

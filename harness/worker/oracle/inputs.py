@@ -35,8 +35,9 @@ class Sparse:
 class Inputs:
     """What one call attends over; bf16 tensors as bit patterns.
 
-    q [batch, t, heads, head_dim]; k and v [batch, s_k, head_dim], v None when V is K; kv_lens and query_offsets [batch]
-    int32; sink [heads] float32. `scale` multiplies q.k; window bounds are None where there is no limit.
+    q [batch, t, heads, head_dim]; k and v [batch, s_k, head_dim], or of several K/V heads [batch, s_k, kv_heads,
+    head_dim], v None when V is K; kv_lens and query_offsets [batch] int32; sink [heads] float32. `scale` multiplies
+    q.k; window bounds are None where there is no limit.
     """
 
     q: NDArray[np.uint16]
@@ -60,7 +61,7 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
     item = configuration
     digest = hashlib.sha256(f"{seed}/{item.problem.id}".encode()).digest()
     generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
-    keys = (item.batch, item.s_k, item.head_dim)
+    keys = (item.batch, item.s_k, *((item.kv_heads,) if item.kv_heads > 1 else ()), item.head_dim)
     q = generator.standard_normal((item.batch, item.t, item.heads, item.head_dim))
     k, v = _key_values(generator, keys, item)
     lists = _lists(generator, item) if item.topk else None
@@ -95,7 +96,7 @@ def _key_values(
     k = generator.standard_normal(shape)
     v = None if item.kv == "shared" else generator.standard_normal(shape)
     if item.data == "extreme" and shape[1]:
-        ramp = np.linspace(0.25, 2.0, shape[1])[:, np.newaxis]
+        ramp = np.linspace(0.25, 2.0, shape[1]).reshape(-1, *(1 for _ in shape[2:]))
         k[0::2] *= ramp
         k[1::2] *= ramp[::-1]
     return k, v
@@ -190,7 +191,7 @@ def _sink(generator: np.random.Generator, item: Configuration) -> NDArray[np.flo
 
 
 def _poison(bits: NDArray[Any] | None, rows: NDArray[np.bool_]) -> None:
-    """Overwrites rows of [batch, rows, head_dim] in place."""
+    """Overwrites rows of [batch, rows, head_dim] or [batch, rows, kv_heads, head_dim] in place."""
     if bits is not None:
-        count = int(rows.sum()) * bits.shape[-1]
-        bits[rows] = np.resize(POISON_BITS, count).reshape(-1, bits.shape[-1])
+        each = bits.shape[2:]
+        bits[rows] = np.resize(POISON_BITS, int(rows.sum()) * math.prod(each)).reshape(-1, *each)

@@ -1,7 +1,7 @@
 """Attention in float64: the definition that every kernel is held to, and docs/understand/semantics.md in code.
 
 One row, that is one query `i` of batch entry `b` under one head `h`, sees dense keys in a range and sparse rows in a
-list, under one softmax:
+list, under one softmax. Of several K/V heads it sees the one that `h` attends, so that each is a problem of its own:
 
     s = scale * q.k          row_max = max s                     row_sum = sum exp(s - row_max)
     lse = row_max + ln row_sum                                   o_unnormalised = sum exp(s - row_max) v
@@ -13,7 +13,7 @@ Everything is in natural-log units. A row that sees no key has row_max = lse = -
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ class Reference:
 
 def reference(inputs: Inputs) -> Reference:
     """Attention over `inputs`, computed from the very bf16 values that a kernel is given."""
+    if inputs.k.ndim == 4:
+        return _of_all_heads([reference(of_kv_head(inputs, head)) for head in range(inputs.k.shape[2])])
     batch, t, heads, head_dim = inputs.q.shape
     q, scale = from_bf16(inputs.q), inputs.scale
     o = np.zeros((batch, t, heads, head_dim))
@@ -71,6 +73,25 @@ def reference(inputs: Inputs) -> Reference:
     normalised = o / denominator(row_max, row_sum, inputs.sink)[..., np.newaxis]
     resolution = _lse_resolution(head_dim, lse, logits, products)
     return Reference(normalised, o, row_max, row_sum, lse, slope_variance, resolution)
+
+
+def of_kv_head(inputs: Inputs, head: int) -> Inputs:
+    """The problem of one of several K/V heads, with the query heads that attend it."""
+    heads, kv_heads = inputs.q.shape[2], inputs.k.shape[2]
+    attends = [h for h in range(heads) if h // (heads // kv_heads) == head]
+    return replace(
+        inputs,
+        q=inputs.q[:, :, attends],
+        k=inputs.k[:, :, head],
+        v=None if inputs.v is None else inputs.v[:, :, head],
+        sink=None if inputs.sink is None else inputs.sink[attends],
+    )
+
+
+def _of_all_heads(parts: list[Reference]) -> Reference:
+    """Of the problems of all K/V heads, in order: query heads follow one another as they do in Q."""
+    names = [field.name for field in fields(Reference)]
+    return Reference(**{name: np.concatenate([getattr(part, name) for part in parts], axis=2) for name in names})
 
 
 def _slope_variance(weights: Array, o: Array, v: Array, counts: Array) -> Array:

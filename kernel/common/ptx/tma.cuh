@@ -36,6 +36,25 @@ __device__ __forceinline__ void tma_load_3d(uint32_t destination, const FmhaTens
         : "memory");
 }
 
+// The same of a tensor of four or five dimensions.
+__device__ __forceinline__ void tma_load_4d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier, int32_t x,
+                                            int32_t y, int32_t z, int32_t w, uint64_t policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(destination),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
+        : "memory");
+}
+
+__device__ __forceinline__ void tma_load_5d(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier, int32_t x,
+                                            int32_t y, int32_t z, int32_t w, int32_t u, uint64_t policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(destination),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "r"(u), "l"(policy)
+        : "memory");
+}
+
 // Copies the boxes of one row each at (x, rows[i]) to consecutive rows of `destination`, likewise.
 __device__ __forceinline__ void tma_gather4(uint32_t destination, const FmhaTensorMap& map, uint32_t barrier, int32_t x,
                                             const int32_t (&rows)[4], uint64_t policy) {

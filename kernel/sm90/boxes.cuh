@@ -1,0 +1,33 @@
+// Where the boxes lie that a plane's Q, K and V are loaded by.
+#pragma once
+
+#include "ptx/tma.cuh"
+#include "traits.cuh"
+
+namespace fmha::sm90 {
+
+// The box of K or V of a plane at (column, key).
+__device__ __forceinline__ void load_box(const FmhaParams& params, const FmhaTensorMap& map, uint32_t destination,
+                                         uint32_t barrier, int column, int key, int plane) {
+    if constexpr (kKvHeads) {
+        const Plane of = plane_of(params, plane);
+        ptx::tma_tile_4d(destination, map, barrier, column, key, of.kv_head, of.entry);
+    } else {
+        ptx::tma_tile_3d(destination, map, barrier, column, key, plane);
+    }
+}
+
+// Calls load(row, x, y, z, w, u) for each of the boxes, at (x, y, z, w, u), into which queries and heads divide 64
+// columns of Q, from `column` on; `row` is the row tile's. For kernels that know K/V heads.
+template <class T, class Load>
+__device__ __forceinline__ void for_each_query_box(const FmhaParams& params, const Walk<T>& walk, int column,
+                                                   Load load) {
+    const Plane plane = plane_of(params, walk.batch);
+#pragma unroll 1
+    for (int row = 0; row < T::kRows; row += params.query_box) {
+        const int own = walk.row_tile * T::kRows + row;
+        load(row, column, own % params.heads, own / params.heads, plane.kv_head, plane.entry);
+    }
+}
+
+}  // namespace fmha::sm90
