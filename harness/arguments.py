@@ -14,6 +14,9 @@ from fmha.harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
 MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
+MOST_PLANES = 65535  # K/V heads of all batch entries: a grid's z
+STRIDED = ("q", "k", "v")  # what TMA reads, and so may have gaps
+STRIDE_ELEMENTS = 8  # of bf16 in the 16 bytes that TMA's strides are multiples of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +63,19 @@ def check(
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"q: {name} must be at least 1, shape is {list(q.shape)}")
-    _tensor("k", k, torch.bfloat16, ("batch", "s_k", "head_dim"), sizes)
-    sizes["s_k"] = k.shape[1]
+    keys: tuple[str, ...] = ("batch", "s_k", "head_dim")
+    if isinstance(k, torch.Tensor) and k.dim() == 4:
+        keys = ("batch", "s_k", "kv_heads", "head_dim")
+    _tensor("k", k, torch.bfloat16, keys, sizes)
+    sizes |= dict(zip(keys, k.shape, strict=True))
+    _kv_heads(sizes, sparse)
     given: dict[str, torch.Tensor | None] = {"q": q, "k": k, "v": v, "kv_lens": kv_lens}
     given |= {"query_offsets": query_offsets, "sink": sink}
     if sparse is not None:
         sizes |= _sparse(sparse, sizes, shared_kv=v is None)
         given |= {"sparse_k": sparse.k, "sparse_v": sparse.v}
         given |= {"sparse_indices": sparse.indices, "sparse_lens": sparse.lens}
-    _tensor("v", v, torch.bfloat16, ("batch", "s_k", "head_dim"), sizes)
+    _tensor("v", v, torch.bfloat16, keys, sizes)
     _tensor("kv_lens", kv_lens, torch.int32, ("batch",), sizes)
     _tensor("query_offsets", query_offsets, torch.int32, ("batch",), sizes)
     _tensor("sink", sink, torch.float32, ("heads",), sizes)
@@ -91,7 +98,12 @@ def check(
         scale=_scale(scale, sizes["head_dim"]),
         normalise=normalise,
         output_bf16=output_dtype == torch.bfloat16,
+        q_strides=_strides(q),
+        k_strides=_strides(k),
+        v_strides=None if v is None else _strides(v),
     )
+    if sparse is not None and call.by_head:
+        raise ValueError(f"q: expected a contiguous tensor beside a sparse branch, got strides {q.stride()}")
     return Arguments({name: item for name, item in given.items() if item is not None and item.numel()}, call)
 
 
@@ -126,10 +138,44 @@ def _tensor(name: str, tensor: Any, dtype: torch.dtype, shape: Sequence[str], si
     )
     if not fits:
         raise ValueError(f"{name}: expected shape [{', '.join(map(str, wanted))}], got {list(tensor.shape)}")
-    if not tensor.is_contiguous():
+    if name in STRIDED:
+        _reachable(name, tensor)
+    elif not tensor.is_contiguous():
         raise ValueError(f"{name}: expected a contiguous tensor, got strides {tensor.stride()}; call .contiguous()")
     if tensor.numel() and tensor.data_ptr() % 16:
         raise ValueError(misaligned(name, tensor.data_ptr()))
+
+
+def _kv_heads(sizes: dict[str, int], sparse: Sparse | None) -> None:
+    """Checks the number of K/V heads, where k has a dimension of them."""
+    kv_heads, heads = sizes.get("kv_heads", 1), sizes["heads"]
+    if kv_heads < 1 or heads % kv_heads:
+        raise ValueError(f"k: expected K/V heads that divide the {heads} heads of q, got {kv_heads}")
+    if kv_heads * sizes["batch"] > MOST_PLANES:
+        raise ValueError(f"k: expected at most {MOST_PLANES} K/V heads in all, got {kv_heads * sizes['batch']}")
+    if kv_heads > 1 and sparse is not None:
+        raise ValueError(f"sparse: is for one K/V head, k has {kv_heads}; fold them into the batch")
+
+
+def _reachable(name: str, tensor: torch.Tensor) -> None:
+    """ValueError for strides that TMA cannot go by."""
+    if tensor.is_contiguous():
+        return
+    if tensor.stride(-1) != 1:
+        raise ValueError(
+            f"{name}: expected the elements of a row side by side, got strides {tensor.stride()}; call .contiguous()"
+        )
+    if any(stride % STRIDE_ELEMENTS for stride in tensor.stride()[:-1]):
+        wanted = f"strides of multiples of {STRIDE_ELEMENTS} elements"
+        raise ValueError(f"{name}: expected {wanted}, got {tensor.stride()}; call .contiguous()")
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """From one batch entry, row and head to the next, as Call has them; None of a contiguous tensor."""
+    if tensor.is_contiguous():
+        return None
+    strides = tensor.stride()[:-1]
+    return tuple(strides) if len(strides) == 3 else (*strides, tensor.shape[-1])
 
 
 def misaligned(name: str, address: int) -> str:

@@ -93,9 +93,11 @@ def attention(
     device: Place | None = None,
     out: AttentionResult | None = None,
 ) -> AttentionResult:
-    """Attention of every head of q over one K/V head. Independent K/V heads are folded into the batch by the caller.
+    """Attention of the heads of q over one K/V head, or over several of which each serves as many of them.
 
-    q [batch, t, heads, head_dim] and k, v [batch, s_k, head_dim] are bf16 and contiguous; v is left out when V is K.
+    q [batch, t, heads, head_dim] and k, v [batch, s_k, head_dim] or [batch, s_k, kv_heads, head_dim] are bf16; head h
+    of q attends K/V head h // (heads // kv_heads). They may have any strides of multiples of 8 elements but the last,
+    which is 1, so that slices and transposed views need no copy; all else is contiguous. v is left out when V is K.
     `scale` defaults to 1/sqrt(head_dim). `window` is the number of keys that a query sees, its own the last; or a pair
     of how many before and after its own, None for all. The last query is aligned with the last key unless
     query_offsets [batch] int32 gives the position of the first. kv_lens [batch] int32, sink [heads] float32.
@@ -162,7 +164,7 @@ def plan(
     arch = architecture() if place == "cuda" else EMULATED
     call = arguments.call
     if call.window_left is None or call.window_right is None:  # else the window, not s_k, decides
-        splits = splits or splits_of(arch, call)
+        splits = splits or splits_of(arch, call.planes)
     variant = _variant(arguments, splits or 1, p_path, arch)
     if splits is None:
         splits = choose_splits(variant, call, _multiprocessors(place)) if variant.combine else 1
@@ -346,6 +348,8 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -
             topk=call.topk,
             s_sparse=call.s_sparse,
             sink="finite" if "sink" in tensors else "none",
+            kv_heads=call.kv_heads,
+            layout="bshd" if call.q_strides is None else "fused",
             output="bf16" if call.output_bf16 else "fp32" if call.normalise else "unnormalised",
             splits=splits,
             p_path=p_path,
@@ -381,14 +385,14 @@ def _forms(tensors: Tensors) -> tuple[Any, ...]:
         q.shape,
         q.dtype,
         q.get_device(),
-        q.is_contiguous(),
+        q.is_contiguous() or q.stride(),
         k.shape,
         k.dtype,
         k.get_device(),
-        k.is_contiguous(),
+        k.is_contiguous() or k.stride(),
     )
     if v is not None:
-        forms += (v.shape, v.dtype, v.get_device(), v.is_contiguous())
+        forms += (v.shape, v.dtype, v.get_device(), v.is_contiguous() or v.stride())
     for place, x in enumerate(others):
         if x is not None:
             forms += (place, x.shape, x.dtype, x.get_device(), x.is_contiguous())
@@ -399,7 +403,7 @@ def _form(x: torch.Tensor | None) -> str:
     """What a plan depends on of a tensor, in words."""
     if x is None:
         return "none"
-    return f"{x.dtype} {list(x.shape)} on {x.device}" + ("" if x.is_contiguous() else " in other strides")
+    return f"{x.dtype} {list(x.shape)} on {x.device}" + ("" if x.is_contiguous() else f" in strides {list(x.stride())}")
 
 
 def _scratch(stream: int, nbytes: int, where: torch.device) -> torch.Tensor:
@@ -508,6 +512,9 @@ torch.library.register_fake("fmha::attention", _fake_operator, lib=_LIBRARY)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The memory from a tensor's first element to its last."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    tensor = tensor.as_strided((extent,), (1,))
     array: np.ndarray[Any, Any] = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return array
 

@@ -105,6 +105,45 @@ def test_every_argument_reaches_the_kernel(changes: Call) -> None:
     assert (exact.attention(**arguments()).o - wanted.o).norm() / wanted.o.norm() > 0.02, "the change is no change"
 
 
+def heads_apart() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Slices of a fused projection: 6 query heads and 3 K/V heads of 96 tokens."""
+    generator = torch.Generator().manual_seed(2)
+    both = bf16(generator, BATCH, S_K, 12, HEAD_DIM)
+    return both[:, :T, :6], both[:, :, 6:9], both[:, :, 9:]
+
+
+@pytest.mark.nvcc
+def test_kv_heads_lie_as_they_do() -> None:
+    """Slices, transposed views and copies give the bits of heads folded into the batch."""
+    q, k, v = heads_apart()
+    lengths = torch.tensor([96, 50], dtype=torch.int32)
+    options: Call = {"causal": True, "kv_lens": lengths, "splits": 2}
+    sink = torch.tensor([0.5, 1.0, torch.inf, -torch.inf, 2.0, 0.0])
+    got = attention(q, k, v, sink=sink, **options)
+    near(got, exact.attention(q, k, v, sink=sink, **options))
+    assert got.findings == ()
+    views = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (k, v)]
+    for other in (
+        attention(q.contiguous(), *views, sink=sink, **options),
+        plan(q, k, v, **options)(q, k, v, kv_lens=lengths),
+    ):
+        assert torch.equal(other.lse, got.lse)
+    folded = [x.unflatten(2, (3, -1)).transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+    repeated = options | {"kv_lens": lengths.repeat_interleave(3)}
+    one = attention(folded[0], *(x.squeeze(2) for x in folded[1:]), **repeated)
+    plain = attention(q, k, v, **options)
+    for name in RESULTS:
+        whole = getattr(one, name).unflatten(0, (BATCH, 3)).transpose(1, 2).flatten(2, 3)
+        assert torch.equal(whole, getattr(plain, name)), name
+
+
+@pytest.mark.nvcc
+def test_a_plan_is_for_its_strides() -> None:
+    q, k, v = heads_apart()
+    with pytest.raises(ValueError, match=r"k: planned for .* in strides .*, got .* on cpu; make a plan"):
+        plan(q, k, v)(q, k.contiguous(), v)
+
+
 @pytest.mark.nvcc
 def test_two_passes_on_the_kernel_are_one_pass() -> None:
     """D5a and D5b with the kernel's own rounding: P in bf16 in both, relative to another maximum in each."""
@@ -197,7 +236,7 @@ def test_the_operator_does_what_it_says_of_itself() -> None:
         (
             lambda out: replace(out, statistics=out.statistics.mT.contiguous().mT),
             ValueError,
-            "got torch.float32 [3, 2, 5, 4] on cpu in other strides",
+            "got torch.float32 [3, 2, 5, 4] on cpu in strides [40, 20, 1, 5]",
         ),
     ],
 )
@@ -226,7 +265,32 @@ WRONG: list[tuple[Call, type[Exception], str]] = [
     (
         {"k": torch.zeros(BATCH, HEAD_DIM, S_K).bfloat16().transpose(1, 2)},
         ValueError,
-        "k: expected a contiguous tensor, got strides (6144, 1, 96); call .contiguous()",
+        "k: expected the elements of a row side by side, got strides (6144, 1, 96); call .contiguous()",
+    ),
+    (
+        {"v": torch.zeros(BATCH, S_K, HEAD_DIM + 4).bfloat16()[..., :HEAD_DIM]},
+        ValueError,
+        "v: expected strides of multiples of 8 elements, got (6528, 68, 1); call .contiguous()",
+    ),
+    (
+        {"k": torch.zeros(BATCH, S_K, 3, HEAD_DIM).bfloat16()},
+        ValueError,
+        "k: expected K/V heads that divide the 4 heads of q, got 3",
+    ),
+    (
+        {"k": torch.zeros(BATCH, S_K, 2, HEAD_DIM).bfloat16()},
+        ValueError,
+        "v: expected shape [2, 96, 2, 64], got [2, 96, 64]",
+    ),
+    (
+        {"k": torch.zeros(BATCH, S_K, 2, HEAD_DIM).bfloat16(), "v": None, "sparse": sparse_branch()},
+        ValueError,
+        "sparse: is for one K/V head, k has 2; fold them into the batch",
+    ),
+    (
+        {"q": torch.zeros(BATCH, T, 2 * HEADS, HEAD_DIM).bfloat16()[:, :, :HEADS], "sparse": sparse_branch()},
+        ValueError,
+        "q: expected a contiguous tensor beside a sparse branch, got strides (2560, 512, 64, 1)",
     ),
     ({"kv_lens": torch.zeros(BATCH)}, TypeError, "kv_lens: expected torch.int32, got torch.float32"),
     (
