@@ -90,7 +90,8 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     kind = choice.kind_of(configuration, splits, configuration.mask != "none", in_cluster)
     alike = {kind_of(item): item for item in right if item.shape == chosen.shape}
     enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
-    return enough[0] if enough else f"no kernel of {rows} rows a CTA knows lists or clusters on {arch} yet"
+    of = "for several K/V heads" if by_head else f"of {rows} rows a CTA"
+    return enough[0] if enough else f"no kernel {of} knows lists or clusters on {arch} yet"
 
 
 def kind_of(variant: Variant) -> str:

@@ -145,3 +145,33 @@ def test_ring_order_the_other_way_round(host_compile: HostCompile, tiles: int) -
     got = [tuple(map(int, line.split())) for line in result.stdout.splitlines()]
     assert [use for use, _ in got] == [*range(2 * tiles), *range(tiles)]
     assert sum(value for _, value in got) == tiles
+
+
+PLANES = """
+#define FMHA_KV_HEADS 1
+#include <cstdio>
+#include "common/work.cuh"
+
+int main() {
+    FmhaParams p{};
+    p.t = 3; p.heads = 2; p.kv_heads = 5; p.batch = 20; p.flags = kFmhaByHead;
+    for (int index = 0; index < p.batch; ++index)
+        for (int row = 0; row < p.t * p.heads; ++row) {
+            const fmha::Plane plane = fmha::plane_of(p, index);
+            std::printf("%d %d %d\\n", int(fmha::stored_row(p, plane, row)), fmha::query_head(p, plane, row),
+                        fmha::entry_of(p, index));
+        }
+}
+"""
+
+
+def test_rows_of_planes_are_stored_by_entry_query_and_head(host_compile: HostCompile) -> None:
+    result = host_compile(PLANES)
+    assert result.returncode == 0, result.stderr
+    got = np.array([list(map(int, line.split())) for line in result.stdout.splitlines()])
+    entries, kv_heads, t, group = 4, 5, 3, 2
+    outputs = np.arange(entries * t * kv_heads * group).reshape(entries, t, kv_heads, group)
+    stored = outputs.transpose(0, 2, 1, 3).reshape(-1)
+    assert got[:, 0].tolist() == stored.tolist()
+    assert got[:, 1].tolist() == (stored % (kv_heads * group)).tolist()
+    assert got[:, 2].tolist() == (stored // (t * kv_heads * group)).tolist()

@@ -19,3 +19,13 @@ def test_head_dim_64_runs_any_tail_and_batch(t, s_k, batch):
 )
 def test_says_why_nothing_runs_it(configuration, reason):
     assert variant_for(configuration) == reason
+
+
+def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
+    apart = Configuration(64, 1, 300, heads=8, kv_heads=2, splits=5)
+    assert variant_for(apart).name == "sm100_hd64_ptmem"
+    assert variant_for(apart, "sm_90a").name == "sm90_hd64_dense_heads"
+    assert variant_for(Configuration(64, 1, 300, heads=8, layout="fused"), "sm_90a").name == "sm90_hd64_dense_heads"
+    assert variant_for(Configuration(64, 1, 300, heads=8, layout="bhsd"), "sm_90a").name == "sm90_hd64_dense"
+    in_cluster = Configuration(64, 1, 300, heads=8, kv_heads=2, splits=5, merge="cluster")
+    assert variant_for(in_cluster, "sm_90a") == "no kernel for several K/V heads knows lists or clusters on sm_90a yet"
