@@ -83,7 +83,7 @@ def test_splitting_the_keys_anywhere_changes_nothing(inputs: Inputs, place: int)
     t = inputs.q.shape[1]
     place = min(place, s_k)
     lens = np.full(batch, s_k) if inputs.kv_lens is None else inputs.kv_lens.astype(np.int64)
-    offsets = lens - t if inputs.query_offsets is None else inputs.query_offsets
+    offsets = lens - t if inputs.query_offsets is None else inputs.query_offsets.astype(np.int64)
 
     def part(keys: slice, kv_lens: np.ndarray, shift: int) -> Inputs:
         v = None if inputs.v is None else inputs.v[:, keys]
