@@ -41,7 +41,7 @@ SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 LAUNCHED = [name for name, shape in CANDIDATES.items() if replace(shape, kind="whole") in OWN]
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
-SUITES = {name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged", "extreme", "long")} | {
+SUITES = {name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged", "extreme", "long", "layouts")} | {
     "random": ("--suite", "random", "--cases", "1050", "--filter", "p=auto"),
     "shapes": tuple(word for item in CASES for word in ("--case", item.id)),
 }

@@ -11,25 +11,32 @@
 
 namespace fmha {
 
-// By one thread. `ByHead`, here and below, is by_head's answer: asked once, it costs no tile anything.
+// By the whole warp: there are as many boxes as rows where a group of heads is odd. `ByHead`, here and below, is
+// by_head's answer: asked once, it costs no tile anything.
 template <class Traits, bool ByHead>
 __device__ __forceinline__ void load_query(const FmhaParams& params, const Work& work, SharedMap<Traits> shared) {
     const uint64_t policy = ptx::policy_evict_first();
-    ptx::mbarrier_arrive_expect_tx(shared.query_full(), Traits::kQueryBytes);
+    const bool leader = ptx::elect_one();
+    if (leader) {
+        ptx::mbarrier_arrive_expect_tx(shared.query_full(), Traits::kQueryBytes);
+    }
+    __syncwarp();  // the bytes are expected before any lane's box brings some
     for (int c = 0; c < Traits::kHeadChunks; ++c) {
         const uint32_t chunk = shared.query() + c * Traits::kRowChunkBytes;
         if constexpr (ByHead) {
-            for (int row = 0; row < Traits::kRows; row += params.query_box) {
+            const int step = params.query_box;
+            for (int row = threadIdx.x % 32 * step; row < Traits::kRows; row += 32 * step) {
                 const int own = work.first_row + row;
                 ptx::tma_load_5d(chunk + row * Traits::kChunkRowBytes, params.q, shared.query_full(),
                                  c * Traits::kChunkElements, own % params.heads, own / params.heads, work.plane.kv_head,
                                  work.plane.entry, policy);
             }
-        } else {
+        } else if (leader) {
             ptx::tma_load_3d(chunk, params.q, shared.query_full(), c * Traits::kChunkElements, work.first_row,
                              work.batch, policy);
         }
     }
+    __syncwarp();
 }
 
 // Dense keys [key, key + kKeys), by one thread.
@@ -95,9 +102,7 @@ __device__ __forceinline__ void load_tile(const FmhaParams& params, const Work& 
 // By the whole warp.
 template <class Traits, bool ByHead>
 __device__ __forceinline__ void load_role(const FmhaParams& params, const Work& work, SharedMap<Traits> shared) {
-    if (ptx::elect_one()) {
-        load_query<Traits, ByHead>(params, work, shared);
-    }
+    load_query<Traits, ByHead>(params, work, shared);
     // K and V are worth keeping where other CTAs read them too: those of the other query rows.
     const uint64_t policy = gridDim.x > 1 ? ptx::policy_evict_last() : ptx::policy_evict_first();
     const RingOrder order{work.tiles, (params.flags & kFmhaSharedKv) != 0};

@@ -77,6 +77,9 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
             load_query<T>(params, shared, walk);
         }
         __syncwarp();
+        if constexpr (kKvHeads) {
+            load_query_of_plane<T>(params, shared, walk);
+        }
         producer_role<T>(params, loads);
         cursor = loads.producer.cursor;
         tails = loads.producer.tails;

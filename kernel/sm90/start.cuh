@@ -60,36 +60,46 @@ struct FirstTile {
     __device__ bool in(int ring) const { return known && (ring == 0 || one_load); }
 };
 
-// By one thread.
+// By one thread. In kernels that know K/V heads load_query_of_plane follows.
 template <class T>
 __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Walk<T>& walk) {
     ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
+    if constexpr (!kKvHeads) {
 #pragma unroll 1
-    for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        if constexpr (kKvHeads) {
-            for_each_query_box(params, walk, box * 64, [&](int row, int x, int y, int z, int w, int u) {
-                ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, shared.query_full(), x, y, z, w, u);
-            });
-        } else {
+        for (int box = 0; box < T::kHeadDim / 64; ++box) {
             ptx::tma_tile_3d(shared.query(box), params.q, shared.query_full(), box * 64, walk.row_tile * T::kRows,
                              walk.batch);
         }
     }
 }
 
+// By the whole warp.
+template <class T>
+__device__ __forceinline__ void load_query_of_plane(const FmhaParams& params, SharedMap<T> shared,
+                                                    const Walk<T>& walk) {
+#pragma unroll 1
+    for (int box = 0; box < T::kHeadDim / 64; ++box) {
+        for_each_query_box(params, walk, box * 64, [&](int row, int x, int y, int z, int w, int u) {
+            ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, shared.query_full(), x, y, z, w, u);
+        });
+    }
+    __syncwarp();
+}
+
 // Into the L2, where load_query finds it. By the whole warp.
 template <class T>
 __device__ __forceinline__ void prefetch_query(const FmhaParams& params, const Walk<T>& walk) {
-    if (ptx::elect_one()) {
+    if constexpr (kKvHeads) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            if constexpr (kKvHeads) {
-                for_each_query_box(params, walk, box * 64, [&](int, int x, int y, int z, int w, int u) {
-                    ptx::prefetch_tile_5d(params.q, x, y, z, w, u);
-                });
-            } else {
-                ptx::prefetch_tile_3d(params.q, box * 64, walk.row_tile * T::kRows, walk.batch);
-            }
+            for_each_query_box(params, walk, box * 64, [&](int, int x, int y, int z, int w, int u) {
+                ptx::prefetch_tile_5d(params.q, x, y, z, w, u);
+            });
+        }
+    } else if (ptx::elect_one()) {
+#pragma unroll 1
+        for (int box = 0; box < T::kHeadDim / 64; ++box) {
+            ptx::prefetch_tile_3d(params.q, box * 64, walk.row_tile * T::kRows, walk.batch);
         }
     }
     __syncwarp();
@@ -118,6 +128,9 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
         stamp<kQueryIssued>(true);
     }
     __syncwarp();
+    if constexpr (kKvHeads) {
+        load_query_of_plane<T>(params, shared, walk);
+    }
 }
 
 // By the first producer warp. What follows from the parameters alone comes before the wait for the grid before this

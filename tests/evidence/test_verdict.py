@@ -183,7 +183,7 @@ def test_probabilities_cut_off_are_told(project: Path) -> None:
 def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> None:
     def change(root: Path) -> None:
         WORSE(root)
-        measure = root / "harness" / "worker" / "measure.py"
+        measure = root / "harness" / "worker" / "oracle" / "measure.py"
         text, count = re.subn(r"lse_error=peak\(", "lse_error=0.0 * peak(", measure.read_text())
         assert count == 1
         measure.write_text(text)
@@ -198,7 +198,7 @@ def test_a_measured_error_times_zero_is_judged_by_the_base(project: Path) -> Non
 
 def test_a_judge_of_the_commit_that_cannot_run_is_told_with_what_to_do(project: Path) -> None:
     def broken(root: Path) -> None:
-        (root / "harness" / "worker" / "measure.py").write_text("!")
+        (root / "harness" / "worker" / "oracle" / "measure.py").write_text("!")
 
     found = regress(project, broken, "--judge", "main")
     assert found["code"] == ExitCode.GATE_FAILED
@@ -229,7 +229,7 @@ def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
 ) -> None:
     """Its process finds another harness than the one that was laid out for it: without a check it did so for ever."""
     git(project, "checkout", "-q", "-B", "planted", "main")
-    measure = project / "harness" / "worker" / "measure.py"
+    measure = project / "harness" / "worker" / "oracle" / "measure.py"
     measure.write_text(f"{measure.read_text()}# other\n")
     git(project, "commit", "-qam", "another judge")
     git(project, "checkout", "-q", "main")
@@ -254,7 +254,7 @@ def test_a_judge_that_is_another_than_was_asked_for_does_not_start_itself_again(
 def test_several_at_once_find_a_whole_judge(project: Path) -> None:
     """Each lays it out if it is not there yet; none may meet what another has half done."""
     git(project, "checkout", "-q", "-B", "planted", "main")
-    measure = project / "harness" / "worker" / "measure.py"
+    measure = project / "harness" / "worker" / "oracle" / "measure.py"
     measure.write_text(f"{measure.read_text()}# several\n")
     git(project, "commit", "-qam", "a judge for several")
     git(project, "checkout", "-q", "main")

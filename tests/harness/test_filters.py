@@ -40,7 +40,7 @@ def test_commas_narrow_and_bars_widen(matrix: Matrix, terms: Sequence[str], coun
         ("hd", "'hd' is not key=value; write for example"),
         ("", "'' is not key=value"),
         ("hd=64,,t=1", "'' is not key=value"),
-        ("head_dim=64", "unknown key 'head_dim'; use one of hd, t, sk, batch, mask, heads, kv, "),
+        ("head_dim=64", "unknown key 'head_dim'; use one of hd, t, sk, batch, mask, heads, kvh, kv, "),
         ("hd=", "hd is a whole number, not ''"),
         ("hd=-64", "hd is a whole number, not '-64'"),
         ("t=6e1", "t is a whole number, not '6e1'"),

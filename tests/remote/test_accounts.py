@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.xdist_group("remote"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="has two accounts on a host, which needs root"),
+    pytest.mark.skipif(not host_python(), reason="no Python of this version is open to other accounts"),
 ]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 

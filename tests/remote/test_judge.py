@@ -20,7 +20,7 @@ ONE = ("--host", "real", "--suite", "proven", "--filter", "t=32,sk=128")
 def lse_in_base_2(client: Client) -> None:
     """The kernel writes another LSE, the reference expects it, and the tests that would say so are gone."""
     edit(r"(ptx::log2\((?:state\.)?sum\)) \* kLn2", r"\1")(client.root)
-    reference = client.root / "harness" / "worker" / "reference.py"
+    reference = client.root / "harness" / "worker" / "oracle" / "reference.py"
     text, count = re.subn(r"np\.log\(row_sum\)", "np.log2(row_sum)", reference.read_text())
     assert count == 1
     reference.write_text(text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fmha import emulator
 from fmha.emulator.debug.session import Session, WrongCommandError, parse_break
 from fmha.emulator.debug.terminal import Terminal
 from fmha.harness.see.subject import Subject, of_file
@@ -23,6 +24,19 @@ continue
 print %v
 barriers
 continue
+"""
+ALLOCATES = """\
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry allocates() {
+    .shared .align 4 .b32 place;
+    .reg .b32 %columns;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;
+    ld.shared.b32 %columns, [place];
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %columns, 32;
+    ret;
+}
 """
 
 
@@ -110,6 +124,12 @@ def test_the_end_and_back_from_it():
 )
 def test_wrong_commands_are_answered(command, answer):
     assert answer in answers(early(), command)[1]
+
+
+def test_tensor_memory_of_a_cta_that_is_gone_is_not_shown():
+    module = emulator.load_ptx(ALLOCATES)
+    assert not emulator.Device().launch(module, "allocates", 1, 32, []).findings
+    assert answers(early(), "tmem 0 0")[1] == "nothing is allocated in tensor memory"
 
 
 def test_breaks():

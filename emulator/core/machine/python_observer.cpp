@@ -259,7 +259,7 @@ public:
 
     nb::bytes tensor(u32 rank) {
         Tmem& t = cta_at(rank).tmem;
-        if (t.lines.empty()) return nb::bytes("", 0);
+        if (!t.used) return nb::bytes("", 0);  // its memory may be that of a CTA that is gone
         t.settle(0, Tmem::kColumns);
         std::vector<u32> words;
         for (u32 lane = 0; lane < Tmem::kLanesTotal; ++lane)
