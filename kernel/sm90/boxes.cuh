@@ -18,8 +18,8 @@ __device__ __forceinline__ void load_box(const FmhaParams& params, const FmhaTen
 }
 
 // Calls load(row, x, y, z, w, u) for each of the boxes, at (x, y, z, w, u), into which queries and heads divide 64
-// columns of Q, from `column` on; `row` is the row tile's. Each lane for its own: there are as many boxes as rows where a
-// group of heads is odd, and one thread takes some 0.1 us for each. For kernels that know K/V heads.
+// columns of Q, from `column` on; `row` is the row tile's. Each lane for its own: there are as many boxes as rows where
+// a group of heads is odd, and one thread takes some 0.1 us for each. For kernels that know K/V heads.
 template <class T, class Load>
 __device__ __forceinline__ void for_each_query_box(const FmhaParams& params, const Walk<T>& walk, int column,
                                                    Load load) {
