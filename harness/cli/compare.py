@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fmha.harness import archive
 from fmha.harness.archive import Found
 from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
+from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode
 from fmha.harness.evidence.comparison import compare
 from fmha.harness.evidence.story import lines, sentence, tell, told_fields

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import progress_for
+from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, FmhaError, UserError
 from fmha.harness.stages.administration import Finding, examine, examine_here
 from fmha.harness.stages.places import Place, find_checkout

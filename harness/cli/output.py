@@ -14,7 +14,7 @@ from fmha.harness.numbers import encode_numbers
 from fmha.harness.text import escaped_json, one_line, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from fmha.harness.cli.screen import Console
 
 
 def print_json(kind: str, version: int, fields: Mapping[str, Any], indent: int | None = 1) -> None:
@@ -67,7 +67,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], console: 
 
 def say(text: str = "", style: str = "", console: Console | None = None) -> None:
     """One line as it is: no markup, no wrapping, no control characters."""
-    from rich.console import Console
     from rich.text import Text
+
+    from fmha.harness.cli.screen import Console
 
     (console or Console()).print(Text(one_line(text), style), soft_wrap=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
-from rich.console import Console
 from rich.text import Text
 
+from fmha.harness.cli.screen import Console
 from fmha.harness.stages.outcome import Observer, Outcome
 from fmha.harness.stages.report import STYLES
 from fmha.harness.status import Status

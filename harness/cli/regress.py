@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.cli import completion
@@ -19,6 +18,7 @@ from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Host, Json, Junit, Quiet, Results, Verbose, Workers
 from fmha.harness.cli.output import json_bytes, print_json, say
 from fmha.harness.cli.progress import progress_for
+from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import comment, github, junit
 from fmha.harness.evidence import regress as stage

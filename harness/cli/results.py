@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fmha.harness import archive
 from fmha.harness.archive import Index, prune, signature
@@ -17,6 +16,7 @@ from fmha.harness.archive.index import RUN_NAME, RunRow
 from fmha.harness.cli import completion
 from fmha.harness.cli.options import Json, Results, archive_folder
 from fmha.harness.cli.output import print_json, print_table, say
+from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence.views import row_fields
 from fmha.harness.stages import report

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from fmha.harness import archive
 from fmha.harness.cli import completion
@@ -18,6 +17,7 @@ from fmha.harness.cli.judge import AcceptJudge, JudgeRef, judged
 from fmha.harness.cli.options import Filters, Hosts, Junit, Quiet, Results, Suites, Verbose, Workers, suites
 from fmha.harness.cli.output import print_json
 from fmha.harness.cli.progress import ProgressDisplay, progress_for
+from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, UserError
 from fmha.harness.evidence import github
 from fmha.harness.stages import dry_run, report, several

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fmha.harness.archive import RunRecord
 from fmha.harness.cli.options import Filters, Verbose
 from fmha.harness.cli.output import print_json, say
 from fmha.harness.cli.progress import progress_for
+from fmha.harness.cli.screen import Console
 from fmha.harness.errors import ExitCode, FmhaError
 from fmha.harness.stages import report
 from fmha.harness.stages.pipeline import Request

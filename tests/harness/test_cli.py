@@ -203,16 +203,17 @@ def test_a_kernel_that_does_not_build_is_a_verdict(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("redirection", "line"),
+    ("command", "redirection", "line"),
     [
-        ("> /dev/full", "fmha: cannot write: No space left on device\n"),
-        ("| true", "fmha: the output was closed before everything was written\n"),
-        ("2>&1 | true", ""),
+        ("run-matrix --dry-run", "> /dev/full", "fmha: cannot write: No space left on device\n"),
+        ("run-matrix --dry-run", "| true", "fmha: the output was closed before everything was written\n"),
+        ("run-matrix --dry-run", "2>&1 | true", ""),
+        ("doctor", "| true", "fmha: the output was closed before everything was written\n"),  # rich writes it
     ],
 )
-def test_output_that_is_full_or_closed(checkout: Path, redirection: str, line: str) -> None:
+def test_output_that_is_full_or_closed(checkout: Path, command: str, redirection: str, line: str) -> None:
     # The writer starts late, so that a pipe's reader is gone by then.
-    program = f"{{ sleep 0.5; {sys.executable} -m fmha run-matrix --dry-run; echo $? >&3; }} 3> code {redirection}"
+    program = f"{{ sleep 0.5; {sys.executable} -m fmha {command}; echo $? >&3; }} 3> code {redirection}"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     ran = subprocess.run(
         ["sh", "-c", program], cwd=checkout, env=environment, capture_output=True, text=True, check=True
