@@ -23,8 +23,8 @@ constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
 //
 // Kernels work on planes: one K/V head of one batch entry each, with its own query heads. Plane = entry * kv_heads +
 // K/V head. With kFmhaByHead, which kernels know that are compiled with FMHA_KV_HEADS, the maps are
-//   q     {head_dim, heads, t, kv_heads, entries}, box {64, h, n, 1, 1} of query_box = h * n rows: with n > 1 h is
-//   heads k, v  {head_dim, s_k, kv_heads, entries}, box {64, keys, 1, 1}
+//   q     {head_dim, heads, t, kv_heads, entries}, box {64, h, n, 1, 1} of query_box = h * n rows; h = heads if n > 1
+//   k, v  {head_dim, s_k, kv_heads, entries}, box {64, keys, 1, 1}
 // Without it there is one K/V head, and a plane is a batch entry.
 struct FmhaParams {
     FmhaTensorMap q;         // {head_dim, t * heads, batch}, box {64, rows, 1}

@@ -171,6 +171,7 @@ struct Message {
     VectorClock shared_only;  // known of shared memory, by a fence restricted to it, and not of global memory
     FenceOrder fences;
 
+    // These are in clocks.cpp, for to copy and to destroy nine clocks is much code in every file that does it.
     Message() = default;
     Message(const Message&);
     Message(Message&&) noexcept;
