@@ -113,7 +113,9 @@ class Bench:
         project(self.root, self._home, device)
         path = self.root / "matrix.yaml"
         settings = yaml.safe_load(path.read_text())
-        settings["hosts"]["local"]["gpus"] |= gpus
+        host = settings["hosts"]["local"]
+        host["gpus"] |= gpus
+        host["protected"] = []  # the baseline is new here
         path.write_text(yaml.safe_dump(settings, sort_keys=False))
         self.commit("The GPUs of this machine")
         self._seen: set[Path] = set()
@@ -142,9 +144,18 @@ class Bench:
 
     def every(self, what: str, counts: Sequence[int], *words: str) -> tuple[list[Spread], list[str]]:
         """The run on so many GPUs each, and what is wrong with them."""
-        done = [found for gpus in counts if (found := self.run(what, gpus, *words)) is not None]
+        done, wrong = [], []
+        for gpus in counts:
+            try:
+                found = self.run(what, gpus, *words)
+            except ValueError as error:
+                wrong.append(str(error))
+                continue
+            if found is None:
+                wrong.append(f"{what} on {gpus} GPUs did not pass")
+            else:
+                done.append(found)
         spreads = [spread for spread, _ in done]
-        wrong = [f"{what} on {gpus} GPUs did not pass" for gpus in counts if gpus not in [s.gpus for s in spreads]]
         wrong += [
             f"{what} on {s.gpus} GPUs: {s.at_end:.1%} of their time was idle at the end"
             for s in spreads

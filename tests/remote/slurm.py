@@ -23,6 +23,7 @@ from tests.integration.processes import eventually
 from tests.remote.server import free_port
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacct", "sacctmgr")
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
 URGENT = "urgent"  # a partition whose jobs send those of the others back into the queue
@@ -57,6 +58,29 @@ ReturnToService=2
 SlurmdTimeout=5
 KillWait=1
 """
+ACCOUNTED = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={dbd}
+AccountingStoragePass={folder}/munged.sock
+AccountingStorageEnforce=associations,qos
+"""
+DATABASE = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munged.sock
+DbdHost={host}
+DbdAddr=127.0.0.1
+DbdPort={dbd}
+SlurmUser={user}
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={mariadb}
+StorageUser=slurm
+StorageLoc=accounting
+CommitDelay=1
+"""
 
 
 @dataclass
@@ -72,9 +96,12 @@ class Slurm:
         """One of munged, slurmctld and the nodes; `within` is a command that starts it."""
         munge = [f"--key-file={self.folder}/munge.key", f"--socket={self.folder}/munged.sock", "--force", "-F"]
         munge += [f"--{what}-file={self.folder}/munge.{what}" for what in ("pid", "log", "seed")]
-        command = {"munged": ["munged", *munge], "slurmctld": ["slurmctld", "-D"]}.get(
-            name, ["slurmd", "-D", "-N", name]
-        )
+        command = {
+            "munged": ["munged", *munge],
+            "mariadbd": ["mariadbd", f"--defaults-file={self.folder}/mariadb.cnf"],
+            "slurmdbd": ["slurmdbd", "-D"],
+            "slurmctld": ["slurmctld", "-D"],
+        }.get(name, ["slurmd", "-D", "-N", name])
         program = shutil.which(command[0], path=PATH)
         assert program
         with (self.folder / f"{name}.out").open("ab") as out:
@@ -137,13 +164,43 @@ class Slurm:
         return os.environ | {"SLURM_CONF": str(self.config), "PATH": PATH}
 
 
+def _database(made: Slurm, host: str, user: str) -> str:
+    """Starts what accounts for jobs, a MariaDB and slurmdbd; what slurm.conf says of it. Whoever is on this machine may
+    enter the database."""
+    folder, ports = made.folder, {"dbd": free_port(), "mariadb": free_port()}
+    (folder / "mariadb.cnf").write_text(
+        f"[mariadbd]\nuser={user}\ndatadir={folder}/mariadb\nsocket={folder}/mariadb.sock\n"
+        f"pid-file={folder}/mariadb.pid\nport={ports['mariadb']}\nbind-address=127.0.0.1\nskip-grant-tables\n"
+        "innodb-buffer-pool-size=32M\ninnodb-log-file-size=8M\n"
+    )
+    program = shutil.which("mariadb-install-db", path=PATH)
+    assert program
+    made.ask(program, f"--defaults-file={folder}/mariadb.cnf", "--auth-root-authentication-method=normal")
+    made.start("mariadbd")
+    path = folder / "slurmdbd.conf"
+    path.write_text(DATABASE.format(folder=folder, host=host, user=user, **ports))
+    path.chmod(0o600)
+    assert eventually(lambda: _listens(ports["mariadb"])), (folder / "mariadbd.out").read_text()[-3000:]
+    made.start("slurmdbd")
+    assert eventually(lambda: _listens(ports["dbd"])), (folder / "slurmdbd.log").read_text()[-3000:]
+    return ACCOUNTED.format(folder=folder, **ports)
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[Slurm]:
-    """Stopped with everything that it started."""
+def cluster(folder: Path, accounting: bool = False) -> Iterator[Slurm]:
+    """Stopped with everything that it started. With `accounting` every job has an account that slurmdbd knows."""
     if not os.environ.get("FMHA_SLURM"):
         pytest.skip("set FMHA_SLURM=1 to have a Slurm started: these take five minutes")
-    if missing := [name for name in PROGRAMS if not shutil.which(name, path=PATH)]:
-        pytest.skip(f"no Slurm: {missing[0]} is missing; install slurm-wlm and munge")
+    programs = PROGRAMS + (ACCOUNTING if accounting else ())
+    if missing := [name for name in programs if not shutil.which(name, path=PATH)]:
+        packages = "slurm-wlm and munge" + (", slurmdbd and mariadb-server" if accounting else "")
+        pytest.skip(f"no Slurm: {missing[0]} is missing; install {packages}")
     made = Slurm(folder)
     (folder / "state").mkdir(parents=True)
     (folder / "munge.key").write_bytes(os.urandom(1024))
@@ -159,10 +216,12 @@ def cluster(folder: Path) -> Iterator[Slurm]:
         )
     text += "PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1\n"
     text += f"PartitionName={URGENT} Nodes=ALL State=UP PriorityTier=2 PreemptMode=OFF\n"
-    made.config.write_text(text)
     try:
         made.start("munged")
         assert eventually((folder / "munged.sock").exists)
+        made.config.write_text(text)
+        if accounting:
+            made.config.write_text(text + _database(made, host, user))
         for name in ("slurmctld", *NODES):
             made.start(name)
         assert eventually(made.ready), (folder / "slurmctld.log").read_text()[-3000:]

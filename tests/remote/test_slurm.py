@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -33,9 +34,30 @@ def slurm(public_folder: Path) -> Iterator[Slurm]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def accounted(public_folder: Path) -> Iterator[Slurm]:
+    """One more, where every job belongs to an account. In `lab` we may use the QOS `patient`."""
+    with cluster(public_folder / "accounted", accounting=True) as running:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        running.ask("sacctmgr", "--immediate", "add", "account", "lab")
+        running.ask("sacctmgr", "--immediate", "add", "qos", "patient")
+        running.ask("sacctmgr", "--immediate", "add", "user", user, "account=lab", "qos=normal,patient")
+        yield running
+
+
 @pytest.fixture
 def login(client: Client, slurm: Slurm, public_folder: Path) -> Iterator[Client]:
     """A client on the login node of the cluster, which is this machine."""
+    yield from logged_in(client, slurm, public_folder)
+
+
+@pytest.fixture
+def lab(client: Client, accounted: Slurm, public_folder: Path) -> Iterator[Client]:
+    """The same of the cluster with accounts."""
+    yield from logged_in(client, accounted, public_folder)
+
+
+def logged_in(client: Client, slurm: Slurm, public_folder: Path) -> Iterator[Client]:
     client.home = public_folder / "login"
     client.server.wrap("squeue", str(shutil.which("squeue", path=PATH)), "--array")
     folder = client.home / "fmha"
@@ -525,3 +547,44 @@ def test_two_clients_at_once_do_not_touch_each_other(login: Client, slurm: Slurm
     assert len(records) == 3
     assert len(passed) == 2
     assert numbers(passed[0]) == numbers(passed[1])
+
+
+def accounts(slurm: Slurm) -> set[str]:
+    """What accounting has of the jobs: name, account, QOS, state. Nothing while it does not answer."""
+    command = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobName%80,Account,QOS,State"]
+    done = subprocess.run(command, env=slurm.environment, capture_output=True, text=True, check=False)
+    return set(done.stdout.split())
+
+
+def test_a_run_is_accounted_to_whom_matrix_yaml_says(lab: Client, accounted: Slurm):
+    lab.change_matrix(lambda matrix: matrix["hosts"]["cluster"]["slurm"].update(account="lab", qos="patient", tasks=1))
+    done = lab.run("run-matrix", "--host", "cluster")
+    assert done.returncode == 0, done.stderr
+    (run,) = lab.runs()
+    assert eventually(lambda: f"fmha-{run.name}|lab|patient|COMPLETED" in accounts(accounted)), accounts(accounted)
+
+
+@pytest.mark.parametrize(("field", "value"), [("account", "nobody"), ("qos", "patient")])
+def test_an_account_or_qos_that_is_not_ours_is_told_in_slurms_words(
+    lab: Client, accounted: Slurm, field: str, value: str
+):
+    """Without an account the job is root's own, which may not use the QOS `patient`."""
+    lab.change_matrix(lambda matrix: matrix["hosts"]["cluster"]["slurm"].update({field: value}))
+    done = lab.run("run-matrix", "--host", "cluster")
+    assert done.returncode == 3
+    assert "Slurm refuses the job" in done.stderr
+    assert f"invalid {field}" in done.stderr.lower()
+
+
+def test_accounting_that_is_away_costs_a_run_nothing(lab: Client, accounted: Slurm):
+    lab.change_matrix(lambda matrix: matrix["hosts"]["cluster"]["slurm"].update(account="lab"))
+    with lab.server.hold("t65"):
+        process = lab.start("run-matrix", "--host", "cluster")
+        lab.wait_for(started(SLOW))
+        accounted.kill("slurmdbd")
+    record = finished(lab, process)
+    assert lab.statuses() == dict.fromkeys(numbers(record), "pass")
+    accounted.start("slurmdbd")
+    (run,) = lab.runs()
+    ended = f"fmha-{run.name}|lab|normal|COMPLETED"
+    assert eventually(lambda: ended in accounts(accounted)), accounts(accounted)
