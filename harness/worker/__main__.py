@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, CodecError, LookupError) as error:
         print(f"{options.job}: {error}", file=sys.stderr)
         return EXIT_BAD_JOB
-    configurations = (job.configurations[int(line)] for line in handed) if handed else job.configurations
-    finished = run_job(job, factory, lambda event: _write(stream, event), configurations)
+    places = map(int, handed) if handed else None
+    finished = run_job(job, factory, lambda event: _write(stream, event), places)
     return 0 if finished else EXIT_DEVICE_LOST
 
 
@@ -63,10 +63,10 @@ def run_job(
     job: Job,
     factory: DeviceFactory,
     emit: Callable[[Event], None],
-    configurations: Iterable[Cell] | None = None,
+    places: Iterable[int] | None = None,
 ) -> bool:
-    """Runs the configurations in order, all of the job's where none are given; emits `started` before and `result` or
-    `error` after each, then `done`.
+    """Runs the configurations of `places` in the job, or those parts of them, in order, and all where none are given;
+    emits `started` before and `result` or `error` after each, then `done`.
 
     Returns false, and runs no more, after one that took the device down.
     """
@@ -74,10 +74,12 @@ def run_job(
     kernels, peers = _declared(job), every_peer()
     with closing(side_of(job.kernel_side, {**peers, **kernels})) as side:
         subjects: Mapping[str, Subject] = {**peers, OURS: Attention(side.launch), **kernels}
-        for configuration in job.configurations if configurations is None else configurations:
+        for place in range(len(job.configurations) * job.parts) if places is None else places:
+            number, part = divmod(place, job.parts)
+            configuration = job.configurations[number]
             emit(Event("started", configuration.id))
             try:
-                emit(_run_one(_Work(job, factory, side, subjects[configuration.kernel]), builds, configuration))
+                emit(_run_one(_Work(job, factory, side, subjects[configuration.kernel], part), builds, configuration))
             except DeviceLostError as error:
                 traceback.print_exc()
                 emit(_error(configuration, "crash", str(error)))
@@ -88,12 +90,13 @@ def run_job(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Work:
-    """What all configurations of a job share."""
+    """What all configurations of a job share, and which part of one is run."""
 
     job: Job
     factory: DeviceFactory
     side: Side
     subject: Subject
+    part: int
 
 
 def _declared(job: Job) -> dict[str, Declared]:
@@ -138,16 +141,23 @@ def _attempt(work: _Work, builds: dict[str, BuildResult], configuration: Cell) -
     inputs = work.subject.inputs(job.seed, configuration)
     expected = work.subject.reference(configuration, inputs)
     reports, hashes, measured = [], [], []
-    for schedule in job.schedules:
+    for schedule in job.schedules[work.part :: job.parts]:
         outputs = _launch(work, build, configuration, inputs, schedule)
         _log(f"{configuration.id}: measuring")
         measured.append(work.subject.measure(configuration, outputs, expected))
         reports.append((schedule, outputs.report.findings))
         hashes.append((schedule, measured[-1].output_hash))
-    findings = merge_findings(reports) + compare_outputs(hashes)
+    findings = merge_findings(reports)
     stats = outputs.report.stats if len(job.schedules) == 1 else {**outputs.report.stats, "schedules": len(reports)}
+    if job.parts > 1:  # whoever has all parts compares their outputs
+        event = Event("result", configuration.id, measured[0], findings=findings, stats=stats, under=tuple(hashes))
+    else:
+        findings += compare_outputs(hashes)
+        event = Event("result", configuration.id, measured[0], findings=findings, stats=stats)
+    if work.part > 0:  # what is not of one schedule, the first part has
+        return event
     noise = tuple(_drawn(work, build, configuration, seed) for seed in job.noise_seeds)
-    event = Event("result", configuration.id, measured[0], findings=findings, stats=stats, noise=noise)
+    event = dataclasses.replace(event, noise=noise)
     try:
         return dataclasses.replace(event, timing=_timed(work, build, configuration, inputs, expected))
     except UntimedError as error:

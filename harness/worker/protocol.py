@@ -139,6 +139,7 @@ class Job:
     workers: int = 0  # at once, at the most; 0: as many as the host has and as help
     costs: dict[str, float] = field(default_factory=dict)  # seconds that configurations have taken before, by id
     timed: bool = False  # each configuration alone, where the device has a clock and `beside` is None
+    parts: int = 1  # of each configuration, handed out by themselves: one has every so-manieth of its schedules
     schema: int = 2
 
 
@@ -182,7 +183,8 @@ class Event:
 
     `started` names a configuration about to run; `result` carries its measurement; `error` says why it has none
     (`status` is one of the statuses in docs/understand/architecture.md); `done` closes the stream. `note` is about no
-    configuration: its `message` is for people. `place` says which of several machines or GPUs it ran on.
+    configuration: its `message` is for people. `place` says which of several machines or GPUs it ran on. A worker says
+    this of a part where a job has several; nobody else hears of parts.
     """
 
     event: EventKind
@@ -196,3 +198,4 @@ class Event:
     timing: Timed | None = None
     noise: tuple[Drawn, ...] = ()
     place: str = ""
+    under: tuple[tuple[str, str], ...] = ()  # of a part's result: its schedules, each with the hash of its outputs

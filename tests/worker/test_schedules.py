@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from fmha.harness.worker.codec import write_job
 from fmha.harness.worker.devices.base import LaunchReport
-from fmha.harness.worker.protocol import BuildResult, Configuration, FindingRecord, Job, Resources
+from fmha.harness.worker.pool.parts import whole as put_together
+from fmha.harness.worker.pool.supervise import Seat, run_worker
+from fmha.harness.worker.protocol import BuildResult, Configuration, Event, FindingRecord, Job, Resources
 from fmha.harness.worker.schedules import compare_outputs, merge_findings, parse_schedule, schedules_of
 from fmha.harness.worker.variants import VARIANTS
 from tests.worker.numpy_device import NumpyDevice
@@ -83,12 +86,16 @@ class MoodyDevice(NumpyDevice):
         return report
 
 
-def test_a_worker_runs_them_all_and_says_which_one_shows_what(tmp_path: Path, repository: Path) -> None:
-    ptx = tmp_path / "kernel.ptx"
+def job_of(folder: Path, device: str, parts: int = 1) -> Job:
+    ptx = folder / "kernel.ptx"
     ptx.write_text("// any")
     build = BuildResult(VARIANTS[0], str(ptx), "", Resources(1, 0, 0, 0, 0), "", "nvcc", (), 0.0, False)
-    job = Job(f"{__name__}:MoodyDevice", (build,), (Configuration(64, 4, 128),), 0, schedules_of(9))
-    write_job(job, tmp_path / "job.json")
+    cells = (Configuration(64, 4, 128), Configuration(64, 5, 128))[: 2 if parts > 1 else 1]
+    return Job(f"{__name__}:{device}", (build,), cells, 0, schedules_of(9), noise_seeds=(3,), parts=parts)
+
+
+def test_a_worker_runs_them_all_and_says_which_one_shows_what(tmp_path: Path, repository: Path) -> None:
+    write_job(job_of(tmp_path, "MoodyDevice"), tmp_path / "job.json")
     command = [sys.executable, "-m", "fmha.harness.worker", str(tmp_path / "job.json")]
     ran = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True, timeout=120)
     event = next(line for line in map(json.loads, ran.stdout.splitlines()) if line["event"] == "result")
@@ -96,3 +103,29 @@ def test_a_worker_runs_them_all_and_says_which_one_shows_what(tmp_path: Path, re
     differs = "schedule-dependent-output"
     assert found == [("race", "random:5"), (differs, "random:2"), (differs, "random:4"), (differs, "random:6")]
     assert event["stats"]["schedules"] == 9
+
+
+def test_parts_of_a_configuration_put_together_are_what_one_worker_says_of_all_of_it(
+    tmp_path: Path, repository: Path
+) -> None:
+    job = job_of(tmp_path, "MoodyDevice", parts=4)
+    whole, parts = (
+        [
+            replace(event, seconds=0.0)
+            for event in run_worker(each, tmp_path / f"{each.parts}", 60.0, 60.0, repository, (Seat(),) * each.parts)
+        ]
+        for each in (replace(job, parts=1), job)
+    )
+    assert [event.event for event in whole] == ["started", "result", "started", "result", "done"]
+    assert sorted(parts, key=repr) == sorted(whole, key=repr)
+    assert len(list((tmp_path / "4").glob("worker-*.json"))) == 4
+
+
+def test_a_part_that_has_no_result_leaves_its_configuration_without(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "MoodyDevice", parts=2)
+    name, other = (item.id for item in job.configurations)
+    found = Event("result", name, stats={"a": 1}, seconds=1.0, under=tuple((word, "h") for word in job.schedules[::2]))
+    lost = Event("error", name, status="timeout", message="silent", seconds=2.0)
+    events = [Event("started", name), Event("started", other), Event("started", name), lost, found]
+    said = list(put_together(events, job))
+    assert said == [Event("started", name), Event("started", other), replace(lost, seconds=3.0)]

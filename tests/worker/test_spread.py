@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from fmha.harness.worker.case import Case
 from fmha.harness.worker.pool.spread import WORTH_SECONDS, estimates, spread
 from fmha.harness.worker.protocol import Configuration, Job
+from fmha.harness.worker.schedules import schedules_of
 
 SMALL, MIDDLE, LARGE = (Configuration(64, t, 128) for t in (1, 32, 128))
 
@@ -60,3 +62,25 @@ def test_sizes_of_kernels_of_ones_own() -> None:
     small, large = (Case("gemm", f"gemm_m{m}", (("m", m), ("n", 128), ("trans", "no"), ("k", 0))) for m in (16, 4096))
     found = estimates((small, large), {})
     assert 0 < found[small.id] < found[large.id]
+
+
+@pytest.mark.parametrize(
+    ("device", "schedules", "asked", "workers", "parts"),
+    [
+        ("emulator", 3, 2, 1, 1),  # inputs and reference twice for so few
+        ("emulator", 8, 2, 2, 2),
+        ("emulator", 100, 2, 2, 4),
+        ("emulator", 100, 1, 1, 1),
+        ("cuda", 100, 2, 1, 1),
+    ],
+)
+def test_one_configuration_is_split_by_its_schedules(
+    device: str, schedules: int, asked: int, workers: int, parts: int
+) -> None:
+    given, count = spread(replace(job(SMALL), device=device, schedules=schedules_of(schedules)), asked)
+    assert (count, given.parts) == (workers, parts)
+
+
+def test_as_many_configurations_as_do_are_not_split() -> None:
+    many = tuple(Configuration(64, t, 128) for t in range(1, 5))
+    assert spread(replace(job(*many), schedules=schedules_of(100)), 2)[0].parts == 1

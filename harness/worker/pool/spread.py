@@ -10,6 +10,8 @@ from dataclasses import replace
 from fmha.harness.worker.pool.supervise import Seat
 from fmha.harness.worker.protocol import THREADS, Cell, Job
 
+LEAST_SCHEDULES = 4  # of a part: inputs and reference are computed for each part anew
+PARTS_A_WORKER = 2  # where configurations are few: so that workers end together
 WORTH_SECONDS = 0.5  # of work, for which another worker is started: about what its start takes
 UNKNOWN_SECONDS = 0.06  # of a configuration, where nothing has been measured
 
@@ -18,13 +20,17 @@ def spread(job: Job, asked: int) -> tuple[Job, int]:
     """The job in the order in which it is handed out, and to how many workers; one alone keeps the job's order.
 
     So many as are `asked` for; where that is 0, one a core, as long as there is work for it. Longest first, by the
-    job's costs: the last to end is then a short one, and all workers end together.
+    job's costs: the last to end is then a short one, and all workers end together. Where there are fewer configurations
+    than would do for that, each is handed out in parts, which have some of its schedules each.
     """
     seconds = estimates(job.configurations, job.costs)
-    worth = min(cores(), math.ceil(sum(seconds.values()) / WORTH_SECONDS))
-    workers = max(1, min(asked or worth, len(job.configurations)))
+    count, schedules = len(job.configurations), len(job.schedules)
+    worth = min(cores(), math.ceil(sum(seconds.values()) * schedules / WORTH_SECONDS))
+    most = schedules // LEAST_SCHEDULES if job.device.startswith("emulator") else 1
+    workers = max(1, min(asked or worth, count * max(1, most)))
     if workers == 1:
         return job, 1
+    job = replace(job, parts=max(1, min(most, math.ceil(PARTS_A_WORKER * workers / count))))
     # Equal ones keep their order.
     ordered = sorted(job.configurations, key=lambda item: seconds[item.id], reverse=True)
     return replace(job, configurations=tuple(ordered)), workers

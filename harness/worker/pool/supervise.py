@@ -25,6 +25,7 @@ from pathlib import Path
 
 from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker.codec import CodecError, event_from_line, write_job
+from fmha.harness.worker.pool.parts import whole
 from fmha.harness.worker.process import (
     GRACE_SECONDS,
     describe_exit,
@@ -95,10 +96,11 @@ def run_worker(
     """
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        handed = range(len(job.configurations)) if places is None else places
+        count = len(job.configurations) * job.parts
+        handed = range(count) if places is None else places
         pool = _Pool(job, run_dir, _Limits(silence_seconds, total_seconds), cwd, _Queue(handed))
-        with contextlib.closing(pool.serve(seats[: len(job.configurations)])) as events:
-            yield from events
+        with contextlib.closing(pool.serve(seats[:count])) as events:
+            yield from events if job.parts == 1 else whole(events, job)
     except OSError as error:
         raise WorkerError(f"cannot run workers: {error.strerror or error}", where=str(run_dir)) from error
     yield Event("done")
@@ -228,7 +230,7 @@ class _Worker:
     ) -> None:
         self.stderr_path = stem.with_suffix(".stderr")
         self.reason = ""
-        self._configurations = job.configurations
+        self._configurations, self._parts = job.configurations, job.parts
         self._queue, self._stop = waiting, stop
         self._handed: int | None = first
         self._running = ""
@@ -313,7 +315,7 @@ class _Worker:
         except CodecError as error:
             raise self._ended("crash", f"worker wrote a line that is no event ({error})") from error
         if event.event == "started":
-            in_turn = self._handed is not None and event.config == self._configurations[self._handed].id
+            in_turn = self._handed is not None and event.config == self._configurations[self._handed // self._parts].id
         elif event.event == "done":
             in_turn = not self._running and self._handed is None
         else:
