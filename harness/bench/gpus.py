@@ -133,10 +133,12 @@ class Bench:
     def run(self, what: str, gpus: int, *words: str) -> tuple[Spread, dict[str, Any]] | None:
         """What a run said and its record; None when it did not pass."""
         name = f"{what}-{gpus}"
-        if not self.fmha(name, *words, "--host", "local", "--gpus", str(gpus), "--quiet"):
+        passed = self.fmha(name, *words, "--host", "local", "--gpus", str(gpus), "--quiet")
+        begun = {path for path in (self._home / "runs").iterdir() if (path / "events.jsonl").exists()} - self._seen
+        self._seen |= begun
+        if not passed:
             return None
-        (run,) = {path for path in (self._home / "runs").iterdir() if (path / "events.jsonl").exists()} - self._seen
-        self._seen.add(run)
+        (run,) = begun
         events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
         path = max((self.root / "results").glob("*.json"), key=lambda item: item.stat().st_mtime_ns)
         shutil.copy(path, self.session.folder / "records" / f"{name}.json")
@@ -194,6 +196,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpus", type=int, nargs="+", metavar="N", help="[default: 1, 2, 4 ... and all there are]")
     parser.add_argument("--suite", default="seed,cover-sm90", help="of the matrix  [default: %(default)s]")
+    parser.add_argument("--filter", help="of the matrix: before=0 leaves out what takes more than 80 GB")
     parser.add_argument("--regress-suite", default="seed", help="[default: %(default)s]")
     parser.add_argument(
         "--cases", type=int, default=1050, help="drawn, of which some 500 are ours  [default: %(default)s]"
@@ -210,7 +213,8 @@ def main() -> int:
     random = ["--suite", "random", "--cases", str(given.cases), "--filter", "p=auto"]
     with tempfile.TemporaryDirectory(prefix="fmha-gpus-") as name:
         bench = Bench(Session(folder, given.seconds), Path(name), given.device, gpus)
-        spreads, wrong = bench.every("matrix", counts, "run-matrix", "--suite", given.suite, *SEEDS)
+        matrix = ["--suite", given.suite, *(("--filter", given.filter) if given.filter else ())]
+        spreads, wrong = bench.every("matrix", counts, "run-matrix", *matrix, *SEEDS)
         for more in (
             bench.every("random", counts, "run-matrix", *random, *SEEDS),
             _regress(bench, counts, given.regress_suite),
