@@ -118,7 +118,6 @@ class Bench:
         host["protected"] = []  # the baseline is new here
         path.write_text(yaml.safe_dump(settings, sort_keys=False))
         self.commit("The GPUs of this machine")
-        self._seen: set[Path] = set()
 
     def commit(self, subject: str) -> None:
         git = ["git", "-c", "user.name=bench", "-c", "user.email=bench@example.invalid"]
@@ -133,16 +132,17 @@ class Bench:
     def run(self, what: str, gpus: int, *words: str) -> tuple[Spread, dict[str, Any]] | None:
         """What a run said and its record; None when it did not pass."""
         name = f"{what}-{gpus}"
-        passed = self.fmha(name, *words, "--host", "local", "--gpus", str(gpus), "--quiet")
-        begun = {path for path in (self._home / "runs").iterdir() if (path / "events.jsonl").exists()} - self._seen
-        self._seen |= begun
-        if not passed:
+        before = self._runs()
+        if not self.fmha(name, *words, "--host", "local", "--gpus", str(gpus), "--quiet"):
             return None
-        (run,) = begun
+        (run,) = self._runs() - before
         events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
         path = max((self.root / "results").glob("*.json"), key=lambda item: item.stat().st_mtime_ns)
         shutil.copy(path, self.session.folder / "records" / f"{name}.json")
         return measured(what, gpus, self.session.steps[-1].seconds, events), json.loads(path.read_text())
+
+    def _runs(self) -> set[Path]:
+        return {path.parent for path in (self._home / "runs").glob("*/events.jsonl")}
 
     def every(self, what: str, counts: Sequence[int], *words: str) -> tuple[list[Spread], list[str]]:
         """The run on so many GPUs each, and what is wrong with them."""
