@@ -25,6 +25,7 @@ from fmha.emulator.decode import (
     stack,
     system,
     tcgen05,
+    video,
     wmma,
 )
 from fmha.emulator.decode.allocation import Place, allocate
@@ -56,6 +57,7 @@ _FAMILIES = (
     recursion,
     stack,
     tcgen05,
+    video,
     wmma,
 )
 FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
