@@ -79,7 +79,7 @@ class _Mode:
 
 def _mode(b: Builder, m: Modifiers, four: str, im2col: str) -> _Mode:
     if m.take(*_IM2COL_W):
-        b.fail("tensor copies along W alone (.im2col::w, .im2col::w::128) are not modelled")
+        b.fail("tensor copies along W alone (.im2col::w, .im2col::w::128) are not modelled: PTX draws where halos lie")
     mode = _Mode(m.choose(_DIMS), m.take(four), m.take(im2col))
     if mode.rows4 and mode.dims != 2:
         b.fail(f".{four} is two-dimensional")
