@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fmha.emulator import _core
 from fmha.emulator.coverage import Coverage, coverage_of
-from fmha.emulator.decode import Decoded, decode_entry, function_address, parameter_layout
+from fmha.emulator.decode import MULTIMEM, Decoded, decode_entry, function_address, parameter_layout
 from fmha.emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from fmha.emulator.ptx import Function, PtxError, Variable, parse
 from fmha.emulator.ptx import Module as ParsedModule
@@ -78,6 +78,11 @@ class Buffer:
     address: int
     nbytes: int
     name: str
+
+    @property
+    def multimem_address(self) -> int:
+        """Where `multimem` instructions reach it: the address of a multicast object whose team is this device."""
+        return self.address + MULTIMEM
 
 
 class Module:

@@ -11,7 +11,7 @@ from fmha.emulator import _core
 from fmha.emulator.debug.barriers import warps_named
 from fmha.emulator.debug.observe import words
 from fmha.emulator.debug.session import Go, Session, Stop, WrongCommandError, number, parse_break
-from fmha.emulator.ptx.model import Address, PredicatePair, Register, TensorAddress, Vector
+from fmha.emulator.ptx.model import Address, Negated, PredicatePair, Register, Selected, TensorAddress, Vector
 
 HELP: Final = """\
 break WHERE [if %r == N]   at a PTX line, FILE:LINE, or `barrier 0xOFFSET`; delete removes all
@@ -185,6 +185,8 @@ def _named(session: Session, pc: int) -> list[str]:
                 look(descriptor)
                 for item in coordinates:
                     look(item)
+            case Negated(register=register) | Selected(register=register):
+                look(register)
             case PredicatePair(first=first, second=second):
                 look(first)
                 look(second)

@@ -96,8 +96,4 @@ def reduction(b: Builder, m: Modifiers) -> None:
     _emit(b, [], drop_policy(b, b.instruction.operands, access[4]), access)
 
 
-def multimem(b: Builder, m: Modifiers) -> None:
-    b.fail("multimem accesses the memory of several devices at once; the machine has one")
-
-
-FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"multimem": multimem, "atom": atomic, "red": reduction}
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"atom": atomic, "red": reduction}

@@ -79,7 +79,7 @@ class _Mode:
 
 def _mode(b: Builder, m: Modifiers, four: str, im2col: str) -> _Mode:
     if m.take(*_IM2COL_W):
-        b.fail("tensor copies along W alone (.im2col::w, .im2col::w::128) are not modelled")
+        b.fail("tensor copies along W alone (.im2col::w, .im2col::w::128) are not modelled: PTX draws where halos lie")
     mode = _Mode(m.choose(_DIMS), m.take(four), m.take(im2col))
     if mode.rows4 and mode.dims != 2:
         b.fail(f".{four} is two-dimensional")
@@ -142,17 +142,22 @@ def _tensor_store(b: Builder, m: Modifiers, reduction: int) -> None:
     b.emit("tma_store", src=src, mods=mode.mods | reduction << MODS["reduce_shift"])
 
 
-def _reduce(b: Builder, m: Modifiers) -> None:
-    name = m.choose({name: name for name in _REDUCTIONS})
-    reduction = _REDUCTIONS[name]
-    if m.take("tensor"):
-        _tensor_store(b, m, reduction)
-        return
+def reduced_type(b: Builder, m: Modifiers, name: str = "") -> tuple[int, str]:
+    """The number of a reduction and the type of its elements."""
+    name = name or m.choose({name: name for name in _REDUCTIONS})
     type_name = m.type(_REDUCED_TYPES[name])
     # .noftz goes with .add of the 16-bit types, whose subnormals are kept (PTX ISA 9.7.9.25.4.2).
     if (type_name in ("f16", "bf16") and name == "add") != m.take("noftz"):
         b.fail(".noftz goes with .add.f16 and .add.bf16")
-    _copy_from_shared(b, m, reduction, type_name)
+    return _REDUCTIONS[name], type_name
+
+
+def _reduce(b: Builder, m: Modifiers) -> None:
+    name = m.choose({name: name for name in _REDUCTIONS})
+    if m.take("tensor"):
+        _tensor_store(b, m, _REDUCTIONS[name])
+        return
+    _copy_from_shared(b, m, *reduced_type(b, m, name))
 
 
 def _copy_from_shared(b: Builder, m: Modifiers, reduction: int, type_name: str) -> None:

@@ -36,6 +36,7 @@ from fmha.emulator.ptx import (
     PredicatePair,
     PtxError,
     Register,
+    Selected,
     Sink,
     SymbolRef,
     TensorAddress,
@@ -541,8 +542,8 @@ class _Names:
             return self._address(operand)
         if isinstance(operand, TensorAddress):
             return TensorAddress(self._address(operand.descriptor), tuple(self.operand(x) for x in operand.coordinates))
-        if isinstance(operand, Negated):
-            return Negated(self.register(operand.register))
+        if isinstance(operand, (Negated, Selected)):
+            return replace(operand, register=self.register(operand.register))
         if isinstance(operand, PredicatePair):
             first, second = (x if isinstance(x, Sink) else self.register(x) for x in (operand.first, operand.second))
             return PredicatePair(first, second)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fmha.emulator._core import MODS
+from fmha.emulator._core import MODS, TYPES
 from fmha.emulator.decode import async_store
 from fmha.emulator.decode.builder import SPACES, Builder, width_of
 from fmha.emulator.decode.modifiers import Modifiers
@@ -101,7 +101,8 @@ def load(b: Builder, m: Modifiers) -> None:
     if not type_name[1:].isdigit():
         b.fail(f"ld has no type .{type_name}")
     size = int(type_name[1:]) // 8
-    non_coherent = MODS["non_coherent"] if "nc" in b.instruction.modifiers and order < 0 else 0
+    read_only = "nc" in b.instruction.modifiers or b.instruction.opcode == "ldu"
+    non_coherent = MODS["non_coherent"] if read_only and order < 0 else 0
     for first, count in _used_parts(b, vector, size) if order < 0 else [(0, vector)]:
         b.emit(
             "ld" if order < 0 else "ld_sync",
@@ -113,6 +114,13 @@ def load(b: Builder, m: Modifiers) -> None:
             width_dst=_register_width(items, type_name),
             width_src=width,
         )
+
+
+def load_uniform(b: Builder, m: Modifiers) -> None:
+    """ldu: what is read-only, from one address of all threads. On current GPUs a load like others."""
+    if set(b.instruction.modifiers) - {"global", "v2", "v4"} - set(TYPES):
+        b.fail("ldu has a state space, .global, a vector and a type")
+    load(b, m)
 
 
 def store(b: Builder, m: Modifiers) -> None:
@@ -220,6 +228,7 @@ def activemask(b: Builder, m: Modifiers) -> None:
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "mov": mov,
     "ld": load,
+    "ldu": load_uniform,
     "st": store,
     "cvta": convert_address,
     "elect": elect,

@@ -38,6 +38,15 @@ _KINDS = (
     _Kind(("b1",), 1, ((8, 128), (16, 128), (16, 256)), ("s32",)),
 )
 _F8F6F4 = _Kind(NARROW, 8, ((16, 32),), ("f16", "f32"), mixed=True, sparse=((16, 64),))
+# With scales (PTX ISA 9.7.14.3): the types of elements, their bits, (M, K), and of a number of blocks of K the types
+# that scales may have; the first number is the default where there is one.
+_MXF8F6F4 = _Kind(NARROW, 8, ((16, 32),), ("f32",), mixed=True, sparse=((16, 64),))
+_MXF4 = _Kind(("e2m1",), 4, ((16, 64),), ("f32",), sparse=((16, 128),))
+_SCALED: dict[str, tuple[_Kind, int, dict[int, tuple[str, ...]]]] = {
+    "kind::mxf8f6f4": (_MXF8F6F4, 1, {1: ("ue8m0",)}),
+    "kind::mxf4": (_MXF4, 2, {2: ("ue8m0",)}),
+    "kind::mxf4nvf4": (_MXF4, 0, {2: ("ue8m0",), 4: ("ue8m0", "ue4m3")}),
+}
 _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}  # elements of K that four bits of metadata describe, by the bits of an element
 _SHAPES = {f"m{m}n8k{k}": (m, k) for kind in _KINDS for m, k in (*kind.shapes, *kind.sparse)}
 _TYPES = {name: name for name in MATRIX_TYPES}
@@ -81,12 +90,8 @@ def _check_results(b: Builder, kind: _Kind, d: str, c: str) -> None:
 
 def mma(b: Builder, m: Modifiers) -> None:
     if m.take("block_scale"):
-        b.fail(
-            f"block-scaled mma.sync is an instruction of sm_120a, which is not modelled; the module is for "
-            f"{b.module.target}, whose block-scaled products are tcgen05.mma"
-            if b.module.target.startswith("sm_10")
-            else "block-scaled mma.sync (sm_120a) is not modelled"
-        )
+        _scaled(b, m)
+        return
     sparse = m.take("sp", "sp::ordered_metadata")
     m.need("sync", "aligned")
     shape = m.choose(_SHAPES)
@@ -115,9 +120,49 @@ def mma(b: Builder, m: Modifiers) -> None:
     _emit_mma(b, kind, shape, d, mods, sparse)
 
 
-def _emit_mma(b: Builder, kind: _Kind, shape: tuple[int, int], d: str, mods: int, sparse: bool) -> None:
+def _scaled(b: Builder, m: Modifiers) -> None:
+    """mma and mma.sp of blocks with scales, which sm_120a has."""
+    if not b.module.target.startswith("sm_12"):
+        b.fail(
+            f"block-scaled mma.sync needs target sm_120a, the module is for {b.module.target}"
+            + (", whose block-scaled products are tcgen05.mma" if b.module.target.startswith("sm_10") else "")
+        )
+    sparse = m.take("sp", "sp::ordered_metadata")
+    m.need("sync", "aligned")
+    shape = m.choose(_SHAPES)
+    m.need("row", "col")
+    kind, count, allowed = m.choose(_SCALED)
+    count = m.choose({f"scale_vec::{n}X": n for n in (1, 2, 4)}, count)
+    d, a, b_type, c = _types(m, 4)
+    scale_type = m.choose({name: name for name in ("ue8m0", "ue4m3")})
+    m.done()
+    if not count:
+        b.fail("kind::mxf4nvf4 needs its .scale_vec")
+    if scale_type not in allowed.get(count, ()):
+        b.fail(f"scales of .{scale_type}, {count} a row, do not go with this kind")
+    if a not in kind.a or b_type not in kind.a or shape not in (kind.sparse if sparse else kind.shapes):
+        b.fail(f"block-scaled mma{'.sp' if sparse else ''} of .{a} by .{b_type} has no such shape")
+    _check_results(b, kind, d, c)
+    mods = type_bits(d, a, b_type, c) | count.bit_length() << MODS["mma_scales_shift"]
+    mods |= MODS["mma_scales_e4m3"] if scale_type == "ue4m3" else 0
+    mods |= MODS["mma_packed"] if kind.bits == 4 else 0
+    _emit_mma(b, kind, shape, d, mods, sparse, scaled=True)
+
+
+def _scale_operands(b: Builder, operands: tuple[Operand, ...]) -> list[int]:
+    """Units of the scales' words and of {byte, thread}, for A and for B."""
+    units = []
+    for words, selectors in (operands[:2], operands[2:]):
+        (word,) = _vector(b, words, 1, "a scale operand")
+        units += [b.src(word, "b32"), *(b.src(x, "b16") for x in _vector(b, selectors, 2, "a scale's selector"))]
+    return units
+
+
+def _emit_mma(
+    b: Builder, kind: _Kind, shape: tuple[int, int], d: str, mods: int, sparse: bool, scaled: bool = False
+) -> None:
     rows, k = shape
-    expected = 6 if sparse else 4
+    expected = (6 if sparse else 4) + (4 if scaled else 0)
     operands = b.instruction.operands
     if len(operands) != expected:
         b.fail(f"{expected} operands are expected, not {len(operands)}")
@@ -130,8 +175,11 @@ def _emit_mma(b: Builder, kind: _Kind, shape: tuple[int, int], d: str, mods: int
     src = [b.src(x, ab) for x in _vector(b, operands[1], count_a, "A")]
     src += [b.src(x, ab) for x in _vector(b, operands[2], count_b, "B")]
     src += [b.src(x, d if d in ("f32", "f64", "s32") else cd) for x in _vector(b, operands[3], count_d, "C")]
+    if scaled:
+        src += _scale_operands(b, operands[-4:])
     if sparse:
-        src.append(b.src(operands[4], "b32"))
+        (metadata,) = _vector(b, operands[4], 1, "the metadata")
+        src.append(b.src(metadata, "b32"))
         threads = k // _CHUNK[kind.bits] // 4  # of four that hold metadata: four chunks of two rows each
         mods |= MODS["mma_sparse"] | _selector(b, operands[5], 4 // threads)
     b.emit("mma_sync", cd, dst=dst, src=src, mods=mods, immediate=k, aligned=True)

@@ -20,11 +20,13 @@ from fmha.emulator.decode import (
     integers,
     matrix,
     matrix_move,
+    multimem,
     policies,
     recursion,
     stack,
     system,
     tcgen05,
+    video,
     wmma,
 )
 from fmha.emulator.decode.allocation import Place, allocate
@@ -52,10 +54,12 @@ _FAMILIES = (
     clusters,
     matrix,
     matrix_move,
+    multimem,
     policies,
     recursion,
     stack,
     tcgen05,
+    video,
     wmma,
 )
 FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}

@@ -131,6 +131,18 @@ class Negated:
 
 
 @dataclass(frozen=True, slots=True)
+class Selected:
+    """`%r1.b0`, `%r1.h10`, `-%r1`, `-%r1.h1`: what a video instruction takes of a register."""
+
+    register: Register
+    part: str = ""
+    minus: bool = False
+
+    def __str__(self) -> str:
+        return f"{'-' * self.minus}{self.register}{'.' * bool(self.part)}{self.part}"
+
+
+@dataclass(frozen=True, slots=True)
 class PredicatePair:
     """`%p1|%p2`, `%r1|%p1`, `_|%p1`: two results."""
 
@@ -168,6 +180,7 @@ Operand: TypeAlias = (
     | TensorAddress
     | Sink
     | Negated
+    | Selected
     | PredicatePair
     | CallOperands
 )

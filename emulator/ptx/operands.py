@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from fmha.emulator.ptx.expressions import parse_constant, parse_integer
@@ -15,6 +16,7 @@ from fmha.emulator.ptx.model import (
     Operand,
     PredicatePair,
     Register,
+    Selected,
     Sink,
     SymbolRef,
     TensorAddress,
@@ -23,6 +25,7 @@ from fmha.emulator.ptx.model import (
 from fmha.emulator.ptx.scope import Scope
 
 SINK = Sink()
+_PART = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 _CONSTANT_STARTS = frozenset("0123456789-+~(!")
 
 
@@ -66,6 +69,9 @@ def parse_operand(tokens: Tokens, scope: Scope, nested: bool = False) -> Operand
     if token == "!" and is_identifier(tokens.items[tokens.at + 1]):
         tokens.at += 1
         return Negated(parse_register(tokens, scope))
+    if token == "-" and isinstance(scope.find(tokens.items[tokens.at + 1].split(".")[0]), Register):
+        tokens.at += 1
+        return replace(_selected(tokens, scope), minus=True)
     if token[:1] in _CONSTANT_STARTS:
         return parse_constant(tokens)
     if token == "_":
@@ -103,9 +109,8 @@ def _unknown(tokens: Tokens, scope: Scope, nested: bool) -> Operand:
     """A variable or function of the module, a label, or a mistake."""
     token = tokens.items[tokens.at]
     if not is_identifier(token):
-        base = token.split(".")[0]
-        if "." in token and isinstance(scope.find(base), Register):
-            raise tokens.error(f"components of vector registers ({token!r}) are not supported")
+        if "." in token and isinstance(scope.find(token.split(".")[0]), Register):
+            return _selected(tokens, scope)
         tokens.unexpected("an operand")
     if scope.function.in_module(token) and scope.find(token) is None:
         tokens.at += 1
@@ -115,6 +120,19 @@ def _unknown(tokens: Tokens, scope: Scope, nested: bool) -> Operand:
         return SymbolRef(token, offset)
     tokens.at += 1
     return LabelRef(token)
+
+
+def _selected(tokens: Tokens, scope: Scope) -> Selected:
+    """A register and, of a video instruction's operand, the part that it takes."""
+    token = tokens.items[tokens.at]
+    base, _, part = token.partition(".")
+    if part and not _PART.fullmatch(part):
+        raise tokens.error(f"components of vector registers ({token!r}) are not supported")
+    found = scope.find(base)
+    assert isinstance(found, Register)
+    scope.function.registers[found.name] = found.type
+    tokens.at += 1
+    return Selected(found, part)
 
 
 def _pair(tokens: Tokens, scope: Scope, first: Register | Sink) -> PredicatePair:

@@ -12,6 +12,13 @@ MATRIX: Mapping[str, Rule] = {
         "A part of a warp executes a matrix instruction, which needs all 32 lanes.",
         "Move it out of the divergent code, or make its condition the same in all lanes of a warp.",
     ),
+    "scale-selector": fault(
+        "9.7.14.3, Block Scaling for mma.sync",
+        "The byte or the threads that hold the scales of a block-scaled mma are none of those that the ISA allows, or "
+        "differ between lanes: undefined behaviour.",
+        "Use the same constants in all lanes: byte 0 to 3, 0 or 2, or 0, for one, two or four scales a row; thread 0 "
+        "or 1 for A, 0 to 3 for B.",
+    ),
     "wgmma-partial-warpgroup": fault(
         "9.7.15.1, Warpgroup",
         "wgmma in a warp whose warpgroup has fewer than four warps.",

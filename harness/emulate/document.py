@@ -76,6 +76,7 @@ class ArgumentSection(Section):
 
     buffer: str | None = None
     offset: Annotated[int, Field(ge=0)] = 0  # bytes past the buffer's start
+    multimem: bool = False  # the address by which multimem instructions reach the buffer
     tensor_map: str | None = None
     u8: int | None = None
     u16: int | None = None
@@ -91,10 +92,12 @@ class ArgumentSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        kinds = [name for name in type(self).model_fields if name not in ("offset", "align")]
+        kinds = [name for name in type(self).model_fields if name not in ("offset", "multimem", "align")]
         given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) != 1:
             raise wrong((), f"needs exactly one of {', '.join(kinds)}")
+        if self.multimem and self.buffer is None:
+            raise wrong(("multimem",), "goes with a buffer")
         if self.hex is not None and not re.fullmatch(r"([0-9a-fA-F]{2}\s*)*", self.hex):
             raise wrong(("hex",), f"{self.hex!r} is no row of bytes: two hexadecimal digits each")
         return self

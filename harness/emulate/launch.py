@@ -282,7 +282,9 @@ class _Session:
     def _packed(self, argument: ArgumentSection) -> tuple[bytes, int]:
         """(bytes, alignment)"""
         if argument.buffer is not None:
-            return struct.pack("<Q", self._buffers[argument.buffer].address + argument.offset), 8
+            buffer = self._buffers[argument.buffer]
+            address = buffer.multimem_address if argument.multimem else buffer.address
+            return struct.pack("<Q", address + argument.offset), 8
         if argument.tensor_map is not None:
             return self._maps[argument.tensor_map], 64
         if argument.hex is not None:

@@ -48,6 +48,7 @@ ELSEWHERE = {
     "test_tcgen05_refusals.py": ("mixed-cta-group", "zero-column-mask"),
     "test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
     "test_warp_mma.py": ("partial-warp",),
+    "test_scaled_mma.py": ("scale-selector",),
     "test_wgmma.py": ("wgmma-divergent", "wgmma-nonuniform"),
     "test_wgmma_hazards.py": (
         "wgmma-missing-fence",

@@ -143,8 +143,8 @@ def test_an_acquire_does_not_undo_what_ordered_the_lanes() -> None:
 
 
 @pytest.mark.parametrize("profile", ["strict", "lenient"])
-def test_non_coherent_loads(profile: str) -> None:
-    load = "ld.global.nc.u32 %r1, [%out+{}];"
+@pytest.mark.parametrize("load", ["ld.global.nc.u32 %r1, [%out+{}];", "ldu.u32 %r1, [%out+{}];"])
+def test_non_coherent_loads(profile: str, load: str) -> None:
     assert run(f"@%leader st.global.u32 [%out], 1; bar.sync 0; {load.format(0)}", OUT, profile=profile).rules == {
         "non-coherent-load"
     }

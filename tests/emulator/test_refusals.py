@@ -41,8 +41,8 @@ def launch(body: str, **changes: object) -> object:
     ("statement", "complaint"),
     [
         ("tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%d1, {%r1}];", "tex"),
-        ("multimem.red.relaxed.sys.global.add.f32 [%d1], %f1;", "the memory of several devices"),
-        (BLOCK_SCALED, "sm_120a, which is not modelled; the module is for sm_100a"),
+        (BLOCK_SCALED, "needs target sm_120a, the module is for sm_100a"),
+        ("cp.async.bulk.prefetch.tensor.3d.L2.global.im2col::w [%d1, {%r1, %r1, %r1}];", "along W alone"),
         ("add.f32.wobble %f2, %f1, %f1;", "wobble"),
         ("add.rz.rn.f32 %f2, %f1, %f1;", "in add"),
         ("add.s32 %r2, %r1;", "operands are expected"),

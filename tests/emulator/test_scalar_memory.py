@@ -42,6 +42,10 @@ _COPIES = [
         "st.global.L1::evict_last.L2::cache_hint.v4.b64 [%out], {%d1, %d2, %d3, %d4}, %d5;"
     ),
     (
+        "ldu.global.v4.b32 {%r1, %r2, %r3, %r4}, [%in]; ldu.v2.u64 {%d1, %d2}, [%in+16];"
+        "st.global.v4.b32 [%out], {%r1, %r2, %r3, %r4}; st.global.v2.b64 [%out+16], {%d1, %d2};"
+    ),
+    (
         f"ld.mmio.relaxed.sys.global.b32 %r1, [%in]; ld.lu.global.v8.b32 {_EIGHT}, [%in];"
         f"prefetch.global.L2 [%in]; prefetchu.L1 [%in]; st.wt.global.v8.b32 [%out], {_EIGHT};"
     ),

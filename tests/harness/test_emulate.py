@@ -72,6 +72,16 @@ def test_a_right_kernel_passes_and_writes_its_output(folder: Path, capsys: pytes
     assert np.array_equal(np.load(folder / "y.npy"), np.load(folder / "wanted.npy"))
 
 
+def test_a_buffer_by_its_multimem_address(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ptx = folder / "kernel.ptx"
+    ptx.write_text(PTX.replace("st.global.f32 [%d5], %f3;", "multimem.st.f32 [%d5], %f3;"))
+    assert emulate(folder, LAUNCH.replace("{buffer: y}", "{buffer: y, multimem: true}")) == 0
+    assert emulate(folder, LAUNCH) == 1
+    capsys.readouterr()
+    assert emulate(folder, LAUNCH.replace("{u32: 128}", "{u32: 128, multimem: true}")) == 2
+    assert "multimem: goes with a buffer" in capsys.readouterr().err
+
+
 def test_unwritten_elements_fail(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert emulate(folder, LAUNCH.replace("u32: 128", "u32: 100")) == 1
     assert "28 of 128 elements differ" in capsys.readouterr().out

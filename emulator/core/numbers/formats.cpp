@@ -34,4 +34,11 @@ const Table& numbers_of_bytes(NumberType t) {
     }
 }
 
+double decode_scale(u8 bits, bool e8m0) {
+    if (!e8m0) return numbers_of_bytes(NumberType::e4m3)[bits & 0x7F];
+    // 2^(bits - 127), which a double has as a normal number.
+    if (bits == 0xFF) return std::numeric_limits<double>::quiet_NaN();
+    return std::bit_cast<double>((u64{bits} + 1023 - 127) << 52);
+}
+
 }  // namespace ptxm

@@ -176,4 +176,7 @@ inline u64 encode(const FloatFormat& f, const Number& n, Rounding r, bool satfin
 // is 0x7FFFFFFF.
 const std::array<float, 256>& numbers_of_bytes(NumberType t);
 
+// A scale of a block of elements: ue8m0, 2^(bits - 127) and 0xFF a NaN, or ue4m3, whose top bit is not read.
+double decode_scale(u8 bits, bool e8m0);
+
 }  // namespace ptxm

@@ -34,6 +34,9 @@ enum MatrixMods : u32 {
     kWgmmaTransB = 1u << 23,
     kMmaSparse = 1u << 24,
     kMmaSelectorShift = 25,  // which threads of four hold the metadata
+    kMmaScalesShift = 27,    // blocks of K with scales of their own: 0, none; n, 2^(n - 1) of them
+    kMmaScalesE4m3 = 1u << 29,
+    kMmaPacked = 1u << 30,  // elements of four bits, eight a register
     // cp.async
     kCopySize = 1u << 0,    // a src-size operand
     kCopyIgnore = 1u << 1,  // an ignore-src operand
@@ -65,6 +68,9 @@ inline constexpr std::pair<const char*, u32> kMatrixModNames[] = {
     {"wgmma_trans_b", kWgmmaTransB},
     {"mma_sparse", kMmaSparse},
     {"mma_selector_shift", kMmaSelectorShift},
+    {"mma_scales_shift", kMmaScalesShift},
+    {"mma_scales_e4m3", kMmaScalesE4m3},
+    {"mma_packed", kMmaPacked},
     {"copy_size", kCopySize},
     {"copy_ignore", kCopyIgnore},
     {"copy_ignore_negated", kCopyIgnoreNegated},

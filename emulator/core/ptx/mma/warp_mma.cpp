@@ -4,6 +4,9 @@
 // Floating-point sums: see numbers/aligned_sum.hpp. ptxas makes of e4m3 and e5m2 two instructions of f16, for sm_90a
 // and sm_100a alike, of which the first has the elements 0 and 1 of each register and starts from zero; C is added at
 // the end. Integer sums are exact and wrap, or saturate under .satfinite.
+//
+// Where blocks of K have scales (9.7.14.3), whose order of sums was never measured, a block's products are added in the
+// order of K in f64, scaled, and added to C; the sum is rounded once.
 #include <limits>
 #include <numeric>
 
@@ -80,13 +83,13 @@ u32 b_registers(const Shape& s) { return s.k * kN * container_bits(s.b) / 32 / k
 // The row of B that each element of A multiplies.
 struct Positions {
     u16 k[16][kMaxStored];
-    Positions(Warp& w, const Inst& i, const Shape& s) {
+    Positions(Warp& w, const Inst& i, const Shape& s) : Positions(w, i, s, sparsity_of(s.a)) {}
+    Positions(Warp& w, const Inst& i, const Shape& s, Sparsity kind) {
         if (!s.sparse) {
             std::iota(k[0], k[0] + s.k, u16{0});
             for (u32 row = 1; row < s.m; ++row) std::memcpy(k[row], k[0], sizeof k[0]);
             return;
         }
-        const Sparsity kind = sparsity_of(s.a);
         const u32* metadata = w.reg<u32>(w.ops(i)[i.n_dst + i.n_src - 1]);
         for (u32 row = 0; row < s.m; ++row)
             sparse_positions(kind, s.k / chunk_elements(kind), i.mods >> kMmaSelectorShift & 3, metadata, row, k[row],
@@ -155,6 +158,71 @@ Flow mma_float(Warp& w, const Inst& i, u32 mask) {
             w.reg<float>(o[e])[l] = d[row][column];
         }
     });
+    return Flow::next;
+}
+
+// Scales of the rows of A, or of the columns of B (PTX ISA 9.7.14.3). Of the four lanes of a group the selectors name
+// one for B, which has those of the column that is the group's number, and two for A, of the group's row and of that
+// eight below; and the byte of the lane's word where they begin.
+struct Scales {
+    double of[16][4];
+    // `units`: of the words, of the selected byte and of the selected threads.
+    Scales(Warp& w, const Inst& i, const i32* units, u32 rows, u32 count) {
+        const u32 byte = selector(w, units[1], "byte"), thread = selector(w, units[2], "thread");
+        const u32 threads = rows == 16 ? 2 : 4;
+        if (byte % count || byte + count > 4 || thread >= threads)
+            throw Fault("scale-selector", format("%u scales a row from byte %u of thread %u: bytes go up to 3 in steps "
+                                                 "of %u, threads to %u",
+                                                 count, byte, thread, count, threads - 1));
+        const u32* words = w.reg<u32>(units[0]);
+        for (u32 row = 0; row < rows; ++row) {
+            const u32 word = words[row % 8 * 4 + (rows == 16 ? 2 * thread + row / 8 : thread)];
+            for (u32 n = 0; n < count; ++n)
+                of[row][n] = decode_scale(static_cast<u8>(word >> 8 * (byte + n)), !(i.mods & kMmaScalesE4m3));
+        }
+    }
+
+private:
+    static u32 selector(Warp& w, i32 unit, const char* what) {
+        const u16* values = w.reg<u16>(unit);
+        for (u32 l = 1; l < kLanes; ++l)
+            if (values[2 * l] != values[0])
+                throw Fault("scale-selector", format("the selected %s is %u in lane 0 and %u in lane %u", what,
+                                                     values[0], values[2 * l], l));
+        return values[0];
+    }
+};
+
+Flow mma_scaled(Warp& w, const Inst& i, u32 mask) {
+    need_full_warp(mask, "mma");
+    const Shape s = shape_of(i);
+    const bool packed = i.mods & kMmaPacked;
+    const u32 per = packed ? 8 : 4, count = 1u << ((i.mods >> kMmaScalesShift & 3) - 1);
+    const i32* o = w.ops(i);
+    const i32 *ua = o + i.n_dst, *ub = ua + s.m * s.stored() / per / kLanes, *uc = ub + s.k * kN / per / kLanes;
+    const Scales of_a(w, i, uc + 4, s.m, count), of_b(w, i, uc + 7, kN, count);
+    const Positions at(w, i, s, packed ? Sparsity::pairs_of_eight : Sparsity::two_of_four);
+    double a[16][kMaxStored], b[128][kN];
+    const auto into = [](auto& matrix, const auto& decode) {
+        return [&](u32 row, u32 column, u32 raw) { matrix[row][column] = decode(raw); };
+    };
+    if (packed) {
+        const auto decode = [t = numbers_of_bytes(NumberType::e2m1).data()](u32 raw) { return t[(raw & 0xF) << 2]; };
+        each_a<4>(w, ua, s, into(a, decode));
+        each_b<4>(w, ub, s, into(b, decode));
+    } else {
+        element::with_float(s.a, [&](auto, auto decode) { each_a<8>(w, ua, s, into(a, decode)); });
+        element::with_float(s.b, [&](auto, auto decode) { each_b<8>(w, ub, s, into(b, decode)); });
+    }
+    float result[4][kLanes];
+    each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
+        double block[4] = {}, sum = w.reg<float>(uc[e])[l];
+        for (u32 k = 0; k < s.stored(); ++k) block[at.k[row][k] * count / s.k] += a[row][k] * b[at.k[row][k]][column];
+        for (u32 n = 0; n < count; ++n) sum += block[n] * (of_a.of[row][n] * of_b.of[column][n]);
+        result[e][l] = one_nan(static_cast<float>(sum));
+    });
+    for (u32 e = 0; e < i.n_dst; ++e)
+        if (o[e] >= 0) std::memcpy(w.reg<float>(o[e]), result[e], sizeof result[e]);
     return Flow::next;
 }
 
@@ -240,6 +308,7 @@ Flow mma_double(Warp& w, const Inst& i, u32 mask) {
 
 Handler bind_warp_mma(const InstRecord& r) {
     if (static_cast<Op>(r.op) != Op::mma_sync) return nullptr;
+    if (r.mods >> kMmaScalesShift & 3) return mma_scaled;
     const auto a = static_cast<NumberType>(r.mods >> kMmaAShift & 0xF);
     if (a == NumberType::f64) return mma_double;
     if (a == NumberType::b1) return mma_bits;

@@ -146,7 +146,6 @@ struct Bf16Table {
     u8 sign;
 };
 const Bf16Table& bf16_table(NumberType f);
-double decode_scale(u8 bits, bool e8m0);
 
 // Where D and A lie in tensor memory (PTX ISA 9.7.16.10.5): the rows of one CTA, and the banks that its columns are
 // dealt to: bank b holds columns [b n / banks, (b + 1) n / banks) of D in lanes of its own, all from the same column.
