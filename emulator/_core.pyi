@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 OPS: dict[str, int]
+SYNTAX: dict[str, str]  # of the operations whose row says how they are decoded
 SPECIALS: dict[str, int]
 TYPES: dict[str, int]
 MODS: dict[str, int]

@@ -211,12 +211,6 @@ def shuffle(b: Builder, m: Modifiers) -> None:
     )
 
 
-def activemask(b: Builder, m: Modifiers) -> None:
-    m.need("b32")
-    m.done()
-    b.emit("activemask", "b32", dst=[b.dst(b.instruction.operands[0], "b32")])
-
-
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "mov": mov,
     "ld": load,
@@ -225,5 +219,4 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "elect": elect,
     "vote": vote,
     "shfl": shuffle,
-    "activemask": activemask,
 }

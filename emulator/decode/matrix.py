@@ -90,7 +90,7 @@ def mma(b: Builder, m: Modifiers) -> None:
     sparse = m.take("sp", "sp::ordered_metadata")
     m.need("sync", "aligned")
     shape = m.choose(_SHAPES)
-    if shape == (8, 4) and "f64" not in b.instruction.modifiers:
+    if shape == (8, 4) and not m.has("f64"):
         b.fail("mma.m8n8k4 of .f16 (the form of sm_70) is not modelled")
     m.need("row", "col")
     narrow = m.take("kind::f8f6f4")

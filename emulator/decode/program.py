@@ -24,6 +24,7 @@ from fmha.emulator.decode import (
     recursion,
     stack,
     system,
+    table,
     tcgen05,
     wmma,
 )
@@ -39,7 +40,7 @@ from fmha.emulator.ptx.cfg import reconvergence
 _MOST_LOCAL, _MOST_PARAMS = 512 << 10, 32764  # bytes: CUDA C++ programming guide, technical specifications
 _NO_END = (1 << 32) - 1
 _IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$]*")
-_FAMILIES = (
+FAMILIES = (
     arithmetic,
     integers,
     floating,
@@ -55,10 +56,11 @@ _FAMILIES = (
     policies,
     recursion,
     stack,
+    table,
     tcgen05,
     wmma,
 )
-FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
+FORMS = {opcode: form for family in FAMILIES for opcode, form in family.FORMS.items()}
 
 
 @dataclass(frozen=True, slots=True)

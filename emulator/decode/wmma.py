@@ -284,10 +284,8 @@ def _mma(b: Builder, m: Modifiers) -> None:
     shape = m.choose(_SHAPES)
     types = {name: name for name in (*_KINDS, *_RESULT_BITS)}
     d = m.choose(types)
-    if len(_types_left(b)) == 2:
-        a, b_type, c = "f16", "f16", m.choose(types)
-    else:
-        a, b_type, c = (m.choose(types) for _ in range(3))
+    a, b_type = m.choose(types), m.choose(types, "")
+    a, b_type, c = (a, b_type, m.choose(types)) if b_type else ("f16", "f16", a)
     saturate = m.take("satfinite")
     m.take("rn")  # the default, and the only rounding of f64 that mma.sync has here
     m.done()
@@ -299,10 +297,6 @@ def _mma(b: Builder, m: Modifiers) -> None:
         b.fail(".xor.popc and .and.popc belong to .b1")
     mods = type_bits(d, a, b_type, c) | (MODS["mma_sat"] if saturate else 0) | max(operation, 0)
     _emit_tiles(b, shape, (d, a, b_type, c), mods)
-
-
-def _types_left(b: Builder) -> list[str]:
-    return [x for x in b.instruction.modifiers if x in _KINDS or x in _RESULT_BITS]
 
 
 def _emit_tiles(b: Builder, shape: tuple[int, int, int], types: tuple[str, str, str, str], mods: int) -> None:

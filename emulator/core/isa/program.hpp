@@ -62,7 +62,7 @@ enum class Ty : u8 {
 };
 
 enum class Op : u16 {
-#define PTXM_ENUM(name, kind, binder) name,
+#define PTXM_ENUM(name, ...) name,
     PTXM_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };

@@ -270,18 +270,23 @@ nb::list recorded_clusters(const Recorder& recorder) {
     return out;
 }
 
+// Names that C++ keeps for itself have an underscore behind them.
+std::string python_name(std::string_view name) {
+    return std::string(name.substr(0, name.size() - name.ends_with('_')));
+}
+
 template <class E>
 void add_name(nb::dict& d, const char* name, E value) {
-    std::string n = name;
-    if (n.back() == '_') n.pop_back();
-    d[n.c_str()] = static_cast<u32>(value);
+    d[python_name(name).c_str()] = static_cast<u32>(value);
 }
 
 }  // namespace
 
 NB_MODULE(_core, module) {
-    nb::dict ops, specials, types;
-#define PTXM_NAME(name, kind, binder) add_name(ops, #name, Op::name);
+    nb::dict ops, syntax, specials, types;
+#define PTXM_NAME(name, kind, binder, ...) \
+    add_name(ops, #name, Op::name);        \
+    if (const char* text = "" __VA_ARGS__; *text) syntax[python_name(#name).c_str()] = text;
     PTXM_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
@@ -380,6 +385,7 @@ NB_MODULE(_core, module) {
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;
+    module.attr("SYNTAX") = syntax;
     module.attr("TYPES") = types;
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
