@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +12,12 @@ from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator._core import MODS, OPS, TYPES
 from fmha.emulator.decode import decode_entry
-from fmha.emulator.decode.program import FAMILIES
+from fmha.emulator.decode.__main__ import page
+from fmha.emulator.decode.program import FAMILIES, FORMS
+from fmha.emulator.decode.supported import supported
 from fmha.emulator.decode.table import TABLE, Form, read
 from tests.emulator.opcode_samples import HEADER, sample
+from tests.emulator.test_opcode_coverage import MISSING, OPCODES
 
 
 def program(statements: list[str]) -> _core.Program:
@@ -79,6 +84,24 @@ def test_what_no_row_says_is_refused_by_name(statement: str, complaint: str) -> 
 def test_a_row_that_says_nothing_sensible_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         read("add", text)
+
+
+def test_the_page_of_instructions_is_current(repository: Path) -> None:
+    assert (repository / "docs/reference/instructions.md").read_text() == page()
+
+
+@pytest.mark.parametrize("opcode", sorted(set(OPCODES) - MISSING))
+def test_a_walk_through_a_decoder_finds_what_public_kernels_have(opcode: str) -> None:
+    name, *modifiers = opcode.split(".")
+    if name == "call":  # decoded where it is called
+        return
+    ways = _names_of(name)
+    assert {m for m in modifiers if m not in ways} == set()
+
+
+@cache
+def _names_of(opcode: str) -> frozenset[str]:
+    return frozenset(name for way in supported(opcode, FORMS[opcode]).ways for name in way)
 
 
 def test_an_opcode_is_decoded_in_one_place() -> None:
