@@ -5,6 +5,7 @@ OPS: dict[str, int]
 SYNTAX: dict[str, str]  # of the operations whose row says how they are decoded
 SPECIALS: dict[str, int]
 TYPES: dict[str, int]
+WIDTHS: dict[str, int]  # of a register that holds a type, in bits
 MODS: dict[str, int]
 MATRIX_TYPES: dict[str, int]
 PARAM_WINDOW: int

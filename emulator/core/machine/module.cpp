@@ -283,7 +283,7 @@ void add_name(nb::dict& d, const char* name, E value) {
 }  // namespace
 
 NB_MODULE(_core, module) {
-    nb::dict ops, syntax, specials, types;
+    nb::dict ops, syntax, specials, types, widths;
 #define PTXM_NAME(name, kind, binder, ...) \
     add_name(ops, #name, Op::name);        \
     if (const char* text = "" __VA_ARGS__; *text) syntax[python_name(#name).c_str()] = text;
@@ -293,16 +293,11 @@ NB_MODULE(_core, module) {
     PTXM_SPECIALS(PTXM_NAME)
     PTXM_MORE_SPECIALS(PTXM_NAME)
 #undef PTXM_NAME
-    const std::pair<const char*, Ty> type_names[] = {
-        {"none", Ty::none},       {"b8", Ty::b8},         {"u8", Ty::u8_},        {"s8", Ty::s8},
-        {"b16", Ty::b16},         {"u16", Ty::u16_},      {"s16", Ty::s16},       {"f16", Ty::f16},
-        {"bf16", Ty::bf16},       {"b32", Ty::b32},       {"u32", Ty::u32_},      {"s32", Ty::s32},
-        {"f32", Ty::f32},         {"b64", Ty::b64},       {"u64", Ty::u64_},      {"s64", Ty::s64},
-        {"f64", Ty::f64},         {"b128", Ty::b128},     {"pred", Ty::pred},     {"f16x2", Ty::f16x2},
-        {"bf16x2", Ty::bf16x2},   {"f32x2", Ty::f32x2},   {"tf32", Ty::tf32},     {"e4m3x2", Ty::e4m3x2},
-        {"e5m2x2", Ty::e5m2x2},   {"e2m1x2", Ty::e2m1x2}, {"e2m3x2", Ty::e2m3x2}, {"e3m2x2", Ty::e3m2x2},
-        {"ue8m0x2", Ty::ue8m0x2}, {"u16x2", Ty::u16x2},   {"s16x2", Ty::s16x2},   {"s2f6x2", Ty::s2f6x2}};
-    for (const auto& [name, ty] : type_names) types[name] = static_cast<u32>(ty);
+#define PTXM_NAME(name, bits)         \
+    add_name(types, #name, Ty::name); \
+    add_name(widths, #name, bits);
+    PTXM_TYPES(PTXM_NAME)
+#undef PTXM_NAME
     nb::dict mods;
     const std::pair<const char*, u32> mod_names[] = {{"rn", kRn},
                                                      {"rz", kRz},
@@ -387,6 +382,7 @@ NB_MODULE(_core, module) {
     module.attr("SPECIALS") = specials;
     module.attr("SYNTAX") = syntax;
     module.attr("TYPES") = types;
+    module.attr("WIDTHS") = widths;
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
     module.attr("CALL_PARAMS") = kCallParams;
