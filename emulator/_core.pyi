@@ -2,8 +2,10 @@ from collections.abc import Callable
 from typing import Any
 
 OPS: dict[str, int]
+SYNTAX: dict[str, str]  # of the operations whose row says how they are decoded
 SPECIALS: dict[str, int]
 TYPES: dict[str, int]
+WIDTHS: dict[str, int]  # of a register that holds a type, in bits
 MODS: dict[str, int]
 MATRIX_TYPES: dict[str, int]
 PARAM_WINDOW: int

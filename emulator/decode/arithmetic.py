@@ -87,12 +87,6 @@ def divide(b: Builder, m: Modifiers) -> None:
     _same_type(b, "div", type_name, 2)
 
 
-def remainder(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(INTEGERS)
-    m.done()
-    _same_type(b, "rem", type_name, 2)
-
-
 def extreme(b: Builder, m: Modifiers) -> None:
     type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, *PAIRS))
     if type_name in REALS:
@@ -126,61 +120,6 @@ def conditional_not(b: Builder, m: Modifiers) -> None:
     b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[*ones, is_zero])
 
 
-def logic(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(("pred", "b16", "b32", "b64"))
-    m.done()
-    opcode = b.instruction.opcode
-    _same_type(b, opcode, type_name, 1 if opcode == "not" else 2)
-
-
-def shift(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(("b16", "b32", "b64", *INTEGERS))
-    m.done()
-    _operands(b, 3)
-    d, x, n = b.instruction.operands
-    b.emit(b.instruction.opcode, type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name), b.src(n, "u32")])
-
-
-def funnel_shift(b: Builder, m: Modifiers) -> None:
-    direction = m.choose({"l": "shf_l", "r": "shf_r"})
-    wrap = m.choose({"wrap": 1, "clamp": 0})
-    m.need("b32")
-    m.done()
-    _operands(b, 4)
-    d, *s = b.instruction.operands
-    b.emit(direction, "b32", dst=[b.dst(d, "b32")], src=[b.src(x, "b32") for x in s], immediate=wrap)
-
-
-def bit_field_extract(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(("u32", "s32", "u64", "s64"))
-    m.done()
-    _operands(b, 4)
-    d, x, position, length = b.instruction.operands
-    src = [b.src(x, type_name), b.src(position, "u32"), b.src(length, "u32")]
-    b.emit("bfe", type_name, dst=[b.dst(d, type_name)], src=src)
-
-
-def bit_field_insert(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(("b32", "b64"))
-    m.done()
-    _operands(b, 5)
-    d, x, y, position, length = b.instruction.operands
-    src = [b.src(x, type_name), b.src(y, type_name), b.src(position, "u32"), b.src(length, "u32")]
-    b.emit("bfi", type_name, dst=[b.dst(d, type_name)], src=src)
-
-
-_PERMUTES = {"f4e": 1, "b4e": 2, "rc8": 3, "ecl": 4, "ecr": 5, "rc16": 6}
-
-
-def permute(b: Builder, m: Modifiers) -> None:
-    m.need("b32")
-    mode = m.choose(_PERMUTES, 0)
-    m.done()
-    _operands(b, 4)
-    d, *s = b.instruction.operands
-    b.emit("prmt", "b32", dst=[b.dst(d, "b32")], src=[b.src(x, "b32") for x in s], immediate=mode)
-
-
 def lop3(b: Builder, m: Modifiers) -> None:
     """lop3, and lop3.BoolOp `d|p, a, b, c, table, q`: p = (d != 0) BoolOp q."""
     combine = m.choose({"and": 0, "or": 1}, -1)
@@ -201,17 +140,6 @@ def lop3(b: Builder, m: Modifiers) -> None:
     mods = _COMPARE["ne"] << MODS["cmp_shift"] | combine << MODS["bool_shift"] | MODS["bool_negated"] * negated
     b.emit("lop3", "b32", dst=[result], src=src, immediate=table.bits)
     b.emit("setp", "b32", dst=[b.dst(d.second, "pred")], src=[result, b.number(0, 32), unit], mods=mods)
-
-
-def count_bits(b: Builder, m: Modifiers) -> None:
-    """popc, clz: a u32 result; brev: a result of the source's type."""
-    opcode = b.instruction.opcode
-    type_name = m.type(("b32", "b64"))
-    m.done()
-    _operands(b, 2)
-    d, x = b.instruction.operands
-    result = type_name if opcode == "brev" else "u32"
-    b.emit(opcode, type_name, dst=[b.dst(d, result)], src=[b.src(x, type_name)], width_dst=width_of(result))
 
 
 _COMPARE = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5}
@@ -282,26 +210,12 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "mul": multiply,
     "mad": multiply,
     "div": divide,
-    "rem": remainder,
     "min": extreme,
     "max": extreme,
     "abs": sign,
     "neg": sign,
-    "and": logic,
-    "or": logic,
-    "xor": logic,
-    "not": logic,
     "cnot": conditional_not,
-    "shl": shift,
-    "shr": shift,
-    "shf": funnel_shift,
-    "bfe": bit_field_extract,
-    "bfi": bit_field_insert,
-    "prmt": permute,
     "lop3": lop3,
-    "popc": count_bits,
-    "clz": count_bits,
-    "brev": count_bits,
     "setp": setp,
     "set": set_value,
     "selp": selp,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from fmha.emulator._core import MODS, OPS, SPECIALS, TYPES
+from fmha.emulator._core import MODS, OPS, SPECIALS, TYPES, WIDTHS
 from fmha.emulator.decode.frames import Framed
 from fmha.emulator.ptx import (
     Address,
@@ -40,17 +40,10 @@ SPACES = {
 
 _FUNCTION_BASE = 0x500_0000_0000
 
-_WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "f16": 16, "bf16": 16} | {
-    **dict.fromkeys(("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "s2f6x2"), 16),
-    **dict.fromkeys(("tf32", "u16x2", "s16x2"), 32),
-}
-
 
 def width_of(type_name: str) -> int:
     """Bits of a register of this type; 8-bit values live in 16-bit registers."""
-    if type_name in _WIDTHS:
-        return _WIDTHS[type_name]
-    return max(16, int(type_name[1:]))
+    return WIDTHS[type_name]
 
 
 def units_of(width: int) -> int:

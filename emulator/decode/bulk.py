@@ -107,7 +107,7 @@ def _tensor_operand(b: Builder, operand: Operand, mode: _Mode) -> tuple[int, lis
 
 def _tensor(b: Builder, m: Modifiers) -> None:
     # The first space named is the destination; a store has .global there.
-    spaces = [x for x in b.instruction.modifiers if x == "global" or x in _SHARED]
+    spaces = m.those("global", *_SHARED)
     if spaces and spaces[0] == "global":
         _tensor_store(b, m, 0)
         return
@@ -184,7 +184,7 @@ def _copy_from_shared(b: Builder, m: Modifiers, reduction: int, type_name: str) 
 
 
 def _bulk(b: Builder, m: Modifiers) -> None:
-    spaces = [x for x in b.instruction.modifiers if x == "global" or x in _SHARED]
+    spaces = m.those("global", *_SHARED)
     if len(spaces) != 2:
         b.fail("a destination and a source space are expected")
     if spaces[1] != "global":

@@ -48,13 +48,6 @@ def setmaxnreg(b: Builder, m: Modifiers) -> None:
     b.emit("setmaxnreg", immediate=int(limit) << 16 | count.bits, mods=mods, aligned=True)
 
 
-def griddepcontrol(b: Builder, m: Modifiers) -> None:
-    """PTX ISA 9.7.13.16."""
-    op = m.choose({"launch_dependents": "grid_trigger", "wait": "grid_wait"})
-    m.done()
-    b.emit(op)
-
-
 def clusterlaunchcontrol(b: Builder, m: Modifiers) -> None:
     if m.take("try_cancel"):
         m.need("async")
@@ -100,6 +93,5 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "mapa": mapa,
     "getctarank": getctarank,
     "setmaxnreg": setmaxnreg,
-    "griddepcontrol": griddepcontrol,
     "clusterlaunchcontrol": clusterlaunchcontrol,
 }

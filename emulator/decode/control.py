@@ -97,7 +97,7 @@ def fence(b: Builder, m: Modifiers) -> None:
     both = MODS["acquire"] | MODS["release"]
     sequential = both | MODS["sequential"]
     mods = m.choose({"sc": sequential, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
-    if any(name in b.instruction.modifiers for name in _SYNC_RESTRICT):
+    if any(map(m.has, _SYNC_RESTRICT)):
         _sync_restrict(b, m, mods)
         mods |= MODS["fence_shared"]
     else:

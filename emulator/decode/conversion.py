@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fmha.emulator._core import MODS
+from fmha.emulator._core import MODS, TYPES
 from fmha.emulator.decode.builder import Builder, width_of
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.ptx import Operand, Register, Vector
 
 _INTEGERS = {f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)}
 _FLOATS = {"f16", "bf16", "f32", "f64"}
-_NARROW = {"e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2"}
-_HALVES = {"f16x2", "bf16x2"}
+_NARROW = ("e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2")
+_HALVES = ("f16x2", "bf16x2")
+_OF = tuple(name for name in TYPES if name in {*_INTEGERS, *_FLOATS, *_NARROW, *_HALVES, "ue8m0x2", "s2f6x2"})
+_TO = tuple(name for name in (*_OF, "tf32") if name != "s2f6x2")
 _SIGNIFICAND = {"bf16": 8, "f16": 11, "tf32": 11, "f32": 24, "f64": 53}
 
 _ROUNDING = {name: MODS[name] for name in ("rn", "rz", "rm", "rp", "rna")} | {
@@ -35,7 +37,7 @@ def convert(b: Builder, m: Modifiers) -> None:
     if m.take("scaled::n2::ue8m0"):
         flags.append("scaled")
         mods |= MODS["scaled"]
-    to, of = m.type(), m.type()
+    to, of = m.type(_TO), m.type(_OF)
     m.done()
     if to in _NARROW or of in (*_NARROW, "s2f6x2") or "ue8m0x2" in (to, of) or to in _HALVES:
         _check_packed(b, to, of, rounding, set(flags))

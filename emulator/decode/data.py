@@ -12,6 +12,7 @@ from fmha.emulator.decode.ordering import take_hints, take_ordering, take_space
 from fmha.emulator.decode.policies import drop_policy
 from fmha.emulator.ptx import Immediate, Operand, PredicatePair, Register, Special, Vector
 
+_MEMORY_TYPES = tuple(name for name in TYPES if name[1:].isdigit())
 _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
 
 
@@ -49,7 +50,7 @@ def _access_modifiers(b: Builder, m: Modifiers, semantics: dict[str, int]) -> tu
     strong, mods = take_ordering(b, m, semantics)
     hinted = take_hints(m)
     vector = m.vector()
-    type_name = m.type()
+    type_name = m.type(_MEMORY_TYPES)
     m.done()
     # Strong accesses matter where others look: not in local or parameter memory.
     return space, vector, type_name, mods if strong and space not in ("local", "param", "const") else -1, hinted
@@ -98,8 +99,6 @@ def load(b: Builder, m: Modifiers) -> None:
     items = _items(b, operands[0], vector)
     unit, width, offset = b.address(operands[1], space)
     dst = [b.dst(x, type_name, any_width=True) for x in items]
-    if not type_name[1:].isdigit():
-        b.fail(f"ld has no type .{type_name}")
     size = int(type_name[1:]) // 8
     read_only = "nc" in b.instruction.modifiers or b.instruction.opcode == "ldu"
     non_coherent = MODS["non_coherent"] if read_only and order < 0 else 0
@@ -219,12 +218,6 @@ def shuffle(b: Builder, m: Modifiers) -> None:
     )
 
 
-def activemask(b: Builder, m: Modifiers) -> None:
-    m.need("b32")
-    m.done()
-    b.emit("activemask", "b32", dst=[b.dst(b.instruction.operands[0], "b32")])
-
-
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "mov": mov,
     "ld": load,
@@ -234,5 +227,4 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "elect": elect,
     "vote": vote,
     "shfl": shuffle,
-    "activemask": activemask,
 }

@@ -111,16 +111,15 @@ def sign(b: Builder, m: Modifiers, type_name: str) -> None:
     emit(b, b.instruction.opcode, type_name, 1, mods)
 
 
-def transcendental(b: Builder, m: Modifiers) -> None:
-    """ex2, lg2, rcp, rsqrt, sqrt, sin, cos, tanh."""
+def root(b: Builder, m: Modifiers) -> None:
+    """rcp, sqrt, rsqrt."""
     opcode = b.instruction.opcode
     approximate = _flags(m, "approx")
-    rounding = m.choose(_ROUNDING, -1) if opcode in ("rcp", "sqrt") and not approximate else MODS["rn"]
-    if rounding < 0 or (not approximate and opcode not in ("rcp", "sqrt")):
+    rounding = MODS["rn"] if approximate else -1 if opcode == "rsqrt" else m.choose(_ROUNDING, -1)
+    if rounding < 0:
         b.fail(".approx or a rounding is expected")
     flushed = _flags(m, "ftz")
-    allowed = {"ex2": ("f32", *HALVES), "tanh": ("f32", *HALVES), "rcp": ("f32", "f64"), "sqrt": ("f32", "f64")}
-    type_name = m.type((*allowed.get(opcode, ("f32",)), *(("f64",) if opcode == "rsqrt" else ())))
+    type_name = m.type(("f32", "f64"))
     m.done()
     if type_name == "f64" and approximate and not (flushed and opcode in ("rcp", "rsqrt")):
         # ptxas refines rsqrt.approx.f64 to nearly full precision.
@@ -130,28 +129,7 @@ def transcendental(b: Builder, m: Modifiers) -> None:
     emit(b, opcode, type_name, 1, rounding | approximate | flushed)
 
 
-def copysign(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(("f32", "f64"))
-    m.done()
-    emit(b, "copysign", type_name, 2)
-
-
-_PROPERTIES = ("finite", "infinite", "number", "notanumber", "normal", "subnormal")
-
-
-def test_property(b: Builder, m: Modifiers) -> None:
-    index = m.choose({name: n for n, name in enumerate(_PROPERTIES)})
-    type_name = m.type(("f32", "f64"))
-    m.done()
-    if len(b.instruction.operands) != 2:
-        b.fail("2 operands are expected")
-    p, a = b.instruction.operands
-    b.emit("testp", type_name, dst=[b.dst(p, "pred")], src=[b.src(a, type_name)], immediate=index)
-
-
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "fma": fma,
-    "copysign": copysign,
-    "testp": test_property,
-    **dict.fromkeys(("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"), transcendental),
+    **dict.fromkeys(("rcp", "rsqrt", "sqrt"), root),
 }

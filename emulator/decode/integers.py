@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from fmha.emulator._core import MODS
 from fmha.emulator.decode.builder import Builder
-from fmha.emulator.decode.floating import emit
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.ptx import Operand
 
@@ -40,62 +39,6 @@ def with_carry(b: Builder, m: Modifiers) -> None:
     carrying(b, m, _CARRY_IN[b.instruction.opcode], carry_in=True, carry_out=m.take("cc"))
 
 
-def sum_of_differences(b: Builder, m: Modifiers) -> None:
-    type_name = m.type(INTEGERS)
-    m.done()
-    emit(b, "sad", type_name, 3)
-
-
-def multiply24(b: Builder, m: Modifiers) -> None:
-    opcode = b.instruction.opcode
-    part = m.choose({"lo": "lo", "hi": "hi"})
-    mods = MODS["sat"] if opcode == "mad24" and m.take("sat") else 0
-    type_name = m.type(("u32", "s32"))
-    m.done()
-    if mods and (part, type_name) != ("hi", "s32"):
-        b.fail(".sat needs mad24.hi and .s32")
-    emit(b, f"{opcode}_{part}", type_name, 2 if opcode == "mul24" else 3, mods)
-
-
-def dot_product(b: Builder, m: Modifiers) -> None:
-    opcode = b.instruction.opcode
-    high = m.choose({"lo": 0, "hi": 1}) if opcode == "dp2a" else 0
-    a, c = m.type(("u32", "s32")), m.type(("u32", "s32"))
-    m.done()
-    d, *s = _operands(b, 4)
-    b.emit(opcode, a, type2=c, dst=[b.dst(d, "b32")], src=[b.src(x, "b32") for x in s], immediate=high)
-
-
-def find_set(b: Builder, m: Modifiers) -> None:
-    m.need("b32")
-    m.done()
-    emit(b, "fns", "b32", 3)
-
-
-def find_top(b: Builder, m: Modifiers) -> None:
-    shift = m.take("shiftamt")
-    type_name = m.type(("u32", "s32", "u64", "s64"))
-    m.done()
-    d, a = _operands(b, 2)
-    b.emit("bfind", type_name, dst=[b.dst(d, "u32")], src=[b.src(a, type_name)], immediate=int(shift))
-
-
-def bit_mask(b: Builder, m: Modifiers) -> None:
-    wrap = m.choose({"clamp": 0, "wrap": 1})
-    m.need("b32")
-    m.done()
-    d, *s = _operands(b, 3)
-    b.emit("bmsk", "b32", dst=[b.dst(d, "b32")], src=[b.src(x, "b32") for x in s], immediate=wrap)
-
-
-def extend(b: Builder, m: Modifiers) -> None:
-    wrap = m.choose({"clamp": 0, "wrap": 1})
-    type_name = m.type(("u32", "s32"))
-    m.done()
-    d, a, n = _operands(b, 3)
-    b.emit("szext", type_name, dst=[b.dst(d, type_name)], src=[b.src(a, type_name), b.src(n, "u32")], immediate=wrap)
-
-
 def select_by_sign(b: Builder, m: Modifiers) -> None:
     mods = MODS["ftz"] if m.take("ftz") else 0
     type_name = m.type(("b16", "b32", "b64", *INTEGERS, "f32", "f64"))
@@ -110,14 +53,5 @@ def select_by_sign(b: Builder, m: Modifiers) -> None:
 
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     **dict.fromkeys(_CARRY_IN, with_carry),
-    "sad": sum_of_differences,
-    "mul24": multiply24,
-    "mad24": multiply24,
-    "dp4a": dot_product,
-    "dp2a": dot_product,
-    "fns": find_set,
-    "bfind": find_top,
-    "bmsk": bit_mask,
-    "szext": extend,
     "slct": select_by_sign,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fmha.emulator._core import MATRIX_TYPES, MODS
@@ -47,14 +47,15 @@ _SCALED: dict[str, tuple[_Kind, int, dict[int, tuple[str, ...]]]] = {
     "kind::mxf4": (_MXF4, 2, {2: ("ue8m0",)}),
     "kind::mxf4nvf4": (_MXF4, 0, {2: ("ue8m0",), 4: ("ue8m0", "ue4m3")}),
 }
+_RESULTS = dict.fromkeys(name for kind in _KINDS for name in kind.results)
+_MULTIPLIED = dict.fromkeys(name for kind in _KINDS for name in kind.a)
 _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}  # elements of K that four bits of metadata describe, by the bits of an element
 _SHAPES = {f"m{m}n8k{k}": (m, k) for kind in _KINDS for m, k in (*kind.shapes, *kind.sparse)}
-_TYPES = {name: name for name in MATRIX_TYPES}
 
 
-def _types(m: Modifiers, count: int) -> list[str]:
-    """The type modifiers in order."""
-    return [m.choose(_TYPES) for _ in range(count)]
+def _types(m: Modifiers, *allowed: Iterable[str]) -> list[str]:
+    """The type modifiers in order, each one of some."""
+    return [m.choose({name: name for name in names}) for names in allowed]
 
 
 def type_bits(d: str, a: str, b_type: str, c: str) -> int:
@@ -95,14 +96,15 @@ def mma(b: Builder, m: Modifiers) -> None:
     sparse = m.take("sp", "sp::ordered_metadata")
     m.need("sync", "aligned")
     shape = m.choose(_SHAPES)
-    if shape == (8, 4) and "f64" not in b.instruction.modifiers:
+    if shape == (8, 4) and not m.has("f64"):
         b.fail("mma.m8n8k4 of .f16 (the form of sm_70) is not modelled")
     m.need("row", "col")
     narrow = m.take("kind::f8f6f4")
     if narrow and not b.module.target.startswith("sm_12"):
         b.fail(f"mma of kind::f8f6f4 needs target sm_120a, the module is for {b.module.target}")
     saturate = m.take("satfinite")
-    d, a, b_type, c = _types(m, 4)
+    results, multiplied = (_F8F6F4.results, NARROW) if narrow else (_RESULTS, _MULTIPLIED)
+    d, a, b_type, c = _types(m, results, multiplied, multiplied, results)
     operation = m.choose({"xor": 0, "and": MODS["mma_and"]}, -1)
     if operation >= 0:
         m.need("popc")
@@ -133,7 +135,7 @@ def _scaled(b: Builder, m: Modifiers) -> None:
     m.need("row", "col")
     kind, count, allowed = m.choose(_SCALED)
     count = m.choose({f"scale_vec::{n}X": n for n in (1, 2, 4)}, count)
-    d, a, b_type, c = _types(m, 4)
+    d, a, b_type, c = _types(m, kind.results, kind.a, kind.a, kind.results)
     scale_type = m.choose({name: name for name in ("ue8m0", "ue4m3")})
     m.done()
     if not count:
@@ -240,7 +242,8 @@ def wgmma(b: Builder, m: Modifiers) -> None:
 def _mma_async(b: Builder, m: Modifiers, sparse: bool) -> None:
     n, k = m.choose(_GROUP_SHAPES)
     saturate = m.take("satfinite")
-    d, a, b_type = _types(m, 3)
+    multiplied = [name for kind in _GROUP_KINDS for name in kind.a]
+    d, a, b_type = _types(m, ("f16", "f32", "s32"), multiplied, multiplied)
     m.done()
     kind = next((x for x in _GROUP_KINDS if a in x.a and b_type in x.a), None)
     if kind is None or kind.k * (2 if sparse else 1) != k or d not in kind.results:

@@ -90,7 +90,7 @@ def movmatrix(b: Builder, m: Modifiers) -> None:
 
 def copy(b: Builder, m: Modifiers) -> None:
     """cp.async: the bulk forms belong to `bulk`."""
-    if "bulk" in b.instruction.modifiers or not m.take("async"):
+    if m.has("bulk") or not m.take("async"):
         bulk.copy(b, m)
         return
     action = m.choose({name: name for name in ("commit_group", "wait_group", "wait_all", "mbarrier")}, "copy")

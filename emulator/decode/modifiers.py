@@ -27,6 +27,10 @@ class Modifiers:
     def has(self, name: str) -> bool:
         return name in self._left
 
+    def those(self, *names: str) -> list[str]:
+        """Which of `names` are left, in the order in which they are written."""
+        return [name for name in self._left if name in names]
+
     def need(self, *names: str) -> None:
         for name in names:
             if not self.take(name):

@@ -25,6 +25,7 @@ from fmha.emulator.decode import (
     recursion,
     stack,
     system,
+    table,
     tcgen05,
     video,
     wmma,
@@ -41,7 +42,7 @@ from fmha.emulator.ptx.cfg import reconvergence
 _MOST_LOCAL, _MOST_PARAMS = 512 << 10, 32764  # bytes: CUDA C++ programming guide, technical specifications
 _NO_END = (1 << 32) - 1
 _IDENTIFIER = re.compile(r"[A-Za-z_$%][\w$]*")
-_FAMILIES = (
+FAMILIES = (
     arithmetic,
     integers,
     floating,
@@ -58,11 +59,12 @@ _FAMILIES = (
     policies,
     recursion,
     stack,
+    table,
     tcgen05,
     video,
     wmma,
 )
-FORMS = {opcode: form for family in _FAMILIES for opcode, form in family.FORMS.items()}
+FORMS = {opcode: form for family in FAMILIES for opcode, form in family.FORMS.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,8 @@ class _Access:
         return f"b{whole if self.x_major else self.fragment.bits}"
 
 
-def _access(b: Builder, m: Modifiers, matrix: str, operand: Operand, stride: tuple[Operand, ...]) -> _Access:
+def _access(b: Builder, m: Modifiers, matrix: str) -> tuple[_Access, Operand]:
+    """Of the matrix in memory; and the operand with its registers."""
     m.need("sync", "aligned")
     row = m.choose({"row": True, "col": False})
     shape = m.choose(_SHAPES)
@@ -199,22 +200,17 @@ def _access(b: Builder, m: Modifiers, matrix: str, operand: Operand, stride: tup
         fragment = _accumulator(shape, type_name)
         x_major = row == _large_is_a(shape)
         leading = shape[1] if row else shape[0]
-    pointers = _Pointers(b, operand, space, stride[0] if stride else leading)
+    registers, address, *stride = b.operands(2, 3)
+    if matrix == "d":
+        registers, address = address, registers
+    pointers = _Pointers(b, address, space, stride[0] if stride else leading)
     pointers.begin(fragment, 2 if matrix in ("c", "d") else fragment.count, x_major)
-    return _Access(pointers, fragment, x_major, SPACES[space] << MODS["space_shift"])
-
-
-def _operands(b: Builder) -> tuple[Operand, Operand, tuple[Operand, ...]]:
-    operands = b.instruction.operands
-    if len(operands) not in (2, 3):
-        b.fail(f"2 or 3 operands are expected, not {len(operands)}")
-    return operands[0], operands[1], operands[2:]
+    return _Access(pointers, fragment, x_major, SPACES[space] << MODS["space_shift"]), registers
 
 
 def _load(b: Builder, m: Modifiers) -> None:
     matrix = m.choose({"a": "a", "b": "b", "c": "c"})
-    target, source, stride = _operands(b)
-    access = _access(b, m, matrix, source, stride)
+    access, target = _access(b, m, matrix)
     fragment = access.fragment
     items = _items(b, target, fragment, f"matrix {matrix.upper()}")
     units = [b.dst(x, fragment.register_type) for x in items]
@@ -250,8 +246,7 @@ def _load_register(b: Builder, access: _Access, value: int, r: _Register, width:
 
 def _store(b: Builder, m: Modifiers) -> None:
     m.need("d")
-    target, source, stride = _operands(b)
-    access = _access(b, m, "d", target, stride)
+    access, source = _access(b, m, "d")
     fragment = access.fragment
     width = max(32, fragment.bits)
     for item, r in zip(_items(b, source, fragment, "matrix D"), fragment.registers, strict=True):
@@ -284,10 +279,8 @@ def _mma(b: Builder, m: Modifiers) -> None:
     shape = m.choose(_SHAPES)
     types = {name: name for name in (*_KINDS, *_RESULT_BITS)}
     d = m.choose(types)
-    if len(_types_left(b)) == 2:
-        a, b_type, c = "f16", "f16", m.choose(types)
-    else:
-        a, b_type, c = (m.choose(types) for _ in range(3))
+    a, b_type = m.choose(types), m.choose(types, "")
+    a, b_type, c = (a, b_type, m.choose(types)) if b_type else ("f16", "f16", a)
     saturate = m.take("satfinite")
     m.take("rn")  # the default, and the only rounding of f64 that mma.sync has here
     m.done()
@@ -299,10 +292,6 @@ def _mma(b: Builder, m: Modifiers) -> None:
         b.fail(".xor.popc and .and.popc belong to .b1")
     mods = type_bits(d, a, b_type, c) | (MODS["mma_sat"] if saturate else 0) | max(operation, 0)
     _emit_tiles(b, shape, (d, a, b_type, c), mods)
-
-
-def _types_left(b: Builder) -> list[str]:
-    return [x for x in b.instruction.modifiers if x in _KINDS or x in _RESULT_BITS]
 
 
 def _emit_tiles(b: Builder, shape: tuple[int, int, int], types: tuple[str, str, str, str], mods: int) -> None:

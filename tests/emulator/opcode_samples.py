@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fmha.emulator.decode.table import TABLE, Form
+
 _REGISTERS = {1: "%p", 8: "%h", 16: "%h", 32: "%r", 64: "%d", 128: "%q"}
 _WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "bf16": 16, "e4m3x2": 16, "e5m2x2": 16, "ue8m0x2": 16}
 HEADER = """.version 9.0
@@ -34,8 +36,15 @@ def module(opcode: str) -> str:
 
 def sample(opcode: str) -> str:
     name, *modifiers = opcode.split(".")
-    make = _FAMILIES.get(name, _plain)
-    return f"{opcode} {make(name, modifiers)};".replace(" ;", ";")
+    forms = [form for form in TABLE if form.opcode == name]
+    operands = _of_row(forms[0], modifiers) if forms else _FAMILIES.get(name, _plain)(name, modifiers)
+    return f"{opcode} {operands};".replace(" ;", ";")
+
+
+def _of_row(form: Form, modifiers: list[str]) -> str:
+    """The operands that a row of the table names. All forms of an opcode have as many."""
+    type_name = next(filter(_is_type, modifiers), "")
+    return ", ".join(_reg(own or type_name, n + 1) for n, (_, own) in enumerate(form.operands))
 
 
 def _width(type_name: str) -> int:
@@ -57,10 +66,7 @@ def _regs(prefix: str, count: int, first: int = 1) -> str:
 _SOURCES = {
     "mov": 1,
     "neg": 1,
-    "not": 1,
     "abs": 1,
-    "ex2": 1,
-    "lg2": 1,
     "rcp": 1,
     "sqrt": 1,
     "rsqrt": 1,
@@ -73,8 +79,6 @@ def _plain(name: str, modifiers: list[str]) -> str:
     type_name = [x for x in modifiers if _is_type(x)][-1]
     sources = [_reg(type_name, n + 2) for n in range(_SOURCES.get(name, 2))]
     result = type_name
-    if name in ("shl", "shr"):
-        sources[1] = "%r9"
     if "wide" in modifiers:
         result = f"b{2 * _width(type_name)}"
         sources[2:] = [_reg(result, 4)] * (name == "mad")
@@ -218,14 +222,12 @@ _FAMILIES: dict[str, Callable[[str, list[str]], str]] = {
     "stmatrix": _matrix,
     "clusterlaunchcontrol": _cancel,
     "vote": _vote,
-    "bfe": _fixed("%r1, %r2, 4, 8"),
     "bra": _fixed("L1"),
     "brx": _fixed("%r1, table"),
     "call": _fixed("(status0), vprintf, (arg0, arg0)"),
     "createpolicy": _fixed("%d1, 0f3F800000"),
     "elect": _fixed("%r1|%p1, -1"),
     "fence": _fixed(""),
-    "griddepcontrol": _fixed(""),
     "brkpt": _fixed(""),
     "mapa": _fixed("%r1, %r2, %r3"),
     "mma": _fixed("{%r1, %r2, %r3, %r4}, {%r5, %r6, %r7, %r8}, {%r9, %r10}, {%r1, %r2, %r3, %r4}"),

@@ -79,17 +79,36 @@ def circles(needs: dict[str, dict[str, str]]) -> Iterator[list[str]]:
         yield from walk(start)
 
 
+def needs_among(objects: list[Path], root: Path) -> dict[str, dict[str, str]]:
+    """Which of `objects` each needs, with one of the symbols. They are named as their sources, from `root`."""
+    found = symbols(objects)
+    owner = {name: place for place, (defined, _) in found.items() for name in defined}
+    short = {place: str(Path(place).relative_to(root)).removesuffix(".cpp.o") for place in found}
+    needs: dict[str, dict[str, str]] = {short[place]: {} for place in found}
+    for place, (_, needed) in found.items():
+        for name in needed & owner.keys():
+            needs[short[place]][short[owner[name]]] = name
+    return needs
+
+
+@pytest.mark.parametrize(("third", "seen"), [("first()", True), ("3", False)])
+def test_a_planted_circle_is_seen(third: str, seen: bool, tmp_path: Path) -> None:
+    values = {"first": "second()", "second": "third()", "third": third}
+    bodies = [f"int {name}() {{ return {value}; }}" for name, value in values.items()]
+    for name, body in zip("abc", bodies, strict=True):
+        (tmp_path / f"{name}.cpp").write_text(f"int first(), second(), third();\n{body}\n")
+    subprocess.run(["c++", "-c", "a.cpp", "b.cpp", "c.cpp"], cwd=tmp_path, check=True)
+    for name in "abc":
+        (tmp_path / f"{name}.o").rename(tmp_path / f"{name}.cpp.o")
+    found = list(circles(needs_among(sorted(tmp_path.glob("*.o")), tmp_path)))
+    assert bool(found) == seen
+    if seen:
+        assert [line.split()[::4] for line in found[0]] == [["a", "b"], ["b", "c"], ["c", "a"]]
+
+
 def test_no_objects_need_one_another_in_a_circle(repository, core):
     built = sorted(repository.glob("build/*/CMakeFiles/_core.dir/emulator/core"), key=lambda p: p.stat().st_mtime)
     assert built, "make install leaves the objects there"
     objects = [o for s in sorted(core.rglob("*.cpp")) if (o := built[-1] / f"{s.relative_to(core)}.o").exists()]
     assert len(objects) > 80
-    found = symbols(objects)
-    owner = {name: place for place, (defined, _) in found.items() for name in defined}
-    short = {place: str(Path(place).relative_to(built[-1])).removesuffix(".cpp.o") for place in found}
-    needs: dict[str, dict[str, str]] = {short[place]: {} for place in found}
-    for place, (_, needed) in found.items():
-        for name in needed:
-            if name in owner:
-                needs[short[place]][short[owner[name]]] = name
-    assert list(circles(needs)) == []
+    assert list(circles(needs_among(objects, built[-1]))) == []

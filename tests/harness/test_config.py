@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmha.harness.config import load
+from fmha.harness.config.__main__ import page
 from fmha.harness.config.loader import interpret
 from fmha.harness.config.ours import Ours
 from fmha.harness.config.yaml_lines import parse
@@ -236,3 +237,7 @@ def test_scalars_follow_yaml_1_2() -> None:
 @given(st.text(max_size=200))
 def test_no_text_is_anything_but_a_config_error(text: str) -> None:
     assert all(re.match(r"matrix\.yaml:\d+: ", problem) for problem in problems(text))
+
+
+def test_the_page_of_keys_is_current(repository: Path) -> None:
+    assert (repository / "docs/reference/matrix-keys.md").read_text() == page()

@@ -59,3 +59,37 @@ def test_pages_that_are_named_exist() -> None:
     named = set(found.split())
     assert named
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+# As pages write them: from the root, a package, the core or the kernels of an architecture. Capitals stand for any.
+SOURCE = re.compile(r"(?<![\w./*-])(?:[\w-]+/)+[\w-]+\.(?:py|pyi|cpp|hpp|cuh|cu|h|inc|yaml)(?![\w/*.])")
+ROOMS = ("", "harness", "emulator", "emulator/core", "kernel", "kernel/common", "kernel/sm100", "kernel/sm90")
+GUIDES = [name for name in PAGES if not name.startswith(("docs/journal/", "docs/reference/thirdparty"))]
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_source_files_that_a_page_names_exist(name: str) -> None:
+    missing = []
+    for source in SOURCE.findall((ROOT / name).read_text(encoding="utf-8")):
+        rooms = [ROOT / room for room in ROOMS if (ROOT / room / source.split("/")[0]).is_dir()]
+        placeholder = any(part.isupper() for part in re.split(r"[/_.]", source))
+        if rooms and not placeholder and not any((ROOT / room / source).exists() for room in ROOMS):
+            missing.append(source)
+    assert missing == []
+
+
+MODULE = re.compile(r"(?:python -m |`)((?:fmha|tools|tests)(?:\.\w+)+)")
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_modules_that_a_page_names_exist(name: str) -> None:
+    """And what it says that a module has, where the module has that word."""
+    missing = []
+    for dotted in MODULE.findall((ROOT / name).read_text(encoding="utf-8")):
+        module = ROOT / dotted.replace(".", "/")
+        holders = (module.parent / "__init__.py", module.parent.with_suffix(".py"))
+        texts = [path.read_text(encoding="utf-8") for path in holders if path.exists()]
+        there = module.is_dir() or module.with_suffix(".py").exists()
+        if not there and not any(re.search(rf"\b{module.name}\b", text) for text in texts):
+            missing.append(dotted)
+    assert missing == []

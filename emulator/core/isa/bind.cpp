@@ -60,7 +60,7 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-#define PTXM_ROW(name, kind, binder) {bind_##binder, RowKind::kind},
+#define PTXM_ROW(name, kind, binder, ...) {bind_##binder, RowKind::kind},
     PTXM_OPS(PTXM_ROW)
 #undef PTXM_ROW
 };

@@ -1,9 +1,13 @@
-// The operations of the machine: one row each, which the decoder picks by its name and the core binds to a handler.
+// The table of the machine's operations, which Python reads as well. A row has:
 //
-// A row has the name, what the counters call it, and who binds it: bind_NAME of isa/handlers.hpp. A class of by_space
-// is that of the state space, by_binder that of the arithmetic binder that has taken it, which types and rounding
-// decide. Names are those of the PTX ISA's instructions, or what an instruction's forms have in common. Their numbers
-// are the order, which no program sees.
+// - the name: that of the PTX ISA's instruction, or what an instruction's forms have in common;
+// - its class, for the counters and the timing model. by_space is that of the state space, by_binder that of the
+//   arithmetic binder that has taken it, which types and rounding decide;
+// - who binds it: bind_NAME of isa/handlers.hpp;
+// - the syntax of the instructions that are this operation and no more, as decode/table.py reads it: they are decoded
+//   by it. Other rows have none: a function of decode/ emits their records.
+//
+// A row's number is its place, which no program sees.
 #pragma once
 
 // clang-format off
@@ -21,34 +25,34 @@
     X(mad_hi, integer, integer)                                                          \
     X(mad_wide, integer, integer)                                                        \
     X(div, integer, integer)                                                             \
-    X(rem, integer, integer)                                                             \
+    X(rem, integer, integer, "rem{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")               \
     X(min, by_binder, arithmetic)                                                        \
     X(max, by_binder, arithmetic)                                                        \
     X(abs, by_binder, arithmetic)                                                        \
     X(neg, by_binder, arithmetic)                                                        \
-    X(and_, integer, integer)                                                            \
-    X(or_, integer, integer)                                                             \
-    X(xor_, integer, integer)                                                            \
-    X(not_, integer, integer)                                                            \
+    X(and_, integer, integer, "and{.pred|.b16|.b32|.b64} d, a, b")                       \
+    X(or_, integer, integer, "or{.pred|.b16|.b32|.b64} d, a, b")                         \
+    X(xor_, integer, integer, "xor{.pred|.b16|.b32|.b64} d, a, b")                       \
+    X(not_, integer, integer, "not{.pred|.b16|.b32|.b64} d, a")                          \
     X(lop3, integer, bits)                                                               \
-    X(shl, integer, integer)                                                             \
-    X(shr, integer, integer)                                                             \
-    X(shf_l, integer, bits)                                                              \
-    X(shf_r, integer, bits)                                                              \
-    X(bfe, integer, bits)                                                                \
-    X(bfi, integer, arithmetic)                                                          \
-    X(prmt, integer, arithmetic)                                                         \
-    X(popc, integer, integer)                                                            \
-    X(clz, integer, integer)                                                             \
-    X(brev, integer, arithmetic)                                                         \
+    X(shl, integer, integer, "shl{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32") \
+    X(shr, integer, integer, "shr{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32") \
+    X(shf_l, integer, bits, "shf.l{.clamp|.wrap}.b32 d, a, b, c")                        \
+    X(shf_r, integer, bits, "shf.r{.clamp|.wrap}.b32 d, a, b, c")                        \
+    X(bfe, integer, bits, "bfe{.u32|.s32|.u64|.s64} d, a, b:u32, c:u32")                 \
+    X(bfi, integer, arithmetic, "bfi{.b32|.b64} d, a, b, c:u32, length:u32")             \
+    X(prmt, integer, arithmetic, "prmt.b32[.f4e|.b4e|.rc8|.ecl|.ecr|.rc16] d, a, b, c")  \
+    X(popc, integer, integer, "popc{.b32|.b64} d:u32, a")                                \
+    X(clz, integer, integer, "clz{.b32|.b64} d:u32, a")                                  \
+    X(brev, integer, arithmetic, "brev{.b32|.b64} d, a")                                 \
     /* Comparison and selection */                                                       \
     X(setp, by_binder, arithmetic)                                                       \
     X(selp, integer, integer)                                                            \
     /* Floating point, with what rounding and type make of it */                         \
     X(fma, floating, arithmetic)                                                         \
     X(mul, floating, arithmetic)                                                         \
-    X(ex2, transcendental, approximate)                                                  \
-    X(lg2, transcendental, approximate)                                                  \
+    X(ex2, transcendental, approximate, "ex2.approx[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
+    X(lg2, transcendental, approximate, "lg2.approx[.ftz].f32 d, a")                     \
     X(rcp, by_binder, arithmetic)                                                        \
     X(rsqrt, by_binder, arithmetic)                                                      \
     X(sqrt, by_binder, arithmetic)                                                       \
@@ -71,7 +75,7 @@
     X(elect, exchange, control)                                                          \
     X(shfl, exchange, control)                                                           \
     X(vote, exchange, control)                                                           \
-    X(activemask, exchange, control)                                                     \
+    X(activemask, exchange, control, "activemask.b32 d")                                 \
     /* Barriers and fences */                                                            \
     X(bar, barrier, named_barrier)                                                       \
     X(bar_warp, barrier, barrier)                                                        \
@@ -99,28 +103,28 @@
     X(tc_cp, matrix, tensor_copy)                                                        \
     X(tc_shift, matrix, tensor_copy)                                                     \
     /* Scalar instructions of fewer programs */                                          \
-    X(copysign, floating, float)                                                         \
-    X(testp, floating, float)                                                            \
-    X(fns, integer, extra_integer)                                                       \
-    X(bmsk, integer, extra_integer)                                                      \
-    X(szext, integer, extra_integer)                                                     \
-    X(sad, integer, extra_integer)                                                       \
-    X(mul24_lo, integer, extra_integer)                                                  \
-    X(mul24_hi, integer, extra_integer)                                                  \
-    X(mad24_lo, integer, extra_integer)                                                  \
-    X(mad24_hi, integer, extra_integer)                                                  \
+    X(copysign, floating, float, "copysign{.f32|.f64} d, a, b")                          \
+    X(testp, floating, float, "testp{.finite|.infinite|.number|.notanumber|.normal|.subnormal}{.f32|.f64} d:pred, a") \
+    X(fns, integer, extra_integer, "fns.b32 d, mask, base, offset")                      \
+    X(bmsk, integer, extra_integer, "bmsk{.clamp|.wrap}.b32 d, a, b")                    \
+    X(szext, integer, extra_integer, "szext{.clamp|.wrap}{.u32|.s32} d, a, b:u32")       \
+    X(sad, integer, extra_integer, "sad{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b, c")      \
+    X(mul24_lo, integer, extra_integer, "mul24.lo{.u32|.s32} d, a, b")                   \
+    X(mul24_hi, integer, extra_integer, "mul24.hi{.u32|.s32} d, a, b")                   \
+    X(mad24_lo, integer, extra_integer, "mad24.lo{.u32|.s32} d, a, b, c")                \
+    X(mad24_hi, integer, extra_integer, "mad24.hi{.u32|.s32} d, a, b, c; mad24.hi.sat.s32 d, a, b, c") \
     X(carry_add, integer, extra_integer)                                                 \
     X(carry_sub, integer, extra_integer)                                                 \
     X(carry_mad_lo, integer, extra_integer)                                              \
     X(carry_mad_hi, integer, extra_integer)                                              \
-    X(dp4a, integer, extra_integer)                                                      \
-    X(dp2a, integer, extra_integer)                                                      \
-    X(bfind, integer, extra_integer)                                                     \
+    X(dp4a, integer, extra_integer, "dp4a{.u32|.s32}{.u32|.s32} d:b32, a:b32, b:b32, c:b32") \
+    X(dp2a, integer, extra_integer, "dp2a{.lo|.hi}{.u32|.s32}{.u32|.s32} d:b32, a:b32, b:b32, c:b32") \
+    X(bfind, integer, extra_integer, "bfind[.shiftamt]{.u32|.s32|.u64|.s64} d:u32, a")   \
     X(slct, integer, extra_integer)                                                      \
     X(set, floating, arithmetic)                                                         \
-    X(tanh, transcendental, approximate)                                                 \
-    X(sin, transcendental, approximate)                                                  \
-    X(cos, transcendental, approximate)                                                  \
+    X(tanh, transcendental, approximate, "tanh.approx[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
+    X(sin, transcendental, approximate, "sin.approx[.ftz].f32 d, a")                     \
+    X(cos, transcendental, approximate, "cos.approx[.ftz].f32 d, a")                     \
     X(cvt_int_pack, conversion, convert_packed)                                          \
     X(cvt_stochastic, conversion, stochastic)                                            \
     /* Synchronising memory, and control again */                                        \
@@ -166,8 +170,8 @@
     X(clc_try_cancel, control, launch_control)                                           \
     X(clc_canceled, control, launch_control)                                             \
     X(clc_ctaid, control, launch_control)                                                \
-    X(grid_trigger, control, launch_control)                                             \
-    X(grid_wait, control, launch_control)                                                \
+    X(grid_trigger, control, launch_control, "griddepcontrol.launch_dependents")         \
+    X(grid_wait, control, launch_control, "griddepcontrol.wait")                         \
     /* Warp- and warpgroup-level matrix instructions and non-bulk asynchronous copies */ \
     X(ldmatrix, shared_memory, matrix_move)                                              \
     X(stmatrix, shared_memory, matrix_move)                                              \

@@ -26,43 +26,24 @@ constexpr u32 kLanes = 32;
 constexpr u32 kFullMask = 0xFFFFFFFFu;
 constexpr u32 kUnitBytes = 128;
 
+// The types that instructions name, with the bits of a register that holds one: 8-bit values are in 16-bit registers.
+// Elements of matrices have NumberType of numbers/formats.hpp: a type of 4 bits there has no register of its own.
+// clang-format off
+#define PTXM_TYPES(X)                                                                                                \
+    X(none, 0) X(b8, 16) X(u8_, 16) X(s8, 16) X(b16, 16) X(u16_, 16) X(s16, 16) X(f16, 16) X(bf16, 16)               \
+    X(b32, 32) X(u32_, 32) X(s32, 32) X(f32, 32) X(b64, 64) X(u64_, 64) X(s64, 64) X(f64, 64) X(b128, 128)           \
+    X(pred, 1) X(f16x2, 32) X(bf16x2, 32) X(f32x2, 64) X(tf32, 32) X(e4m3x2, 16) X(e5m2x2, 16) X(e2m1x2, 16)         \
+    X(e2m3x2, 16) X(e3m2x2, 16) X(ue8m0x2, 16) X(s2f6x2, 16) X(u16x2, 32) X(s16x2, 32)
+// clang-format on
+
 enum class Ty : u8 {
-    none,
-    b8,
-    u8_,
-    s8,
-    b16,
-    u16_,
-    s16,
-    f16,
-    bf16,
-    b32,
-    u32_,
-    s32,
-    f32,
-    b64,
-    u64_,
-    s64,
-    f64,
-    b128,
-    pred,
-    f16x2,
-    bf16x2,
-    f32x2,
-    tf32,
-    e4m3x2,
-    e5m2x2,
-    e2m1x2,
-    e2m3x2,
-    e3m2x2,
-    ue8m0x2,
-    s2f6x2,
-    u16x2,
-    s16x2
+#define PTXM_ENUM(name, bits) name,
+    PTXM_TYPES(PTXM_ENUM)
+#undef PTXM_ENUM
 };
 
 enum class Op : u16 {
-#define PTXM_ENUM(name, kind, binder) name,
+#define PTXM_ENUM(name, ...) name,
     PTXM_OPS(PTXM_ENUM)
 #undef PTXM_ENUM
 };

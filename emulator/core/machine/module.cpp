@@ -270,34 +270,34 @@ nb::list recorded_clusters(const Recorder& recorder) {
     return out;
 }
 
+// Names that C++ keeps for itself have an underscore behind them.
+std::string python_name(std::string_view name) {
+    return std::string(name.substr(0, name.size() - name.ends_with('_')));
+}
+
 template <class E>
 void add_name(nb::dict& d, const char* name, E value) {
-    std::string n = name;
-    if (n.back() == '_') n.pop_back();
-    d[n.c_str()] = static_cast<u32>(value);
+    d[python_name(name).c_str()] = static_cast<u32>(value);
 }
 
 }  // namespace
 
 NB_MODULE(_core, module) {
-    nb::dict ops, specials, types;
-#define PTXM_NAME(name, kind, binder) add_name(ops, #name, Op::name);
+    nb::dict ops, syntax, specials, types, widths;
+#define PTXM_NAME(name, kind, binder, ...) \
+    add_name(ops, #name, Op::name);        \
+    if (const char* text = "" __VA_ARGS__; *text) syntax[python_name(#name).c_str()] = text;
     PTXM_OPS(PTXM_NAME)
 #undef PTXM_NAME
 #define PTXM_NAME(name) add_name(specials, #name, Special::name);
     PTXM_SPECIALS(PTXM_NAME)
     PTXM_MORE_SPECIALS(PTXM_NAME)
 #undef PTXM_NAME
-    const std::pair<const char*, Ty> type_names[] = {
-        {"none", Ty::none},       {"b8", Ty::b8},         {"u8", Ty::u8_},        {"s8", Ty::s8},
-        {"b16", Ty::b16},         {"u16", Ty::u16_},      {"s16", Ty::s16},       {"f16", Ty::f16},
-        {"bf16", Ty::bf16},       {"b32", Ty::b32},       {"u32", Ty::u32_},      {"s32", Ty::s32},
-        {"f32", Ty::f32},         {"b64", Ty::b64},       {"u64", Ty::u64_},      {"s64", Ty::s64},
-        {"f64", Ty::f64},         {"b128", Ty::b128},     {"pred", Ty::pred},     {"f16x2", Ty::f16x2},
-        {"bf16x2", Ty::bf16x2},   {"f32x2", Ty::f32x2},   {"tf32", Ty::tf32},     {"e4m3x2", Ty::e4m3x2},
-        {"e5m2x2", Ty::e5m2x2},   {"e2m1x2", Ty::e2m1x2}, {"e2m3x2", Ty::e2m3x2}, {"e3m2x2", Ty::e3m2x2},
-        {"ue8m0x2", Ty::ue8m0x2}, {"u16x2", Ty::u16x2},   {"s16x2", Ty::s16x2},   {"s2f6x2", Ty::s2f6x2}};
-    for (const auto& [name, ty] : type_names) types[name] = static_cast<u32>(ty);
+#define PTXM_NAME(name, bits)         \
+    add_name(types, #name, Ty::name); \
+    add_name(widths, #name, bits);
+    PTXM_TYPES(PTXM_NAME)
+#undef PTXM_NAME
     nb::dict mods;
     const std::pair<const char*, u32> mod_names[] = {{"rn", kRn},
                                                      {"rz", kRz},
@@ -380,7 +380,9 @@ NB_MODULE(_core, module) {
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;
+    module.attr("SYNTAX") = syntax;
     module.attr("TYPES") = types;
+    module.attr("WIDTHS") = widths;
     module.attr("PARAM_WINDOW") = kParamWindow;
     module.attr("SHARED_START") = kSharedStart;
     module.attr("CALL_PARAMS") = kCallParams;

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 
+#include "numbers/single.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm::tc {
@@ -34,8 +35,7 @@ void decode_bytes(NumberType f, const u8* bytes, u32 n, float* out) {
     };
     switch (f) {
         case NumberType::f16: return decode(u16{}, half_to_float);
-        case NumberType::bf16:
-            return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case NumberType::bf16: return decode(u16{}, [](u16 bits) { return bf16_to_float(bits); });
         case NumberType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
         case NumberType::e2m1x2: {
             const auto& t = numbers_of_bytes(NumberType::e2m1);
@@ -84,8 +84,7 @@ void decode_chunks(NumberType f, const u8* memory, std::span<const u32> chunks, 
     };
     switch (f) {
         case NumberType::f16: return each_chunk(memory, chunks, grid, out, halves_to_floats);
-        case NumberType::bf16:
-            return decode(u16{}, [](u16 h) { return std::bit_cast<float>(static_cast<u32>(h) << 16); });
+        case NumberType::bf16: return decode(u16{}, [](u16 bits) { return bf16_to_float(bits); });
         case NumberType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
         case NumberType::e2m1x2:
             return each_chunk(memory, chunks, grid, out,

@@ -4,6 +4,7 @@
 #endif
 
 #include "machine/machine.hpp"
+#include "numbers/single.hpp"
 #include "numbers/vector_shuffle.hpp"
 #include "ptx/tcgen05/product/fast/host_tiles.hpp"
 #include "ptx/tcgen05/product/product.hpp"
@@ -165,8 +166,7 @@ void pack_b(const Mma& op, u32 k, Packed& out) {
 void unpack_a(const Packed& from, u32 which, u32 depth, float* a) {
     for (u32 r = 0; r < kTmemLanes; ++r)
         for (u32 k = 0; k < depth; ++k)
-            a[r * kAPitch + k] =
-                std::bit_cast<float>(static_cast<u32>(from.a[which][r % from.rows * kPackedPitch + k]) << 16);
+            a[r * kAPitch + k] = bf16_to_float(from.a[which][r % from.rows * kPackedPitch + k]);
 }
 
 void unpack_b(const Packed& from, u32 depth, float* bt) {
