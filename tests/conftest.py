@@ -21,8 +21,8 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
-# References are of small matrices: threads of BLAS would spend a third of the processor time on waiting for each other,
-# in four workers for two cores. Read when numpy and torch are loaded, here and in what tests start.
+# References are of small matrices: threads of BLAS would spend their processor time on waiting for each other, in four
+# workers for two cores. Read when numpy and torch are loaded, here and in what tests start.
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
