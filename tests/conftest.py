@@ -21,6 +21,11 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
+# References are of small matrices: threads of BLAS would spend their processor time on waiting for each other, in four
+# workers for two cores. Read when numpy and torch are loaded, here and in what tests start.
+for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 os.environ["FMHA_HOSTS"] = ""  # whoever runs the tests has hosts of their own
 
 # The runs that tests start are not what the job they run in is about: none writes into its summary.
@@ -46,12 +51,17 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def builds(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, BuildResult]:
-    """Every variant, by name, built as the harness builds it: by one worker of a run, for all."""
+def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all workers of a run build kernels of ours, each once: a folder that is theirs alone."""
     base = tmp_path_factory.getbasetemp()
-    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builds"
-    with cache.with_suffix(".lock").open("w") as lock:
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builds"
+
+
+@pytest.fixture(scope="session")
+def builds(repository: Path, build_cache: Path) -> dict[str, BuildResult]:
+    """Every variant, by name, built as the harness builds it: by one worker of a run, for all."""
+    with build_cache.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        results = build_variants(repository, VARIANTS, cache, 300.0, 2, lambda line: None)
+        results = build_variants(repository, VARIANTS, build_cache, 300.0, 2, lambda line: None)
     assert not [result.error for result in results if result.error]
     return {result.variant.name: result for result in results}

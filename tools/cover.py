@@ -324,9 +324,9 @@ def _shuffled(*what: Any) -> bytes:
     return hashlib.sha256(repr(what).encode()).digest()
 
 
-def suite(space: Space) -> list[str]:
-    """Names of the suite's configurations, each once, by kernel, the quick ones of each first."""
-    found = {item.id: item for item in map(space.configuration, rows(space))}
+def suite(space: Space, made: Sequence[Row]) -> list[str]:
+    """Names of the configurations of a suite's rows, each once, by kernel, the quick ones of each first."""
+    found = {item.id: item for item in map(space.configuration, made)}
     order = sorted(found.values(), key=lambda item: (item.head_dim, item.p_path, item.rows, work(item), item.id))
     return [item.id for item in order]
 
@@ -343,12 +343,14 @@ def main() -> None:
             space = make()
             made = rows(space)
             covered = {item for row in made for item in tuples_of(row, space.fields)} & set(wanted(space.fields))
-            print(f"{name}: {len(suite(space))} configurations, {len(covered)} of {len(wanted(space.fields))} tuples")
+            count = len(suite(space, made))
+            print(f"{name}: {count} configurations, {len(covered)} of {len(wanted(space.fields))} tuples")
         return
     path = Path(__file__).parents[1] / "matrix.yaml"
     text = path.read_text(encoding="utf-8")
     for name, make in SUITES.items():
-        text = written(text, name, suite(make()))
+        space = make()
+        text = written(text, name, suite(space, rows(space)))
     path.write_text(text, encoding="utf-8")
 
 

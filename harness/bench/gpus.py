@@ -129,17 +129,20 @@ class Bench:
         command = [sys.executable, "-m", "fmha", *words]
         return self.session.run(name, command, float("inf"), self.root).code == 0
 
-    def run(self, what: str, gpus: int, *words: str) -> tuple[Spread, dict[str, Any]] | None:
-        """What a run said and its record; None when it did not pass."""
+    def run(self, what: str, gpus: int, *words: str) -> tuple[Spread, dict[str, Any], bool]:
+        """What a run said, its record, and whether it passed. ValueError when it left no record."""
         name = f"{what}-{gpus}"
-        before = self._runs()
-        if not self.fmha(name, *words, "--host", "local", "--gpus", str(gpus), "--quiet"):
-            return None
-        (run,) = self._runs() - before
+        runs = self._runs()
+        before = set((self.root / "results").glob("*.json"))
+        passed = self.fmha(name, *words, "--host", "local", "--gpus", str(gpus), "--quiet")
+        made = set((self.root / "results").glob("*.json")) - before
+        if len(made) != 1:
+            raise ValueError(f"{what} on {gpus} GPUs left no record: see {name}.log")
+        (path,) = made
+        (run,) = self._runs() - runs
         events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-        path = max((self.root / "results").glob("*.json"), key=lambda item: item.stat().st_mtime_ns)
         shutil.copy(path, self.session.folder / "records" / f"{name}.json")
-        return measured(what, gpus, self.session.steps[-1].seconds, events), json.loads(path.read_text())
+        return measured(what, gpus, self.session.steps[-1].seconds, events), json.loads(path.read_text()), passed
 
     def _runs(self) -> set[Path]:
         return {path.parent for path in (self._home / "runs").glob("*/events.jsonl")}
@@ -153,17 +156,16 @@ class Bench:
             except ValueError as error:
                 wrong.append(str(error))
                 continue
-            if found is None:
-                wrong.append(f"{what} on {gpus} GPUs did not pass")
-            else:
-                done.append(found)
-        spreads = [spread for spread, _ in done]
+            done.append(found)
+            if not found[2]:
+                wrong.append(f"{what} on {gpus} GPUs did not pass: see {what}-{gpus}.log")
+        spreads = [spread for spread, *_ in done]
         wrong += [
             f"{what} on {s.gpus} GPUs: {s.at_end:.1%} of their time was idle at the end"
             for s in spreads
             if not s.at_end <= MOST_IDLE_AT_END
         ]
-        wrong += [f"{what}: {name} is not the same on all" for name in differing([record for _, record in done])]
+        wrong += [f"{what}: {name} is not the same on all" for name in differing([record for _, record, _ in done])]
         return spreads, wrong
 
 
@@ -228,9 +230,12 @@ def main() -> int:
 
 def _regress(bench: Bench, counts: Sequence[int], suite: str) -> tuple[list[Spread], list[str]]:
     """Against a baseline of the same kernel, made here."""
-    made = bench.run("baseline", max(counts), "run-matrix", "--suite", suite, *SEEDS)
+    try:
+        bench.run("baseline", max(counts), "run-matrix", "--suite", suite, *SEEDS)
+    except ValueError as error:
+        return [], [str(error)]
     accept = ("baseline", "accept", "latest", "--why", "to be compared with", "--seeds", str(LEAST_SEEDS))
-    if made is None or not bench.fmha("accept", *accept):
+    if not bench.fmha("accept", *accept):
         return [], ["regress: no baseline was made"]
     bench.commit("The baseline")
     return bench.every("regress", counts, "regress")

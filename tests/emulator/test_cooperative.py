@@ -14,7 +14,7 @@ from fmha.emulator.device import SCHEDULES, Schedule
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.emulator.clusterlab import run
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("cooperative")]
 
 SOURCE = Path(__file__).parent / "kernels" / "cooperative.cu"
 BLOCKS, THREADS = 12, 64

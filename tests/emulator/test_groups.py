@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("groups")]
 
 SOURCE = Path(__file__).parent.parent / "probes/groups.cu"
 THREADS = 64

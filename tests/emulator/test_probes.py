@@ -18,6 +18,8 @@ from tests.probes.known import KNOWN, pattern_of
 from tests.probes.run_emulator import run_source
 from tests.probes.store import Result, load
 
+pytestmark = pytest.mark.xdist_group("probes")
+
 GPU = Path(__file__).resolve().parent.parent / "probes" / "gpu" / "h200.npz"
 
 

@@ -12,6 +12,6 @@ CASE = "hd64_t32_sk256_p-smem"
 
 
 @pytest.fixture(scope="session")
-def ours(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def ours(repository: Path, build_cache: Path) -> Subject:
     """head_dim 64, P through shared memory, two tiles of keys."""
-    return of_configuration(repository, CASE, cache=tmp_path_factory.mktemp("cache"))
+    return of_configuration(repository, CASE, cache=build_cache)

@@ -31,13 +31,8 @@ def modelled_on_b200(repository: Path, cache: Path, item: Configuration) -> tupl
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def time(repository, cache):
-    return modelled_on_b200(repository, cache, parse_id("hd64_t128_sk1024_out-bf16"))
+def time(repository, build_cache):
+    return modelled_on_b200(repository, build_cache, parse_id("hd64_t128_sk1024_out-bf16"))
 
 
 def test_a_row_says_what_bounds_and_how_far_the_floor_is(time):
@@ -96,9 +91,9 @@ def test_the_timeline_is_drawn(time):
     assert len(rects) < 2000
 
 
-def test_twice_the_keys_take_about_twice_as_long(repository, cache):
+def test_twice_the_keys_take_about_twice_as_long(repository, build_cache):
     items = [Configuration(64, 256, keys, heads=128, output="bf16") for keys in (2048, 4096)]
-    short, long = (modelled_on_b200(repository, cache, item)[2].launches()[0].cycles for item in items)
+    short, long = (modelled_on_b200(repository, build_cache, item)[2].launches()[0].cycles for item in items)
     assert 1.6 < long / short < 2.1
 
 
@@ -136,7 +131,7 @@ def test_what_cannot_be_modelled_is_said_in_a_line(arguments, said):
 
 
 @pytest.mark.nvcc
-def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(repository: Path, cache: Path) -> None:
+def test_a_grid_of_ctas_that_draw_their_work_lasts_as_its_work_does(repository: Path) -> None:
     """Of a persistent grid five CTAs run. Should they draw the whole grid's work, it would seem to last for ever."""
     names = ("hd64_t2048_sk256_b2_out-bf16", "hd64_t2048_sk256_b16_out-bf16", "hd64_t2048_sk256_b32_out-bf16")
     items = [parse_id(name) for name in names]
