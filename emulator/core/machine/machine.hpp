@@ -159,6 +159,11 @@ private:
 
     u16 number_ = 0;
     std::vector<std::pair<u64, Findings>> told_;  // by the ordinals of clusters
+
+public:
+    // Clusters of which the recorder notes what they read first, of each allocation. Where only recorded ones run, these
+    // end once that is known.
+    std::vector<u64> glimpsed;
 };
 
 inline Machine& machine_of(Warp& w) { return *w.cta->cluster->machine; }
