@@ -1,7 +1,7 @@
 """CUTLASS's matrix products for sm_90a, measured on an H200 or H100 and modelled:
 
     python -m tools.cutlass build FOLDER --source CUTLASS   # needs nvcc
-    python -m tools.cutlass measure FOLDER --output FILE    # needs the GPU; --fresh: of sizes that were not tried before
+    python -m tools.cutlass measure FOLDER --output FILE    # needs the GPU; --fresh: of sizes not tried before
     python -m tools.cutlass model FOLDER FILE               # needs neither; --json writes the table's rows
     python -m tools.cutlass predict FOLDER --output FILE    # of the fresh sizes, before they are measured
 
@@ -73,8 +73,8 @@ KERNELS: Final = (
 )
 # M, N, K: squares, few rows against wide weights, and a product that is mostly its epilogue.
 SIZES: Final = ((1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (256, 8192, 4096), (8192, 8192, 256))
-# Named after the model of what does not fit into L2 was made, before any was measured. Operands of the first three fit into
-# the 50 MB of an H100's L2; of the others those of 5120 in e4m3 come near, and none else.
+# Named once the model of what does not fit into L2 was made, before any was measured. Operands of the first three fit
+# into the 50 MB of an H100's L2; of the others those of 5120 in e4m3 come near, and none else.
 FRESH: Final = (
     (4096, 2048, 2048),
     (2560, 5120, 1024),
