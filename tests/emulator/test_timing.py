@@ -339,19 +339,6 @@ def test_the_clusters_that_a_gpu_begins_with():
     assert at_once((4, 4, 1), (2, 2, 1), 132) == [0, 2, 8, 10]
 
 
-ASYNC = BULK + "COPIES\ncp.async.commit_group;\ncp.async.wait_group 0;"
-
-
-@pytest.mark.parametrize(("size", "wanted"), [("", 16), (", 16", 16), (", 4", 4), (", 0", 0)])
-def test_cp_async_reads_no_more_than_its_src_size(size, wanted):
-    """What it fills with zeros comes from nowhere."""
-    copies = "".join(f"cp.async.cg.shared.global [%r3], [%rd1+{16 * k}], 16{size};\n" for k in range(4))
-    report, _ = timed(kernel(ASYNC.replace("COPIES", copies)), block=16, checks=False)
-    (cluster,) = report.timing._recorder.clusters
-    assert sum(cluster["read"].values()) == 16 * 4 * wanted
-    assert report.timing._recorder.first_reads == {}, "all of it fits into L2"
-
-
 def test_copies_of_no_bytes_are_modelled():
     assert loaded(0, size=0).from_hbm == 0
 

@@ -7,7 +7,6 @@
 #include "memory/banks.hpp"
 #include "memory/tensor_map.hpp"
 #include "ptx/copies/bulk.hpp"
-#include "ptx/copies/cp_async.hpp"
 #include "ptx/wgmma/operands.hpp"
 
 namespace ptxm {
@@ -208,15 +207,9 @@ void Recorder::copy(Warp& w, const Inst& i, u32 mask) {
                 note_global(w, box.map.address, box.bytes(), true);
                 add(Did::copy_out, 0, 0, box.bytes());
             });
-        default: {  // cp.async
-            u32 bytes = 0;
-            each_lane(mask, [&](u32 l) {
-                const CopySource source = cp_async_source(w, i, l);
-                note_global(w, source.address, source.bytes, false);
-                bytes += source.bytes;
-            });
-            return add(Did::copy_async, 0, 0, bytes);
-        }
+        default:  // cp.async
+            each_lane(mask, [&](u32 l) { note_global(w, address_in(w, o[1], 64, l, 0), 16, false); });
+            return add(Did::copy_async, 0, 0, 16 * static_cast<u32>(std::popcount(mask)));
     }
 }
 

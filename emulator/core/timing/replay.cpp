@@ -464,10 +464,7 @@ private:
                 operate(w, step.pc, issued, w.store_end, Cause::tma, d.b);
                 w.time += t_.tma_issue;
             } else {
-                // Of no bytes it writes zeros: nothing is fetched.
-                const double there =
-                    d.b ? fetch(sm, w.time, d.b, t_.l2_latency, {&sm.port}) : w.time + t_.shared_latency;
-                w.copies = std::max(w.copies, there);
+                w.copies = std::max(w.copies, fetch(sm, w.time, d.b, t_.l2_latency, {&sm.port}));
             }
         });
     }

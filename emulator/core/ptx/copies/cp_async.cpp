@@ -2,8 +2,6 @@
 //
 // The bytes land when the copy completes. A copy is ordered before its thread's later accesses by a wait on its group,
 // and before other threads' by a barrier after that or by the mbarrier that tracks it.
-#include "ptx/copies/cp_async.hpp"
-
 #include <algorithm>
 #include <bit>
 
@@ -351,12 +349,6 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
 }
 
 }  // namespace
-
-CopySource cp_async_source(Warp& w, const Inst& i, u32 lane) {
-    const i32 offset = static_cast<i32>(i.immediate >> 32);
-    return {lane_address(w, w.ops(i)[1], i.mods & kCopyWideSource, lane, offset),
-            source_bytes(w, i, lane, i.mods >> kCopyBytesShift & 0x1F)};
-}
 
 Handler bind_cp_async(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
