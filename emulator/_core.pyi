@@ -34,6 +34,8 @@ class Program:
 class Recorder:
     @property
     def clusters(self) -> list[dict[str, Any]]: ...
+    @property
+    def first_reads(self) -> dict[int, dict[int, int]]: ...
     def shared_reads(self, one: int, other: int) -> dict[int, float]: ...
     def replay(
         self,
@@ -48,6 +50,7 @@ class Recorder:
 
 class Machine:
     recorded: list[int]  # clusters by ordinal
+    glimpsed: list[int]
     only_recorded: bool
     recorder: Recorder | None
     seed: int

@@ -22,7 +22,7 @@ from fmha.emulator.ptx import Function, PtxError, Variable, parse
 from fmha.emulator.ptx import Module as ParsedModule
 from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
 from fmha.emulator.timing.architecture import architecture
-from fmha.emulator.timing.launch import L2_BYTES, Shape, Timing, behind_first, resident_ctas, sampled
+from fmha.emulator.timing.launch import Shape, Timing, at_once, behind_first, resident_ctas, sampled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -162,7 +162,7 @@ class Device:
     `checks` False turns conflict checks off (faults are still faults). `waivers` mark findings that are accepted.
     `max_instructions` ends a launch that executes more warp instructions. `threads` of the host may run CTAs side by
     side; what a launch does and reports is the same with any number of them. `watch` marks the instructions that are
-    executed, for `coverage`. `timing` names the GPU, "h200" or "b200", whose time for a launch is modelled
+    executed, for `coverage`. `timing` names the GPU, "h200", "h100" or "b200", whose time for a launch is modelled
     (docs/understand/timing.md): then reports have a `timing`. `sampled` True runs only the clusters that the model
     looks at: the rest of the outputs is not written. `multiprocessors` says how many CTAs are resident at a time.
     """
@@ -388,12 +388,15 @@ class Device:
         by_memory = self._machine.resident_clusters(decoded.program, block, (1, 1, 1), shared_bytes)
         by_memory //= self._machine.multiprocessors
         resident = resident_ctas(by_memory, math.prod(block), self._architecture.registers, info.least_ctas)
-        return Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
+        shape = Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
+        small = sum(b.nbytes for b in self._buffers.values()) <= self._architecture.l2_capacity.value
+        self._machine.glimpsed = [] if small else at_once(grid, cluster, shape.slots(self._architecture))
+        return shape
 
     def _timing(self, decoded: Decoded, shape: Shape) -> Timing:
         assert self._architecture is not None
         assert self._machine.recorder is not None
-        held, room = set(), L2_BYTES
+        held, room = set(), self._architecture.l2_capacity.value
         for base in reversed(self._in_l2):
             room -= self._sizes.get(base, 0)
             if room >= 0:

@@ -52,7 +52,8 @@ class Options:
     """Which GPU the program finds, and how the machine runs its launches.
 
     `timing` has the time of each launch modelled: the `whole` launch runs, or `sampled`, only the few clusters that the
-    model looks at. Then outputs are not written, and no hazard is looked for.
+    model looks at. Then outputs are not written, and no hazard is looked for. The time is that of the GPU which the
+    program finds, or of another that runs the same code, by the timing model's name for it: `timed_as`.
     """
 
     arch: str = "sm_100a"
@@ -61,6 +62,7 @@ class Options:
     profile: Profile = "lenient"
     threads: int = 1
     timing: Keeping | None = None
+    timed_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Machine:
                 o.profile,
                 checks=o.timing != "sampled",
                 threads=o.threads,
-                timing=self.gpu.timing if o.timing else None,
+                timing=(o.timed_as or self.gpu.timing) if o.timing else None,
                 sampled=o.timing == "sampled",
                 multiprocessors=self.gpu.multiprocessors,
             )

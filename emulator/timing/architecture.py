@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-NAMES: Final = ("h200", "b200")
+NAMES: Final = ("h200", "h100", "b200")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Architecture:
     power_clock_mhz: Constant  # at which the tensor pipe may be busy all the time
     launch_us: Constant
     combine_us: Constant  # of a launch that overlaps the one before it
+    l2_capacity: Constant  # bytes
+    l2_partitions: Constant  # each holds what the SMs next to it read
     l2_sharing: Constant  # SMs near one another to which L2 delivers once what they read together, at most
     times: Mapping[str, Constant]
 
@@ -48,11 +50,20 @@ def architecture(name: str) -> Architecture:
     """The constants of a GPU, one of NAMES; ValueError for another."""
     if name not in NAMES:
         raise ValueError(f"timing {name!r} is not one of {', '.join(NAMES)}")
-    document: dict[str, Any] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text())
+    document = _document(name)
     times = {key: _constant(entry) for key, entry in document.pop("times").items()}
     clusters = MappingProxyType(document.pop("clusters"))
     given: dict[str, Any] = {k: _constant(entry) if isinstance(entry, dict) else entry for k, entry in document.items()}
     return Architecture(name=name, times=MappingProxyType(times), clusters=clusters, **given)
+
+
+def _document(name: str) -> dict[str, Any]:
+    """What the file says, over what that of the GPU says which it is `like`."""
+    said: dict[str, Any] = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text())
+    if "like" not in said:
+        return said
+    base = _document(said.pop("like"))
+    return base | said | {"times": base["times"] | said.get("times", {})}
 
 
 def _constant(entry: Mapping[str, Any]) -> Constant:

@@ -17,9 +17,9 @@ from typing import Any, Final
 from fmha.emulator import _core
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.timing.architecture import Architecture
+from fmha.emulator.timing.reuse import Stream, found, readers_at_once, turns_of
 
 SAMPLES: Final = 5  # along x
-L2_BYTES: Final = 50 << 20  # of the H200's manual; a B200's is larger
 _GUESSED_REGISTERS: Final = 128  # a thread, where a kernel's launch bounds do not say
 
 
@@ -69,6 +69,26 @@ class Shape:
     samples: tuple[int, ...]  # clusters along x that are replayed, by their first CTA
     second: int | None  # the one behind the first in the order of the grid, where there is one
 
+    def places(self, gpu: Architecture) -> int:
+        """Clusters that the GPU holds at once if an SM holds one CTA."""
+        return gpu.clusters.get(self.cluster_size, max(1, gpu.multiprocessors // self.cluster_size))
+
+    def copies(self, gpu: Architecture) -> int:
+        """Clusters that share the SMs of one."""
+        return max(1, min(self.resident, -(-self.clusters // self.places(gpu))))
+
+    def slots(self, gpu: Architecture) -> int:
+        """Clusters that the GPU holds at once."""
+        return self.places(gpu) * self.copies(gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of what a launch reads, the parts that L2 delivers, what comes to neighbours once counted once, and memory."""
+
+    from_l2: float
+    from_hbm: float
+
 
 class Timing:
     """The recordings of a launch; the model may be asked again, with other constants."""
@@ -106,21 +126,47 @@ class Timing:
         known = {base: min(nbytes, sizes.get(base, 0)) for base, nbytes in asked.items()}
         once = {base: max(known[base] / nbytes, 1 / architecture.l2_sharing.value) for base, nbytes in asked.items()}
         shared = sum(nbytes * together.get(base, 0.0) * (1 - once[base]) for base, nbytes in asked.items())
-        self.from_l2 = 1 - shared / total
-        self.from_hbm = sum(nbytes for base, nbytes in known.items() if base not in resident) / total
+        from_hbm = sum(nbytes for base, nbytes in known.items() if base not in resident) / total
+        self.together = Share(1 - shared / total, from_hbm)
+        self.apart = self._apart(asked, known)
+        self.asked = total  # bytes
 
-    def replay(self, ordinal: int, times: Mapping[str, float] | None = None, traced: bool = False) -> Replayed:
-        """The cluster `ordinal`, with as many copies of it as an SM holds beside it."""
-        copies = self._copies
-        size = self.shape.cluster_size
-        sms = min(self._places * size, -(-self.shape.clusters * size // copies))
+    def _apart(self, asked: Mapping[int, float], known: Mapping[int, float]) -> Share | None:
+        """The shares once CTAs that read the same are apart; None where L2 holds whatever they read."""
+        gpu, first = self.architecture, self._recorder.first_reads
+        if not first:
+            return None
+        streams = [Stream(asked[base], known[base], readers_at_once(first, base)) for base in asked]
+        turns = turns_of(streams, self.shape.clusters / self.shape.slots(gpu))
+        there = found(streams, turns, gpu.l2_capacity.value, gpu.l2_partitions.value)
+        if min(there, default=1.0) == 1.0:
+            return None
+        missed = sum(max(min(s.known, s.asked), s.asked * (1 - part)) for s, part in zip(streams, there, strict=True))
+        begun = 1 / turns  # in the first turn they are together
+        return Share(
+            begun * self.together.from_l2 + (1 - begun),
+            begun * self.together.from_hbm + (1 - begun) * missed / sum(asked.values()),
+        )
+
+    def replay(
+        self,
+        ordinal: int,
+        times: Mapping[str, float] | None = None,
+        traced: bool = False,
+        share: Share | None = None,
+    ) -> Replayed:
+        """The cluster `ordinal`, with as many copies of it as an SM holds beside it. `share` is `together` if left
+        out."""
+        copies, places = self.shape.copies(self.architecture), self.shape.places(self.architecture)
+        size, share = self.shape.cluster_size, share or self.together
+        sms = min(places * size, -(-self.shape.clusters * size // copies))
         raw = self._recorder.replay(
             self._program,
             [ordinal] * copies,
             self.architecture.values | dict(times or {}),
             sms=float(sms),
-            from_l2=self.from_l2,
-            from_hbm=self.from_hbm,
+            from_l2=share.from_l2,
+            from_hbm=share.from_hbm,
             traced=traced,
         )
         busy = {name: cycles / raw["sms"] for name, cycles in raw["busy"].items()}
@@ -140,28 +186,26 @@ class Timing:
         at = {ordinal // self.shape.pitch: r.cycles for ordinal, r in replayed.items()}
         return [_between(at, x) for x in range(self.shape.along_x)]
 
-    @property
-    def _copies(self) -> int:
-        """Clusters that share the SMs of one."""
-        return max(1, min(self.shape.resident, -(-self.shape.clusters // self._places)))
-
-    @property
-    def _places(self) -> int:
-        """Clusters that the GPU holds at once if an SM holds one CTA."""
-        size = self.shape.cluster_size
-        return self.architecture.clusters.get(size, max(1, self.architecture.multiprocessors // size))
-
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
         """The whole launch, with these of the constants in the architecture's place."""
-        replayed = {ordinal: self.replay(ordinal, times) for ordinal in self.ordinals}
+        said = self._modelled(times, self.together)
+        if self.apart is None:
+            return said
+        # CTAs do not stay together where they have to wait for memory once they are apart.
+        rate = (self.architecture.values | dict(times or {}))["hbm_bytes"]
+        waits = self.asked * self.apart.from_hbm / rate > said.cycles
+        return self._modelled(times, self.apart) if waits else said
+
+    def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
+        replayed = {ordinal: self.replay(ordinal, times, share=share) for ordinal in self.ordinals}
         first = self._lasting(replayed)
         rest = self.shape.clusters // self.shape.along_x
-        slots = self._places * self._copies
+        slots = self.shape.slots(self.architecture)
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
             known = {"code_miss": 0.0} | ({"cta_start": 0.0} if self.drawn else {})
-            later = self._lasting({n: self.replay(n, {**(times or {}), **known}) for n in self.ordinals})
+            later = self._lasting({n: self.replay(n, {**(times or {}), **known}, share=share) for n in self.ordinals})
         clusters = list(zip(first, later, strict=True)) * rest
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
             heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
@@ -180,7 +224,7 @@ class Timing:
             self.shape.clusters / slots,
             busy,
             bound if busy[bound] >= 0.5 else "latency",
-            self.from_hbm,
+            share.from_hbm,
             sum(r.forced for r in replayed.values()),
         )
 
@@ -189,6 +233,16 @@ def sampled(along_x: int) -> tuple[int, ...]:
     """The clusters along x that are recorded."""
     n = min(SAMPLES, along_x)
     return tuple(sorted({round(k * (along_x - 1) / max(1, n - 1)) for k in range(n)}))
+
+
+def at_once(grid: tuple[int, int, int], cluster: tuple[int, int, int], slots: int) -> list[int]:
+    """The first CTAs of the clusters that a GPU which holds `slots` begins with."""
+    across = tuple(ctas // size for ctas, size in zip(grid, cluster, strict=True))
+    first = []
+    for n in range(min(slots, across[0] * across[1] * across[2])):
+        x, y, z = n % across[0], n // across[0] % across[1], n // across[0] // across[1]
+        first.append(x * cluster[0] + grid[0] * (y * cluster[1] + grid[1] * z * cluster[2]))
+    return first
 
 
 def behind_first(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> int | None:

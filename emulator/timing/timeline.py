@@ -142,12 +142,18 @@ class Timeline:
 
     def events(self, clock_mhz: float, sources: Sequence[Instruction]) -> list[dict[str, Any]]:
         """As Perfetto and chrome://tracing read them: a process a CTA, a thread a warp, what works beside the warps as
-        asynchronous events, the critical path a process of its own. Microseconds."""
+        asynchronous events, the critical path a process of its own. Microseconds, in whole nanoseconds: Perfetto rounds
+        to them, and drops a span that then begins before the end of the one ahead of it.
+        """
         events: list[dict[str, Any]] = []
-        scale = 1 / clock_mhz
 
-        def put(phase: str, name: str, pid: int, tid: int, at: float, **more: Any) -> None:
-            events.append({"ph": phase, "name": name, "pid": pid, "tid": tid, "ts": at * scale, **more})
+        def nanoseconds(at: float) -> int:
+            return round(at * 1e3 / clock_mhz)
+
+        def put(phase: str, name: str, pid: int, tid: int, at: float, end: float | None = None, **more: Any) -> None:
+            begin = nanoseconds(at)
+            lasting = {} if end is None else {"dur": (nanoseconds(end) - begin) / 1e3}
+            events.append({"ph": phase, "name": name, "pid": pid, "tid": tid, "ts": begin / 1e3, **lasting, **more})
 
         def place(pc: int) -> dict[str, Any]:
             source = sources[pc]
@@ -164,21 +170,12 @@ class Timeline:
                 if wait.end - wait.start < 2 and wait.by is None:
                     continue  # an instruction's turn: not to be seen, and most of the file
                 if wait.start > at:
-                    put("X", RUNNING, cta + 1, warp + 1, at, dur=(wait.start - at) * scale, cat="run")
+                    put("X", RUNNING, cta + 1, warp + 1, at, wait.start, cat="run")
                 said = place(wait.pc) | {"for": self.whom(wait)}
-                put(
-                    "X",
-                    _words(wait),
-                    cta + 1,
-                    warp + 1,
-                    wait.start,
-                    dur=(wait.end - wait.start) * scale,
-                    cat="wait",
-                    args=said,
-                )
+                put("X", _words(wait), cta + 1, warp + 1, wait.start, wait.end, cat="wait", args=said)
                 at = max(at, wait.end)
             if end > at:
-                put("X", RUNNING, cta + 1, warp + 1, at, dur=(end - at) * scale, cat="run")
+                put("X", RUNNING, cta + 1, warp + 1, at, end, cat="run")
         for index, operation in enumerate(self.operations):
             name, track = _operation(operation), {"cat": operation.cause, "id": index}
             said = place(operation.pc) | {"issued by": f"warp {operation.warp}"}
@@ -187,7 +184,7 @@ class Timeline:
         put("M", "process_name", 0, 0, 0, args={"name": "critical path"})
         for link in self.critical_path():
             said = {"where": f"CTA {link.cta}, warp {link.warp}"}
-            put("X", link.what, 0, 1, link.start, dur=(link.end - link.start) * scale, cat="critical", args=said)
+            put("X", link.what, 0, 1, link.start, link.end, cat="critical", args=said)
         return events
 
     def whom(self, wait: Span) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from fmha.emulator.debug import banks, layouts
-from fmha.emulator.debug.barriers import barriers_of, warps_named
+from fmha.emulator.debug.barriers import Barrier, barriers_of, warps_named
 from fmha.emulator.debug.cute import thread_value
 from fmha.emulator.debug.layouts import Memory, Operand, Product, Transfer
 from fmha.emulator.debug.observe import ACCESSES, BARRIERS, OPERANDS, Log, Recorder, lanes_of
@@ -250,7 +250,7 @@ def barriers(subject: Subject) -> Shown:
     lines: list[str] = []
     edges: list[tuple[str, int, str, bool]] = []
     for index, b in enumerate(found):
-        lines.append(f"mbarrier 0x{b.offset:x}: count {b.count}, {b.phases} phases, initialised at {b.line}")
+        lines.append(f"mbarrier 0x{b.offset:x}: count {b.count}, {_phases(b)}, initialised at {b.line}")
         for party in b.arriving:
             lines.append(f"  {party.how:9} {party}")
             edges.append((_node(party.warps, party.line), index, f"{party.how}: {party}", True))
@@ -262,8 +262,12 @@ def barriers(subject: Subject) -> Shown:
             parities = sorted(parity for parity, times in b.parities[party.line].items() if times)
             lines.append(f"  waits     {party}, parity {' and '.join(map(str, parities)) or 'none seen'}")
             edges.append((_node(party.warps, party.line), index, f"waits: {party}", False))
-    middle = [f"0x{b.offset:x}, count {b.count}\n{b.phases} phases" for b in found]
+    middle = [f"0x{b.offset:x}, count {b.count}\n{_phases(b)}" for b in found]
     return Shown(tuple(lines), picture.graph(f"mbarriers of {subject.name}", middle, edges))
+
+
+def _phases(barrier: Barrier) -> str:
+    return "1 phase" if barrier.phases == 1 else f"{barrier.phases} phases"
 
 
 def _amounts(amounts: Iterable[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def tensor_memory(title: str, areas: Sequence[Area]) -> str:
 def graph(title: str, middle: Sequence[str], edges: Sequence[tuple[str, int, str, bool]]) -> str:
     """Barriers in the middle. Who arrives stands to their left, who waits to their right: (who, barrier, words, whether
     it arrives)."""
-    row, top, width = 46, 50, 1000
+    row, top, width, box = 46, 66, 1100, 230
     sides: dict[bool, list[str]] = {True: [], False: []}
     for who, _, _, arrives in edges:
         if who not in sides[arrives]:
@@ -70,17 +71,19 @@ def graph(title: str, middle: Sequence[str], edges: Sequence[tuple[str, int, str
         return top + row * rows * (index + 0.5) / count
 
     for who, bar, words, arrives in edges:
-        x1, x2 = (190, 380) if arrives else (620, 810)
+        x1, x2 = (10 + box, 430) if arrives else (670, width - 10 - box)
         side, at = place(sides[arrives].index(who), len(sides[arrives])), place(bar, len(middle))
         y1, y2 = (side, at) if arrives else (at, side)
         out.append(
             f'<line x1="{x1}" y1="{y1:g}" x2="{x2}" y2="{y2:g}" stroke="#777"><title>{escape(words)}</title></line>'
         )
     for index, text in enumerate(middle):
-        out.append(_box(380, place(index, len(middle)), 240, text, "#ffffff"))
-    for arrives, x, colour in ((True, 10, "#dfe8fb"), (False, 810, "#fbe9d5")):
+        out.append(_box(430, place(index, len(middle)), 240, text, "#ffffff"))
+    for arrives, x, colour in ((True, 10, "#dfe8fb"), (False, width - 10 - box, "#fbe9d5")):
         for index, text in enumerate(sides[arrives]):
-            out.append(_box(x, place(index, len(sides[arrives])), 180, text, colour))
+            out.append(_box(x, place(index, len(sides[arrives])), box, text, colour))
+    for x, words in ((10 + box / 2, "arrives on"), (550, "mbarrier"), (width - 10 - box / 2, "waits for")):
+        out.append(f'<text x="{x:g}" y="48" text-anchor="middle" font-weight="bold">{words}</text>')
     return "".join([*out, "</svg>\n"])
 
 
@@ -158,10 +161,11 @@ def bars(title: str, cycles: float, rows: Sequence[tuple[str, Sequence[Bar]]]) -
     height = row * len(rows)
     out = [_HEAD.format(w=left + width + 20, h=top + height + 60)]
     out.append(f'<text x="{left}" y="18" font-size="14">{escape(title)}</text>')
-    for part in range(11):
-        x = left + width * part / 10
-        out.append(f'<line x1="{x:g}" x2="{x:g}" y1="{top}" y2="{top + height}" stroke="#ddd"/>')
-        out.append(f'<text x="{x:g}" y="{top - 6}" text-anchor="middle">{cycles * part / 10:.0f}</text>')
+    step = _round_step(cycles / 10)
+    for at in range(0, int(cycles) + 1, step):
+        x = left + width * at / cycles
+        out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + height}" stroke="#ddd"/>')
+        out.append(f'<text x="{x:.1f}" y="{top - 6}" text-anchor="middle">{at}</text>')
     for number, (name, found) in enumerate(rows):
         y = top + row * number
         out.append(f'<text x="{left - 6}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
@@ -176,6 +180,16 @@ def bars(title: str, cycles: float, rows: Sequence[tuple[str, Sequence[Bar]]]) -
         out.append(f'<rect x="{x:g}" y="{y - 10}" width="12" height="12" fill="{_colour(kind, kinds)}"/>')
         out.append(f'<text x="{x + 16:g}" y="{y}">{escape(kind)}</text>')
     return "".join([*out, "</svg>\n"])
+
+
+def _round_step(least: float) -> int:
+    """The next of 1, 2, 5, 10, 20, ..."""
+    step = 1
+    for factor in itertools.cycle((2, 2.5, 2)):
+        if step >= least:
+            break
+        step = round(step * factor)
+    return step
 
 
 def _colour(kind: str, kinds: Sequence[str]) -> str:

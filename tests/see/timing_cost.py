@@ -40,7 +40,7 @@ def main() -> None:
                 timing.modelled()
             took[timed].append(time.process_time() - before)
         plain, on = min(took[False]), min(took[True])
-        print(f"{arch}: {plain * 1e3:.0f} ms without, {on * 1e3:.0f} ms with timing: {on / plain:.2f} times")
+        print(f"{gpu}, {arch}: {plain * 1e3:.0f} ms without, {on * 1e3:.0f} ms with timing: {on / plain:.2f} times")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""CUTLASS's matrix products for sm_90a, measured on an H200 and modelled:
+"""CUTLASS's matrix products for sm_90a, measured on an H200 or H100 and modelled:
 
     python -m tools.cutlass build FOLDER --source CUTLASS   # needs nvcc
-    python -m tools.cutlass measure FOLDER --output FILE    # needs the GPU
+    python -m tools.cutlass measure FOLDER --output FILE    # needs the GPU; --fresh: of sizes not tried before
     python -m tools.cutlass model FOLDER FILE               # needs neither; --json writes the table's rows
+    python -m tools.cutlass predict FOLDER --output FILE    # of the fresh sizes, before they are measured
 
 CUTLASS is a checkout of https://github.com/NVIDIA/cutlass, or `cutlass_library/source` of the wheel nvidia-cutlass.
 None of its kernels was looked at when the timing model was made, and no constant is fitted to them.
@@ -15,12 +16,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
+from fmha.emulator import programs
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 LAUNCH_US: Final = (
@@ -70,6 +73,20 @@ KERNELS: Final = (
 )
 # M, N, K: squares, few rows against wide weights, and a product that is mostly its epilogue.
 SIZES: Final = ((1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (256, 8192, 4096), (8192, 8192, 256))
+# Named once the model of what does not fit into L2 was made, before any was measured. Operands of the first three fit
+# into the 50 MB of an H100's L2; of the others those of 5120 in e4m3 come near, and none else.
+FRESH: Final = (
+    (4096, 2048, 2048),
+    (2560, 5120, 1024),
+    (8192, 1024, 1536),
+    (5120, 5120, 5120),
+    (6144, 4096, 7168),
+    (7168, 12288, 3072),
+    (12288, 6144, 10240),
+    (10240, 10240, 6144),
+    (3072, 12288, 12288),
+    (12288, 3072, 12288),
+)
 
 
 def build(folder: Path, source: Path) -> None:
@@ -90,26 +107,32 @@ def build(folder: Path, source: Path) -> None:
         list(pool.map(one, KERNELS))
 
 
-def measured(folder: Path) -> Iterator[dict[str, Any]]:
+def measured(folder: Path, sizes: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, Any]]:
     for kernel in KERNELS:
-        for size in SIZES:
+        for size in sizes:
             words = (str(folder / kernel.name), *map(str, size), "--time")
             said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
             yield {"kernel": kernel.name, "size": list(size), "us": float(said)}
 
 
-def modelled_us(folder: Path, kernel: str, size: Sequence[int]) -> float:
-    program = (str(folder / kernel), *map(str, size))
-    words = ("emulate", "--arch", "sm_90a", "--timing", "sampled", "--json", "--", *program)
-    said = subprocess.run((sys.executable, "-m", "fmha", *words), check=True, capture_output=True, text=True).stdout
-    (launch,) = json.loads(said)["launches"]
-    return float(LAUNCH_US + launch["modelled"]["seconds"] * 1e6)
+def modelled_us(folder: Path, gpu: str, kernel: str, size: Sequence[int]) -> float:
+    options = programs.Options("sm_90a", timing="sampled", timed_as=gpu)
+    (launch,) = programs.run_program((str(folder / kernel), *map(str, size)), options).seen.launches
+    assert launch.modelled is not None
+    return LAUNCH_US + launch.modelled.seconds * 1e6
 
 
-def compared(folder: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(2) as pool:
-        modelled = pool.map(lambda row: modelled_us(folder, row["kernel"], row["size"]), rows)
-        return [row | {"modelled_us": us, "error": us / row["us"] - 1} for row, us in zip(rows, modelled, strict=True)]
+def modelled(folder: Path, gpu: str, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows with `modelled_us`, and with `error` where they are measured."""
+    asked = (partial(modelled_us, folder, gpu), [row["kernel"] for row in rows], [row["size"] for row in rows])
+    with ProcessPoolExecutor(2) as pool:
+        for row, us in zip(rows, pool.map(*asked), strict=True):
+            yield row | {"modelled_us": us} | ({"error": us / row["us"] - 1} if "us" in row else {})
+
+
+def timed_as(gpu: str) -> str:
+    """The timing model's name for a GPU, by what nvidia-smi calls it."""
+    return next(name for name in ("h200", "h100") if name.upper() in gpu)
 
 
 def in_order(rows: Sequence[dict[str, Any]], apart: float) -> tuple[int, int]:
@@ -143,20 +166,31 @@ def main() -> int:
         description=__doc__, prog="python -m tools.cutlass", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("build", "measure", "model"):
+    for verb in ("build", "measure", "model", "predict"):
         verbs.add_parser(verb).add_argument("folder", type=Path, help="of the programs")
     verbs.choices["build"].add_argument("--source", type=Path, required=True, help="CUTLASS's folder")
-    verbs.choices["measure"].add_argument("--output", type=Path, required=True)
+    for verb in ("measure", "predict"):
+        verbs.choices[verb].add_argument("--output", type=Path, required=True)
+    verbs.choices["measure"].add_argument("--fresh", action="store_true", help="of the sizes that predict takes")
+    verbs.choices["predict"].add_argument("--gpu", choices=("h200", "h100"), default="h200")
     verbs.choices["model"].add_argument("record", type=Path, help="what measure wrote")
     verbs.choices["model"].add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
     if given.verb == "build":
         build(given.folder, given.source)
     elif given.verb == "measure":
-        record = {"gpu": gpu(), "rows": list(measured(given.folder))}
+        record = {"gpu": gpu(), "rows": list(measured(given.folder, FRESH if given.fresh else SIZES))}
         given.output.write_text(json.dumps(record, indent=1) + "\n")
+    elif given.verb == "predict":
+        asked = [{"kernel": kernel.name, "size": list(size)} for kernel in KERNELS for size in FRESH]
+        predicted = []
+        for row in modelled(given.folder, given.gpu, asked):
+            predicted.append(row)
+            print(row["kernel"], *row["size"], f"{row['modelled_us']:.1f} us", flush=True)
+        given.output.write_text(json.dumps({"gpu": given.gpu, "rows": predicted}, indent=1) + "\n")
     else:
-        rows = compared(given.folder, json.loads(given.record.read_text())["rows"])
+        record = json.loads(given.record.read_text())
+        rows = list(modelled(given.folder, timed_as(record["gpu"]["name"]), record["rows"]))
         if given.json:
             given.json.write_text(json.dumps(rows, indent=1) + "\n")
         show(rows)

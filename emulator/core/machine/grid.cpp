@@ -31,6 +31,8 @@ constexpr u64 kLivelock = 20'000'000;
 // The same in turns of every cluster, where there are many: what all of them have released comes with every poll, and
 // the instructions alone would take minutes.
 constexpr u64 kLivelockTurns = 1000, kManyClusters = 32;
+// Warp instructions between two looks at whether a cluster that is only glimpsed has read enough.
+constexpr u64 kGlimpse = 256;
 // Under schedules that draw: clusters that take turns, and turns in a row that they may spend polling before others
 // start.
 constexpr u32 kExploredClusters = 4, kExploredTurns = 8;
@@ -49,7 +51,9 @@ public:
             const u64 before = cluster.progress;
             m_.running = nullptr;
             m_.search.clusters = resident_.size();
-            const Progress ended = run_cluster(cluster, budget());
+            const bool glimpsed = only_glimpsed(cluster);
+            Progress ended = run_cluster(cluster, glimpsed ? kGlimpse : budget());
+            if (glimpsed && m_.recorder->has_enough(cluster)) ended = Progress::done;
             if (m_.schedule == Schedule::pct) let_go_on(cluster, ended);
             switch (ended) {
                 case Progress::failed:
@@ -97,6 +101,10 @@ private:
         if (!explores() || !others) return ~0ull;
         const u64 most = u64{1} << m_.random() % 13;
         return 1 + m_.random() % most;
+    }
+
+    bool only_glimpsed(const Cluster& cluster) const {
+        return m_.only_recorded && !m_.recorder->records(cluster.ordinal);
     }
 
     bool somebody_polls() const {

@@ -78,7 +78,8 @@ struct Machine {
     std::vector<u8>
         executed;  // by pc, in the launch in progress or the last one: 1 once a lane has; empty unless watched
     std::vector<u64> recorded;   // clusters of a launch, by their ordinals, that leave a recording for the timing model
-    bool only_recorded = false;  // the others are left out
+    std::vector<u64> glimpsed;   // clusters of which the recorder notes what they read first, of each allocation
+    bool only_recorded = false;  // the others are left out, and those that are glimpsed end once that is known
     std::shared_ptr<Recorder> recorder;  // of the launch in progress or the last one; null where nothing is recorded
     u64 seed = 0;
     u64 max_instructions = 4'000'000'000ull;

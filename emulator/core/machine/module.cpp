@@ -251,6 +251,17 @@ nb::dict shared_reads(const Recorder& recorder, u64 one, u64 other) {
     return out;
 }
 
+// Of each cluster of which that is known, by its ordinal: the first piece that it reads of each allocation.
+nb::dict first_reads(const Recorder& recorder) {
+    nb::dict out;
+    for (const auto& [ordinal, glimpse] : recorder.glimpsed()) {
+        nb::dict first;
+        for (const auto& [base, piece] : glimpse.first) first[nb::int_(base)] = piece.second;
+        out[nb::int_(ordinal)] = first;
+    }
+    return out;
+}
+
 nb::list recorded_clusters(const Recorder& recorder) {
     nb::list out;
     for (const auto& c : recorder.clusters()) {
@@ -395,12 +406,14 @@ NB_MODULE(_core, module) {
              nb::arg("shared_static"), nb::arg("local_bytes"), nb::arg("param_bytes"), nb::arg("arrays"));
     nb::class_<Recorder>(module, "Recorder")
         .def_prop_ro("clusters", &recorded_clusters)
+        .def_prop_ro("first_reads", &first_reads)
         .def("shared_reads", &shared_reads, nb::arg("one"), nb::arg("other"))
         .def("replay", &replay, nb::arg("program"), nb::arg("ordinals"), nb::arg("constants"), nb::arg("sms"),
              nb::arg("from_l2"), nb::arg("from_hbm"), nb::arg("traced"));
     nb::class_<Machine>(module, "Machine")
         .def(nb::init<>())
         .def_rw("recorded", &Machine::recorded)
+        .def_rw("glimpsed", &Machine::glimpsed)
         .def_rw("only_recorded", &Machine::only_recorded)
         .def_ro("recorder", &Machine::recorder)
         .def_rw("seed", &Machine::seed)

@@ -77,7 +77,9 @@ void Machine::run(const Program& p, const Launch& l) {
     launch = &l;
     executed.assign(watched ? p.insts.size() : 0, 0);
     begin();
-    recorder = recorded.empty() ? nullptr : std::make_shared<Recorder>(std::set(recorded.begin(), recorded.end()));
+    recorder = recorded.empty() ? nullptr
+                                : std::make_shared<Recorder>(std::set(recorded.begin(), recorded.end()),
+                                                             std::set(glimpsed.begin(), glimpsed.end()));
     const auto start = std::chrono::steady_clock::now();
     if (recorder || !run_side_by_side(*this)) {
         GridCursor grid(l);

@@ -59,13 +59,17 @@ u32 accessed_bytes(const Inst& i) {
 
 }  // namespace
 
-timing::ClusterRecording* Recorder::of(const Cluster& cluster) {
-    if (&cluster == current_of_ && current_ && current_->ordinal == cluster.ordinal) return current_;
-    current_of_ = &cluster;
+void Recorder::turn_to(const Cluster& cluster) {
+    if (cluster.ordinal == current_ordinal_) return;
+    current_ordinal_ = cluster.ordinal;
     current_ = nullptr;
-    if (!wants(cluster.ordinal)) return nullptr;
+    seen_ = glimpsed_.contains(cluster.ordinal) && !has_enough(cluster) ? &glimpses_[cluster.ordinal] : nullptr;
+    if (!wanted_.contains(cluster.ordinal)) return;
     for (const auto& c : clusters_)
-        if (c->ordinal == cluster.ordinal) return current_ = c.get();
+        if (c->ordinal == cluster.ordinal) {
+            current_ = c.get();
+            return;
+        }
     auto made = std::make_shared<timing::ClusterRecording>();
     made->ordinal = cluster.ordinal;
     for (const auto& cta : cluster.ctas) {
@@ -73,14 +77,29 @@ timing::ClusterRecording* Recorder::of(const Cluster& cluster) {
         for (const Warp& w : cta->warps) made->ctas.back()[w.index].threads = static_cast<u32>(std::popcount(w.live));
     }
     clusters_.push_back(std::move(made));
-    return current_ = clusters_.back().get();
+    current_ = clusters_.back().get();
 }
 
 void Recorder::note_global(Warp& w, u64 address, u64 bytes, bool write, u64 place) {
     const Allocation* a = machine_of(w).global.find(address, 1);
     if (!a || !bytes) return;
+    if (!place) place = address;
+    if (seen_ && !write) {
+        const auto found = seen_->first.try_emplace(a->base, w.cta->rank, place).first;
+        if (w.cta->rank < found->second.first) found->second = {w.cta->rank, place};
+        if (!current_ && has_enough(*w.cta->cluster)) seen_ = nullptr;
+    }
+    if (!current_) return;
     (write ? current_->written : current_->read)[a->base] += bytes;
-    if (!write) current_->pieces[place ? place : address] = {a->base, bytes};
+    if (!write) current_->pieces[place] = {a->base, bytes};
+}
+
+bool Recorder::has_enough(const Cluster& cluster) const {
+    if (!glimpsed_.contains(cluster.ordinal) || wanted_.contains(cluster.ordinal) || clusters_.empty()) return false;
+    const auto seen = glimpses_.find(cluster.ordinal);
+    return seen != glimpses_.end() && std::ranges::all_of(clusters_.front()->read, [&](const auto& item) {
+               return seen->second.first.contains(item.first);
+           });
 }
 
 // A plain load, store or atomic operation, a matrix of ldmatrix or stmatrix.
@@ -212,7 +231,8 @@ void Recorder::matrix(Warp& w, const Inst& i, u32 mask) {
 
 void Recorder::look(Warp& w, const Inst& i, u32 mask) {
     found_.clear();
-    if (!of(*w.cta->cluster)) return;
+    turn_to(*w.cta->cluster);
+    if (!current_ && !seen_) return;
     own_rank_ = static_cast<u8>(w.cta->rank);
     const i32* s = w.ops(i) + i.n_dst;
     switch (static_cast<Op>(i.op)) {

@@ -1,6 +1,7 @@
 // Notes what warps execute, for the clusters that were asked for.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 
@@ -11,17 +12,24 @@ namespace ptxm {
 
 class Recorder {
 public:
-    explicit Recorder(std::set<u64> wanted) : wanted_(std::move(wanted)) {}
+    Recorder(std::set<u64> wanted, std::set<u64> glimpsed)
+        : wanted_(std::move(wanted)), glimpsed_(std::move(glimpsed)) {}
 
-    bool wants(u64 ordinal) const { return wanted_.contains(ordinal); }
+    bool records(u64 ordinal) const { return wanted_.contains(ordinal); }
+    bool wants(u64 ordinal) const { return records(ordinal) || glimpsed_.contains(ordinal); }
+    // Whether no more has to be seen of a cluster: it is not recorded, and has read from every allocation that the
+    // first recorded one reads.
+    bool has_enough(const Cluster& cluster) const;
     // What the instruction is about to do. `keep` follows if it has been executed, and not if it has to be tried again.
     void look(Warp& w, const Inst& i, u32 mask);
     void keep(Warp& w, const Inst& i, i32 pc, u32 mask);
 
     const std::vector<std::shared_ptr<timing::ClusterRecording>>& clusters() const { return clusters_; }
+    // By the ordinals of clusters, those that are recorded among them.
+    const std::map<u64, timing::Glimpse>& glimpsed() const { return glimpses_; }
 
 private:
-    timing::ClusterRecording* of(const Cluster& cluster);
+    void turn_to(const Cluster& cluster);
     void add(timing::Did what, u32 rank, u32 a, u32 b) {
         found_.push_back({what, static_cast<u8>(rank), own_rank_, false, a, b});
     }
@@ -32,10 +40,12 @@ private:
     void matrix(Warp& w, const Inst& i, u32 mask);
     void note_global(Warp& w, u64 address, u64 bytes, bool write, u64 place = 0);
 
-    std::set<u64> wanted_;
+    std::set<u64> wanted_, glimpsed_;
+    std::map<u64, timing::Glimpse> glimpses_;
+    timing::Glimpse* seen_ = nullptr;  // of the cluster whose warp is looked at; null where nothing more has to be seen
     std::vector<std::shared_ptr<timing::ClusterRecording>> clusters_;
     timing::ClusterRecording* current_ = nullptr;
-    const Cluster* current_of_ = nullptr;
+    u64 current_ordinal_ = ~0ull;
     std::vector<timing::Deed> found_;
     u8 own_rank_ = 0;  // of the CTA whose warp is looked at
 };

@@ -2,6 +2,7 @@
 // instruction did that its text does not tell. docs/understand/timing.md has the reasons.
 #pragma once
 
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -61,6 +62,11 @@ struct ClusterRecording {
     std::unordered_map<u64, Piece> pieces;  // what was read at once, by its address or by the place of its box
     std::unordered_map<u64, u64> read;      // bytes asked for, by the address of the allocation
     std::unordered_map<u64, u64> written;
+};
+
+// What one of the clusters that run beside those that are recorded reads first.
+struct Glimpse {
+    std::map<u64, std::pair<u32, u64>> first;  // by the allocation: the lowest rank that reads it, and its first piece
 };
 
 }  // namespace ptxm::timing
