@@ -12,6 +12,7 @@ from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 
 from fmha.emulator.device import MAX_SHARED_BYTES
 from fmha.harness.scripted.machine import MULTIPROCESSORS, REGISTERS, Machine
@@ -32,6 +33,12 @@ def replaced(machine: Callable[[], Machine]) -> Iterator[None]:
         for name, value in names.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(mock.patch.object(torch, "Generator", _Generator))
+        stack.enter_context(mock.patch.object(DeviceContext, "__init__", _context_on_cpu))
+        stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", return_value=None))
+        stack.enter_context(mock.patch.object(torch.cuda.nvtx, "_nvtx", _RANGES))
+        # What Inductor's code takes from below torch.cuda; a build without CUDA lacks the first.
+        stack.enter_context(mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=0, create=True))
+        stack.enter_context(mock.patch.object(torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided))
         stack.enter_context(_OnCpu())
         yield
 
@@ -72,6 +79,34 @@ def _here(value: Any) -> Any:
 class _Generator(torch.Generator):  # type: ignore[misc]
     def __new__(cls, device: Any = "cpu") -> Any:
         return super().__new__(cls, _here(device))
+
+
+_begin_context = DeviceContext.__init__
+
+
+def _context_on_cpu(context: Any, device: Any) -> None:
+    """Of `with torch.device("cuda")` and `set_default_device`, whose mode stands below that of this module."""
+    _begin_context(context, _here(torch.device(device)))
+
+
+def _empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
+class _Device:
+    """There is one."""
+
+    def __init__(self, device: Any = None) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+# NVTX, with nobody who looks on.
+_RANGES = SimpleNamespace(
+    **dict.fromkeys(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), lambda *rest: 0)
+)
 
 
 class _Stream:
@@ -126,7 +161,12 @@ def _cuda(machine: Callable[[], Machine]) -> dict[str, Any]:
             minor=minor,
             multi_processor_count=MULTIPROCESSORS,
             total_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            shared_memory_per_block=48 << 10,
             shared_memory_per_block_optin=MAX_SHARED_BYTES,
+            shared_memory_per_multiprocessor=MAX_SHARED_BYTES + 1024,
+            L2_cache_size=126 << 20,  # a B200's
+            max_threads_per_multi_processor=2048,
+            max_threads_per_block=1024,
             regs_per_multiprocessor=REGISTERS,
             warp_size=32,
         )
@@ -139,11 +179,23 @@ def _cuda(machine: Callable[[], Machine]) -> dict[str, Any]:
         "get_device_capability": lambda device=None: divmod(machine().number, 10),
         "get_device_properties": properties,
         "set_device": nothing,
-        "device": lambda device: contextlib.nullcontext(),
+        "device": _Device,
+        "_exchange_device": lambda device: 0,  # by which torch.cuda's own guards set and restore the device
+        "_maybe_exchange_device": lambda device: 0,
+        "init": nothing,
+        "mem_get_info": lambda device=None: (properties().total_memory,) * 2,
+        "reset_peak_memory_stats": nothing,
+        "ipc_collect": nothing,
+        "can_device_access_peer": lambda device, peer: False,
         "synchronize": nothing,
         "empty_cache": nothing,
         "manual_seed": nothing,
         "manual_seed_all": nothing,
+        "initial_seed": torch.initial_seed,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "default_generators": (torch.default_generator,),
+        "default_stream": lambda device=None: _Stream(),
         "current_stream": lambda device=None: _Stream(),
         "stream": lambda stream: contextlib.nullcontext(),
         "Stream": _Stream,

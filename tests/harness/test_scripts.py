@@ -193,6 +193,49 @@ def test_torch_is_as_it_was_afterwards() -> None:
         torch.ones(4, device="cuda:99")
 
 
+def test_a_device_that_is_set_for_all_tensors_is_the_emulator() -> None:
+    def devices() -> list[str]:
+        return [torch.zeros(2).device.type, torch.nn.Linear(2, 2).weight.device.type]
+
+    with fmha.emulated():
+        with torch.device("cuda"):
+            assert devices() == ["cuda"] * 2
+        torch.set_default_device("cuda:0")
+        try:
+            assert devices() == ["cuda"] * 2
+        finally:
+            torch.set_default_device(None)
+    assert devices() == ["cpu"] * 2
+
+
+def test_the_code_that_inductor_writes_finds_what_it_calls() -> None:
+    had = hasattr(torch._C, "_cuda_getCurrentRawStream")
+    with fmha.emulated():
+        from torch._C import _cuda_getCurrentRawStream as get_raw_stream
+
+        with torch.cuda._DeviceGuard(0):
+            torch.cuda.set_device(0)
+            made = torch._C._dynamo.guards._empty_strided_cuda((2, 3), (1, 2), torch.bfloat16)
+        assert (made.device.type, made.stride(), made.dtype, get_raw_stream(0)) == ("cuda", (1, 2), torch.bfloat16, 0)
+    assert hasattr(torch._C, "_cuda_getCurrentRawStream") == had
+
+
+def test_calls_of_torch_cuda_that_have_nothing_to_do() -> None:
+    with fmha.emulated():
+        x = torch.ones(4, device="cuda")
+        x.record_stream(torch.cuda.default_stream())
+        with torch.cuda.device(0), torch.cuda.device_of(x), torch.cuda.nvtx.range("part"):
+            torch.cuda.init()
+            torch.cuda.ipc_collect()
+            torch.cuda.reset_peak_memory_stats()
+        free, total = torch.cuda.mem_get_info()
+        assert 0 < free <= total == torch.cuda.get_device_properties(0).total_memory
+        state = torch.cuda.get_rng_state()
+        first = torch.rand(3, device="cuda")
+        torch.cuda.set_rng_state(state)
+        assert torch.equal(torch.rand(3, device="cuda"), first)
+
+
 def test_an_autotuner_takes_the_first_configuration_that_compiles_and_runs_it_once() -> None:
     with fmha.emulated() as machine:
         x = torch.ones(100, device="cuda")
