@@ -71,11 +71,11 @@ def graph(title: str, middle: Sequence[str], edges: Sequence[tuple[str, int, str
         return top + row * rows * (index + 0.5) / count
 
     for who, bar, words, arrives in edges:
-        left, right = (10 + box, 430) if arrives else (670, width - 10 - box)
+        of, to = (10 + box, 430) if arrives else (670, width - 10 - box)
         side, at = place(sides[arrives].index(who), len(sides[arrives])), place(bar, len(middle))
         y1, y2 = (side, at) if arrives else (at, side)
         out.append(
-            f'<line x1="{left}" y1="{y1:g}" x2="{right}" y2="{y2:g}" stroke="#777"><title>{escape(words)}</title></line>'
+            f'<line x1="{of}" y1="{y1:g}" x2="{to}" y2="{y2:g}" stroke="#777"><title>{escape(words)}</title></line>'
         )
     for index, text in enumerate(middle):
         out.append(_box(430, place(index, len(middle)), 240, text, "#ffffff"))
