@@ -177,7 +177,8 @@ class Timeline:
             if end > at:
                 put("X", RUNNING, cta + 1, warp + 1, at, end, cat="run")
         for index, operation in enumerate(self.operations):
-            name, track = _operation(operation), {"cat": operation.cause, "id": index}
+            name = _operation(operation)
+            track: dict[str, Any] = {"cat": operation.cause, "id": index}
             said = place(operation.pc) | {"issued by": f"warp {operation.warp}"}
             put("b", name, operation.cta + 1, 0, operation.start, args=said, **track)
             put("e", name, operation.cta + 1, 0, operation.end, **track)

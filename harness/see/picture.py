@@ -71,19 +71,19 @@ def graph(title: str, middle: Sequence[str], edges: Sequence[tuple[str, int, str
         return top + row * rows * (index + 0.5) / count
 
     for who, bar, words, arrives in edges:
-        x1, x2 = (10 + box, 430) if arrives else (670, width - 10 - box)
+        of, to = (10 + box, 430) if arrives else (670, width - 10 - box)
         side, at = place(sides[arrives].index(who), len(sides[arrives])), place(bar, len(middle))
         y1, y2 = (side, at) if arrives else (at, side)
         out.append(
-            f'<line x1="{x1}" y1="{y1:g}" x2="{x2}" y2="{y2:g}" stroke="#777"><title>{escape(words)}</title></line>'
+            f'<line x1="{of}" y1="{y1:g}" x2="{to}" y2="{y2:g}" stroke="#777"><title>{escape(words)}</title></line>'
         )
     for index, text in enumerate(middle):
         out.append(_box(430, place(index, len(middle)), 240, text, "#ffffff"))
     for arrives, x, colour in ((True, 10, "#dfe8fb"), (False, width - 10 - box, "#fbe9d5")):
         for index, text in enumerate(sides[arrives]):
             out.append(_box(x, place(index, len(sides[arrives])), box, text, colour))
-    for x, words in ((10 + box / 2, "arrives on"), (550, "mbarrier"), (width - 10 - box / 2, "waits for")):
-        out.append(f'<text x="{x:g}" y="48" text-anchor="middle" font-weight="bold">{words}</text>')
+    for at, words in ((10 + box / 2, "arrives on"), (550, "mbarrier"), (width - 10 - box / 2, "waits for")):
+        out.append(f'<text x="{at:g}" y="48" text-anchor="middle" font-weight="bold">{words}</text>')
     return "".join([*out, "</svg>\n"])
 
 

@@ -124,9 +124,9 @@ def modelled_us(folder: Path, gpu: str, kernel: str, size: Sequence[int]) -> flo
 
 def modelled(folder: Path, gpu: str, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rows with `modelled_us`, and with `error` where they are measured."""
-    asked = (partial(modelled_us, folder, gpu), [row["kernel"] for row in rows], [row["size"] for row in rows])
+    kernels, sizes = [row["kernel"] for row in rows], [row["size"] for row in rows]
     with ProcessPoolExecutor(2) as pool:
-        for row, us in zip(rows, pool.map(*asked), strict=True):
+        for row, us in zip(rows, pool.map(partial(modelled_us, folder, gpu), kernels, sizes), strict=True):
             yield row | {"modelled_us": us} | ({"error": us / row["us"] - 1} if "us" in row else {})
 
 
