@@ -54,6 +54,8 @@ def _run(example: str | None, arch: str | None, ci: str | None, ask: bool, json:
         return ExitCode.PASS
     for name in written:
         say(f"wrote {name}")
+    if (extras := EXAMPLES[choice.example]) != EXAMPLES[default.example]:
+        say(f"needs: pip install 'fmha[{extras}]'")
     say("next: git add -A && git commit -m 'Have the kernel judged' && fmha run-matrix")
     return ExitCode.PASS
 

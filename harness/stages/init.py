@@ -11,11 +11,12 @@ from typing import Final
 from fmha.harness.errors import InfrastructureError, UserError
 
 _EXAMPLES: Final = Path(__file__).resolve().parent.parent / "examples"
+# Each with the extras of fmha that it takes to run it.
 EXAMPLES: Final[Mapping[str, str]] = {
-    "rmsnorm": "a CTA a row, a sum over shared memory",
-    "gemm": "tiles on mma.sync",
-    "triton": "attention, compiled by Triton",
-    "cute": "tiles on mma.sync, compiled by CuTe DSL",
+    "rmsnorm": "nvcc",  # a CTA a row, a sum over shared memory
+    "gemm": "nvcc",  # tiles on mma.sync
+    "triton": "nvcc,triton",  # attention, compiled by Triton
+    "cute": "nvcc,cute",  # tiles on mma.sync, compiled by CuTe DSL
 }
 ARCHS: Final = ("sm_80", "sm_90a", "sm_100a")
 WORKFLOWS: Final[Mapping[str, str]] = {
@@ -57,7 +58,8 @@ def _files(choice: Choice) -> dict[str, str]:
     files = {name: (home / name).read_text(encoding="utf-8") for name in sorted(os.listdir(home)) if name[0] != "_"}
     files["matrix.yaml"] = files["matrix.yaml"].replace("arch: sm_90a", f"arch: {choice.arch}")
     if workflow := WORKFLOWS[choice.ci]:
-        files[workflow] = (_EXAMPLES / "ci" / "fmha.yml").read_text(encoding="utf-8")
+        text = (_EXAMPLES / "ci" / "fmha.yml").read_text(encoding="utf-8")
+        files[workflow] = text.replace("fmha[nvcc]", f"fmha[{EXAMPLES[choice.example]}]")
     return files
 
 

@@ -23,6 +23,7 @@ MergeChoice = Literal["auto", "cluster", "combine"]
 
 OURS: Final = "ours"  # what matrix.yaml and `--kernel` call the attention kernels that fmha brings
 UNLIMITED: Final = -1  # left, right
+MOST: Final = 2**31 - 1  # of a number: what an int32 of the kernels' parameters holds
 MOST_ENTRIES: Final = 65535  # of a batch: a grid's z
 LEAST_COST: Final = 100_000  # what the smallest configuration costs as well
 MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
@@ -180,7 +181,7 @@ _NAMED: Final = [name for name, axis in AXES.items() if axis.name and name != "m
 _NAMED.insert(_NAMED.index("kv") + 1, "mask")
 KINDS: Final = typing.get_type_hints(Configuration)
 _LEAST: Final = {name: axis.least for name, axis in AXES.items() if KINDS[name] is int}
-_MASK: Final = re.compile(r"(causal)|window(\d+)|band(\d+|all)to(\d+|all)")
+_MASK: Final = re.compile(r"(causal)|window(\d{1,10})|band(\d{1,10}|all)to(\d{1,10}|all)")
 
 
 @functools.lru_cache(maxsize=4096)  # matrix.yaml names each of its cases, and a name is asked for several times
@@ -217,7 +218,7 @@ def _part(part: str) -> Mapping[str, Any]:
             continue
         value = part.removeprefix(AXES[name].name)
         if KINDS[name] is int:
-            if value.isascii() and value.isdigit() and len(value) < 10:
+            if value.isascii() and value.isdigit() and len(value) <= 10:
                 return {name: int(value)}
         elif value in typing.get_args(KINDS[name]):
             return {name: value}
@@ -230,6 +231,8 @@ def fault(configuration: Configuration) -> tuple[str, str] | None:
     for name, least in _LEAST.items():
         if getattr(item, name) < least:
             return name, f"must be at least {least}, not {getattr(item, name)}"
+        if getattr(item, name) > MOST:
+            return name, f"must be at most {MOST}, not {getattr(item, name)}"
     if item.before and item.before + item.batch > MOST_ENTRIES:
         return "before", f"makes {item.before + item.batch} batch entries; at most {MOST_ENTRIES} are launched"
     if item.before and item.splits > 1 and item.output == "bf16" and item.merge != "cluster":

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def steps(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [step for job in document["jobs"].values() for step in job["steps"]]
 
 
-@pytest.mark.parametrize("name", ["tests", "evidence", "publish"])
+@pytest.mark.parametrize("name", ["tests", "evidence", "publish", "wheels"])
 def test_what_a_workflow_may_not_do(repository: Path, name: str) -> None:
     document = workflow(repository, name)
     assert document["permissions"] == {"contents": "read"}
@@ -73,6 +74,14 @@ def test_only_the_job_that_has_nothing_else_may_write_pages(repository: Path) ->
     assert jobs["deploy"]["permissions"] == {"pages": "write", "id-token": "write"}
     (step,) = jobs["deploy"]["steps"]
     assert step["uses"].startswith("actions/deploy-pages@")
+
+
+def test_the_tests_run_on_every_python_that_the_package_names(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text())
+    kinds = " ".join(project["project"]["classifiers"])
+    named = re.findall(r"Python :: (3\.\d+)", kinds)
+    assert workflow(repository, "tests")["jobs"]["tests"]["strategy"]["matrix"]["python"] == named
+    assert [f"cp{minor.replace('.', '')}-*" for minor in named] == project["tool"]["cibuildwheel"]["build"]
 
 
 def test_the_tests_are_what_ci_run_calls(repository: Path) -> None:
