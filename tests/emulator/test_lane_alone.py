@@ -160,3 +160,48 @@ DONE:
         body = body.replace("MEET: bar.warp.sync -1;", "MEET:")
     assert rules(body) == found
     assert rules(body, profile="lenient") == set()
+
+
+# Warp 0 tells warp 1 by a word that one lane of it stores behind a fence; warp 1 reads what lane 9 wrote.
+TOLD = """
+  @%first st.shared.b32 [tile+256], 0;
+  bar.sync 0;
+"""
+HEAR = """
+  bra DONE;
+OTHER:
+  setp.eq.u32 %p3, %warp, 1;
+  @!%p3 bra DONE;
+W: ld.relaxed.cta.shared.b32 %r2, [tile+256];
+  setp.eq.u32 %p4, %r2, 0;
+  @%p4 bra W;
+  fence.acq_rel.cta;
+  ld.shared.b32 %r2, [tile+36];
+DONE:
+"""
+NINTH = "setp.eq.u32 %p1, %lane, 9;"
+TELL = "@%p1 st.relaxed.cta.shared.b32 [tile+256], 1;"
+
+
+@pytest.mark.parametrize("fence", ["fence.acq_rel.cta;", "fence.acq_rel.gpu;", "membar.cta;", "membar.gl;"])
+@pytest.mark.parametrize("tell", [TELL, "@%p1 red.relaxed.cta.shared.add.u32 [tile+256], 1;"])
+def test_a_write_hands_on_what_its_own_lane_has_fenced(fence, tell):
+    def found(handover: str) -> set[str]:
+        body = TOLD + WRITE.replace("DONE", "OTHER") + handover + HEAR
+        assert rules(body, profile="lenient") == set()
+        return rules(body)
+
+    assert found(fence + tell) == {"lane-alone"}
+    assert found(
+        f"{fence} setp.lt.u32 %p3, %lane, 8; selp.b32 %r3, 0xff, 0xffffff00, %p3; bar.warp.sync %r3;" + tell
+    ) == {"lane-alone"}
+    assert found(f"bar.warp.sync -1; {fence}" + tell) == set()
+    assert found(f"{fence} bar.warp.sync -1; {fence}" + tell) == set()
+    assert found(NINTH + fence + tell) == set()
+
+
+def test_a_sequential_fence_hands_on_to_a_lane_that_has_met_it():
+    told = TOLD + WRITE.replace("DONE", "OTHER") + "membar.gl;"
+    tell, hear = (t.replace(".cta", ".gpu") for t in (TELL, HEAR.replace("fence.acq_rel.cta", "fence.sc.gpu")))
+    assert rules(told + tell + hear) == {"lane-alone"}
+    assert rules(told + "bar.warp.sync -1;" + tell + hear) == set()

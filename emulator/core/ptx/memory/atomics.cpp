@@ -1,5 +1,6 @@
 // atom, red, and loads and stores with memory-ordering semantics (PTX ISA 8.8-8.10, 9.7.13.5, 9.7.13.6).
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "isa/handlers.hpp"
@@ -52,22 +53,44 @@ struct Outgoing {
     const Message* beyond;  // to the others
 };
 
-Outgoing outgoing(Warp& w, const Inst& i, u32 mask, Message& storage) {
+// A copy for some lanes of the warp: what another lane did before its own fence comes before their write only where
+// they have met it since.
+const Message* restricted_to(const Warp& w, u32 lanes, const Message* fenced, Message& copy) {
+    if (!fenced || !w.clocks.by_lane || lanes == kAllLanes) return fenced;
+    copy = *fenced;
+    w.clocks.restrict_to(copy, lanes);
+    return &copy;
+}
+
+Outgoing outgoing(Warp& w, const Inst& i, u32 mask, std::array<Message, 2>& storage) {
+    const u32 lanes = w.acting(mask);
     if (i.mods & kRelease) {
-        storage = w.clocks.release(w.acting(mask));
-        return {&storage, i.mods & kCtaScope ? nullptr : &storage};
+        storage[0] = w.clocks.release(lanes);
+        return {&storage[0], i.mods & kCtaScope ? nullptr : &storage[0]};
     }
     const WarpFences& f = w.fences;
     if (!f.has_fenced) return {};
-    const bool beyond = !(i.mods & kCtaScope) && f.fenced_beyond_cta.cluster != kNoCluster;
+    const Message* beyond = nullptr;
+    if (!(i.mods & kCtaScope) && f.fenced_beyond_cta.cluster != kNoCluster)
+        beyond = restricted_to(w, lanes, &f.fenced_beyond_cta, storage[1]);
     // A fence of more than the CTA serves both; one of the CTA since then adds to what the CTA gets.
-    return {beyond && !f.narrow_since ? &f.fenced_beyond_cta : &f.fenced, beyond ? &f.fenced_beyond_cta : nullptr};
+    if (beyond && !f.narrow_since) return {beyond, beyond};
+    return {restricted_to(w, lanes, &f.fenced, storage[0]), beyond};
 }
 
-void publish(Warp& w, const u8* location, const Outgoing& out, u32 mods, bool extend) {
+// The fence.sc that come before what these lanes write.
+std::shared_ptr<const Message> fences_before(const Warp& w, u32 lanes) {
+    const std::shared_ptr<const Message>& all = w.clocks.fences.before;
+    if (!all || !w.clocks.by_lane || lanes == kAllLanes) return all;
+    Message theirs = *all;
+    w.clocks.restrict_to(theirs, lanes);
+    return std::make_shared<const Message>(std::move(theirs));
+}
+
+void publish(Warp& w, const u8* location, const Outgoing& out, const std::shared_ptr<const Message>& fences, u32 mods,
+             bool extend) {
     SyncTable& table = table_of(w, location);
     if (!extend) table.forget(key_of(location));
-    const std::shared_ptr<const Message>& fences = w.clocks.fences.before;
     if (!out.within && (!fences || (mods & kCtaScope))) return;
     SyncTable::Slot& slot = table.at(key_of(location));
     if (!(mods & kCtaScope)) join_shared(slot.fences, fences);
@@ -135,9 +158,10 @@ Flow st_sync(Warp& w, const Inst& i, u32 mask) {
                   strength_of(i));
     store_values(w, i, mask, pointers);
     follow_store(w, i, pointers, mask);
-    Message storage;
+    std::array<Message, 2> storage;
+    const std::shared_ptr<const Message> fences = fences_before(w, w.acting(mask));
     const Outgoing out = outgoing(w, i, mask, storage);
-    each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, i.mods, false); });
+    each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, fences, i.mods, false); });
     return Flow::next;
 }
 
@@ -261,9 +285,10 @@ Flow atom(Warp& w, const Inst& i, u32 mask) {
             update_lane(w, i, l, pointers[l], bytes, count, flushes);
     }
     each_location(pointers, mask, [&](const u8* at) { observe(w, at, i.mods, mask); });
-    Message storage;
+    std::array<Message, 2> storage;
+    const std::shared_ptr<const Message> fences = fences_before(w, w.acting(mask));
     const Outgoing out = outgoing(w, i, mask, storage);
-    each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, i.mods, true); });
+    each_location(pointers, mask, [&](const u8* at) { publish(w, at, out, fences, i.mods, true); });
     return Flow::next;
 }
 
