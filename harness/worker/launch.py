@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fmha.harness.worker import params
 from fmha.harness.worker.choice import (
+    ARCH,
     combine_launch,
     combine_overlaps,
     ctas_per_sm,
@@ -83,7 +84,7 @@ def launch_attention(
     is left out, or 0, is null. Without `drawn` each row tile has a CTA of its own. The report is that of both kernels.
     """
     planes = call.planes
-    maps = _tensor_maps(device, variant.shape, call, addresses)
+    maps = _tensor_maps(device, variant, call, addresses)
     pointers: dict[str, Any] = {name: address for name, address in addresses.items() if name not in params.MAPS}
     packed = params.FmhaParams(
         **maps,
@@ -107,7 +108,7 @@ def launch_attention(
         ),
         head_dim=call.head_dim,
         kv_heads=call.kv_heads,
-        query_box=math.prod(query_box(variant.shape.rows, planes.heads)),
+        query_box=math.prod(query_box(variant.arch, variant.shape.rows, planes.heads)),
     ).pack()
     shape = variant.shape
     grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
@@ -131,14 +132,15 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
     if ctas and draws:
         return ctas, 1, 1
     planes = call.planes
-    return params.query_blocks(variant.shape, call.t, planes.heads, call.topk), call.splits, planes.batch
+    shape = replace(variant.shape, rows=tile_rows(variant, call))
+    return params.query_blocks(shape, call.t, planes.heads, call.topk), call.splits, planes.batch
 
 
 def walkers_of(variant: Variant, call: Call) -> int:
     """CTAs that draw the row tiles, for which they need FmhaParams' `drawn`; 0 where each row tile has its own."""
     if call.splits > 1 or not walks(variant):
         return 0
-    return walkers(variant.arch, call.planes, rows_define(variant), variant.shape.rows)
+    return walkers(variant.arch, call.planes, rows_define(variant), tile_rows(variant, call))
 
 
 def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
@@ -173,9 +175,23 @@ def tensor_map(address: int, shape: tuple[int, ...], box_rows: int) -> TensorMap
     )
 
 
-def query_box(rows: int, heads: int) -> tuple[int, int]:
-    """Heads and queries of a box of Q's, of which a CTA's `rows` rows are a multiple; a plane has `heads` heads."""
-    return (heads, rows // heads) if rows % heads == 0 else (math.gcd(rows, heads), 1)
+def query_box(arch: str, rows: int, heads: int) -> tuple[int, int]:
+    """Heads and queries of a box of Q's; a plane has `heads` heads, a CTA `rows` rows. As many whole queries as fit, on
+    sm_100a if that is all rows. Else the boxes of which a CTA's rows are a multiple: where those are few and whole
+    queries would leave many rows idle, and where a query does not fit. A box costs what half a percent of the rows
+    does, measured at 128 boxes."""
+    idle, common = rows % heads, math.gcd(rows, heads)
+    whole = idle == 0 or (arch == ARCH and heads <= rows and idle * common <= rows // 2)
+    return (heads, rows // heads) if whole else (common, 1)
+
+
+def tile_rows(variant: Variant, call: Call) -> int:
+    """Rows from one row tile of a call to the next: those of a CTA but for the ones that whole queries leave idle."""
+    rows = variant.shape.rows
+    if not call.by_head:
+        return rows
+    box = math.prod(query_box(variant.arch, rows, call.planes.heads))
+    return box if 2 * box > rows else rows
 
 
 def contiguous(rows: int, heads: int, head_dim: int) -> tuple[int, int, int]:
@@ -183,13 +199,13 @@ def contiguous(rows: int, heads: int, head_dim: int) -> tuple[int, int, int]:
     return rows * heads * head_dim, heads * head_dim, head_dim
 
 
-def _tensor_maps(device: Device, shape: LaunchShape, call: Call, addresses: Mapping[str, int]) -> dict[str, Any]:
+def _tensor_maps(device: Device, variant: Variant, call: Call, addresses: Mapping[str, int]) -> dict[str, Any]:
     """The maps of the tensors that are there and have elements: no map can have a dimension of 0."""
     sparse = (call.batch * call.s_sparse, call.head_dim)
     tensors = {
-        "q": _query_map(shape, call),
-        "k": _key_map(shape, call, call.k_strides),
-        "v": _key_map(shape, call, call.v_strides),
+        "q": _query_map(variant, call),
+        "k": _key_map(variant.shape, call, call.k_strides),
+        "v": _key_map(variant.shape, call, call.v_strides),
         "sparse_k": tensor_map(0, sparse, 1),
         "sparse_v": tensor_map(0, sparse, 1),
     }
@@ -200,13 +216,15 @@ def _tensor_maps(device: Device, shape: LaunchShape, call: Call, addresses: Mapp
     }
 
 
-def _query_map(shape: LaunchShape, call: Call) -> TensorMapSpec:
+def _query_map(variant: Variant, call: Call) -> TensorMapSpec:
     if not call.by_head:
-        return tensor_map(0, (call.batch, call.t * call.heads, call.head_dim), shape.rows)
+        return tensor_map(0, (call.batch, call.t * call.heads, call.head_dim), variant.shape.rows)
     entry, query, head = call.q_strides or contiguous(call.t, call.heads, call.head_dim)
     group = call.planes.heads
     dims = (call.head_dim, group, call.t, call.kv_heads, call.batch)
-    return _strided_map(dims, (head, query, group * head, entry), (*query_box(shape.rows, group), 1, 1))
+    return _strided_map(
+        dims, (head, query, group * head, entry), (*query_box(variant.arch, variant.shape.rows, group), 1, 1)
+    )
 
 
 def _key_map(shape: LaunchShape, call: Call, strides: Sequence[int] | None) -> TensorMapSpec:

@@ -58,7 +58,7 @@ VARIANTS: tuple[Variant, ...] = (
     _sm100(512, "tmem"),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
-    *(sm90_variant(head_dim, kind="dense", by_head=True) for head_dim in (64, 128, 256, 512)),
+    *(sm90_variant(*made, "dense", by_head=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
 )
 
 
@@ -78,7 +78,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
-    rows = configuration.rows or (0 if by_head else choice.rows_of_cta(arch, configuration, splits))
+    rows = configuration.rows or choice.rows_of_cta(arch, configuration.planes, splits, short=not by_head)
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
         return f"no kernel for head_dim {configuration.head_dim} with {rows} rows a CTA on {arch} yet"

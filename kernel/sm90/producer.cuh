@@ -83,7 +83,7 @@ struct Producer {
                     const int column = (unit * T::kBoxes + position) * 64;
                     const uint32_t box = destination + position * T::kBoxBytes;
                     if (!T::kShares || place.width == 1) {
-                        load_box(params, map, box, barrier, column, key, place.batch);
+                        load_box(params, map, box, barrier, column, key, place.plane);
                     } else if (position % 2 == place.x) {
                         ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch, 3 << (place.rank - place.x));
                     }
@@ -105,7 +105,7 @@ private:
             const uint32_t destination = shared.slot(cursor.slot) + position * T::kBoxBytes;
             const int column = (unit * T::kBoxes + position) * 64;
             if (place.width == 1) {
-                load_box(params, map, destination, barrier, column, tile.begin, place.batch);
+                load_box(params, map, destination, barrier, column, tile.begin, place.plane);
             } else if (position % place.width == place.x) {
                 const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
                 ptx::tma_multicast_3d(destination, map, barrier, column, tile.begin, place.batch, mask);

@@ -63,7 +63,7 @@ struct FirstTile {
 // By one thread. In kernels that know K/V heads load_query_of_plane follows.
 template <class T>
 __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Walk<T>& walk) {
-    ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
+    ptx::mbarrier_arrive_expect_tx(shared.query_full(), tile_rows<T>(params) * T::kHeadDim * 2);
     if constexpr (!kKvHeads) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
@@ -83,6 +83,19 @@ __device__ __forceinline__ void load_query_of_plane(const FmhaParams& params, Sh
             ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, shared.query_full(), x, y, z, w, u);
         });
     }
+    __syncwarp();
+}
+
+// Rows that no box of Q fills are zeros: the tensor core reads them with the others. By the whole warp.
+template <class T>
+__device__ __forceinline__ void clear_idle_rows(const FmhaParams& params, SharedMap<T> shared) {
+    constexpr int kVectors = T::kHeadDim / 8;
+#pragma unroll 1
+    for (int i = tile_rows<T>(params) * kVectors + threadIdx.x % 32; i < T::kRows * kVectors; i += 32) {
+        const int vector = i % kVectors;
+        ptx::store_shared_v4(shared.query(vector / 8) + i / kVectors * 128 + vector % 8 * 16, 0u, 0u, 0u, 0u);
+    }
+    ptx::fence_proxy_async();
     __syncwarp();
 }
 
@@ -110,7 +123,7 @@ template <class T>
 __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first,
                                            const Walk<T>& walk) {
     if (ptx::elect_one()) {
-        const int batch = walk.batch;
+        const Plane plane = plane_of(params, walk.batch);
         if (first.known) {
 #pragma unroll 1
             for (int unit = 0; unit < T::kUnits; ++unit) {
@@ -119,7 +132,7 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
                     load_box(params, params.k, shared.slot(slot) + position * T::kBoxBytes, shared.full(slot),
-                             (unit * T::kBoxes + position) * 64, first.key, batch);
+                             (unit * T::kBoxes + position) * 64, first.key, plane);
                 }
             }
             stamp<kFirstKeyIssued>(true);
