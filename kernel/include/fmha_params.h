@@ -65,5 +65,5 @@ struct FmhaParams {
     int32_t head_dim;  // for the combine kernel; a forward kernel is compiled for one
 
     int32_t kv_heads;   // of a batch entry; read with kFmhaByHead alone, as is
-    int32_t query_box;  // rows of a box of the map q, of which a CTA's rows are a multiple
+    int32_t query_box;  // rows of a box of the map q: a CTA's rows are a multiple, or on sm_90a have room for one alone
 };
