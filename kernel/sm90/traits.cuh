@@ -184,6 +184,15 @@ struct Walk {
     }
 };
 
+// Keys of the dense branch of a row tile: with packed queries none where it is behind the last one of its entry.
+template <class T, class Index>
+__device__ __forceinline__ int length_of(const FmhaParams& params, Index entry, int row_tile) {
+    if (kPaged && row_tile * T::kRows >= queries_of(params, entry) * params.heads) {
+        return 0;
+    }
+    return keys_of(params, entry);
+}
+
 // Where a CTA stands in the grid and in its cluster.
 template <class T>
 struct Place {
@@ -203,16 +212,16 @@ struct Place {
     // Computed again where they are needed, which is at the end: no register holds them over the loop.
     __device__ int y() const { return ptx::cluster_y(); }  // this one among them
     __device__ int end(const FmhaParams& params) const {   // as own_end
-        return min(own + T::kRows, params.t * params.heads);
+        return min(own + T::kRows, queries_of(params, entry_of(params, batch)) * params.heads);
     }
 
     __device__ Place(const FmhaParams& params, const Walk<T>& walk, int cluster_width, int cluster_height) {
-        const int rows = params.t * params.heads, row_tile = walk.row_tile;
+        const int rows = queries_of(params, entry_of(params, walk.batch)) * params.heads, row_tile = walk.row_tile;
         batch = walk.batch;
         split = blockIdx.y;
         const int entry = entry_of(params, batch);
-        length = params.kv_lens ? params.kv_lens[entry] : params.s_k;
-        offset = params.query_offsets ? params.query_offsets[entry] : length - params.t;
+        length = length_of<T>(params, entry, row_tile);
+        offset = params.query_offsets ? params.query_offsets[entry] : length - queries_of(params, entry);
         width = T::kShares ? cluster_width : 1;
         rank = !kFmhaSm90Clusters ? 0 : ptx::cluster_rank();
         x = T::kShares && kFmhaSm90Clusters ? ptx::cluster_x() : 0;
@@ -221,6 +230,15 @@ struct Place {
         own_end = min(own + T::kRows, rows);
         shared = (row_tile - x) * T::kRows;
         shared_end = min(shared + width * T::kRows, rows);
+    }
+
+    // The keys that some row of the CTA sees.
+    __device__ KeyRange seen(const FmhaParams& params) const {
+        if (!windowed(params)) {
+            return {0, length};
+        }
+        return {visible_keys(params, length, offset, own / params.heads).first,
+                visible_keys(params, length, offset, (own_end - 1) / params.heads).end};
     }
 
     __device__ TileStream<T::kKeys> tiles(const FmhaParams& params) const {
