@@ -98,8 +98,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
-        ahead =
-            FirstTile<T>(params, params.kv_lens ? params.kv_lens[entry_of(params, blockIdx.z)] : params.s_k).in(ring);
+        ahead = FirstTile<T>(params, length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile)).in(ring);
     }
     if (!alone) {
         ptx::cluster_arrive();

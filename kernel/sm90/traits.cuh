@@ -197,6 +197,15 @@ struct Walk {
     }
 };
 
+// Keys of the dense branch of a row tile: with packed queries none where it is behind the last one of its entry.
+template <class T, class Index>
+__device__ __forceinline__ int length_of(const FmhaParams& params, Index entry, int row_tile) {
+    if (kPaged && row_tile * tile_rows<T>(params) >= queries_of(params, entry) * params.heads) {
+        return 0;
+    }
+    return keys_of(params, entry);
+}
+
 // Where a CTA stands in the grid and in its cluster.
 template <class T>
 struct Place {
@@ -217,17 +226,17 @@ struct Place {
     // Computed again where they are needed, which is at the end: no register holds them over the loop.
     __device__ int y() const { return ptx::cluster_y(); }  // this one among them
     __device__ int end(const FmhaParams& params) const {   // as own_end
-        return min(own + tile_rows<T>(params), params.t * params.heads);
+        return min(own + tile_rows<T>(params), queries_of(params, plane.entry) * params.heads);
     }
 
     __device__ Place(const FmhaParams& params, const Walk<T>& walk, int cluster_width, int cluster_height) {
-        const int rows = params.t * params.heads, row_tile = walk.row_tile, each = tile_rows<T>(params);
+        const int row_tile = walk.row_tile, each = tile_rows<T>(params);
         batch = walk.batch;
         plane = plane_of(params, batch);
         split = blockIdx.y;
-        const int entry = plane.entry;
-        length = params.kv_lens ? params.kv_lens[entry] : params.s_k;
-        offset = params.query_offsets ? params.query_offsets[entry] : length - params.t;
+        const int entry = plane.entry, rows = queries_of(params, entry) * params.heads;
+        length = length_of<T>(params, entry, row_tile);
+        offset = params.query_offsets ? params.query_offsets[entry] : length - queries_of(params, entry);
         width = T::kShares ? cluster_width : 1;
         rank = !kFmhaSm90Clusters ? 0 : ptx::cluster_rank();
         x = T::kShares && kFmhaSm90Clusters ? ptx::cluster_x() : 0;
@@ -236,6 +245,15 @@ struct Place {
         own_end = min(own + each, rows);
         shared = (row_tile - x) * each;
         shared_end = min(shared + width * each, rows);
+    }
+
+    // The keys that some row of the CTA sees.
+    __device__ KeyRange seen(const FmhaParams& params) const {
+        if (!windowed(params)) {
+            return {0, length};
+        }
+        return {visible_keys(params, length, offset, own / params.heads).first,
+                visible_keys(params, length, offset, (own_end - 1) / params.heads).end};
     }
 
     __device__ TileStream<T::kKeys> tiles(const FmhaParams& params) const {
