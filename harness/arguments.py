@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from fmha.harness.worker.configuration import PAGE_SIZES
 from fmha.harness.worker.launch import Call
 
 Window = int | tuple[int | None, int | None]
 MOST_KEYS = 2**31 - 1  # of a window, what an int32 of the C ABI holds
+MOST_ROWS = 2**31 - 1  # of packed tensors, and keys that a block table has room for: what an int32 holds
 MOST_PLANES = 65535  # K/V heads of all batch entries: a grid's z
 STRIDED = ("q", "k", "v")  # what TMA reads, and so may have gaps
 STRIDE_ELEMENTS = 8  # of bf16 in the 16 bytes that TMA's strides are multiples of
@@ -50,6 +52,11 @@ def check(
     query_offsets: torch.Tensor | None,
     sparse: Sparse | None,
     sink: torch.Tensor | None,
+    block_table: torch.Tensor | None,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
     normalise: bool,
     output_dtype: torch.dtype,
 ) -> Arguments:
@@ -58,19 +65,21 @@ def check(
     TypeError for what is no tensor or has the wrong dtype, ValueError for anything else; the message names the
     argument, what it is and what it should be. Lengths are looked at on a CPU only: on a GPU that would wait for it.
     """
-    _tensor("q", q, torch.bfloat16, ("batch", "t", "heads", "head_dim"), {})
-    sizes = dict(zip(("batch", "t", "heads", "head_dim"), q.shape, strict=True))
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"q: {name} must be at least 1, shape is {list(q.shape)}")
-    keys: tuple[str, ...] = ("batch", "s_k", "head_dim")
-    if isinstance(k, torch.Tensor) and k.dim() == 4:
-        keys = ("batch", "s_k", "kv_heads", "head_dim")
+    sizes: dict[str, Any] = dict(_queries(q, cu_seqlens_q, max_seqlen_q))
+    keys = _key_dimensions(k, block_table, cu_seqlens_k)
     _tensor("k", k, torch.bfloat16, keys, sizes)
     sizes |= dict(zip(keys, k.shape, strict=True))
+    if block_table is not None:
+        _pages(block_table, sizes)
+    if cu_seqlens_k is not None:
+        _packed_keys(cu_seqlens_k, max_seqlen_k, sizes)
+    elif max_seqlen_k is not None:
+        raise ValueError("max_seqlen_k: is for packed keys, with cu_seqlens_k")
     _kv_heads(sizes, sparse)
+    _scattered_alone(sizes, kv_lens, sparse)
     given: dict[str, torch.Tensor | None] = {"q": q, "k": k, "v": v, "kv_lens": kv_lens}
-    given |= {"query_offsets": query_offsets, "sink": sink}
+    given |= {"query_offsets": query_offsets, "sink": sink, "block_table": block_table}
+    given |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     if sparse is not None:
         sizes |= _sparse(sparse, sizes, shared_kv=v is None)
         given |= {"sparse_k": sparse.k, "sparse_v": sparse.v}
@@ -80,6 +89,8 @@ def check(
     _tensor("query_offsets", query_offsets, torch.int32, ("batch",), sizes)
     _tensor("sink", sink, torch.float32, ("heads",), sizes)
     _lengths("kv_lens", kv_lens, sizes["s_k"])
+    if block_table is not None and window is None and query_offsets is None:  # else entries may be left out
+        _page_numbers(block_table, kv_lens, sizes)
     if q.is_cuda and q.device.index != 0:
         raise ValueError(f"q: expected the first visible GPU, got {q.device}; choose by CUDA_VISIBLE_DEVICES")
     for name, tensor in given.items():
@@ -98,13 +109,108 @@ def check(
         scale=_scale(scale, sizes["head_dim"]),
         normalise=normalise,
         output_bf16=output_dtype == torch.bfloat16,
-        q_strides=_strides(q),
-        k_strides=_strides(k),
-        v_strides=None if v is None else _strides(v),
+        q_strides=_strides(q, "total_q" in sizes),
+        k_strides=_strides(k, "total_k" in sizes),
+        v_strides=None if v is None else _strides(v, "total_k" in sizes),
     )
     if sparse is not None and call.by_head:
         raise ValueError(f"q: expected a contiguous tensor beside a sparse branch, got strides {q.stride()}")
     return Arguments({name: item for name, item in given.items() if item is not None and item.numel()}, call)
+
+
+def _queries(q: torch.Tensor, cu_seqlens: torch.Tensor | None, longest: int | None) -> dict[str, int]:
+    """The sizes that q says, batched or packed."""
+    if cu_seqlens is None:
+        if longest is not None:
+            raise ValueError("max_seqlen_q: is for packed queries, with cu_seqlens_q")
+        names: tuple[str, ...] = ("batch", "t", "heads", "head_dim")
+        _tensor("q", q, torch.bfloat16, names, {})
+        sizes = dict(zip(names, q.shape, strict=True))
+    else:
+        names = ("total_q", "heads", "head_dim")
+        _tensor("q", q, torch.bfloat16, names, {})
+        sizes = dict(zip(names, q.shape, strict=True))
+        sizes |= _packed("q", cu_seqlens, longest, sizes["total_q"], {})
+        sizes["t"] = sizes.pop("longest")
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"q: {name} must be at least 1, shape is {list(q.shape)}")
+    return sizes
+
+
+def _packed(
+    name: str, cu_seqlens: torch.Tensor, longest: int | None, total: int, sizes: dict[str, int]
+) -> dict[str, int]:
+    """`batch` and `longest` of what is packed; `total` are its rows."""
+    said = f"cu_seqlens_{name}"
+    rows = {"batch + 1": sizes["batch"] + 1} if "batch" in sizes else {}
+    _tensor(said, cu_seqlens, torch.int32, ("batch + 1",), rows)
+    if cu_seqlens.numel() < 2:
+        raise ValueError(f"{said}: expected at least 2 values, got {cu_seqlens.numel()}")
+    if isinstance(longest, bool) or not isinstance(longest, int):
+        raise TypeError(f"max_seqlen_{name}: expected an int with {said}, got {type(longest).__name__}")
+    if longest < (1 if name == "q" else 0):
+        raise ValueError(f"max_seqlen_{name}: expected at least {1 if name == 'q' else 0}, got {longest}")
+    if total > MOST_ROWS:
+        raise ValueError(f"{name}: expected at most {MOST_ROWS} packed rows, got {total}")
+    if not cu_seqlens.is_cuda:
+        lengths = cu_seqlens.diff()
+        if int(cu_seqlens[0]) or int(cu_seqlens[-1]) != total or bool((lengths < 0).any()):
+            raise ValueError(f"{said}: expected values that grow from 0 to the {total} rows, got {cu_seqlens.tolist()}")
+        if int(lengths.max()) > longest:
+            raise ValueError(f"max_seqlen_{name}: expected at least {int(lengths.max())}, the longest, got {longest}")
+    return {"batch": cu_seqlens.numel() - 1, "longest": longest}
+
+
+def _key_dimensions(k: Any, block_table: Any, cu_seqlens: Any) -> tuple[str, ...]:
+    """What the dimensions of k and v are; only batched and paged ones may be without one of heads."""
+    if block_table is not None and cu_seqlens is not None:
+        raise ValueError("block_table: is not for packed keys, with cu_seqlens_k; pages have kv_lens")
+    rows: tuple[str, ...] = ("batch", "s_k")
+    if cu_seqlens is not None:
+        rows = ("total_k",)
+    elif block_table is not None:
+        rows = ("pages", "page_size")
+    without = isinstance(k, torch.Tensor) and k.dim() == 3 and len(rows) == 2
+    return (*rows, "head_dim") if without else (*rows, "kv_heads", "head_dim")
+
+
+def _pages(block_table: torch.Tensor, sizes: dict[str, int]) -> None:
+    """Checks pages and their table, and adds s_k, what a row of it has room for."""
+    if sizes["page_size"] not in PAGE_SIZES:
+        raise ValueError(f"k: expected pages of {', '.join(map(str, PAGE_SIZES))} rows, got {sizes['page_size']}")
+    if sizes["pages"] < 1:
+        raise ValueError("k: expected at least 1 page, got none")
+    _tensor("block_table", block_table, torch.int32, ("batch", "pages an entry"), sizes)
+    if block_table.shape[1] < 1:
+        raise ValueError("block_table: expected at least 1 page an entry, got 0")
+    sizes["s_k"] = block_table.shape[1] * sizes["page_size"]
+    if sizes["s_k"] > MOST_ROWS:
+        raise ValueError(f"block_table: expected room for at most {MOST_ROWS} keys, got {sizes['s_k']}")
+
+
+def _page_numbers(block_table: torch.Tensor, kv_lens: torch.Tensor | None, sizes: dict[str, int]) -> None:
+    """ValueError for a page that is none among those that keys below kv_len are in."""
+    if block_table.is_cuda:
+        return
+    needed = torch.full((sizes["batch"],), sizes["s_k"]) if kv_lens is None else kv_lens
+    held = torch.arange(block_table.shape[1]) * sizes["page_size"] < needed[:, None]
+    wrong = block_table[held & ((block_table < 0) | (block_table >= sizes["pages"]))]
+    if wrong.numel():
+        raise ValueError(f"block_table: expected pages from 0 to {sizes['pages'] - 1}, got {int(wrong[0])}")
+
+
+def _packed_keys(cu_seqlens: torch.Tensor, longest: int | None, sizes: dict[str, int]) -> None:
+    sizes |= {"s_k": _packed("k", cu_seqlens, longest, sizes["total_k"], sizes)["longest"]}
+
+
+def _scattered_alone(sizes: dict[str, int], kv_lens: Any, sparse: Any) -> None:
+    """ValueError for what does not go with pages or packed sequences."""
+    scattered = [name for name in ("pages", "total_q", "total_k") if name in sizes]
+    if scattered and sparse is not None:
+        raise ValueError("sparse: is not for K and V in pages, nor for packed queries or keys")
+    if "total_k" in sizes and kv_lens is not None:
+        raise ValueError("kv_lens: is not for packed keys, whose lengths are in cu_seqlens_k")
 
 
 def _sparse(sparse: Sparse, sizes: dict[str, int], *, shared_kv: bool) -> dict[str, int]:
@@ -170,11 +276,14 @@ def _reachable(name: str, tensor: torch.Tensor) -> None:
         raise ValueError(f"{name}: expected {wanted}, got {tensor.stride()}; call .contiguous()")
 
 
-def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """From one batch entry, row and head to the next, as Call has them; None of a contiguous tensor."""
+def _strides(tensor: torch.Tensor, packed: bool) -> tuple[int, ...] | None:
+    """From one batch entry, row and head to the next, as Call has them; None of a contiguous tensor. A packed one is
+    one entry."""
     if tensor.is_contiguous():
         return None
     strides = tensor.stride()[:-1]
+    if packed:
+        return (tensor.shape[0] * strides[0], *strides)
     return tuple(strides) if len(strides) == 3 else (*strides, tensor.shape[-1])
 
 

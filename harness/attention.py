@@ -24,7 +24,7 @@ from fmha.harness.errors import InfrastructureError
 from fmha.harness.worker import params
 from fmha.harness.worker.choice import splits_of
 from fmha.harness.worker.compilers.build import build_variants
-from fmha.harness.worker.configuration import UNLIMITED, Configuration, PathChoice
+from fmha.harness.worker.configuration import UNLIMITED, Configuration, Packed, PathChoice
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
 from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of
 from fmha.harness.worker.protocol import FindingRecord, Variant
@@ -44,16 +44,18 @@ Place = Literal["emulator", "cuda"]
 Tensors = Sequence[torch.Tensor | None]  # in the order of NAMES
 NAMES = (
     "q", "k", "v", "kv_lens", "query_offsets", "sink", "sparse_k", "sparse_v", "sparse_indices", "sparse_lens",
+    "block_table", "cu_seqlens_q", "cu_seqlens_k",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionResult:
-    """o [batch, t, heads, head_dim]; row_max, row_sum and lse [batch, t, heads] float32, in natural-log units.
+    """o [batch, t, heads, head_dim]; row_max, row_sum and lse [batch, t, heads] float32, in natural-log units. With
+    packed queries [total_q, heads, head_dim] and [total_q, heads].
 
     `normalised` says what o is: o_norm, sink included, or o_un. The sink is in no other output. `findings` are hazards,
-    which only the emulator sees. The three statistics are one tensor [3, batch, t, heads], since each that is made
-    costs a call of `attention` two microseconds.
+    which only the emulator sees. The three statistics are one tensor [3, ...], since each that is made costs a call of
+    `attention` two microseconds.
     """
 
     o: torch.Tensor
@@ -86,6 +88,11 @@ def attention(
     query_offsets: torch.Tensor | None = None,
     sparse: Sparse | None = None,
     sink: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     normalise: bool = True,
     output_dtype: torch.dtype = torch.float32,
     splits: int | None = None,
@@ -98,6 +105,11 @@ def attention(
     q [batch, t, heads, head_dim] and k, v [batch, s_k, head_dim] or [batch, s_k, kv_heads, head_dim] are bf16; head h
     of q attends K/V head h // (heads // kv_heads). They may have any strides of multiples of 8 elements but the last,
     which is 1, so that slices and transposed views need no copy; all else is contiguous. v is left out when V is K.
+    With `block_table` [batch, n] int32, k and v are pages, [pages, page_size, kv_heads, head_dim] or without kv_heads,
+    of 16, 32, 64, 128 or 256 rows: key j of an entry is row j % page_size of page block_table[entry, j // page_size].
+    Without kv_lens an entry has n * page_size keys. With cu_seqlens_q [batch + 1] int32 q is [total_q, heads,
+    head_dim], entry b's queries being rows cu_seqlens_q[b] to cu_seqlens_q[b + 1], at most `max_seqlen_q`; outputs are
+    packed alike. With cu_seqlens_k k and v are [total_k, kv_heads, head_dim] likewise, and kv_lens is left out.
     `scale` defaults to 1/sqrt(head_dim). `window` is the number of keys that a query sees, its own the last; or a pair
     of how many before and after its own, None for all. The last query is aligned with the last key unless
     query_offsets [batch] int32 gives the position of the first. kv_lens [batch] int32, sink [heads] float32.
@@ -109,21 +121,24 @@ def attention(
     `device` only says which is expected. Raises TypeError and ValueError for wrong arguments, NotImplementedError where
     no kernel does it, InfrastructureError where the kernel cannot be built, and DeviceError.
     """
-    tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse)
+    tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
     if torch.compiler.is_compiling():
-        return _compiled(tensors, scale, causal, window, normalise, output_dtype, splits, p_path, out)
+        longest = max_seqlen_q, max_seqlen_k
+        return _compiled(tensors, scale, causal, window, longest, normalise, output_dtype, splits, p_path, out)
     key = known = None
     if isinstance(q, torch.Tensor) and q.is_cuda:
         try:
-            key = (scale, causal, window, normalise, output_dtype, splits, p_path, device, *_forms(tensors))
+            longest = max_seqlen_q, max_seqlen_k
+            key = (scale, causal, window, longest, normalise, output_dtype, splits, p_path, device, *_forms(tensors))
             known = _plans.get(key)
         except (AttributeError, TypeError):  # no tensor, or nothing that can be a key: the checks say what is wrong
             key = None
     if known is None:
         known = plan(
             q, k, v, scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets,
-            sparse=sparse, sink=sink, normalise=normalise, output_dtype=output_dtype, splits=splits, p_path=p_path,
-            device=device,
+            sparse=sparse, sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+            max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=output_dtype,
+            splits=splits, p_path=p_path, device=device,
         )  # fmt: skip
         if key is not None:
             while len(_plans) >= MOST_PLANS:
@@ -144,6 +159,11 @@ def plan(
     query_offsets: torch.Tensor | None = None,
     sparse: Sparse | None = None,
     sink: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     normalise: bool = True,
     output_dtype: torch.dtype = torch.float32,
     splits: int | None = None,
@@ -154,7 +174,8 @@ def plan(
     arguments = check(
         q, k, v,
         scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
-        sink=sink, normalise=normalise, output_dtype=output_dtype,
+        sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=output_dtype,
     )  # fmt: skip
     place: Place = "cuda" if q.is_cuda else "emulator"
     if device not in (None, place):
@@ -168,7 +189,7 @@ def plan(
     variant = _variant(arguments, splits or 1, p_path, arch)
     if splits is None:
         splits = choose_splits(variant, call, _multiprocessors(place)) if variant.combine else 1
-    tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse)
+    tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
     return AttentionPlan(arguments, tensors, variant, dataclasses.replace(call, splits=splits))
 
 
@@ -181,7 +202,7 @@ class AttentionPlan:
         self._forms, self._each = _forms(tensors), [_form(x) for x in tensors]
         self._present = [place for place, name in enumerate(NAMES) if name in arguments.tensors]
         # What new outputs are made like: shapes without memory.
-        rows = (call.batch, call.t, call.heads)
+        rows = call.rows
         o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
         self._o = torch.empty((), dtype=o_dtype, device=self._where).expand(*rows, call.head_dim)
         self._statistics = torch.empty((), device=self._where).expand(len(STATISTICS), *rows)
@@ -203,10 +224,13 @@ class AttentionPlan:
         query_offsets: torch.Tensor | None = None,
         sparse: Sparse | None = None,
         sink: torch.Tensor | None = None,
+        block_table: torch.Tensor | None = None,
+        cu_seqlens_q: torch.Tensor | None = None,
+        cu_seqlens_k: torch.Tensor | None = None,
         out: AttentionResult | None = None,
     ) -> AttentionResult:
         """`attention` of tensors of the shapes, dtypes and device that were planned for; ValueError for others."""
-        tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse)
+        tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
         if _forms(tensors) != self._forms:
             pairs = zip(NAMES, map(_form, tensors), self._each, strict=True)
             name, got, wanted = next((name, a, b) for name, a, b in pairs if a != b)
@@ -248,8 +272,8 @@ class AttentionPlan:
             base = scratch.data_ptr()
             partial = [base + begin for begin in self._partial]
         drawn = _count(stream, self._where) if self._draws else 0
-        q, k, v, kv_lens, query_offsets, sink, sparse_k, sparse_v, indices, lens = at
-        pointers = (*outputs, *partial, kv_lens, query_offsets, indices, lens, sink, drawn)
+        q, k, v, kv_lens, query_offsets, sink, sparse_k, sparse_v, indices, lens, *scattered = at
+        pointers = (*outputs, *partial, kv_lens, query_offsets, indices, lens, sink, drawn, *scattered)
         prepared(stream, (q, k, v, sparse_k, sparse_v), pointers)
 
     def _prepare(self, arguments: Arguments) -> Prepared:
@@ -264,7 +288,7 @@ class AttentionPlan:
             def launch() -> None:
                 launch_attention(device, module, self.variant, self.call, addresses | dict.fromkeys(OUTPUTS, 0))
 
-            return device.prepare(launch, params.MAP_OFFSETS, params.POINTERS_OFFSET, len(params.POINTERS))
+            return device.prepare(launch, params.MAP_OFFSETS, params.POINTER_OFFSETS)
 
     def _refuse(self, out: AttentionResult) -> None:
         """ValueError or TypeError unless `out` can take the results."""
@@ -315,8 +339,8 @@ def merge(
             raise ValueError(f"{name}: expected an un-normalised result, got a normalised one; use normalise=False")
     if a.o.shape != b.o.shape:
         raise ValueError(f"b: expected shape {list(a.o.shape)}, that of a, got {list(b.o.shape)}")
-    if sink is not None and sink.shape != a.o.shape[2:3]:
-        raise ValueError(f"sink: expected shape {list(a.o.shape[2:3])}, got {list(sink.shape)}")
+    if sink is not None and sink.shape != a.o.shape[-2:-1]:
+        raise ValueError(f"sink: expected shape {list(a.o.shape[-2:-1])}, got {list(sink.shape)}")
     row_max = torch.maximum(a.row_max.double(), b.row_max.double())
     shift = torch.where(row_max.isneginf(), 0.0, row_max)
     weight_a, weight_b = ((side.row_max.double() - shift).exp() for side in (a, b))
@@ -350,6 +374,8 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -
             sink="finite" if "sink" in tensors else "none",
             kv_heads=call.kv_heads,
             layout="bshd" if call.q_strides is None else "fused",
+            page_size=call.page_size,
+            packed=_packed(call),
             output="bf16" if call.output_bf16 else "fp32" if call.normalise else "unnormalised",
             splits=splits,
             p_path=p_path,
@@ -361,6 +387,13 @@ def _variant(arguments: Arguments, splits: int, p_path: PathChoice, arch: str) -
     return chosen
 
 
+def _packed(call: Call) -> Packed:
+    """What of a call is packed, as configurations say it."""
+    if call.total_q is None:
+        return "none" if call.total_k is None else "k"
+    return "q" if call.total_k is None else "both"
+
+
 def _listed(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -369,11 +402,12 @@ def _listed(
     query_offsets: torch.Tensor | None,
     sink: torch.Tensor | None,
     sparse: Sparse | None,
+    *scattered: torch.Tensor | None,
 ) -> Tensors:
     """In the order of NAMES."""
     if not isinstance(sparse, Sparse):
-        return q, k, v, kv_lens, query_offsets, sink, None, None, None, None
-    return q, k, v, kv_lens, query_offsets, sink, sparse.k, sparse.v, sparse.indices, sparse.lens
+        return q, k, v, kv_lens, query_offsets, sink, None, None, None, None, *scattered
+    return q, k, v, kv_lens, query_offsets, sink, sparse.k, sparse.v, sparse.indices, sparse.lens, *scattered
 
 
 def _forms(tensors: Tensors) -> tuple[Any, ...]:
@@ -458,6 +492,7 @@ def _compiled(
     scale: float | None,
     causal: bool,
     window: Window | None,
+    longest: tuple[int | None, int | None],
     normalise: bool,
     output_dtype: torch.dtype,
     splits: int | None,
@@ -466,7 +501,8 @@ def _compiled(
 ) -> AttentionResult:
     """`attention` as a graph sees it: one operator."""
     left, right = window_of(causal, window)
-    o, statistics = torch.ops.fmha.attention(*tensors, scale, left, right, normalise, output_dtype, splits, p_path)
+    options = scale, left, right, *longest, normalise, output_dtype, splits, p_path
+    o, statistics = torch.ops.fmha.attention(*tensors, *options)
     if out is None:
         return AttentionResult(o, statistics, normalise)
     out.o.copy_(o)
@@ -476,22 +512,24 @@ def _compiled(
 
 def _run_operator(
     q: torch.Tensor, k: torch.Tensor, v: Any, kv_lens: Any, query_offsets: Any, sink: Any, sparse_k: Any, sparse_v: Any,
-    sparse_indices: Any, sparse_lens: Any, scale: Any, left: Any, right: Any, normalise: bool,
-    output_dtype: torch.dtype, splits: Any, p_path: Any,
+    sparse_indices: Any, sparse_lens: Any, block_table: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, scale: Any,
+    left: Any, right: Any, max_seqlen_q: Any, max_seqlen_k: Any, normalise: bool, output_dtype: torch.dtype,
+    splits: Any, p_path: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """`attention` for torch.compile, torch.export and captured graphs: results that share no memory."""
     o, statistics = _shaped(q, output_dtype)
     sparse = None if sparse_indices is None else Sparse(sparse_k, sparse_indices, sparse_v, sparse_lens)
     attention(
         q, k, v, scale=scale, window=(left, right), kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
-        sink=sink, normalise=normalise, output_dtype=output_dtype, splits=splits, p_path=p_path,
-        out=AttentionResult(o, statistics, normalise),
+        sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=output_dtype,
+        splits=splits, p_path=p_path, out=AttentionResult(o, statistics, normalise),
     )  # fmt: skip
     return o, statistics
 
 
 def _fake_operator(q: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return _shaped(q, others[13])
+    return _shaped(q, others[-3])
 
 
 def _shaped(q: torch.Tensor, output_dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -504,7 +542,8 @@ def _shaped(q: torch.Tensor, output_dtype: torch.dtype) -> tuple[torch.Tensor, t
 _LIBRARY = torch.library.Library("fmha", "DEF")
 _LIBRARY.define(
     "attention(Tensor q, Tensor k, Tensor? v, Tensor? kv_lens, Tensor? query_offsets, Tensor? sink, Tensor? sparse_k, "
-    "Tensor? sparse_v, Tensor? sparse_indices, Tensor? sparse_lens, float? scale, int? window_left, int? window_right, "
+    "Tensor? sparse_v, Tensor? sparse_indices, Tensor? sparse_lens, Tensor? block_table, Tensor? cu_seqlens_q, "
+    "Tensor? cu_seqlens_k, float? scale, int? window_left, int? window_right, int? max_seqlen_q, int? max_seqlen_k, "
     "bool normalise, ScalarType output_dtype, int? splits, str p_path) -> (Tensor, Tensor)"
 )
 _LIBRARY.impl("attention", _run_operator, "CompositeExplicitAutograd")

@@ -12,6 +12,7 @@ from fmha.harness.attention import AttentionResult
 from fmha.harness.worker.configuration import PathChoice
 from fmha.harness.worker.oracle import inputs
 from fmha.harness.worker.oracle.reference import reference
+from fmha.harness.worker.scatter import packed, unpacked
 
 
 def attention(
@@ -26,6 +27,11 @@ def attention(
     query_offsets: torch.Tensor | None = None,
     sparse: Sparse | None = None,
     sink: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
     normalise: bool = True,
     output_dtype: torch.dtype | None = None,
     splits: int | None = None,
@@ -39,7 +45,8 @@ def attention(
     checked = check(
         q, k, v,
         scale=scale, causal=causal, window=window, kv_lens=kv_lens, query_offsets=query_offsets, sparse=sparse,
-        sink=sink, normalise=normalise, output_dtype=torch.float32,
+        sink=sink, block_table=block_table, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, normalise=normalise, output_dtype=torch.float32,
     )  # fmt: skip
 
     def array(tensor: torch.Tensor | None) -> Any:
@@ -53,8 +60,32 @@ def attention(
         branch = inputs.Sparse(array(sparse.k), array(sparse.v), array(sparse.indices), array(sparse.lens))
     call = checked.call
     bounds = call.window_left, call.window_right
-    lengths = array(kv_lens), array(query_offsets)
-    result = reference(inputs.Inputs(array(q), array(k), array(v), call.scale, *bounds, *lengths, branch, array(sink)))
-    o = torch.from_numpy(result.o if normalise else result.o_unnormalised)
-    statistics = torch.from_numpy(np.stack([result.row_max, result.row_sum, result.lse]))
+    queries, keys, values, lengths, q_lens = array(q), array(k), array(v), array(kv_lens), None
+    if cu_seqlens_q is not None:
+        q_lens = np.diff(array(cu_seqlens_q))
+        queries = unpacked(queries, q_lens, call.t, 0)
+    if cu_seqlens_k is not None:
+        lengths = np.diff(array(cu_seqlens_k))
+        keys, values = (x if x is None else unpacked(x, lengths, call.s_k, 0) for x in (keys, values))
+    if block_table is not None:
+        keys, values = (x if x is None else _of_pages(x, array(block_table)) for x in (keys, values))
+    offsets = array(query_offsets)
+    result = reference(
+        inputs.Inputs(queries, keys, values, call.scale, *bounds, lengths, offsets, branch, array(sink), q_lens)
+    )
+
+    def rows(name: str) -> np.ndarray[Any, Any]:
+        found: np.ndarray[Any, Any] = getattr(result, name)
+        return found if q_lens is None else packed(found, q_lens)[0]
+
+    o = torch.from_numpy(rows("o" if normalise else "o_unnormalised"))
+    statistics = torch.from_numpy(np.stack([rows("row_max"), rows("row_sum"), rows("lse")]))
     return AttentionResult(o.to(output_dtype or torch.float64), statistics, normalise)
+
+
+def _of_pages(pages: np.ndarray[Any, Any], table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """[batch, s_k, ...] of what lies in pages; zeros where the table names none."""
+    there = (table >= 0) & (table < len(pages))
+    found = pages[np.where(there, table, 0)]
+    found[~there] = 0
+    return found.reshape(len(table), -1, *pages.shape[2:])

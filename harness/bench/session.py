@@ -41,7 +41,9 @@ SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 LAUNCHED = [name for name, shape in CANDIDATES.items() if replace(shape, kind="whole") in OWN]
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
-SUITES = {name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged", "extreme", "long", "layouts")} | {
+SUITES = {
+    name: ("--suite", name) for name in ("proven", "seed", "dsv4", "ragged", "extreme", "long", "layouts", "paged")
+} | {
     "random": ("--suite", "random", "--cases", "1050", "--filter", "p=auto"),
     "shapes": tuple(word for item in CASES for word in ("--case", item.id)),
 }
@@ -149,13 +151,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda", choices=("cuda", "emulator"))
     parser.add_argument("--suites", nargs="*", default=list(SUITES), choices=list(SUITES))
+    parser.add_argument("--records", action="store_true", help="run the suites alone")
     parser.add_argument("--suite-seconds", type=float, default=120.0, help="limit of one suite")
     parser.add_argument("--seconds", type=float, default=540.0, help="limit of the session")
     given = parser.parse_args()
     folder = given.folder.resolve()
     folder.mkdir(parents=True)
     session = Session(folder, given.seconds)
-    if given.device == "cuda":
+    if given.device == "cuda" and not given.records:
         on_gpu(session, given.suites, given.suite_seconds)
     else:
         matrix(session, given.device, given.suites, given.suite_seconds)

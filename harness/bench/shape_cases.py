@@ -48,9 +48,17 @@ def _many() -> Iterator[Configuration]:
     yield replace(many, s_k=1100, t=150, mask="window", window=90, kv_lens="ragged", query_offsets="mixed")
 
 
+def _heads() -> Iterator[Configuration]:
+    """Groups of query heads that leave rows idle, in shapes whose CTAs walk over the row tiles of several planes."""
+    wide = Configuration(64, 39, 20, batch=14, heads=25, kv_heads=5, rows=192, mask="causal", output="bf16")
+    yield replace(wide, kv_lens="ragged")
+    yield Configuration(256, 43, 90, batch=24, heads=9, kv_heads=3, rows=128, kv_lens="ragged", sink="finite")
+
+
 CASES = (
     tuple(item for shape in OTHERS for item in _forced(*shape))
     + tuple(item for head_dim in (64, 128, 256, 512) for item in _short(head_dim))
     + tuple(_sharing())
     + tuple(_many())
+    + tuple(_heads())
 )

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 from fmha.harness.worker.configuration import (
     MIXED_SINK_HEADS,
+    PAGE_SIZES,
     UNLIMITED,
     Configuration,
     Data,
@@ -19,6 +20,7 @@ from fmha.harness.worker.configuration import (
     Mask,
     Offsets,
     Output,
+    Packed,
     fault,
 )
 
@@ -55,6 +57,9 @@ SIMPLEST: Final[dict[str, Any]] = {
     "rows": 0,
     "merge": "auto",
     "layout": "bshd",
+    "q_lens": "full",
+    "packed": "none",
+    "page_size": 0,
     "before": 0,
     "kv_heads": 1,
     "sparse_indices": "valid",
@@ -151,7 +156,13 @@ def _proposal(random: Random, space: Space) -> Configuration:
     # Drawn last, and legal: what is drawn before stays what it was where tensors lie as they did.
     layout: Layout = _often(random, "bshd", Layout)
     kv_heads = random.choice([n for n in range(1, heads + 1) if heads % n == 0])
-    return next(_legal(replace(drawn, layout=layout, kv_heads=kv_heads)), drawn)
+    laid = next(_legal(replace(drawn, layout=layout, kv_heads=kv_heads)), drawn)
+    page_size = random.choice([0, 0, 0, *PAGE_SIZES])
+    packed: Packed = _often(random, "none", Packed)
+    q_lens: Lengths = _often(random, "full", Lengths)
+    together = replace(laid, page_size=page_size, packed=packed, q_lens=q_lens)
+    apart = replace(laid, packed=packed, q_lens=q_lens), replace(laid, page_size=page_size), laid
+    return next(case for tried in (together, *apart) for case in _legal(tried))
 
 
 def _often(random: Random, usual: Any, kind: Any) -> Any:

@@ -111,6 +111,8 @@ def _chosen(item: Configuration, target: Architecture) -> tuple[Call, Variant] |
     """The call and its kernel, or why there is none."""
     if item.topk:
         return "the timing model draws no lists of sparse keys"
+    if item.scattered:
+        return "the timing model draws no pages and no packed sequences"
     call = call_for(item, target)
     variant = variant_for(replace(item, splits=call.splits), target.arch)
     return variant if isinstance(variant, str) else (call, variant)

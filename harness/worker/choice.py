@@ -53,9 +53,9 @@ class Sizes(Protocol):
     def topk(self) -> int: ...
 
 
-def rows_of_cta(arch: str, sizes: Sizes, splits: int) -> int:
-    """Query rows of a CTA; 0 for the first shape there is."""
-    if _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
+def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True) -> int:
+    """Query rows of a CTA; 0 for the first shape there is. Not `short`: without kernels of that shape."""
+    if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
     if splits == 1 and _is_wide(arch, sizes):
         return WIDE_ROWS

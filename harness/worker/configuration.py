@@ -14,6 +14,7 @@ KeyValues = Literal["separate", "shared"]
 Offsets = Literal["aligned", "zero", "mixed", "far"]
 Lengths = Literal["full", "ragged", "empty"]
 Layout = Literal["bshd", "bhsd", "fused"]
+Packed = Literal["none", "q", "k", "both"]
 Indices = Literal["valid", "holes", "invalid"]
 Sink = Literal["none", "finite", "mixed"]
 Data = Literal["normal", "extreme", "steps", "carried", "onesign"]
@@ -26,6 +27,7 @@ UNLIMITED: Final = -1  # left, right
 MOST: Final = 2**31 - 1  # of a number: what an int32 of the kernels' parameters holds
 MOST_ENTRIES: Final = 65535  # of a batch: a grid's z
 LEAST_COST: Final = 100_000  # what the smallest configuration costs as well
+PAGE_SIZES: Final = (16, 32, 64, 128, 256)
 MIXED_SINK_HEADS: Final = 4  # a mixed sink repeats finite, +inf, finite, -inf over the heads
 
 
@@ -81,6 +83,8 @@ class Configuration:
     kv: KeyValues = field(default="separate", metadata=_axis("kv", "kv"))
     query_offsets: Offsets = field(default="aligned", metadata=_axis("offsets-", "offsets"))
     kv_lens: Lengths = field(default="full", metadata=_axis("lens-", "lens"))
+    # Queries of each batch entry, of which t is the most.
+    q_lens: Lengths = field(default="full", metadata=_axis("qlens-", "qlens"))
     topk: int = field(default=0, metadata=_axis("top", "topk"))
     s_sparse: int = field(default=0, metadata=_axis("of", used=_sparse))
     sparse_indices: Indices = field(default="valid", metadata=_axis("indices-", used=_sparse))
@@ -96,6 +100,10 @@ class Configuration:
     merge: MergeChoice = field(default="auto", metadata=_axis("merge-", "merge"))
     # How Q, K and V lie: contiguous; K and V head by head; or each a slice of a projection of all three.
     layout: Layout = field(default="bshd", metadata=_axis("layout-", "layout"))
+    # Rows of a page of K and V, which lie in an order of their own; 0: no pages.
+    page_size: int = field(default=0, metadata=_axis("page", "page"))
+    # Whether queries, or keys, of all batch entries lie one behind the other, cu_seqlens saying where each begins.
+    packed: Packed = field(default="none", metadata=_axis("packed-", "packed"))
     # Batch entries that tensors have before these, which nobody looks at.
     before: int = field(default=0, metadata=_axis("before", "before"))
 
@@ -112,14 +120,17 @@ class Configuration:
     @property
     def problem(self) -> Configuration:
         """The problem alone: two configurations that differ in how they are run have the same inputs."""
-        return replace(
-            self, output="unnormalised", splits=1, p_path="auto", rows=0, merge="auto", layout="bshd", before=0
-        )
+        return replace(self, **HOW)
 
     @property
     def by_head(self) -> bool:
         """Whether it takes a kernel that knows K/V heads, or a Q whose rows of heads have gaps."""
-        return self.kv_heads > 1 or self.layout == "fused"
+        return self.kv_heads > 1 or self.layout == "fused" or self.scattered
+
+    @property
+    def scattered(self) -> bool:
+        """Whether it takes a kernel that knows pages and packed sequences."""
+        return self.page_size > 0 or self.packed != "none"
 
     @property
     def planes(self) -> Configuration:
@@ -176,6 +187,8 @@ class Configuration:
 
 AXES: Final[Mapping[str, Axis]] = {item.name: item.metadata["axis"] for item in fields(Configuration)}
 DEFAULTS: Final[dict[str, Any]] = {item.name: item.default for item in fields(Configuration)}
+# The fields that say how a problem is run, at their defaults.
+HOW: Final = {name: DEFAULTS[name] for name in list(AXES)[list(AXES).index("output") :]}
 # In the order of a configuration's name: as they are declared, but for the mask's part, which follows kv.
 _NAMED: Final = [name for name, axis in AXES.items() if axis.name and name != "mask"]
 _NAMED.insert(_NAMED.index("kv") + 1, "mask")
@@ -265,7 +278,15 @@ def _layout_fault(item: Configuration) -> tuple[str, str] | None:
     if item.kv_heads > 1 and item.data not in ("normal", "extreme"):
         return "kv_heads", f"must be 1 for data {item.data}"
     if item.by_head and item.topk:
-        return "topk", "must be 0 with several K/V heads, or in layout fused"
+        return "topk", "must be 0 with several K/V heads, in layout fused, with pages and with packed sequences"
+    if item.page_size and item.page_size not in PAGE_SIZES:
+        return "page_size", f"must be one of {', '.join(map(str, PAGE_SIZES))}, not {item.page_size}"
+    if item.page_size and item.packed in ("k", "both"):
+        return "packed", f"must be none or q with pages, not {item.packed}"
+    if item.q_lens != "full" and item.packed not in ("q", "both"):
+        return "q_lens", f"must be full unless queries are packed; it is {item.q_lens}"
+    if item.q_lens != "full" and item.data not in ("normal", "extreme"):
+        return "q_lens", f"must be full for data {item.data}"
     if (item.by_head or item.layout != "bshd") and item.before:
         return "before", "is for one K/V head in layout bshd"
     return None

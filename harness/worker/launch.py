@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fmha.harness.worker import params
 from fmha.harness.worker.choice import (
+    ARCH,
     combine_launch,
     combine_overlaps,
     ctas_per_sm,
@@ -18,7 +19,7 @@ from fmha.harness.worker.choice import (
     walkers,
 )
 from fmha.harness.worker.devices.base import Device, Dim3, LaunchConfig, LaunchReport, LoadedModule, TensorMapSpec
-from fmha.harness.worker.protocol import LaunchShape, Variant
+from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.variants import knows_heads, rows_define, walks
 
 BOX_ELEMENTS: Final = 64  # 128 bytes of bf16: one row of the swizzle pattern
@@ -49,11 +50,28 @@ class Call:
     q_strides: Sequence[int] | None = None
     k_strides: Sequence[int] | None = None
     v_strides: Sequence[int] | None = None
+    # Of K and V in pages: rows of one, and how many there are; s_k is what a row of the block table has room for. The
+    # strides of k and v are then from one page, row and head to the next.
+    page_size: int = 0
+    pages: int = 0
+    # Of packed queries and keys: rows of all batch entries together, where t and s_k are the most that one has.
+    total_q: int | None = None
+    total_k: int | None = None
 
     @property
     def by_head(self) -> bool:
         """Whether a kernel must know K/V heads: a Q with gaps has rows of heads and queries apart as well."""
-        return self.kv_heads > 1 or self.q_strides is not None
+        return self.kv_heads > 1 or self.q_strides is not None or self.scattered
+
+    @property
+    def scattered(self) -> bool:
+        """Whether a kernel must know pages and packed sequences."""
+        return self.page_size > 0 or self.total_q is not None or self.total_k is not None
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The dimensions of its outputs that say which query a row is of, and which head."""
+        return (self.batch, self.t, self.heads) if self.total_q is None else (self.total_q, self.heads)
 
     @property
     def planes(self) -> Call:
@@ -83,7 +101,7 @@ def launch_attention(
     is left out, or 0, is null. Without `drawn` each row tile has a CTA of its own. The report is that of both kernels.
     """
     planes = call.planes
-    maps = _tensor_maps(device, variant.shape, call, addresses)
+    maps = _tensor_maps(device, variant, call, addresses)
     pointers: dict[str, Any] = {name: address for name, address in addresses.items() if name not in params.MAPS}
     packed = params.FmhaParams(
         **maps,
@@ -104,10 +122,13 @@ def launch_attention(
             shared_kv=call.shared_kv,
             partial_f16=call.combines and partial_f16(variant.arch, call.head_dim, call.output_bf16),
             by_head=call.by_head,
+            scattered=call.scattered,
         ),
         head_dim=call.head_dim,
         kv_heads=call.kv_heads,
-        query_box=math.prod(query_box(variant.shape.rows, planes.heads)),
+        query_box=math.prod(query_box(variant.arch, variant.shape.rows, planes.heads)),
+        page_size=call.page_size,
+        key_box=key_box(variant.shape.keys, call.page_size),
     ).pack()
     shape = variant.shape
     grid = forward_grid(variant, call, draws=bool(addresses.get("drawn")))
@@ -131,14 +152,15 @@ def forward_grid(variant: Variant, call: Call, draws: bool = True) -> Dim3:
     if ctas and draws:
         return ctas, 1, 1
     planes = call.planes
-    return params.query_blocks(variant.shape, call.t, planes.heads, call.topk), call.splits, planes.batch
+    shape = replace(variant.shape, rows=tile_rows(variant, call))
+    return params.query_blocks(shape, call.t, planes.heads, call.topk), call.splits, planes.batch
 
 
 def walkers_of(variant: Variant, call: Call) -> int:
     """CTAs that draw the row tiles, for which they need FmhaParams' `drawn`; 0 where each row tile has its own."""
     if call.splits > 1 or not walks(variant):
         return 0
-    return walkers(variant.arch, call.planes, rows_define(variant), variant.shape.rows)
+    return walkers(variant.arch, call.planes, rows_define(variant), tile_rows(variant, call))
 
 
 def choose_splits(variant: Variant, call: Call, multiprocessors: int) -> int:
@@ -173,9 +195,28 @@ def tensor_map(address: int, shape: tuple[int, ...], box_rows: int) -> TensorMap
     )
 
 
-def query_box(rows: int, heads: int) -> tuple[int, int]:
-    """Heads and queries of a box of Q's, of which a CTA's `rows` rows are a multiple; a plane has `heads` heads."""
-    return (heads, rows // heads) if rows % heads == 0 else (math.gcd(rows, heads), 1)
+def query_box(arch: str, rows: int, heads: int) -> tuple[int, int]:
+    """Heads and queries of a box of Q's; a plane has `heads` heads, a CTA `rows` rows. As many whole queries as fit, on
+    sm_100a if that is all rows. Else the boxes of which a CTA's rows are a multiple: where those are few and whole
+    queries would leave many rows idle, and where a query does not fit. A box costs what half a percent of the rows
+    does, measured at 128 boxes."""
+    idle, common = rows % heads, math.gcd(rows, heads)
+    whole = idle == 0 or (arch == ARCH and heads <= rows and idle * common <= rows // 2)
+    return (heads, rows // heads) if whole else (common, 1)
+
+
+def tile_rows(variant: Variant, call: Call) -> int:
+    """Rows from one row tile of a call to the next: those of a CTA but for the ones that whole queries leave idle."""
+    rows = variant.shape.rows
+    if not call.by_head:
+        return rows
+    box = math.prod(query_box(variant.arch, rows, call.planes.heads))
+    return box if 2 * box > rows else rows
+
+
+def key_box(keys: int, page_size: int) -> int:
+    """Keys of a box of K's and V's, which lie in one page where there are pages; a tile has `keys` keys."""
+    return math.gcd(keys, page_size) if page_size else keys
 
 
 def contiguous(rows: int, heads: int, head_dim: int) -> tuple[int, int, int]:
@@ -183,13 +224,13 @@ def contiguous(rows: int, heads: int, head_dim: int) -> tuple[int, int, int]:
     return rows * heads * head_dim, heads * head_dim, head_dim
 
 
-def _tensor_maps(device: Device, shape: LaunchShape, call: Call, addresses: Mapping[str, int]) -> dict[str, Any]:
+def _tensor_maps(device: Device, variant: Variant, call: Call, addresses: Mapping[str, int]) -> dict[str, Any]:
     """The maps of the tensors that are there and have elements: no map can have a dimension of 0."""
     sparse = (call.batch * call.s_sparse, call.head_dim)
     tensors = {
-        "q": _query_map(shape, call),
-        "k": _key_map(shape, call, call.k_strides),
-        "v": _key_map(shape, call, call.v_strides),
+        "q": _query_map(variant, call),
+        "k": _key_map(variant, call, call.k_strides),
+        "v": _key_map(variant, call, call.v_strides),
         "sparse_k": tensor_map(0, sparse, 1),
         "sparse_v": tensor_map(0, sparse, 1),
     }
@@ -200,21 +241,28 @@ def _tensor_maps(device: Device, shape: LaunchShape, call: Call, addresses: Mapp
     }
 
 
-def _query_map(shape: LaunchShape, call: Call) -> TensorMapSpec:
+def _query_map(variant: Variant, call: Call) -> TensorMapSpec:
     if not call.by_head:
-        return tensor_map(0, (call.batch, call.t * call.heads, call.head_dim), shape.rows)
+        return tensor_map(0, (call.batch, call.t * call.heads, call.head_dim), variant.shape.rows)
     entry, query, head = call.q_strides or contiguous(call.t, call.heads, call.head_dim)
     group = call.planes.heads
-    dims = (call.head_dim, group, call.t, call.kv_heads, call.batch)
-    return _strided_map(dims, (head, query, group * head, entry), (*query_box(shape.rows, group), 1, 1))
+    queries, entries = (call.t, call.batch) if call.total_q is None else (call.total_q, 1)
+    dims = (call.head_dim, group, queries, call.kv_heads, entries)
+    box = query_box(variant.arch, variant.shape.rows, group)
+    return _strided_map(dims, (head, query, group * head, entry), (*box, 1, 1))
 
 
-def _key_map(shape: LaunchShape, call: Call, strides: Sequence[int] | None) -> TensorMapSpec:
-    entry, key, head = strides or contiguous(call.s_k, call.kv_heads, call.head_dim)
+def _key_map(variant: Variant, call: Call, strides: Sequence[int] | None) -> TensorMapSpec:
+    rows, outer = (call.page_size, call.pages) if call.page_size else (call.s_k, call.batch)
+    entry, key, head = strides or contiguous(rows, call.kv_heads, call.head_dim)
     if not call.by_head:
-        return _strided_map((call.head_dim, call.s_k, call.batch), (key, entry), (shape.keys, 1))
-    dims = (call.head_dim, call.s_k, call.kv_heads, call.batch)
-    return _strided_map(dims, (key, head, entry), (shape.keys, 1, 1))
+        return _strided_map((call.head_dim, rows, outer), (key, entry), (variant.shape.keys, 1))
+    if call.total_k is not None and variant.arch == ARCH:
+        rows, outer = call.total_k, 1
+    elif call.total_k is not None:  # an entry's tensor begins at its first key, a step each of the last dimension
+        outer, entry = call.total_k, key
+    dims = (call.head_dim, rows, call.kv_heads, outer)
+    return _strided_map(dims, (key, head, entry), (key_box(variant.shape.keys, call.page_size), 1, 1))
 
 
 def _strided_map(dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> TensorMapSpec:

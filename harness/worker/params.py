@@ -30,13 +30,22 @@ OUTPUT_BF16: Final = 1 << 1
 SHARED_KV: Final = 1 << 2
 PARTIAL_F16: Final = 1 << 3
 BY_HEAD: Final = 1 << 4
+SCATTERED: Final = 1 << 5
 UNLIMITED: Final = -1  # window_left, window_right
 
 
-def flags_of(*, normalise: bool, output_bf16: bool, shared_kv: bool, partial_f16: bool, by_head: bool = False) -> int:
+def flags_of(
+    *,
+    normalise: bool,
+    output_bf16: bool,
+    shared_kv: bool,
+    partial_f16: bool,
+    by_head: bool = False,
+    scattered: bool = False,
+) -> int:
     """FmhaParams::flags."""
     chosen = normalise * NORMALISE | output_bf16 * OUTPUT_BF16 | shared_kv * SHARED_KV
-    return chosen | partial_f16 * PARTIAL_F16 | by_head * BY_HEAD
+    return chosen | partial_f16 * PARTIAL_F16 | by_head * BY_HEAD | scattered * SCATTERED
 
 
 # Field, offset in bytes, struct format. Little-endian, as every GPU and every host here is.
@@ -73,13 +82,18 @@ LAYOUT: Final[tuple[tuple[str, int, str], ...]] = (
     ("head_dim", 788, "i"),
     ("kv_heads", 792, "i"),
     ("query_box", 796, "i"),
+    ("block_table", 800, "Q"),
+    ("cu_seqlens_q", 808, "Q"),
+    ("cu_seqlens_k", 816, "Q"),
+    ("page_size", 824, "i"),
+    ("key_box", 828, "i"),
 )
 
 
-# The pointers, which lie side by side, in their order; and where the first is.
+# The pointers in their order, and where each is.
 POINTERS: Final = tuple(name for name, _, kind in LAYOUT if kind == "Q")
+POINTER_OFFSETS: Final = tuple(offset for _, offset, kind in LAYOUT if kind == "Q")
 MAP_OFFSETS: Final = tuple(offset for name, offset, _ in LAYOUT if name in MAPS)
-POINTERS_OFFSET: Final = next(offset for name, offset, _ in LAYOUT if name == POINTERS[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +133,11 @@ class FmhaParams:
     head_dim: int
     kv_heads: int = 1
     query_box: int = 0
+    block_table: int = 0
+    cu_seqlens_q: int = 0
+    cu_seqlens_k: int = 0
+    page_size: int = 0
+    key_box: int = 0
 
     def pack(self) -> bytes:
         """The PARAMS_BYTES bytes of the struct; padding is zero."""

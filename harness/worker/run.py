@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from fmha.harness.worker.launch import Call, contiguous, launch_attention
 from fmha.harness.worker.oracle.bf16 import from_bf16
 from fmha.harness.worker.oracle.inputs import POISON_BITS, Inputs
 from fmha.harness.worker.protocol import Variant
+from fmha.harness.worker.scatter import query_lengths, scattered, scattered_call, unpacked
 from fmha.harness.worker.variants import merges_in_cluster
 
 # Quiet NaNs with a payload: arithmetic on a GPU yields 0x7fffffff, so these bits mean that nobody wrote here.
@@ -52,7 +53,8 @@ def run_attention(
 ) -> Outputs:
     """Runs `variant` over a configuration's `inputs`."""
     call = call_of(configuration, inputs, variant.arch)
-    return run_call(device, module, variant, call, inputs, launcher, configuration.before)
+    others = scattered(configuration, inputs)
+    return run_call(device, module, variant, call, inputs, launcher, configuration.before, others)
 
 
 def run_call(
@@ -63,15 +65,17 @@ def run_call(
     inputs: Inputs,
     launcher: Launcher = launch_attention,
     before: int = 0,
+    others: Mapping[str, NDArray[Any]] | None = None,
 ) -> Outputs:
     """Runs `variant` over `inputs`; every element of every output holds poison before the launch.
 
     `inputs` and outputs are those of the call's batch entries from the `before`th on. A device that can leaves the
-    others out, and has no memory for them: a tensor may be larger than any memory. CountLeftError.
+    others out, and has no memory for them: a tensor may be larger than any memory. `others` are arrays in the place of
+    inputs and beside them, of `scattered`. CountLeftError.
     """
-    rows = (call.batch - before, call.t, call.heads)
+    rows = (call.batch - before, *call.rows[1:]) if call.total_q is None else call.rows
     if not before:
-        addresses = place(device, call, inputs)
+        addresses = place(device, call, inputs, others)
     elif isinstance(device, Roomy):
         addresses = _place_behind(device, call, inputs, before)
         device.first_plane = before
@@ -83,29 +87,33 @@ def run_call(
         if left:
             raise CountLeftError(f"the count of drawn row tiles was 0 before the launch and is {left} after it")
 
-    def read(name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    def read(name: str, shape: tuple[int, ...], dtype: type[np.generic], missing: float = 0.0) -> NDArray[Any]:
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         start = addresses[name] + nbytes // rows[0] * before
-        return device.download(start, nbytes).view(dtype).reshape(shape)
+        values = device.download(start, nbytes).view(dtype).reshape(shape)
+        return values if call.total_q is None else unpacked(values, query_lengths(inputs), call.t, missing)
 
     return Outputs(
         read("o", (*rows, call.head_dim), np.uint16 if call.output_bf16 else np.float32),
-        read("row_max", rows, np.float32),
+        read("row_max", rows, np.float32, -np.inf),
         read("row_sum", rows, np.float32),
-        read("lse", rows, np.float32),
+        read("lse", rows, np.float32, -np.inf),
         report,
     )
 
 
-def place(device: Device, call: Call, inputs: Inputs) -> dict[str, int]:
-    """Device addresses of `inputs`, of poisoned outputs and partial results and of a count that is 0, by FmhaParams'
-    names."""
+def place(
+    device: Device, call: Call, inputs: Inputs, others: Mapping[str, NDArray[Any]] | None = None
+) -> dict[str, int]:
+    """Device addresses of `inputs`, of `others` in their place and beside them, of poisoned outputs and partial results
+    and of a count that is 0, by FmhaParams' names."""
     strides = {"q": call.q_strides, "k": call.k_strides, "v": call.v_strides}
     addresses = {
         name: _upload(device, name, laid_out(array, strides.get(name), call.head_dim))
-        for name, array in operands(inputs).items()
+        for name, array in (operands(inputs) | dict(others or {})).items()
+        if array.size
     }
-    for name, array in _poisoned(call, call.batch).items():
+    for name, array in _poisoned(call, call.rows).items():
         addresses[name] = _upload(device, name, array)
     for name, count in call.partial_elements.items():
         addresses[name] = _upload(device, name, np.full(count, POISON, np.uint32))
@@ -117,7 +125,7 @@ def _place_behind(device: Roomy, call: Call, inputs: Inputs, before: int) -> dic
     """`place`, with so many batch entries before those that are there; in every split, of partial results. Without a
     count: CTAs that draw row tiles would come to those that are not there."""
     entries = call.batch - before
-    arrays = dict(operands(inputs)) | _poisoned(call, entries)
+    arrays = dict(operands(inputs)) | _poisoned(call, (entries, *call.rows[1:]))
     sink = {"sink": arrays.pop("sink")} if "sink" in arrays else {}  # a value a head: the batch has one
     addresses = {name: _upload(device, name, array) for name, array in sink.items()}
     for name, array in arrays.items():
@@ -142,7 +150,7 @@ def _behind(device: Roomy, address: int, array: NDArray[Any], name: str) -> None
 def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
     """The call that a configuration asks for of the kernels for `arch`."""
     item = configuration
-    return Call(
+    call = Call(
         head_dim=item.head_dim,
         batch=item.before + item.batch,
         t=item.t,
@@ -159,20 +167,22 @@ def call_of(configuration: Configuration, inputs: Inputs, arch: str) -> Call:
         splits=item.splits,
         in_cluster=merges_in_cluster(item, arch),
         kv_heads=item.kv_heads,
-        **_strides(item),
     )
+    call = replace(call, **scattered_call(item, inputs))
+    return replace(call, **_strides(item, call))
 
 
-def _strides(item: Configuration) -> dict[str, tuple[int, int, int]]:
+def _strides(item: Configuration, call: Call) -> dict[str, Any]:
     """The strides of Call that a layout has."""
+    rows = call.page_size or call.total_k or item.s_k
     if item.layout == "bshd":
         return {}
     if item.layout == "bhsd":
-        entry, head, row = contiguous(item.kv_heads, item.s_k, item.head_dim)
+        entry, head, row = contiguous(item.kv_heads, rows, item.head_dim)
         return dict.fromkeys(("k_strides", "v_strides"), (entry, row, head))
     together = item.heads + 2 * item.kv_heads
-    keys = contiguous(item.s_k, together, item.head_dim)
-    return {"q_strides": contiguous(item.t, together, item.head_dim), "k_strides": keys, "v_strides": keys}
+    keys, queries = contiguous(rows, together, item.head_dim), call.total_q or item.t
+    return {"q_strides": contiguous(queries, together, item.head_dim), "k_strides": keys, "v_strides": keys}
 
 
 def laid_out(array: NDArray[Any], strides: Sequence[int] | None, head_dim: int) -> NDArray[Any]:
@@ -187,7 +197,7 @@ def laid_out(array: NDArray[Any], strides: Sequence[int] | None, head_dim: int) 
     return memory
 
 
-def operands(inputs: Inputs) -> Mapping[str, NDArray[Any]]:
+def operands(inputs: Inputs) -> dict[str, NDArray[Any]]:
     """The arrays of `inputs` that are there, by FmhaParams' names."""
     sparse = inputs.sparse
     named: dict[str, NDArray[Any] | None] = {
@@ -210,9 +220,8 @@ def _upload(device: Device, name: str, data: NDArray[Any]) -> int:
     return address
 
 
-def _poisoned(call: Call, entries: int) -> dict[str, NDArray[Any]]:
-    """What outputs of so many batch entries hold before a launch."""
-    rows = (entries, call.t, call.heads)
+def _poisoned(call: Call, rows: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    """What outputs of `rows`, as Call has them, hold before a launch."""
     o = (*rows, call.head_dim)
     found: dict[str, NDArray[Any]] = {
         "o": np.full(o, POISON_BF16, np.uint16) if call.output_bf16 else np.full(o, POISON, np.uint32)

@@ -17,6 +17,7 @@ from fmha.harness.worker.oracle.measure import measure
 from fmha.harness.worker.oracle.reference import Reference
 from fmha.harness.worker.protocol import Beside, BuildResult, Measurement, Timed
 from fmha.harness.worker.run import call_of, place, run_attention
+from fmha.harness.worker.scatter import scattered
 
 ROUNDS: Final = 40
 BATCH_SECONDS: Final = 1e-3  # of launches between two events, whose own resolution is about 0.5 us
@@ -57,7 +58,7 @@ def time_beside(
     def work(module: LoadedModule, built: BuildResult) -> Work:
         if not places:  # both over the same memory
             call = call_of(configuration, inputs, build.variant.arch)
-            places.append((call, place(device, call, inputs)))
+            places.append((call, place(device, call, inputs, scattered(configuration, inputs))))
         call, addresses = places[0]
         how = launcher if built is build else launch_attention
         return lambda: how(device, module, built.variant, call, addresses)
@@ -77,7 +78,7 @@ def time_ours(
 
     def work(module: LoadedModule) -> Work:
         call = call_of(configuration, inputs, build.variant.arch)
-        addresses = place(device, call, inputs)
+        addresses = place(device, call, inputs, scattered(configuration, inputs))
         return lambda: launcher(device, module, build.variant, call, addresses)
 
     return time_build(device, build, work)

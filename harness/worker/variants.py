@@ -26,12 +26,14 @@ def _sm100(head_dim: int, p_path: PPath) -> Variant:
     )
 
 
-def sm90_variant(head_dim: int, rows: int = 0, kind: str = "whole", by_head: bool = False) -> Variant:
+def sm90_variant(
+    head_dim: int, rows: int = 0, kind: str = "whole", by_head: bool = False, paged: bool = False
+) -> Variant:
     return Variant(
         name=f"sm90_hd{head_dim}"
         + (f"_rows{rows}" if rows else "")
         + ("" if kind == "whole" else f"_{kind}")
-        + ("_heads" if by_head else ""),
+        + ("_paged" if paged else "_heads" if by_head else ""),
         arch="sm_90a",
         source="kernel/sm90/fmha_fwd.cu",
         entry=f"fmha_fwd_sm90_hd{head_dim}",
@@ -42,7 +44,8 @@ def sm90_variant(head_dim: int, rows: int = 0, kind: str = "whole", by_head: boo
             ("FMHA_HEAD_DIM", str(head_dim)),
             *((("FMHA_ROWS", str(rows)),) if rows else ()),
             *((("FMHA_KIND", str(SM90_KINDS.index(kind))),) if kind != "whole" else ()),
-            *((("FMHA_KV_HEADS", "1"),) if by_head else ()),
+            *((("FMHA_KV_HEADS", "1"),) if by_head or paged else ()),
+            *((("FMHA_PAGED", "1"),) if paged else ()),
         ),
         combine="fmha_combine_sm90",
     )
@@ -58,7 +61,9 @@ VARIANTS: tuple[Variant, ...] = (
     _sm100(512, "tmem"),
     *(sm90_variant(*made, kind) for kind in SM90_KINDS for made in SM90_KERNELS if kind in choice.kinds_of(made[1])),
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
-    *(sm90_variant(head_dim, kind="dense", by_head=True) for head_dim in (64, 128, 256, 512)),
+    *(sm90_variant(*made, "dense", by_head=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
+    # Likewise what knows pages and packed sequences, whose producer looks up where each box lies.
+    *(sm90_variant(head_dim, kind="dense", paged=True) for head_dim in (64, 128, 256, 512)),
 )
 
 
@@ -68,17 +73,20 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     if not variants:
         return f"no kernel for head_dim {configuration.head_dim} on {arch} yet"
     by_head = arch == choice.ARCH and configuration.by_head
+    paged = arch == choice.ARCH and configuration.scattered
     fitting = [
         variant
         for variant in variants
-        if configuration.p_path in ("auto", variant.p_path) and knows_heads(variant) == by_head
+        if configuration.p_path in ("auto", variant.p_path)
+        and (knows_heads(variant), knows_pages(variant)) == (by_head, paged)
     ]
     if not fitting:
         return f"no kernel for head_dim {configuration.head_dim} with P through {configuration.p_path} on {arch} yet"
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
-    rows = configuration.rows or (0 if by_head else choice.rows_of_cta(arch, configuration, splits))
+    by_rule = 0 if paged else choice.rows_of_cta(arch, configuration.planes, splits, short=not by_head)
+    rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
         return f"no kernel for head_dim {configuration.head_dim} with {rows} rows a CTA on {arch} yet"
@@ -90,7 +98,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     kind = choice.kind_of(configuration, splits, configuration.mask != "none", in_cluster)
     alike = {kind_of(item): item for item in right if item.shape == chosen.shape}
     enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
-    of = "for several K/V heads" if by_head else f"of {rows} rows a CTA"
+    of = "for pages or packed sequences" if paged else "for several K/V heads" if by_head else f"of {rows} rows a CTA"
     return enough[0] if enough else f"no kernel {of} knows lists or clusters on {arch} yet"
 
 
@@ -102,6 +110,11 @@ def kind_of(variant: Variant) -> str:
 def knows_heads(variant: Variant) -> bool:
     """Whether it is a variant for several K/V heads alone."""
     return "FMHA_KV_HEADS" in dict(variant.defines)
+
+
+def knows_pages(variant: Variant) -> bool:
+    """Whether it is a variant for pages and packed sequences alone."""
+    return "FMHA_PAGED" in dict(variant.defines)
 
 
 def rows_define(variant: Variant) -> int:

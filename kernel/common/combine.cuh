@@ -73,8 +73,10 @@ __device__ __forceinline__ void combine(const FmhaParams& params) {
         const int64_t all = int64_t(params.batch) * rows, row = int64_t(blockIdx.z) * rows + own;
         if constexpr (ByHead) {
             const Plane plane = plane_of(params, blockIdx.z);
-            combine_row(params, all, row, stored_row(params, plane, own), query_head(params, plane, own),
-                        threadIdx.x % 32);
+            if (own < queries_of(params, plane.entry) * params.heads) {
+                combine_row(params, all, row, stored_row(params, plane, own), query_head(params, plane, own),
+                            threadIdx.x % 32);
+            }
         } else {
             combine_row(params, all, row, row, int(row % params.heads), threadIdx.x % 32);
         }

@@ -13,10 +13,18 @@
 #ifndef FMHA_KV_HEADS
 #define FMHA_KV_HEADS 0
 #endif
+// Likewise for pages of K and V, and for packed queries and keys.
+#ifndef FMHA_PAGED
+#define FMHA_PAGED 0
+#endif
+#if FMHA_PAGED && !FMHA_KV_HEADS
+#error "pages and packed sequences are for kernels that know K/V heads"
+#endif
 
 namespace fmha {
 
 constexpr bool kKvHeads = FMHA_KV_HEADS;
+constexpr bool kPaged = FMHA_PAGED;
 
 FMHA_HOST_DEVICE constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
@@ -37,6 +45,29 @@ FMHA_HOST_DEVICE inline Index entry_of(const FmhaParams& params, Index plane) {
     return by_head(params) ? plane / Index(params.kv_heads) : plane;
 }
 
+// The flag comes first: it is one test for all three.
+FMHA_HOST_DEVICE inline bool scattered(const FmhaParams& params) { return kPaged && params.flags & kFmhaScattered; }
+FMHA_HOST_DEVICE inline bool in_pages(const FmhaParams& params) { return scattered(params) && params.block_table; }
+FMHA_HOST_DEVICE inline bool packed_queries(const FmhaParams& params) {
+    return scattered(params) && params.cu_seqlens_q;
+}
+FMHA_HOST_DEVICE inline bool packed_keys(const FmhaParams& params) { return scattered(params) && params.cu_seqlens_k; }
+
+// Queries of a batch entry.
+template <class Index>
+FMHA_HOST_DEVICE inline int32_t queries_of(const FmhaParams& params, Index entry) {
+    return packed_queries(params) ? params.cu_seqlens_q[entry + 1] - params.cu_seqlens_q[entry] : params.t;
+}
+
+// kv_len of a batch entry.
+template <class Index>
+FMHA_HOST_DEVICE inline int32_t keys_of(const FmhaParams& params, Index entry) {
+    if (packed_keys(params)) {
+        return params.cu_seqlens_k[entry + 1] - params.cu_seqlens_k[entry];
+    }
+    return params.kv_lens ? params.kv_lens[entry] : params.s_k;
+}
+
 // One K/V head of one batch entry.
 struct Plane {
     int32_t entry;
@@ -55,7 +86,8 @@ FMHA_HOST_DEVICE inline int32_t query_head(const FmhaParams& params, Plane plane
 // Where row `row` of a plane is stored, among the rows of the outputs. Without kFmhaByHead that is its place in the
 // order of planes, in which partial results are.
 FMHA_HOST_DEVICE inline int64_t stored_row(const FmhaParams& params, Plane plane, int32_t row) {
-    const int64_t query = int64_t(plane.entry) * params.t + row / params.heads;
+    const int64_t first = packed_queries(params) ? params.cu_seqlens_q[plane.entry] : int64_t(plane.entry) * params.t;
+    const int64_t query = first + row / params.heads;
     return query * (params.kv_heads * params.heads) + query_head(params, plane, row);
 }
 
@@ -64,13 +96,15 @@ struct Work {
     Plane plane;
     int32_t split;
     int32_t first_row;  // among the t * heads rows of the plane
-    int32_t rows;       // how many of the CTA's rows are its own; the others are computed and not stored
+    int32_t rows;       // how many of the CTA's rows are its own; the others are computed and not stored. With
+                        // packed queries none, or less, where a CTA is behind the last query of its entry
 
     int32_t kv_len;
     int32_t query_offset;
     KeyRange dense;     // the keys that some row sees
     KeyRange all_rows;  // the keys that every row sees: a tile within needs no mask
     int32_t dense_tiles;
+    int32_t tiles_end;  // where the last of them ends
 
     const int32_t* indices;  // of the CTA's one query
     int32_t entries;
@@ -90,14 +124,15 @@ FMHA_HOST_DEVICE inline KeyRange visible_keys(const FmhaParams& params, int32_t 
 }
 
 // The rows of a CTA; see fmha_query_blocks in fmha_launch.h.
-FMHA_HOST_DEVICE inline void assign_rows(const FmhaParams& params, int32_t rows, int32_t block, Work& work) {
+FMHA_HOST_DEVICE inline void assign_rows(const FmhaParams& params, int32_t queries, int32_t rows, int32_t block,
+                                         Work& work) {
     if (params.topk > 0) {
         const int32_t blocks = ceil_div(params.heads, rows);
         const int32_t head = block % blocks * rows;
         work.first_row = block / blocks * params.heads + head;
         work.rows = params.heads - head < rows ? params.heads - head : rows;
     } else {
-        const int32_t left = params.t * params.heads - block * rows;
+        const int32_t left = queries * params.heads - block * rows;
         work.first_row = block * rows;
         work.rows = left < rows ? left : rows;
     }
@@ -109,10 +144,16 @@ FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, i
     Work work{};
     work.batch = batch;
     work.split = split;
-    assign_rows(params, rows, block, work);
     work.plane = plane_of(params, batch);
+    int32_t queries = params.t, last_of_box = 0;
     work.kv_len = params.kv_lens ? params.kv_lens[work.plane.entry] : params.s_k;
-    work.query_offset = params.query_offsets ? params.query_offsets[work.plane.entry] : work.kv_len - params.t;
+    if (scattered(params)) {  // asked once: most launches are not
+        queries = queries_of(params, work.plane.entry);
+        work.kv_len = keys_of(params, work.plane.entry);
+        last_of_box = in_pages(params) ? params.key_box - 1 : 0;
+    }
+    assign_rows(params, queries, rows, block, work);
+    work.query_offset = params.query_offsets ? params.query_offsets[work.plane.entry] : work.kv_len - queries;
 
     // Both ends of a query's range grow with the query.
     const int32_t first_query = work.first_row / params.heads;
@@ -121,7 +162,8 @@ FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, i
     const KeyRange last = visible_keys(params, work.kv_len, work.query_offset, last_query);
     work.dense = {first.first, last.end};
     work.all_rows = {last.first, first.end};
-    work.dense_tiles = last.end > first.first ? ceil_div(last.end - first.first, keys) : 0;
+    work.tiles_end = (last.end + last_of_box) & ~last_of_box;  // a box has a power of two
+    work.dense_tiles = last.end > first.first ? ceil_div(work.tiles_end - first.first, keys) : 0;
 
     if (params.topk > 0 && params.s_sparse > 0) {
         const int64_t query = int64_t(batch) * params.t + first_query;
@@ -136,11 +178,11 @@ FMHA_HOST_DEVICE inline Work make_work(const FmhaParams& params, int32_t rows, i
 
 // Tile n of the list: dense tiles end with the last key that is seen, and so never touch a key past it, whose value may
 // be a NaN that a probability of zero would not silence. What the first one holds before the range is masked; before
-// the tensor, it reads as zero.
+// the tensor, it reads as zero. Tiles of pages end with a box of the last key's page: what is past kv_len is cleared.
 FMHA_HOST_DEVICE inline bool is_dense(const Work& work, int32_t tile) { return tile < work.dense_tiles; }
 
 FMHA_HOST_DEVICE inline int32_t first_key(const Work& work, int32_t tile, int32_t keys) {
-    return work.dense.end - (work.dense_tiles - tile) * keys;
+    return work.tiles_end - (work.dense_tiles - tile) * keys;
 }
 
 FMHA_HOST_DEVICE inline int32_t first_entry(const Work& work, int32_t tile, int32_t keys) {

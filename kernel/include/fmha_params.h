@@ -16,6 +16,7 @@ constexpr uint32_t kFmhaOutputBf16 = 1u << 1;  // o in bf16, only together with 
 constexpr uint32_t kFmhaSharedKv = 1u << 2;    // V is K: the maps v and sparse_v are not read
 constexpr uint32_t kFmhaPartialF16 = 1u << 3;  // partial_o in f16, only together with kFmhaOutputBf16, sm_90a alone
 constexpr uint32_t kFmhaByHead = 1u << 4;      // q, k and v have maps with a dimension of K/V heads
+constexpr uint32_t kFmhaScattered = 1u << 5;   // block_table, cu_seqlens_q or cu_seqlens_k is there; with kFmhaByHead
 constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
 
 // Tensor maps have 128-byte swizzle and 64-element rows (128 bytes of bf16); out of bounds reads as zero. `rows` and
@@ -26,6 +27,20 @@ constexpr int32_t kFmhaUnlimited = -1;         // window_left, window_right
 //   q     {head_dim, heads, t, kv_heads, entries}, box {64, h, n, 1, 1} of query_box = h * n rows; h = heads if n > 1
 //   k, v  {head_dim, s_k, kv_heads, entries}, box {64, keys, 1, 1}
 // Without it there is one K/V head, and a plane is a batch entry.
+//
+// With kFmhaScattered, which kernels know that are compiled with FMHA_PAGED, there are three pointers more, each of
+// which may be null:
+//   block_table   keys are in pages. k, v {head_dim, page_size, kv_heads, pages}, box {64, key_box, 1, 1}, where
+//   key_box
+//                 divides page_size and the keys of a tile. Key j of an entry is row j % page_size of the page that
+//                 its row of the table has at j / page_size; s_k is what a row of the table has room for
+//   cu_seqlens_q  queries are packed. q {head_dim, heads, total_q, kv_heads, 1}; rows of the outputs are packed alike.
+//   t
+//                 is the most that an entry has
+//   cu_seqlens_k  keys are packed, not with block_table or kv_lens. s_k is the most that an entry has; k, v
+//                 on sm_90a   {head_dim, total_k, kv_heads, 1}
+//                 on sm_100a  {head_dim, s_k, kv_heads, total_k}, where the last dimension's step is one key: an
+//                             entry's tensor begins at its first key, before which its tiles read zeros
 struct FmhaParams {
     FmhaTensorMap q;         // {head_dim, t * heads, batch}, box {64, rows, 1}
     FmhaTensorMap k;         // {head_dim, s_k, batch}, box {64, keys, 1}
@@ -65,5 +80,11 @@ struct FmhaParams {
     int32_t head_dim;  // for the combine kernel; a forward kernel is compiled for one
 
     int32_t kv_heads;   // of a batch entry; read with kFmhaByHead alone, as is
-    int32_t query_box;  // rows of a box of the map q, of which a CTA's rows are a multiple
+    int32_t query_box;  // rows of a box of the map q: a CTA's rows are a multiple, or on sm_90a have room for one alone
+
+    const int32_t* block_table;   // [entries, s_k / page_size]
+    const int32_t* cu_seqlens_q;  // [entries + 1]: where each entry's queries begin, and where the last ones end
+    const int32_t* cu_seqlens_k;  // likewise of keys
+    int32_t page_size;            // a power of two
+    int32_t key_box;              // keys of a box of the maps k and v
 };

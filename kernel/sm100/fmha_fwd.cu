@@ -13,6 +13,7 @@
 //
 // Built once a variant: -DFMHA_HEAD_DIM=64|128|256|512 -DFMHA_P_IN_SHARED=0|1 -DFMHA_ENTRY=name.
 #define FMHA_KV_HEADS 1
+#define FMHA_PAGED 1
 
 #include <stdint.h>
 
@@ -63,6 +64,9 @@ __device__ __forceinline__ void store_empty_rows(const FmhaParams& params, const
 template <class Traits>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t shared_base) {
     const Work work = make_work(params, Traits::kRows, Traits::kKeys, blockIdx.x, blockIdx.y, blockIdx.z);
+    if (work.rows <= 0) {
+        return;
+    }
     if (work.tiles == 0) {
         store_empty_rows<Traits>(params, work);
         return;
@@ -84,8 +88,13 @@ __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t share
     const uint32_t tmem = ptx::load_shared(shared.tmem_address());
 
     if (warp == kTmaWarp) {
-        by_head(params) ? load_role<Traits, true>(params, work, shared)
-                        : load_role<Traits, false>(params, work, shared);
+        if (in_pages(params)) {
+            load_pages_role<Traits>(params, work, shared);
+        } else if (by_head(params)) {
+            load_role<Traits, true>(params, work, shared);
+        } else {
+            load_role<Traits, false>(params, work, shared);
+        }
     } else if (warp == kMmaWarp) {
         if (ptx::elect_one()) {
             mma_role<Traits>(params, shared, tmem, work.tiles);

@@ -33,6 +33,7 @@ struct SharedMap {
     __device__ uint32_t score_full(int buffer) const { return barrier(Traits::kScoreFull + buffer); }
     __device__ uint32_t probability_full(int buffer) const { return barrier(Traits::kProbabilityFull + buffer); }
     __device__ uint32_t output_full() const { return barrier(Traits::kOutputFull); }
+    __device__ uint32_t kv_tail() const { return barrier(Traits::kKvTail); }
 
     __device__ uint32_t barrier(int index) const { return base + Traits::kSmemBarriers + 8 * index; }
 };
@@ -59,6 +60,7 @@ __device__ __forceinline__ void init_barriers(SharedMap<Traits> shared) {
         ptx::mbarrier_init(shared.score_full(i), 1);
         ptx::mbarrier_init(shared.probability_full(i), Traits::kSoftmaxThreads);
     }
+    ptx::mbarrier_init(shared.kv_tail(), 1);
     ptx::mbarrier_init(shared.output_full(), 1);
     ptx::fence_proxy_async();
 }

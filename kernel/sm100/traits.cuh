@@ -84,7 +84,8 @@ struct FmhaTraits {
     static constexpr int kScoreFull = kKvEmpty + kStages;
     static constexpr int kProbabilityFull = kScoreFull + kBuffers;
     static constexpr int kOutputFull = kProbabilityFull + kBuffers;
-    static constexpr int kBarriers = kOutputFull + 1;
+    static constexpr int kKvTail = kOutputFull + 1;
+    static constexpr int kBarriers = kKvTail + 1;
 
     static constexpr int kSmemTmemAddress = kSmemBarriers + 8 * kBarriers;
     static constexpr int kSmemEnd = kSmemBarriers + kFmhaSharedControlBytes;

@@ -191,6 +191,11 @@ __device__ __forceinline__ void store_merged(const FmhaParams& params, int own, 
     }
 }
 
+// Whether the grid's plane has row `own`: with packed queries an entry may have fewer than others.
+__device__ __forceinline__ bool has_row(const FmhaParams& params, int own) {
+    return !kPaged || own < queries_of(params, entry_of(params, blockIdx.z)) * params.heads;
+}
+
 template <class Lanes>
 __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, uint32_t buffer) {
     static_assert(Lanes::kInFlight * Lanes::kVectors * kFmhaCombineThreads * Lanes::kBytes <= kCombineSharedBytes);
@@ -204,6 +209,9 @@ __device__ __forceinline__ void combine_row(const FmhaParams& params, int own, u
         if (turn == 1) {
             ptx::wait_for_primary();
             stamp_combine<1>();
+            if (!has_row(params, own)) {
+                return;
+            }
         }
         const auto merged = merge_row<Lanes>(params, row, int64_t(params.batch) * rows, turn == 1, buffer);
         const bool live = turn == 1 && lane < Lanes::kUsed;

@@ -142,6 +142,9 @@ __device__ __forceinline__ void combine_many_of_row(const FmhaParams& params, ui
         if (turn == 1) {
             ptx::wait_for_primary();
             stamp_combine<1>();
+            if (!has_row(params, own)) {
+                return;
+            }
         }
         const int end = turn == 1 ? share.end : min(share.begin + 1, share.end);
         auto merged =

@@ -134,6 +134,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
     const Place<T>& place = consumer.place;
     const int end = place.end(params);
     const bool partial = params.splits > 1;
+    const Plane plane = plane_of(params, place.batch);
     const int64_t rows = int64_t(params.t) * params.heads;
     const int64_t before = (partial ? int64_t(place.split) * params.batch + place.batch : place.batch) * rows;
 #pragma unroll
@@ -141,7 +142,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
         const int own = place.own + Rows<T>::index(consumer.row_group, half);
         const bool there = own < end, first = there && consumer.lane % 4 == 0;
         const int64_t row = before + own;
-        const int64_t stored = !kKvHeads || partial ? row : stored_row(params, plane_of(params, place.batch), own);
+        const int64_t stored = !kKvHeads || partial ? row : stored_row(params, plane, own);
         const float maximum = natural_max(consumer, half), sum = consumer.state[half].sum;
         if (first && consumer.column_group == 0) {
             if (partial) {
@@ -152,9 +153,7 @@ __device__ __forceinline__ void store_rows(const Consumer<T>& consumer, const fl
             }
         }
         float scale =
-            correction[half] *
-            (partial ? 1.0f
-                     : output_factor(params, query_head(params, plane_of(params, place.batch), own), maximum, sum));
+            correction[half] * (partial ? 1.0f : output_factor(params, query_head(params, plane, own), maximum, sum));
         const auto store = [&](void* o) {
             uint4* const destination = static_cast<uint4*>(o) + (stored * T::kHeadDim + first_of_blocks(consumer)) / 8;
             return [=](int column, uint4 v) { ptx::store_global_if(there, destination + column / 8, v); };

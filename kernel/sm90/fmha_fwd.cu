@@ -98,8 +98,7 @@ __device__ __forceinline__ void produce(const FmhaParams& params, SharedMap<T> s
         ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     } else {
         ptx::wait_for_primary();
-        ahead =
-            FirstTile<T>(params, params.kv_lens ? params.kv_lens[entry_of(params, blockIdx.z)] : params.s_k).in(ring);
+        ahead = FirstTile<T>(params, length_of<T>(params, entry_of(params, blockIdx.z), walk.row_tile)).in(ring);
     }
     if (!alone) {
         ptx::cluster_arrive();
@@ -133,6 +132,9 @@ __device__ __forceinline__ void prepare(const FmhaParams& params, SharedMap<T> s
     }
     __syncwarp();
     ptx::named_barrier_arrive(kRingBarrier, 32 * (T::kRings + 1));
+    if constexpr (kKvHeads) {
+        clear_idle_rows<T>(params, shared);
+    }
     ptx::named_barrier_arrive(kStartBarrier, T::kConsumerThreads + 64);
     ptx::wait_for_primary();
     ptx::launch_dependents();
@@ -245,7 +247,7 @@ template <class T>
 __device__ __forceinline__ void forward(const FmhaParams& params, uint32_t dynamic_shared) {
     const int width = !kFmhaSm90Clusters ? 1 : ptx::cluster_width(),
               height = !kFmhaSm90Clusters ? 1 : ptx::cluster_height();
-    if (!T::kWalks && int(blockIdx.x) * T::kRows >= params.t * params.heads && width == 1) {
+    if (!T::kWalks && int(blockIdx.x) * tile_rows<T>(params) >= params.t * params.heads && width == 1) {
         return;  // fmha_query_blocks counts whole queries where there is a sparse branch; here rows are not cut there
     }
     const SharedMap<T> shared{(dynamic_shared + 1023) & ~1023u};

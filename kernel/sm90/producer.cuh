@@ -4,6 +4,8 @@
 // only the K's, and the consumers read each twice.
 #pragma once
 
+#include <type_traits>
+
 #include "boxes.cuh"
 #include "clocks.cuh"
 #include "common/ptx/mbarrier.cuh"
@@ -13,8 +15,14 @@
 
 namespace fmha::sm90 {
 
+// What kernels have for a BoxLoader that know no pages.
+struct NoBoxes {
+    __device__ NoBoxes(const FmhaParams&, int, KeyRange) {}
+};
+
 template <class T>
 struct Producer {
+    using Boxes = std::conditional_t<kPaged, BoxLoader<T>, NoBoxes>;
     static constexpr int kLaneRows = (T::kKeys + 31) / 32;
 
     const FmhaParams& params;
@@ -23,6 +31,7 @@ struct Producer {
     int lane;
     Cursor<T> cursor;
     int tails = 0;  // that were cleared
+    Boxes boxes{params, place.batch, place.seen(params)};
 
     // A tile and, of a sparse one, the rows that this lane copies.
     struct Load {
@@ -44,19 +53,25 @@ struct Producer {
 
     // Keys past kv_len may hold NaN, and 0 * NaN is NaN: what V multiplies is cleared. Past s_k TMA does it.
     __device__ bool has_tail(const Tile& tile, bool value) const {
-        return !tile.sparse() && tile.begin + T::kKeys > place.length && place.length < params.s_k &&
+        return !tile.sparse() && tile.begin + T::kKeys > place.length && (kPaged || place.length < params.s_k) &&
                (value || (params.flags & kFmhaSharedKv));
     }
 
     __device__ void load_tile(const Load& load, bool value, int first = 0, int end = T::kUnits) {
         const bool tail = has_tail(load.tile, value);
+        BoxPlace box;
+        if constexpr (kPaged) {
+            box = boxes.place_of(load.tile.begin, !value);
+        }
 #pragma unroll 1
         for (int unit = first; unit < end; ++unit) {
             ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
             if (load.tile.sparse()) {
                 gather_unit(load, value, unit);
             } else {
-                if (lane == 0) {
+                if constexpr (kPaged) {
+                    load_boxes(value, box, unit, tail ? shared.tail(unit) : shared.full(cursor.slot));
+                } else if (lane == 0) {
                     load_unit(load.tile, value, unit, tail ? shared.tail(unit) : shared.full(cursor.slot));
                 }
                 if (tail) {
@@ -70,6 +85,16 @@ struct Producer {
 
     // Units [first, end) of the dense tile at `key`, without a tail to clear.
     __device__ __forceinline__ void load_units(bool value, int key, int first, int end) {
+        if constexpr (kPaged) {
+            const BoxPlace box = boxes.place_of(key, !value);
+#pragma unroll 1
+            for (int unit = first; unit < end; ++unit) {
+                ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
+                load_boxes(value, box, unit, shared.full(cursor.slot));
+                cursor.advance();
+            }
+            return;
+        }
         if (ptx::elect_one()) {
             const FmhaTensorMap& map = value ? params.v : params.k;
             Cursor<T> at = cursor;
@@ -83,7 +108,7 @@ struct Producer {
                     const int column = (unit * T::kBoxes + position) * 64;
                     const uint32_t box = destination + position * T::kBoxBytes;
                     if (!T::kShares || place.width == 1) {
-                        load_box(params, map, box, barrier, column, key, place.batch);
+                        load_box(params, map, box, barrier, column, key, place.plane);
                     } else if (position % 2 == place.x) {
                         ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch, 3 << (place.rank - place.x));
                     }
@@ -96,6 +121,15 @@ struct Producer {
     }
 
 private:
+    // A unit into the ring's next slot, which is free, by the whole warp; `box` is the lane's.
+    __device__ __forceinline__ void load_boxes(bool value, BoxPlace box, int unit, uint32_t barrier) {
+        if (ptx::elect_one()) {
+            ptx::mbarrier_arrive_expect_tx(barrier, T::kUnitBytes);
+        }
+        __syncwarp();
+        boxes.load(value ? params.v : params.k, shared.slot(cursor.slot), barrier, unit, box);
+    }
+
     // Of a unit that several CTAs need, each loads some boxes for all.
     __device__ void load_unit(const Tile& tile, bool value, int unit, uint32_t barrier) {
         const FmhaTensorMap& map = value ? params.v : params.k;
@@ -105,7 +139,7 @@ private:
             const uint32_t destination = shared.slot(cursor.slot) + position * T::kBoxBytes;
             const int column = (unit * T::kBoxes + position) * 64;
             if (place.width == 1) {
-                load_box(params, map, destination, barrier, column, tile.begin, place.batch);
+                load_box(params, map, destination, barrier, column, tile.begin, place.plane);
             } else if (position % place.width == place.x) {
                 const uint16_t mask = ((1 << place.width) - 1) << (place.rank - place.x);
                 ptx::tma_multicast_3d(destination, map, barrier, column, tile.begin, place.batch, mask);

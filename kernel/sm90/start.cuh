@@ -49,7 +49,7 @@ struct FirstTile {
         const Share tiles(ceil_div(length, T::kKeys), blockIdx.y, params.splits);
         one_load = params.flags & kFmhaSharedKv;
         key = tiles.begin * T::kKeys;
-        const bool tail = key + T::kKeys > length && length < params.s_k;
+        const bool tail = key + T::kKeys > length && (kPaged || length < params.s_k);
         known = !windowed(params) && tiles.begin < tiles.end && !tail;
     }
 
@@ -63,7 +63,7 @@ struct FirstTile {
 // By one thread. In kernels that know K/V heads load_query_of_plane follows.
 template <class T>
 __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T> shared, const Walk<T>& walk) {
-    ptx::mbarrier_arrive_expect_tx(shared.query_full(), T::kRows * T::kHeadDim * 2);
+    ptx::mbarrier_arrive_expect_tx(shared.query_full(), tile_rows<T>(params) * T::kHeadDim * 2);
     if constexpr (!kKvHeads) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
@@ -86,6 +86,19 @@ __device__ __forceinline__ void load_query_of_plane(const FmhaParams& params, Sh
     __syncwarp();
 }
 
+// Rows that no box of Q fills are zeros: the tensor core reads them with the others. By the whole warp.
+template <class T>
+__device__ __forceinline__ void clear_idle_rows(const FmhaParams& params, SharedMap<T> shared) {
+    constexpr int kVectors = T::kHeadDim / 8;
+#pragma unroll 1
+    for (int i = tile_rows<T>(params) * kVectors + threadIdx.x % 32; i < T::kRows * kVectors; i += 32) {
+        const int vector = i % kVectors;
+        ptx::store_shared_v4(shared.query(vector / 8) + i / kVectors * 128 + vector % 8 * 16, 0u, 0u, 0u, 0u);
+    }
+    ptx::fence_proxy_async();
+    __syncwarp();
+}
+
 // Into the L2, where load_query finds it. By the whole warp.
 template <class T>
 __device__ __forceinline__ void prefetch_query(const FmhaParams& params, const Walk<T>& walk) {
@@ -105,13 +118,36 @@ __device__ __forceinline__ void prefetch_query(const FmhaParams& params, const W
     __syncwarp();
 }
 
+// K of the first tile, which has no tail and no window. By the whole warp.
+template <class T>
+__device__ __forceinline__ void load_first_boxes(const FmhaParams& params, SharedMap<T> shared,
+                                                 const FirstTile<T>& first, const Walk<T>& walk) {
+    BoxLoader<T> loader(params, walk.batch, {first.key, first.key + T::kKeys});
+    const BoxPlace place = loader.place_of(first.key, false);
+#pragma unroll 1
+    for (int unit = 0; unit < T::kUnits; ++unit) {
+        const int slot = first.slot(unit);
+        if (ptx::elect_one()) {
+            ptx::mbarrier_arrive_expect_tx(shared.full(slot), T::kUnitBytes);
+        }
+        __syncwarp();
+        loader.load(params.k, shared.slot(slot), shared.full(slot), unit, place);
+    }
+    stamp<kFirstKeyIssued>(threadIdx.x % 32 == 0);
+}
+
 // Issues K of the first tile, if it is known, then Q.
 template <class T>
 __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T> shared, const FirstTile<T>& first,
                                            const Walk<T>& walk) {
-    if (ptx::elect_one()) {
-        const int batch = walk.batch;
+    if constexpr (kPaged) {
         if (first.known) {
+            load_first_boxes<T>(params, shared, first, walk);
+        }
+    }
+    if (ptx::elect_one()) {
+        const Plane plane = plane_of(params, walk.batch);
+        if (!kPaged && first.known) {
 #pragma unroll 1
             for (int unit = 0; unit < T::kUnits; ++unit) {
                 const int slot = first.slot(unit);
@@ -119,7 +155,7 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
 #pragma unroll
                 for (int position = 0; position < T::kBoxes; ++position) {
                     load_box(params, params.k, shared.slot(slot) + position * T::kBoxBytes, shared.full(slot),
-                             (unit * T::kBoxes + position) * 64, first.key, batch);
+                             (unit * T::kBoxes + position) * 64, first.key, plane);
                 }
             }
             stamp<kFirstKeyIssued>(true);
@@ -151,7 +187,9 @@ __device__ __forceinline__ FirstTile<T> begin(const FmhaParams& params, SharedMa
     asm volatile("" ::"r"(first.key), "r"(int(first.known)));  // else ptxas computes it where it is used
     ptx::wait_for_primary();
     stamp<kGridBeforeDone>(threadIdx.x % 32 == 0);
-    if (params.kv_lens) {
+    if constexpr (kPaged) {
+        first = FirstTile<T>(params, length_of<T>(params, entry_of(params, walk.batch), walk.row_tile));
+    } else if (params.kv_lens) {
         first = FirstTile<T>(params, params.kv_lens[entry_of(params, walk.batch)]);
     }
     load_first<T>(params, shared, first, walk);

@@ -141,6 +141,17 @@ struct Cursor {
     }
 };
 
+// Rows from one row tile to the next: all of a CTA's or, where a box of Q is as many whole queries as fit, that box's,
+// and the CTA's last rows are idle.
+template <class T>
+__device__ __forceinline__ int tile_rows(const FmhaParams& params) {
+    if constexpr (kKvHeads) {
+        return params.query_box > T::kRows / 2 ? params.query_box : T::kRows;
+    } else {
+        return T::kRows;
+    }
+}
+
 // The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left: batch
 // entries by groups whose K and V the L2 holds, but so many that each CTA gets about two tiles of a group; in a
 // group the last rows of all its entries first, since under a causal mask they have the most keys.
@@ -160,7 +171,9 @@ struct Walk {
         }
     }
 
-    static __device__ int row_tiles(const FmhaParams& params) { return ceil_div(params.t * params.heads, T::kRows); }
+    static __device__ int row_tiles(const FmhaParams& params) {
+        return ceil_div(params.t * params.heads, tile_rows<T>(params));
+    }
     static __device__ int ctas() { return gridDim.x * gridDim.z; }
     static __device__ int all(const FmhaParams& params) { return row_tiles(params) * params.batch; }
 
@@ -184,10 +197,20 @@ struct Walk {
     }
 };
 
+// Keys of the dense branch of a row tile: with packed queries none where it is behind the last one of its entry.
+template <class T, class Index>
+__device__ __forceinline__ int length_of(const FmhaParams& params, Index entry, int row_tile) {
+    if (kPaged && row_tile * tile_rows<T>(params) >= queries_of(params, entry) * params.heads) {
+        return 0;
+    }
+    return keys_of(params, entry);
+}
+
 // Where a CTA stands in the grid and in its cluster.
 template <class T>
 struct Place {
     int batch;
+    Plane plane;  // which that is
     int split;
     int length;  // of the dense branch
     int offset;  // query 0's position
@@ -203,24 +226,34 @@ struct Place {
     // Computed again where they are needed, which is at the end: no register holds them over the loop.
     __device__ int y() const { return ptx::cluster_y(); }  // this one among them
     __device__ int end(const FmhaParams& params) const {   // as own_end
-        return min(own + T::kRows, params.t * params.heads);
+        return min(own + tile_rows<T>(params), queries_of(params, plane.entry) * params.heads);
     }
 
     __device__ Place(const FmhaParams& params, const Walk<T>& walk, int cluster_width, int cluster_height) {
-        const int rows = params.t * params.heads, row_tile = walk.row_tile;
+        const int row_tile = walk.row_tile, each = tile_rows<T>(params);
         batch = walk.batch;
+        plane = plane_of(params, batch);
         split = blockIdx.y;
-        const int entry = entry_of(params, batch);
-        length = params.kv_lens ? params.kv_lens[entry] : params.s_k;
-        offset = params.query_offsets ? params.query_offsets[entry] : length - params.t;
+        const int entry = plane.entry, rows = queries_of(params, entry) * params.heads;
+        length = length_of<T>(params, entry, row_tile);
+        offset = params.query_offsets ? params.query_offsets[entry] : length - queries_of(params, entry);
         width = T::kShares ? cluster_width : 1;
         rank = !kFmhaSm90Clusters ? 0 : ptx::cluster_rank();
         x = T::kShares && kFmhaSm90Clusters ? ptx::cluster_x() : 0;
         height = cluster_height;
-        own = row_tile * T::kRows;
-        own_end = min(own + T::kRows, rows);
-        shared = (row_tile - x) * T::kRows;
-        shared_end = min(shared + width * T::kRows, rows);
+        own = row_tile * each;
+        own_end = min(own + each, rows);
+        shared = (row_tile - x) * each;
+        shared_end = min(shared + width * each, rows);
+    }
+
+    // The keys that some row of the CTA sees.
+    __device__ KeyRange seen(const FmhaParams& params) const {
+        if (!windowed(params)) {
+            return {0, length};
+        }
+        return {visible_keys(params, length, offset, own / params.heads).first,
+                visible_keys(params, length, offset, (own_end - 1) / params.heads).end};
     }
 
     __device__ TileStream<T::kKeys> tiles(const FmhaParams& params) const {

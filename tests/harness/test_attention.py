@@ -144,6 +144,175 @@ def test_a_plan_is_for_its_strides() -> None:
         plan(q, k, v)(q, k.contiguous(), v)
 
 
+def int32(*values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def pages_apart(size: int = 32) -> tuple[Call, Call]:
+    """The same keys in pages and in order: 2 K/V heads, entries of 96 and 64 keys that share their first page, and NaN
+    wherever nobody may look."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = bf16(generator, BATCH, T, HEADS, HEAD_DIM), *(bf16(generator, 9, size, 2, HEAD_DIM) for _ in range(2))
+    table, lengths = int32([3, 1, 8, -7], [3, 4, 9, 2**31 - 1]), int32(96, 64)
+    used = table[:, :3].clamp(0, 8)
+    ordered = {"q": q, "kv_lens": lengths} | {name: x[used].flatten(1, 2) for name, x in (("k", k), ("v", v))}
+    for pages in (k, v):
+        pages[[0, 2, 5, 6, 7]] = torch.nan
+    return {"q": q, "k": k, "v": v, "block_table": table, "kv_lens": lengths}, ordered
+
+
+@pytest.mark.nvcc
+def test_keys_in_pages_are_keys_in_order() -> None:
+    """The bits are the same where tiles are: lengths are multiples of a box. Views of pages are read where they lie."""
+    paged, ordered = pages_apart()
+    options: Call = {"sink": torch.zeros(HEADS), "splits": 2}
+    got, wanted = attention(**paged, **options), attention(**ordered, **options)
+    assert got.findings == ()
+    views = {name: paged[name].transpose(1, 2).contiguous().transpose(1, 2) for name in ("k", "v")}
+    for other in (got, attention(**paged | views, **options), plan(**paged, **options)(**paged, sink=options["sink"])):
+        assert all(torch.equal(getattr(other, name), getattr(wanted, name)) for name in RESULTS)
+    near(attention(**paged, causal=True), exact.attention(**ordered, causal=True))
+
+
+@pytest.mark.nvcc
+def test_pages_that_no_query_sees_are_not_looked_up() -> None:
+    paged, ordered = pages_apart()
+    gone = paged["block_table"].clone()
+    gone[0, 0], gone[1, 0] = 10**6, 5
+    got = attention(**paged | {"block_table": gone}, window=20)
+    near(got, exact.attention(**ordered, window=20))
+    near(got, exact.attention(**paged | {"block_table": gone}, window=20))
+
+
+@pytest.mark.nvcc
+def test_the_tail_of_a_page_is_not_multiplied() -> None:
+    paged, ordered = pages_apart()
+    lengths = int32(75, 33)
+    for name in ("k", "v"):
+        paged[name][8, 11:] = paged[name][4, 1:] = torch.nan
+        ordered[name][0, 75:] = ordered[name][1, 33:] = torch.nan
+    near(attention(**paged | {"kv_lens": lengths}), exact.attention(**ordered | {"kv_lens": lengths}))
+
+
+def packed_apart() -> tuple[Call, list[Call]]:
+    """Four sequences, packed and one by one; the second has no query, and NaN for keys."""
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = bf16(generator, 10, HEADS, HEAD_DIM), *(bf16(generator, 120, 2, HEAD_DIM) for _ in range(2))
+    cu_q, cu_k = int32(0, 3, 3, 4, 10), int32(0, 40, 60, 110, 120)
+    k[40:60] = v[40:60] = torch.nan
+    ends = zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False)
+    alone = [{"q": q[None, a:b], "k": k[None, c:d], "v": v[None, c:d]} for a, b, c, d in ends if a < b]
+    longest = {"max_seqlen_q": 6, "max_seqlen_k": 50}
+    return {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_q, "cu_seqlens_k": cu_k} | longest, alone
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("options", [{"causal": True}, {"window": 9, "splits": 2, "sink": torch.ones(HEADS)}])
+def test_packed_sequences_are_sequences_by_themselves(options: Call) -> None:
+    """Bit by bit: none writes into the next one's rows, and none sees what its neighbours hold."""
+    packed, alone = packed_apart()
+    got = attention(**packed, **options)
+    assert got.findings == ()
+    assert (got.o.shape, got.lse.shape) == ((10, HEADS, HEAD_DIM), (10, HEADS))
+    parts = [attention(**each, **options) for each in alone]
+    for name in RESULTS:
+        assert torch.equal(getattr(got, name), torch.cat([getattr(part, name)[0] for part in parts])), name
+    near(got, exact.attention(**packed, **options))
+
+
+@pytest.mark.nvcc
+def test_packed_queries_go_with_pages_and_with_a_batch() -> None:
+    paged, ordered = pages_apart()
+    queries: Call = {"q": paged["q"].flatten(0, 1)[:7], "cu_seqlens_q": int32(0, 5, 7), "max_seqlen_q": 5}
+    wanted = attention(**ordered | queries, causal=True)
+    got = attention(**paged | queries, causal=True)
+    assert all(torch.equal(getattr(got, name), getattr(wanted, name)) for name in RESULTS)
+    near(got, exact.attention(**paged | queries, causal=True))
+
+
+@pytest.mark.nvcc
+def test_pages_and_packed_sequences_go_through_the_operator() -> None:
+    for call in (pages_apart()[0], packed_apart()[0]):
+        wanted = attention(**call, causal=True)
+
+        def scattered(q: torch.Tensor, call: Call = call) -> torch.Tensor:
+            return attention(**call | {"q": q}, causal=True).o
+
+        assert torch.equal(torch.compile(scattered, fullgraph=True, backend="aot_eager")(call["q"]), wanted.o)
+        places = ("kv_lens", *[""] * 6, "block_table", "cu_seqlens_q", "cu_seqlens_k")
+        tensors = (call["q"], call["k"], call["v"], *(call.get(place) for place in places))
+        longest = call.get("max_seqlen_q"), call.get("max_seqlen_k")
+        given = (*tensors, 0.5, None, 0, *longest, True, torch.bfloat16, None, "auto")
+        operator = torch.ops.fmha.attention.default
+        told = torch.library.opcheck(operator, given, test_utils=("test_schema", "test_faketensor"))
+        assert set(told.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"block_table": torch.zeros(BATCH, 3)}, TypeError, "block_table: expected torch.int32, got torch.float32"),
+        ({"block_table": [1]}, TypeError, "block_table: expected a tensor of torch.int32, got list"),
+        (
+            {"block_table": int32([1], [1], [1])},
+            ValueError,
+            "block_table: expected shape [2, pages an entry], got [3, 1]",
+        ),
+        ({"block_table": int32([3, 1], [3, 4])}, ValueError, "kv_lens: expected values from 0 to 64, got 96"),
+        ({"block_table": int32([3, 1, 9], [3, 4, 0])}, ValueError, "block_table: expected pages from 0 to 8, got 9"),
+        ({"block_table": int32([], [])}, ValueError, "block_table: expected at least 1 page an entry, got 0"),
+        (
+            {name: torch.zeros(9, 48, 2, HEAD_DIM).bfloat16() for name in ("k", "v")},
+            ValueError,
+            "k: expected pages of 16, 32, 64, 128, 256 rows, got 48",
+        ),
+        (
+            {name: torch.zeros(9, 32, HEAD_DIM).bfloat16() for name in ("k", "v")} | {"sparse": sparse_branch()},
+            ValueError,
+            "sparse: is not for K and V in pages, nor for packed queries or keys",
+        ),
+        ({"cu_seqlens_k": int32(0, 1, 2)}, ValueError, "block_table: is not for packed keys, with cu_seqlens_k"),
+        ({"max_seqlen_k": 5}, ValueError, "max_seqlen_k: is for packed keys, with cu_seqlens_k"),
+        ({"max_seqlen_q": 5}, ValueError, "max_seqlen_q: is for packed queries, with cu_seqlens_q"),
+    ],
+)
+def test_wrong_pages_are_named(changes: Call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        attention(**pages_apart()[0] | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"max_seqlen_q": None}, TypeError, "max_seqlen_q: expected an int with cu_seqlens_q, got NoneType"),
+        ({"max_seqlen_k": 49}, ValueError, "max_seqlen_k: expected at least 50, the longest, got 49"),
+        ({"max_seqlen_q": 0}, ValueError, "max_seqlen_q: expected at least 1, got 0"),
+        ({"cu_seqlens_q": int32(0)}, ValueError, "cu_seqlens_q: expected at least 2 values, got 1"),
+        (
+            {"cu_seqlens_q": int32(0, 3, 2, 4, 10)},
+            ValueError,
+            "cu_seqlens_q: expected values that grow from 0 to the 10",
+        ),
+        (
+            {"cu_seqlens_k": int32(0, 40, 60, 110, 119)},
+            ValueError,
+            "cu_seqlens_k: expected values that grow from 0 to the",
+        ),
+        ({"cu_seqlens_k": int32(0, 70, 120)}, ValueError, "cu_seqlens_k: expected shape [5], got [3]"),
+        ({"cu_seqlens_k": torch.arange(5)}, TypeError, "cu_seqlens_k: expected torch.int32, got torch.int64"),
+        ({"kv_lens": int32(1, 1, 1, 1)}, ValueError, "kv_lens: is not for packed keys"),
+        (
+            {"q": torch.zeros(2, 5, HEADS, HEAD_DIM).bfloat16()},
+            ValueError,
+            "q: expected shape [total_q, heads, head_dim]",
+        ),
+    ],
+)
+def test_wrong_packed_sequences_are_named(changes: Call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        attention(**packed_apart()[0] | changes)
+
+
 @pytest.mark.nvcc
 def test_two_passes_on_the_kernel_are_one_pass() -> None:
     """D5a and D5b with the kernel's own rounding: P in bf16 in both, relative to another maximum in each."""
@@ -213,7 +382,21 @@ def test_a_compiled_and_an_exported_call_are_one_operator() -> None:
 @pytest.mark.nvcc
 def test_the_operator_does_what_it_says_of_itself() -> None:
     call = arguments()
-    given = (call["q"], call["k"], call["v"], *[None] * 7, 0.5, None, 0, True, torch.bfloat16, None, "auto")
+    given = (
+        call["q"],
+        call["k"],
+        call["v"],
+        *[None] * 10,
+        0.5,
+        None,
+        0,
+        None,
+        None,
+        True,
+        torch.bfloat16,
+        None,
+        "auto",
+    )
     told = torch.library.opcheck(torch.ops.fmha.attention.default, given, test_utils=("test_schema", "test_faketensor"))
     assert set(told.values()) == {"SUCCESS"}
 

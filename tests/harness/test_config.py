@@ -42,10 +42,11 @@ def test_suites_have_the_sizes_they_are_known_for(repository: Path) -> None:
     covering = {"cover": sizes.pop("cover"), "cover-sm90": sizes.pop("cover-sm90")}
     assert min(covering.values()) > 200
     assert sizes == {
-        "proven": 16, "seed": 72, "paths": 32, "dsv4": 16, "ragged": 86, "layouts": 32, "extreme": 56, "long": 22,
+        "proven": 16, "seed": 72, "paths": 32, "dsv4": 16, "ragged": 86, "layouts": 32, "paged": 33, "extreme": 56,
+        "long": 22,
     }  # fmt: skip
     assert {name: suite.cases for name, suite in matrix.random_suites.items()} == {"random": 50}
-    assert matrix.default_suite == "seed,cover,layouts"
+    assert matrix.default_suite == "seed,cover,layouts,paged"
     assert Counter(item.mask for item in matrix.suites["seed"]) == {"none": 64, "causal": 4, "window": 4}
     assert set(matrix.suites["proven"]) <= set(matrix.suites["seed"])
 
@@ -97,7 +98,12 @@ def test_guard_thresholds_override_the_default(text: str) -> None:
         ("t: [1, 4, 32, 128]", "t: [1]\n      64: [4]", "suites.proven.axes", "key '64' must be text"),
         ("t: [1, 4, 32, 128]", "t: &a [*a]", "suites.proven.axes.t[0]", "an alias inside its own anchor"),
         ("t: [1, 4, 32, 128]", "t: !!python/tuple [1]", "suites.proven.axes.t", "unknown tag"),
-        ("default_suite: [seed, cover, layouts]", "default_suite: other", "default_suite", "no suite is named 'other'"),
+        (
+            "default_suite: [seed, cover, layouts, paged]",
+            "default_suite: other",
+            "default_suite",
+            "no suite is named 'other'",
+        ),
         (EMPTY, f"{EMPTY}, mask: diagonal", "suites.ragged.extra[0].mask", "must be 'none', 'causal', 'window' or "),
         (EMPTY, f"{EMPTY}, mask: window", "suites.ragged.extra[0].window", "is required with mask window"),
         (EMPTY, f"{EMPTY}, window: 4", "suites.ragged.extra[0].window", "is required with mask window, and only then"),

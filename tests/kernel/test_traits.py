@@ -38,7 +38,7 @@ CONSTANTS = """
     kPartColumns kTmemColumns kTmemScore kTmemOutput kTmemProbability kTmemUsed kScoreColumns kOutputColumns
     kProbabilityColumns kQueryBytes kKvTileBytes kProbabilityBytes kExchangeBytes kSmemQuery kSmemKv kSmemProbability
     kSmemExchange kSmemBarriers kSmemTmemAddress kSmemEnd kDynamicSharedBytes kQueryFull kKvFull kKvEmpty kScoreFull
-    kProbabilityFull kOutputFull kBarriers kKMajorStrideBytes kKMajorStepBytes kRowChunkBytes kKeyChunkBytes
+    kProbabilityFull kOutputFull kKvTail kBarriers kKMajorStrideBytes kKMajorStepBytes kRowChunkBytes kKeyChunkBytes
     kMnMajorStrideBytes kMnMajorLeadingBytes kMnMajorStepBytes kPartBytes kScoreInstruction kOutputInstruction
 """
 
@@ -107,7 +107,7 @@ def test_shared_memory_map(traits: Constants) -> None:
 
 
 def test_every_barrier_has_an_index_of_its_own(traits: Constants) -> None:
-    regions = [("query_full", traits["kQueryFull"], 1), ("output_full", traits["kOutputFull"], 1)]
+    regions = [(name, traits[f"k{name}"], 1) for name in ("QueryFull", "OutputFull", "KvTail")]
     for name in ("KvFull", "KvEmpty"):
         regions.append((name, traits[f"k{name}"], traits["kStages"]))
     for name in ("ScoreFull", "ProbabilityFull"):

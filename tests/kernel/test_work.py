@@ -175,3 +175,30 @@ def test_rows_of_planes_are_stored_by_entry_query_and_head(host_compile: HostCom
     assert got[:, 0].tolist() == stored.tolist()
     assert got[:, 1].tolist() == (stored % (kv_heads * group)).tolist()
     assert got[:, 2].tolist() == (stored // (t * kv_heads * group)).tolist()
+
+
+BOXES = """
+#define FMHA_KV_HEADS 1
+#define FMHA_PAGED 1
+#include <cstdio>
+#include "common/pages.cuh"
+
+int main() {
+    const int32_t table[] = {7, 3, 5, 11, 2, 9};
+    FmhaParams p{};
+    p.s_k = 96; p.page_size = 32; p.key_box = 16; p.block_table = table; p.kv_heads = 1;
+    p.flags = kFmhaByHead | kFmhaScattered;
+    const fmha::KeyBoxes boxes{p, 1, {40, 70}};
+    for (int key = -16; key < 96; key += 16) {
+        const fmha::BoxPlace place = boxes.place_of(key);
+        std::printf("%d %d\\n", place.row, place.page);
+    }
+}
+"""
+
+
+def test_boxes_of_pages_are_looked_up_where_a_key_is_seen(host_compile: HostCompile) -> None:
+    result = host_compile(BOXES)
+    assert result.returncode == 0, result.stderr
+    got = [tuple(map(int, line.split())) for line in result.stdout.splitlines()]
+    assert got == [(16, -1), (0, -1), (16, -1), (0, 2), (16, 2), (0, 9), (16, -1)]

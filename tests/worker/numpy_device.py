@@ -15,6 +15,7 @@ from fmha.harness.worker.oracle.inputs import Inputs, Sparse
 from fmha.harness.worker.oracle.reference import denominator, reference
 from fmha.harness.worker.params import LAYOUT, MAPS, NORMALISE, OUTPUT_BF16, SHARED_KV, UNLIMITED
 from fmha.harness.worker.protocol import FindingRecord
+from fmha.harness.worker.scatter import packed, unpacked
 
 _ADDRESS = "<Q"  # what this device keeps in a tensor map
 
@@ -100,6 +101,8 @@ class NumpyDevice:
             o = o / denominator(row_max, row_sum, self._sink(fields))[..., np.newaxis]
         with np.errstate(divide="ignore"):
             lse = row_max + np.log(row_sum)
+        if (lengths := self._lengths(fields, "cu_seqlens_q")) is not None:
+            o, row_max, row_sum, lse = (packed(values, lengths)[0] for values in (o, row_max, row_sum, lse))
         self.upload(fields["o"], round_to_bf16(o) if fields["flags"] & OUTPUT_BF16 else o.astype(np.float32))
         for name, values in (("row_max", row_max), ("row_sum", row_sum), ("lse", lse)):
             if fields[name]:
@@ -121,17 +124,52 @@ class NumpyDevice:
                 self._integers(fields["sparse_indices"], (batch, t, fields["topk"])),
                 self._integers(fields["sparse_lens"], (batch, t)),
             )
+        q_lens, k_lens = (self._lengths(fields, name) for name in ("cu_seqlens_q", "cu_seqlens_k"))
+        rows = (batch, t) if q_lens is None else (1, int(q_lens.sum()))
+        q = self._mapped(fields["q"], (0, 2, 1, 3, 4), (*rows, heads, head_dim))
         return Inputs(
-            self._mapped(fields["q"], (0, 2, 1, 3, 4), (batch, t, heads, head_dim)),
-            self._mapped(fields["k"], (0, 2, 1, 3), dense),
-            None if shared else self._mapped(fields["v"], (0, 2, 1, 3), dense),
+            q if q_lens is None else unpacked(q[0], q_lens, t, 0),
+            self._keys(fields, fields["k"], dense),
+            None if shared else self._keys(fields, fields["v"], dense),
             fields["scale"],
             *bounds,
-            self._integers(fields["kv_lens"], (batch,)),
+            self._integers(fields["kv_lens"], (batch,)) if k_lens is None else k_lens,
             self._integers(fields["query_offsets"], (batch,)),
             branch,
             self._sink(fields),
+            q_lens,
         )
+
+    def _lengths(self, fields: dict[str, Any], name: str) -> NDArray[np.int32] | None:
+        """Rows of each batch entry of what is packed, by where each begins."""
+        ends = self._integers(fields[name], (fields["batch"] // fields["kv_heads"] + 1,))
+        return None if ends is None else np.diff(ends)
+
+    def _keys(self, fields: dict[str, Any], address: int, dense: tuple[int, ...]) -> NDArray[np.uint16]:
+        """K or V in order; zeros where there is none."""
+        batch, s_k, *row = dense
+        lengths = self._lengths(fields, "cu_seqlens_k")
+        if fields["block_table"]:
+            spec = next(spec for spec in self.maps if spec.address == address)
+            table = self._integers(fields["block_table"], (batch, s_k // fields["page_size"]))
+            pages = self._mapped(address, (0, 2, 1, 3), (spec.global_dim[-1], fields["page_size"], *row))
+            there = (table >= 0) & (table < len(pages))
+            found = pages[np.where(there, table, 0)]
+            found[~there] = 0
+            return found.reshape(dense)
+        if lengths is None:
+            return self._mapped(address, (0, 2, 1, 3), dense)
+        found = np.zeros(dense, np.uint16)
+        if address:
+            spec = next(spec for spec in self.maps if spec.address == address)
+            sizes, strides = spec.global_dim[::-1], (*spec.global_strides[::-1], 2)
+            memory = self.memory[address].view(np.uint16)
+            for entry, end, length in zip(found, np.cumsum(lengths), lengths, strict=True):
+                if length:  # the last dimension steps by one key
+                    begin = int(end - length) * strides[0] // 2
+                    seen = np.lib.stride_tricks.as_strided(memory[begin:], (sizes[1], length, sizes[3]), strides[1:])
+                    entry[:length] = seen.swapaxes(0, 1).reshape(length, *row)
+        return found
 
     def _sink(self, fields: dict[str, Any]) -> NDArray[np.float32] | None:
         return self._floats(fields["sink"]).astype(np.float32) if fields["sink"] else None

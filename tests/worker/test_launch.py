@@ -6,12 +6,22 @@ import pytest
 from fmha.harness.config.random_cases import Space, draw_cases
 from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import DeviceError, LaunchConfig, LaunchReport
-from fmha.harness.worker.launch import LEAST_TILES_A_SPLIT, Call, choose_splits
+from fmha.harness.worker.launch import (
+    LEAST_TILES_A_SPLIT,
+    Call,
+    choose_splits,
+    contiguous,
+    forward_grid,
+    query_box,
+    tile_rows,
+    walkers_of,
+)
 from fmha.harness.worker.oracle.inputs import make_inputs
 from fmha.harness.worker.oracle.measure import measure
 from fmha.harness.worker.oracle.reference import reference
+from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.run import POISON, POISON_BF16, run_attention
-from fmha.harness.worker.variants import VARIANTS
+from fmha.harness.worker.variants import VARIANTS, variant_for
 from tests.worker.numpy_device import NumpyDevice
 
 VARIANT = dataclasses.replace(VARIANTS[0], combine="combine")
@@ -123,3 +133,49 @@ def test_a_launch_that_fills_the_machine_or_has_few_keys_is_not_split():
 def test_what_a_window_hides_is_no_work():
     assert splits(window_left=127, window_right=0) == 1
     assert splits(window_left=127) == splits()
+
+
+@pytest.mark.parametrize(
+    ("rows", "heads", "hopper", "blackwell"),
+    [
+        (128, 4, (4, 32), (4, 32)),
+        (128, 128, (128, 1), (128, 1)),
+        (128, 3, (3, 42), (1, 1)),  # two rows are idle
+        (192, 5, (5, 38), (1, 1)),
+        (64, 15, (15, 4), (1, 1)),
+        (128, 72, (8, 1), (8, 1)),  # 56 rows would be, and there are but 16 boxes
+        (128, 65, (65, 1), (1, 1)),  # 63, for 128 boxes
+        (64, 65, (1, 1), (1, 1)),
+        (64, 96, (32, 1), (32, 1)),  # a query has more rows than a CTA
+    ],
+)
+def test_a_box_of_queries(rows, heads, hopper, blackwell):
+    assert query_box("sm_90a", rows, heads) == hopper
+    assert query_box("sm_100a", rows, heads) == blackwell
+
+
+@pytest.mark.parametrize(
+    ("configuration", "rows", "grid"),
+    [
+        (Configuration(128, 43, 20, heads=9, kv_heads=3, batch=2), 126, (2, 1, 6)),
+        (Configuration(64, 25, 200, heads=10, kv_heads=2, batch=2, splits=3), 60, (3, 3, 4)),
+        (Configuration(64, 5, 65, heads=80, layout="fused"), 64, (7, 1, 1)),  # 80 rows a query, boxes of 16
+        (Configuration(64, 39, 20, heads=25, kv_heads=5, batch=14, rows=192), 190, (132, 1, 1)),  # 140 row tiles, drawn
+        (Configuration(64, 38, 20, heads=25, kv_heads=5, batch=14, rows=192), 190, (1, 1, 70)),
+        (Configuration(128, 43, 20, heads=3), 128, (2, 1, 1)),  # no K/V heads: every row
+    ],
+    ids=lambda item: getattr(item, "id", None),
+)
+def test_row_tiles_are_of_whole_queries(configuration, rows, grid):
+    variant = variant_for(configuration, "sm_90a")
+    assert isinstance(variant, Variant)
+    sizes = ("head_dim", "batch", "t", "heads", "s_k", "splits", "kv_heads")
+    strides = contiguous(configuration.t, configuration.heads, configuration.head_dim)
+    call = Call(
+        scale=1.0,
+        q_strides=strides if configuration.layout == "fused" else None,
+        **{name: getattr(configuration, name) for name in sizes},
+    )
+    assert tile_rows(variant, call) == rows
+    assert forward_grid(variant, call) == grid
+    assert walkers_of(variant, call) == (grid[0] if grid[0] == 132 else 0)

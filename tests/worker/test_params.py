@@ -72,6 +72,7 @@ def test_flags_are_the_header_s(repository, tmp_path):
         "kFmhaSharedKv": params.SHARED_KV,
         "kFmhaPartialF16": params.PARTIAL_F16,
         "kFmhaByHead": params.BY_HEAD,
+        "kFmhaScattered": params.SCATTERED,
         "kFmhaUnlimited": params.UNLIMITED,
     }
     assert ask_compiler(repository, tmp_path, list(mirror)) == list(mirror.values())

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from fmha.harness.worker.protocol import Configuration
@@ -27,5 +29,13 @@ def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
     assert variant_for(apart, "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="fused"), "sm_90a").name == "sm90_hd64_dense_heads"
     assert variant_for(Configuration(64, 1, 300, heads=8, layout="bhsd"), "sm_90a").name == "sm90_hd64_dense"
+    for head_dim, rows in ((64, "_rows192"), (128, ""), (256, "_rows128")):  # prefill walks, as it does folded
+        prefill = Configuration(head_dim, 2048, 2048, heads=32, kv_heads=8, batch=4)
+        assert variant_for(prefill, "sm_90a").name == f"sm90_hd{head_dim}{rows}_dense_heads"
+        folded = replace(prefill, heads=4, kv_heads=1, batch=32)
+        assert variant_for(folded, "sm_90a").name == f"sm90_hd{head_dim}{rows}_dense"
+    for scattered in ({"page_size": 16}, {"packed": "q"}, {"packed": "both", "kv_heads": 2}):
+        assert variant_for(Configuration(64, 1, 300, heads=8, **scattered)).name == "sm100_hd64_ptmem"
+        assert variant_for(Configuration(64, 1, 300, heads=8, **scattered), "sm_90a").name == "sm90_hd64_dense_paged"
     in_cluster = Configuration(64, 1, 300, heads=8, kv_heads=2, splits=5, merge="cluster")
     assert variant_for(in_cluster, "sm_90a") == "no kernel for several K/V heads knows lists or clusters on sm_90a yet"

@@ -142,10 +142,10 @@ class CudaDevice:
         """The launches that `work` makes, not made but kept."""
         return Kept(self._record(work))
 
-    def prepare(self, work: Callable[[], object], maps: Sequence[int], pointers: int, count: int) -> Prepared:
+    def prepare(self, work: Callable[[], object], maps: Sequence[int], pointers: Sequence[int]) -> Prepared:
         """As `keep`, to be made over other addresses. All have the same parameters: tensor maps at the offsets `maps`,
-        and `count` pointers from the offset `pointers` on."""
-        return Prepared(self._record(work), maps, pointers, count)
+        and pointers at the offsets `pointers`."""
+        return Prepared(self._record(work), maps, pointers)
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
         """The launches as a graph: what is timed is the GPU, not the host's way to it."""
@@ -255,7 +255,7 @@ class Prepared:
     driver's own time for the launches and little more."""
 
     def __init__(
-        self, launches: Sequence[tuple[Any, LaunchConfig, bytes]], maps: Sequence[int], pointers: int, count: int
+        self, launches: Sequence[tuple[Any, LaunchConfig, bytes]], maps: Sequence[int], pointers: Sequence[int]
     ) -> None:
         d = driver()
         self._launches = [(function, config) for function, config, _ in launches]
@@ -264,7 +264,12 @@ class Prepared:
         self._memory, self._arguments = self._params.memory, self._params.arguments
         self._maps = [d.CUtensorMap(_ptr=self._params.base + offset) for offset in maps]
         self._addresses = (0,) * len(maps)
-        self._pointers = struct.Struct(f"<{count}Q"), self._params.start + pointers
+        # Pointers that lie side by side are packed at once.
+        firsts = [i for i, at in enumerate(pointers) if i == 0 or at != pointers[i - 1] + 8]
+        self._pointers = [
+            (struct.Struct(f"<{end - first}Q"), self._params.start + pointers[first], slice(first, end))
+            for first, end in zip(firsts, [*firsts[1:], len(pointers)], strict=True)
+        ]
         self._configured: dict[int, list[tuple[Any, Any]]] = {}
 
     def __call__(self, stream: int, maps: tuple[int, ...], pointers: Sequence[int]) -> None:
@@ -280,8 +285,8 @@ class Prepared:
         with _launching:
             if maps != self._addresses:
                 self._move(maps)
-            form, at = self._pointers
-            form.pack_into(self._memory, at, *pointers)
+            for form, at, those in self._pointers:
+                form.pack_into(self._memory, at, *pointers[those])
             for function, config in configured:
                 answer = d.cuLaunchKernelEx(config, function, self._arguments, 0)
                 if answer[0]:

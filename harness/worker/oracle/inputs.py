@@ -36,8 +36,9 @@ class Inputs:
     """What one call attends over; bf16 tensors as bit patterns.
 
     q [batch, t, heads, head_dim]; k and v [batch, s_k, head_dim], or of several K/V heads [batch, s_k, kv_heads,
-    head_dim], v None when V is K; kv_lens and query_offsets [batch] int32; sink [heads] float32. `scale` multiplies
-    q.k; window bounds are None where there is no limit.
+    head_dim], v None when V is K; kv_lens, query_offsets and q_lens [batch] int32, of which the last says how many of
+    the t queries an entry has; sink [heads] float32. `scale` multiplies q.k; window bounds are None where there is no
+    limit.
     """
 
     q: NDArray[np.uint16]
@@ -50,6 +51,7 @@ class Inputs:
     query_offsets: NDArray[np.int32] | None = None
     sparse: Sparse | None = None
     sink: NDArray[np.float32] | None = None
+    q_lens: NDArray[np.int32] | None = None
 
 
 def make_inputs(seed: int, configuration: Configuration) -> Inputs:
@@ -68,6 +70,9 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
     kv_lens = _lengths(generator, item.kv_lens, (item.batch,), item.s_k)
     offsets = _offsets(generator, item.query_offsets, item)
     sink = _sink(generator, item)
+    q_lens = _lengths(generator, item.q_lens, (item.batch,), item.t)
+    if q_lens is not None and not q_lens.any():
+        q_lens[-1] = 1  # a call without a query is none
     scale = softmax_scale(item.head_dim)
     if item.data == "extreme":
         q *= np.exp2(generator.choice(EXTREME_EXPONENTS, (*q.shape[:-1], 1)))
@@ -79,8 +84,11 @@ def make_inputs(seed: int, configuration: Configuration) -> Inputs:
         padding = np.arange(item.s_k) >= kv_lens[:, np.newaxis]
         for bits in (k_bits, v_bits):
             _poison(bits, padding)
+    if q_lens is not None:  # nobody looks at the keys of an entry without a query
+        for bits in (k_bits, v_bits):
+            _poison(bits, np.broadcast_to(q_lens[:, np.newaxis] == 0, (item.batch, item.s_k)))
     sparse = _rounded(lists, item.s_sparse) if lists else None
-    return Inputs(round_to_bf16(q), k_bits, v_bits, scale, *item.bounds, kv_lens, offsets, sparse, sink)
+    return Inputs(round_to_bf16(q), k_bits, v_bits, scale, *item.bounds, kv_lens, offsets, sparse, sink, q_lens)
 
 
 def softmax_scale(head_dim: int) -> float:

@@ -57,7 +57,7 @@ def reference(inputs: Inputs) -> Reference:
     products = np.zeros((batch, t, heads))
     for b in range(batch):
         dense = _dense_values(inputs, b)
-        for i in range(t):
+        for i in range(t if inputs.q_lens is None else inputs.q_lens[b]):
             k, v = keys_seen(inputs, b, i, dense)
             if len(k):
                 scores = scale * (q[b, i] @ k.T)
@@ -144,7 +144,7 @@ def keys_seen(inputs: Inputs, b: int, i: int, values: tuple[Array, Array] | None
 
 def dense_range(inputs: Inputs, b: int, i: int) -> slice:
     """The dense keys that a query sees, always a range: 0 <= j < kv_len, within the window around its position."""
-    t, s_k = inputs.q.shape[1], inputs.k.shape[1]
+    t, s_k = inputs.q.shape[1] if inputs.q_lens is None else int(inputs.q_lens[b]), inputs.k.shape[1]
     kv_len = s_k if inputs.kv_lens is None else int(inputs.kv_lens[b])
     position = i + (kv_len - t if inputs.query_offsets is None else int(inputs.query_offsets[b]))
     first, end = 0, kv_len
