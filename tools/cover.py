@@ -208,9 +208,9 @@ def far_away(space: Space) -> Iterator[Row]:
         plain = {**PLAIN, **extra, "kernel": kernel, "tiles": 1, "before": MOST_ENTRIES - 1}
         rows = {"heads": 2, "t": ENTRY // head_dim // 2 + 1}
         yield {**plain, **rows, "output": output}
-        yield {**plain, **rows, "output": "fp32", "tiles": 3, "splits": 3, **dict.fromkeys(extra, "combine")}
+        yield {**plain, **rows, "output": "fp32", "tiles": 2, "splits": 2, **dict.fromkeys(extra, "combine")}
         for merge in extra:
-            yield {**plain, **rows, "output": output, "tiles": 3, "splits": 3, merge: "cluster"}
+            yield {**plain, **rows, "output": output, "tiles": 2, "splits": 2, merge: "cluster"}
         yield {**plain, "t": 2, "topk": ENTRY // 2 + 1, "sparse_rows": "tile", "sparse_lens": "ragged"}
 
 
