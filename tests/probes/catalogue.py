@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tests.probes import address, carries, groups, im2col, masks, matrix, mbarrier, memory, programs, scalar, tma
+from tests.probes import (
+    address,
+    carries,
+    cooperative,
+    groups,
+    im2col,
+    masks,
+    matrix,
+    mbarrier,
+    memory,
+    programs,
+    scalar,
+    tma,
+)
 from tests.probes.case import Case
 
 _FAMILIES = {
@@ -17,6 +30,7 @@ _FAMILIES = {
     "masks": masks,
     "carries": carries,
     "groups": groups,
+    "cooperative": cooperative,
 }
 SOURCES = tuple(_FAMILIES)
 
