@@ -15,6 +15,7 @@ from tests.probes import (
     programs,
     scalar,
     tma,
+    video,
 )
 from tests.probes.case import Case
 
@@ -31,6 +32,7 @@ _FAMILIES = {
     "carries": carries,
     "groups": groups,
     "cooperative": cooperative,
+    "video": video,
 }
 SOURCES = tuple(_FAMILIES)
 
