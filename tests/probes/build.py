@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from fmha.harness.worker.compilers.nvcc import find_nvcc
-from tests.probes import carries, masks, memory, programs, scalar
+from tests.probes import carries, masks, memory, programs, scalar, video
 from tests.probes.catalogue import SOURCES
 
 HERE = Path(__file__).resolve().parent
@@ -19,6 +19,7 @@ _WRITTEN = {  # PTX, not made from CUDA
     "programs": programs.ptx,
     "masks": masks.ptx,
     "carries": carries.ptx,
+    "video": video.ptx,
 }
 
 

@@ -43,15 +43,46 @@ def _kernel(type_name: str) -> str:
     return "\n".join([*lines, "ret; }"])
 
 
+# Chains of four, each link of a width of its own: the flag that one leaves another width takes.
+MIXED = [
+    ((first, widths[0]), *((link, width) for link, width in zip(links, widths[1:3], strict=True)), (last, widths[3]))
+    for first, last in product(_SETS, _TAKES)
+    for links in (("addc.cc", "subc.cc"), ("subc.cc", "addc.cc"), ("madc.lo.cc", "subc.cc"), ("addc.cc", "madc.hi.cc"))
+    for widths in ((32, 64, 32, 64), (64, 32, 64, 32), (32, 32, 64, 64), (64, 64, 32, 32))
+]
+
+
+def _mixed() -> str:
+    """Of each chain the last link's result, in 64 bits."""
+    lines = [
+        ".visible .entry carries_mixed(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd, .param .u64 po)",
+        "{ .reg .b64 l<4>, m, at, out, in; .reg .b32 r<4>, q, i, n; mov.u32 i, %tid.x; mov.u32 n, %ctaid.x;",
+        "mad.lo.u32 i, n, 128, i; mul.wide.u32 at, i, 8;",
+    ]
+    for k, name in enumerate("abcd"):
+        lines.append(
+            f"ld.param.u64 in, [p{name}]; add.s64 in, in, at; ld.global.b64 l{k}, [in]; cvt.u32.u64 r{k}, l{k};"
+        )
+    lines.append(f"ld.param.u64 out, [po]; mul.wide.u32 at, i, {len(MIXED) * 8}; add.s64 out, out, at;")
+    for n, chain in enumerate(MIXED):
+        for k, (op, width) in enumerate(chain):
+            file, to = ("r", "q") if width == 32 else ("l", "m")
+            sources = " ".join(f"{file}{(k + j) % 4}" for j in range(3))
+            lines.append(_text(op, f"u{width}", to, sources))
+        lines.append("cvt.u64.u32 m, q;" * (chain[-1][1] == 32) + f"st.global.b64 [out+{8 * n}], m;")
+    return "\n".join([*lines, "ret; }"])
+
+
 def ptx() -> str:
-    return "\n".join([".version 8.6", ".target sm_90a", ".address_size 64", *map(_kernel, TYPES)]) + "\n"
+    kernels = [*map(_kernel, TYPES), _mixed()]
+    return "\n".join([".version 8.6", ".target sm_90a", ".address_size 64", *kernels]) + "\n"
 
 
 def cases() -> Iterator[Case]:
-    for salt, type_name in enumerate(TYPES):
+    for salt, type_name in enumerate((*TYPES, "mixed")):
         kind = "s32" if type_name.endswith("32") else "s64"
         values = operands((kind,) * 4, _THREADS, 500 + salt)
-        out = np.zeros(_THREADS * len(CHAINS), values[0].dtype)
+        out = np.zeros(_THREADS * len(MIXED if type_name == "mixed" else CHAINS), values[0].dtype)
         yield Case(
             f"carries/{type_name}",
             "carries",

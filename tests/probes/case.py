@@ -68,6 +68,7 @@ class Case:
     block: Dim3 = (32, 1, 1)
     shared: int = 0
     cluster: Dim3 = (1, 1, 1)
+    cooperative: bool = False
     dense: tuple[Arg, ...] = field(default=())  # arguments of a denser run, compared but not checked in
 
 

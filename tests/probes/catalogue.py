@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.probes import address, carries, groups, im2col, masks, matrix, mbarrier, memory, programs, scalar, tma
+from tests.probes import (
+    address,
+    carries,
+    cooperative,
+    groups,
+    im2col,
+    masks,
+    matrix,
+    mbarrier,
+    memory,
+    programs,
+    scalar,
+    tma,
+    video,
+)
 from tests.probes.case import Case
 
 _FAMILIES = {
@@ -17,6 +31,8 @@ _FAMILIES = {
     "masks": masks,
     "carries": carries,
     "groups": groups,
+    "cooperative": cooperative,
+    "video": video,
 }
 SOURCES = tuple(_FAMILIES)
 

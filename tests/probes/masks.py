@@ -11,8 +11,13 @@ import numpy as np
 
 from tests.probes.case import Array, Case, In, Out, hashed32
 
+REDUCTIONS = (
+    *("add.u32", "add.s32", "min.s32", "min.u32", "max.s32", "max.u32"),
+    *("xor.b32", "and.b32", "or.b32"),
+)
 # Of r1, the value, p1, the predicate and r2, the mask, to r3. p2: a predicate to use. r6 confines shuffles to the tile
-# of the lane, of one lane where its group is none; r9 is the lowest lane of the group.
+# of the lane, of one lane where its group is none; r9 is the lowest lane of the group,
+# r0 the highest. {own}, {first} and {last} are words of the own lane and of these two.
 OPERATIONS = {
     **{
         f"shfl_{mode}_{n}": f"{setup} shfl.sync.{mode}.b32 r3|p2, r1, r4, r6, r2; @!p2 mov.b32 r3, 5;".replace(
@@ -31,10 +36,14 @@ OPERATIONS = {
     "any": "vote.sync.any.pred p2, p1, r2; selp.u32 r3, 1, 0, p2;",
     "all": "vote.sync.all.pred p2, p1, r2; selp.u32 r3, 1, 0, p2;",
     "uni": "vote.sync.uni.pred p2, p1, r2; selp.u32 r3, 1, 0, p2;",
-    **{f"redux_{op}": f"redux.sync.{op} r3, r1, r2;" for op in ("add.u32", "min.s32", "max.u32", "xor.b32", "and.b32")},
+    **{f"redux_{op}": f"redux.sync.{op} r3, r1, r2;" for op in REDUCTIONS},
     "match_any": "and.b32 r4, r1, 3; match.any.sync.b32 r3, r4, r2;",
     "match_any_64": "and.b32 r4, r1, 3; cvt.u64.u32 l1, r4; match.any.sync.b64 r3, l1, r2;",
     "match_all": "and.b32 r4, r1, 1; match.all.sync.b32 r3|p2, r4, r2; @p2 xor.b32 r3, r3, 0x5555;",
+    "match_all_64": "and.b32 r4, r1, 1; cvt.u64.u32 l1, r4; match.all.sync.b64 r3|p2, l1, r2; @p2 xor.b32 r3, r3, 85;",
+    # What the lowest lane of the group has stored, and what the own lane's neighbour in it has, once each.
+    "bar_warp": "st.shared.u32 [{own}], r1; bar.warp.sync r2; ld.shared.u32 r3, [{first}]; bar.warp.sync r2;"
+    "xor.b32 r4, r3, r5; st.shared.u32 [{own}], r4; bar.warp.sync r2; ld.shared.u32 r4, [{last}]; add.u32 r3, r3, r4;",
     "elect": "elect.sync _|p2, r2; selp.u32 r4, 1, 0, p2; redux.sync.add.u32 r3, r4, r2;",  # which one is open
 }
 # r7: the number of the lane's group; p3: the lane is in one.
@@ -74,10 +83,11 @@ def _named() -> tuple[Array, Array, Array]:
 
 
 def _kernel(name: str, flow: str) -> str:
-    op = OPERATIONS[name]
+    words = {what: f"s{k}" for k, what in enumerate(("own", "first", "last"))}
+    op = OPERATIONS[name].format(**words)
     return f""".visible .entry {name.replace(".", "_")}_{flow}(.param .u64 values, .param .u64 masks,
 .param .u64 groups, .param .u64 segments, .param .u64 out)
-{{ .reg .b32 r<10>, i, c; .reg .b64 l<3>, at, p; .reg .pred p<5>;
+{{ .shared .b32 words[32]; .reg .b32 r<10>, s<3>, i, c; .reg .b64 l<3>, at, p; .reg .pred p<5>;
 mov.u32 r5, %tid.x; mov.u32 c, %ctaid.x; mad.lo.u32 i, c, 32, r5; mul.wide.u32 at, i, 4;
 ld.param.u64 p, [values]; add.s64 p, p, at; ld.global.u32 r1, [p];
 ld.param.u64 p, [masks]; add.s64 p, p, at; ld.global.u32 r2, [p];
@@ -85,7 +95,9 @@ ld.param.u64 p, [groups]; add.s64 p, p, at; ld.global.u32 r7, [p];
 ld.param.u64 p, [segments]; add.s64 p, p, at; ld.global.u32 r6, [p];
 ld.param.u64 p, [out]; add.s64 p, p, at;
 and.b32 r4, r1, 128; setp.ne.u32 p1, r4, 0; setp.ne.u32 p3, r2, 0; setp.ne.u32 p2, 0, 0; mov.b32 r3, 77;
-brev.b32 r9, r2; clz.b32 r9, r9;
+brev.b32 r9, r2; clz.b32 r9, r9; bfind.u32 r0, r2;
+mov.u32 s1, words; shl.b32 s0, r5, 2; shl.b32 s2, r0, 2; add.u32 s0, s0, s1; add.u32 s2, s2, s1;
+shl.b32 r8, r9, 2; add.u32 s1, s1, r8;
 {FLOWS[flow].format(op=op)}
 st.global.u32 [p], r3; ret; }}"""
 

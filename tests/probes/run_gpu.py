@@ -112,7 +112,11 @@ def _run(driver: Driver, case: Case, arguments: Sequence[Arg], cubin: Path) -> l
     grid = case.grid
     if arguments is case.dense:
         grid = (arguments[0].data.size // case.block[0], 1, 1)
-    driver.call("cuLaunchKernel", function, *grid, *case.block, case.shared, None, values, None)
+    how = (*grid, *case.block, case.shared, None, values)
+    if case.cooperative:
+        driver.call("cuLaunchCooperativeKernel", function, *how)
+    else:
+        driver.call("cuLaunchKernel", function, *how, None)
     driver.call("cuCtxSynchronize")
     found = [driver.download(addresses[i], arguments[i].data.nbytes) for i in outputs(tuple(arguments))]  # type: ignore[union-attr]
     for address in addresses.values():
