@@ -1,11 +1,9 @@
-"""The emulator against an H200: every probe whose forms are modelled gives what silicon gave.
+"""The emulator against an H200 and an H100: every probe whose forms are modelled gives what silicon gave.
 
-tests/probes/gpu/h200.npz holds silicon's results; the kernels are compiled here and run on the emulator.
+tests/probes/gpu holds silicon's results, a file a GPU; the kernels are compiled here and run on the emulator.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +14,14 @@ from tests.probes.catalogue import SOURCES, cases
 from tests.probes.compare import Comparison, compare
 from tests.probes.known import KNOWN, pattern_of
 from tests.probes.run_emulator import run_source
-from tests.probes.store import Result, load
+from tests.probes.store import Result, checked_in
 
 pytestmark = pytest.mark.xdist_group("probes")
-
-GPU = Path(__file__).resolve().parent.parent / "probes" / "gpu" / "h200.npz"
 
 
 @pytest.fixture(scope="module")
 def silicon() -> dict[str, Result]:
-    return load(GPU)[0]
+    return {name: results[0] for name, results in checked_in().items()}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +51,13 @@ def test_known_differences_are_still_there(comparisons: dict[str, list[Compariso
 
 def test_every_probe_has_silicons_answer(silicon: dict[str, Result]) -> None:
     assert {case.name for case in cases()} == set(silicon)
+
+
+def test_two_gpus_of_one_architecture_agree() -> None:
+    both = {name: results for name, results in checked_in().items() if len(results) > 1}
+    assert both
+    for name, (one, other) in both.items():
+        assert [x.tobytes() for x in one.outputs] == [x.tobytes() for x in other.outputs], name
 
 
 def test_one_changed_bit_is_a_difference(silicon: dict[str, Result]) -> None:

@@ -164,7 +164,7 @@ def run_source(source: str, cubins: Path) -> dict[str, Result]:
 
 
 def provenance() -> dict[str, Any]:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "-i", "0"]
     name, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip().split(", ")
     return {"gpu": name, "driver": driver, "compiled_for": "sm_90a"}
 

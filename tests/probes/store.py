@@ -1,6 +1,6 @@
 """Results of a run: for each case the bytes of its outputs, or why there are none. One compressed .npz.
 
-python -m tests.probes.store GPU.npz puts the results of a run of some families to those that are checked in.
+python -m tests.probes.store GPU.npz puts the results of a run of some families to those checked in, a file a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from tests.probes.case import Array
 
-CHECKED_IN = Path(__file__).resolve().parent / "gpu" / "h200.npz"
+CHECKED_IN = Path(__file__).resolve().parent / "gpu"
 
 
 @dataclass(slots=True)
@@ -54,15 +54,25 @@ def load(path: Path) -> tuple[dict[str, Result], dict[str, Any]]:
     return results, provenance
 
 
+def checked_in() -> dict[str, list[Result]]:
+    """What each GPU said of each case: at least one answer, and one of each GPU that has run it."""
+    found: dict[str, list[Result]] = {}
+    for path in sorted(CHECKED_IN.glob("*.npz")):
+        for name, result in load(path)[0].items():
+            found.setdefault(name, []).append(result)
+    return found
+
+
 def _add(more: Path) -> None:
-    results, origin = load(CHECKED_IN)
     added, theirs = load(more)
+    path = CHECKED_IN / f"{theirs['gpu'].removeprefix('NVIDIA ').split()[0].lower()}.npz"
+    results, origin = load(path) if path.exists() else ({}, theirs)
     if any(theirs[key] != origin[key] for key in ("gpu", "compiled_for")):
-        raise SystemExit(f"{more} is of {theirs['gpu']}, {CHECKED_IN} of {origin['gpu']}")
+        raise SystemExit(f"{more} is of {theirs['gpu']}, {path} of {origin['gpu']}")
     if failed := {name: r.error for name, r in added.items() if r.error}:
         raise SystemExit(f"these did not run: {failed}")
-    save(CHECKED_IN, results | added, origin)
-    print(f"{CHECKED_IN}: {len(results | added)} results")
+    save(path, results | added, origin)
+    print(f"{path}: {len(results | added)} results")
 
 
 if __name__ == "__main__":
