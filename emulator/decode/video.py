@@ -1,8 +1,8 @@
 """Video instructions (PTX ISA 9.7.18): of whole words and their parts, and of two halves or four bytes at once.
 
 They become records of the usual kind. A value is a word of 64 bits that holds what the ISA calls .s33 or .s34. On
-current GPUs they are what ptxas makes of them; where its SASS for sm_90a is not what the ISA's pseudo-code says, a form
-is refused by name.
+current GPUs they are what ptxas makes of them. Where its SASS for sm_90a is not what the ISA's pseudo-code says, .sat
+follows the SASS, as an H100 does; a second operation .min or .max and some forms of vmad are refused by name.
 """
 
 from __future__ import annotations
@@ -75,6 +75,23 @@ def _clamped(b: Builder, unit: int, signed: bool, width: int, type_name: str = "
     return _new(b, "min", least, b.number(high, size), type_name=type_name)
 
 
+def _saturated(b: Builder, unit: int, to: str, width: int, shifts: bool) -> int:
+    """.sat of an instruction of whole words: what ptxas makes of it, in `width` low bits of the destination.
+
+    The ISA has one rule: the result goes to the nearest value of the destination's type and part. Silicon has four.
+    """
+    if shifts:
+        # To the whole word's range, whatever part is written; the part takes the word's low bits.
+        return _clamped(b, unit, to == "s32", 32)
+    if width < 32:
+        # As an unsigned number: a negative result becomes the part's maximum, never its minimum.
+        return _new(b, "min", unit, b.number((1 << width - (to == "s32")) - 1, 64), type_name="u64")
+    if to == "u32":
+        # From below only: a sum over 32 bits keeps its low word.
+        return _new(b, "max", unit, b.number(0, 64))
+    return _clamped(b, unit, True, 32)
+
+
 def _truth(b: Builder, comparison: int, x: int, y: int, type_name: str) -> int:
     """1 or 0, in 32 bits."""
     chosen, result = b.new_unit(1), b.new_unit(32)
@@ -136,7 +153,7 @@ def scalar(b: Builder, m: Modifiers) -> None:
     else:
         wide = _shifted(b, opcode, u, v, wraps) if shifts else _result(b, opcode[1:], u, v, "s64")
         if saturates:
-            wide = _clamped(b, wide, to == "s32", width)
+            wide = _saturated(b, wide, to, width, shifts)
         result = _low(b, wide)
     if added:
         result = _new(b, "add", result, b.src(rest[0], to), type_name="u32")

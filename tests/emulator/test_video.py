@@ -1,4 +1,7 @@
-"""Video instructions against the pseudo-code of PTX ISA 9.7.18, in Python's integers."""
+"""Video instructions against the pseudo-code of PTX ISA 9.7.18, in Python's integers.
+
+Saturation of whole words follows an H100 where it and the pseudo-code part.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +67,15 @@ def _clamp(x: int, width: int, type_name: str) -> int:
     return min(max(x, low), high)
 
 
+def _saturated(op: str, x: int, width: int, to: str) -> int:
+    """The pseudo-code says _clamp(x, width, to). An H100 does so for a whole .s32 only, apart from shifts."""
+    if op in ("shl", "shr"):
+        return _clamp(x, 32, to)  # the pseudo-code: to the part's range
+    if width < 32:
+        return _clamp(x % (1 << 64), width, to)  # the pseudo-code: x with its sign
+    return max(x, 0) if to == "u32" else _clamp(x, 32, to)  # the pseudo-code: at most 2**32 - 1
+
+
 def _place(part: str) -> tuple[int, int]:
     width = {"": 32, "b": 8, "h": 16}[part[:1]]
     return int(part[1:] or 0) * width, width
@@ -108,7 +120,7 @@ def _scalar(op: str, types: tuple[str, ...], parts: tuple[str, ...], sat: bool, 
         else:
             t = _ARITHMETIC[op](x, y)
         if sat:
-            t = _clamp(t, _place(merge)[1], to)
+            t = _saturated(op, t, _place(merge)[1], to)
         if added:
             return t + c
         at, width = _place(merge)
