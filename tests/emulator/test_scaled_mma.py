@@ -235,7 +235,7 @@ def test_selectors_that_are_none(selectors: tuple[str, str]) -> None:
         (Form("mxf4", 64, 4).mnemonic, "do not go with this kind"),
         (Form("mxf4", 32, 2).mnemonic, "no such shape"),
         (Form("mxf8f6f4", 64, 1).mnemonic, "no such shape"),
-        (Form("mxf4", 64, 2, "e4m3").mnemonic, "no such shape"),
+        (Form("mxf4", 64, 2, "e4m3").mnemonic, "one of .e2m1 is missing"),
     ],
 )
 def test_what_is_refused(mnemonic: str, message: str) -> None:

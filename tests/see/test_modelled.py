@@ -118,7 +118,7 @@ def test_rows_of_a_record_are_configurations(tmp_path):
     [
         (["roofline"], "no configuration; name one, or give --suite or --measured"),
         (["roofline", "hd128"], "hd128: it has no t, s_k: names begin like hd64_t32_sk384"),
-        (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, b200"),
+        (["trace", "hd64_t1_sk128", "--gpu", "mi300"], "--gpu: 'mi300' is not one of h200, h100, b200"),
         (
             ["roofline", "hd64_t4_sk128_top8_of64"],
             "hd64_t4_sk128_top8_of64: the timing model draws no lists of sparse keys",
