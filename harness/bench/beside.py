@@ -22,7 +22,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fmha.harness.attention import attention, plan
-from fmha.harness.bench.timing import captured
+from fmha.harness.bench.timing import captured, in_turn
 
 SETS_BYTES: Final = 400 << 20
 MOST_SETS: Final = 20
@@ -172,18 +172,8 @@ def measure(row: Row, peers: Sequence[str], rounds: int) -> dict[str, Any]:
         results[name] = {"relative_error": wrong}
         if wrong <= MOST_ERROR:
             graphs[name] = captured(calls)
-    events: dict[str, list[Any]] = {name: [] for name in graphs}
-    for turn in range(rounds + 1):
-        for name, graph in graphs.items():
-            pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            pair[0].record()
-            graph.replay()
-            pair[1].record()
-            if turn > 0:
-                events[name].append(pair)
-    torch.cuda.synchronize()
-    for name, pairs in events.items():
-        times = sorted(begin.elapsed_time(end) * 1e3 / len(sets) for begin, end in pairs)
+    for name, replays in in_turn(graphs, rounds).items():
+        times = sorted(us / len(sets) for us in replays)
         results[name] |= {"median_us": statistics.median(times), "least_us": times[0], "most_us": times[-1]}
     return asdict(row) | {"bytes": row.bytes, "flop": row.flop, "results": results}
 

@@ -23,7 +23,7 @@ import torch
 from fmha.harness import exact
 from fmha.harness.attention import attention
 from fmha.harness.bench.beside import MOST_ERROR, MOST_SETS, SETS_BYTES
-from fmha.harness.bench.timing import captured
+from fmha.harness.bench.timing import captured, in_turn
 
 PAGE_SIZES: Final = (16, 64, 256)
 HEAD_DIMS: Final = (64, 128, 256, 512)
@@ -68,21 +68,8 @@ def timed(ways: Mapping[str, list[Tensors]], causal: bool, rounds: int) -> dict[
         if wrong > MOST_ERROR:
             raise ValueError(f"{name} is {wrong:.1e} off")
     graphs = {name: captured(each) for name, each in calls.items()}
-    events: dict[str, list[Any]] = {name: [] for name in graphs}
-    for turn in range(rounds + 1):
-        for name, graph in graphs.items():
-            pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            pair[0].record()
-            graph.replay()
-            pair[1].record()
-            if turn > 0:
-                events[name].append(pair)
-    torch.cuda.synchronize()
     count = len(next(iter(ways.values())))
-    return {
-        name: round(statistics.median(begin.elapsed_time(end) * 1e3 / count for begin, end in pairs), 2)
-        for name, pairs in events.items()
-    }
+    return {name: round(statistics.median(us) / count, 2) for name, us in in_turn(graphs, rounds).items()}
 
 
 def measure(head_dim: int, kind: str, rounds: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,21 @@ def graph_replay(calls: Sequence[Callable[[], Any]], replays: int = 30) -> dict[
         end.record()
     torch.cuda.synchronize()
     return spread([begin.elapsed_time(end) * 1e3 / len(calls) for begin, end in events])
+
+
+def in_turn(graphs: Mapping[str, torch.cuda.CUDAGraph], rounds: int) -> dict[str, list[float]]:
+    """Microseconds of `rounds` replays of each graph, one of each in turn, after a turn that does not count."""
+    events: dict[str, list[Any]] = {name: [] for name in graphs}
+    for turn in range(rounds + 1):
+        for name, graph in graphs.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            if turn > 0:
+                events[name].append((begin, end))
+    torch.cuda.synchronize()
+    return {name: [begin.elapsed_time(end) * 1e3 for begin, end in pairs] for name, pairs in events.items()}
 
 
 def cold_call(call: Callable[[], Any], repeats: int = 60) -> dict[str, float]:
