@@ -181,10 +181,11 @@ def asked(client: Client) -> None:
 
 
 def begins_again(slurm: Slurm, task: str) -> None:
-    """One that is on its way back into the queue, where Slurm would leave it for two minutes."""
+    """One that is on its way back into the queue, where Slurm would leave it for two minutes. slurmd starts none in the
+    second in which it has ended it: `Job credential revoked`."""
     assert eventually(lambda: state_of(slurm, task) == "PENDING")
     assert eventually(lambda: not slurm.left_over())
-    slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now")
+    slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now+2")
 
 
 def finished(client: Client, process: object, code: int = 0) -> dict:
