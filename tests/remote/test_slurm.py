@@ -10,11 +10,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import DEVICE, Client, started
@@ -26,6 +28,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a sm
 SLOW = "hd64_t65_sk128"
 SLURM = {"tasks": 2, "time": "5", "late_seconds": 4}
 MANY = {"head_dim": [64], "t": [*range(64, 72)], "s_k": [128]}
+ANSWER = ("status", "reasons", "failed_checks", "findings", "metrics", "drawn")  # of a configuration, wherever it runs
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +103,17 @@ def numbers(record: dict) -> dict[str, str]:
     return {item["id"]: item["metrics"]["output_hash"] for item in record["configurations"]}
 
 
+def answers(record: dict) -> dict[str, dict[str, object]]:
+    return {item["id"]: {key: item[key] for key in ANSWER} for item in record["configurations"]}
+
+
+def starts(run: Path) -> Counter[str]:
+    """How often each configuration was started, as the tasks themselves have written it down."""
+    lines = [line for path in run.glob("cluster/*/*/tasks/*/events.jsonl") for line in path.read_text().splitlines()]
+    inner = [event["event"] for event in map(json.loads, lines) if event["kind"] == "event"]
+    return Counter(event["config"] for event in inner if event["event"] == "started")
+
+
 def notes(client: Client) -> str:
     return "\n".join(
         str(event["text"]) for run in client.runs() for event in client.events(run) if event["kind"] == "note"
@@ -167,10 +181,11 @@ def asked(client: Client) -> None:
 
 
 def begins_again(slurm: Slurm, task: str) -> None:
-    """One that is on its way back into the queue, where Slurm would leave it for two minutes."""
+    """One that is on its way back into the queue, where Slurm would leave it for two minutes. slurmd starts none in the
+    second in which it has ended it: `Job credential revoked`."""
     assert eventually(lambda: state_of(slurm, task) == "PENDING")
     assert eventually(lambda: not slurm.left_over())
-    slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now")
+    slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now+2")
 
 
 def finished(client: Client, process: object, code: int = 0) -> dict:
@@ -196,6 +211,31 @@ def test_six_nodes_measure_what_one_machine_does(login: Client, slurm: Slurm):
     assert numbers(there) == numbers(here)
     assert {item["place"] for item in there["configurations"]} == set(NODES)
     assert "Slurm job" in notes(login)
+
+
+def test_seed_and_cover_have_the_numbers_of_one_host(login: Client, slurm: Slurm, repository: Path):
+    """The emulator does the work, here in one process and on six nodes, under the gates of the repository."""
+    own = yaml.safe_load((repository / "matrix.yaml").read_text())
+
+    def change(matrix: dict) -> None:
+        matrix |= {key: own[key] for key in ("gates", "guard", "limits", "seed")}
+        real, there = matrix["hosts"]["real"], matrix["hosts"]["cluster"]
+        there |= {key: real[key] for key in ("device", "python", "environment")} | {"env": real["env"] | there["env"]}
+
+    login.change_matrix(change)
+    what = ("--suite", "seed,cover", "--drawn", "5", "-q")
+    for where in (("emulator", "--workers", "1"), ("cluster", "--gpus", str(len(NODES)))):
+        done = login.run("run-matrix", "--host", *where, *what)
+        assert done.returncode == 0, done.stdout + done.stderr
+    records = {record["host"]["name"]: record for record in login.records()}  # type: ignore[index]
+    here, there = answers(records["emulator"]), answers(records["cluster"])
+    assert {answer["status"] for answer in here.values()} == {"pass"}
+    assert [name for name in here | there if here.get(name) != there.get(name)] == []
+    (run,) = login.runs()
+    assert starts(run) == dict.fromkeys(here, 1)
+    places = Counter(item["place"] for item in records["cluster"]["configurations"])
+    assert set(places) <= set(NODES)
+    assert len(places) > 1, places
 
 
 def test_a_node_that_dies_costs_no_configuration(login: Client, slurm: Slurm):
