@@ -54,7 +54,8 @@ class Modifiers:
                     self._fail(f"type .{name} is not modelled here")
                 self._left.remove(name)
                 return name
-        self._fail("a type modifier is missing")
+        rest = f": none of .{', .'.join(self._left)} is one that is modelled" if self._left else ""
+        self._fail(f"a type modifier is missing{rest}")
 
     def vector(self) -> int:
         return self.choose({"v2": 2, "v4": 4, "v8": 8}, 1)
