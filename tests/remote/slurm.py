@@ -196,7 +196,7 @@ def _listens(port: int) -> bool:
 def cluster(folder: Path, accounting: bool = False) -> Iterator[Slurm]:
     """Stopped with everything that it started. With `accounting` every job has an account that slurmdbd knows."""
     if not os.environ.get("FMHA_SLURM"):
-        pytest.skip("set FMHA_SLURM=1 to have a Slurm started: these take six minutes")
+        pytest.skip("set FMHA_SLURM=1 to have a Slurm started: these take nine minutes")
     programs = PROGRAMS + (ACCOUNTING if accounting else ())
     if missing := [name for name in programs if not shutil.which(name, path=PATH)]:
         packages = "slurm-wlm and munge" + (", slurmdbd and mariadb-server" if accounting else "")
