@@ -20,6 +20,7 @@ ARROWS = {
     "machine": {"isa", "findings", "order", "memory"},
     "timing": {"isa", "findings", "order", "memory", "machine"},
     "ptx": {"isa", "findings", "numbers", "order", "memory", "machine"},
+    "python": {"isa", "findings", "numbers", "order", "memory", "machine", "timing", "ptx"},
 }
 
 

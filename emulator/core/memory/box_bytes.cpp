@@ -3,7 +3,7 @@
 #include <immintrin.h>
 #endif
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "memory/box_rows.hpp"
 #include "ptx/copies/reduction.hpp"
 

@@ -1,6 +1,6 @@
 #include "order/conflict_messages.hpp"
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "machine/names.hpp"
 
 namespace ptxm {

@@ -211,7 +211,7 @@ Verdict explain_linear(Warp& w, const Conflict& c, const Accessor& who, Proxy pr
 
 // FlashAttention-2 loads matrices whose last rows lie behind the end of the sequence, CUTLASS's GEMMs for Ampere stages
 // that nothing has filled: what comes of them is dropped.
-// What a plain load brings is followed to where it matters (machine/schedule.cpp).
+// What a plain load brings is followed to where it matters (machine/schedule/schedule.cpp).
 bool may_be_dropped(Warp& w, const Conflict& c, const Accessor& who) {
     const Machine& m = machine_of(w);
     if (!c.uninitialised || m.profile != Profile::lenient) return false;

@@ -2,7 +2,7 @@
 // that complete-tx their bytes. They are weak operations of the generic proxy.
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "order/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"

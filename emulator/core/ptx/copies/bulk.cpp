@@ -6,7 +6,7 @@
 
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "order/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"

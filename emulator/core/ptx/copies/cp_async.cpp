@@ -7,7 +7,7 @@
 
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "order/conflicts.hpp"

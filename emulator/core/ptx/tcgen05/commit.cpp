@@ -1,7 +1,7 @@
 // tcgen05.commit and the tcgen05 fences (PTX ISA 9.7.16.11, 9.7.16.12).
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "machine/observer.hpp"

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
+#include "machine/warp/lanes.hpp"
 #include "order/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 

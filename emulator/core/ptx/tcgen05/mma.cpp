@@ -1,7 +1,7 @@
 // tcgen05.mma (PTX ISA 9.7.16.10.9). An MMA takes effect when it completes, in issue order within its CTA's tensor
 // core; conflicts are checked when it is issued, against what its issuer has synchronised with.
 #include "isa/handlers.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
 #include "order/tensor_memory_conflicts.hpp"

@@ -1,5 +1,5 @@
 // Operands of the tensor core as numbers: rows of A, and B transposed.
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "ptx/tcgen05/product/product.hpp"
 
 namespace ptxm::tc {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "ptx/mma/sparsity.hpp"
 #include "ptx/tcgen05/product/product.hpp"
 

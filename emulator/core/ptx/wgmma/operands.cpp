@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
 #include "order/conflicts.hpp"

@@ -4,10 +4,10 @@
 //   early      when it is issued
 //   late       only when no warp can go on
 //   random     any legal order and moment, and warps in any order, under the seed
-//   pct        the same, by priorities (machine/search.hpp)
+//   pct        the same, by priorities (machine/schedule/search.hpp)
 #pragma once
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 namespace ptxm {
 

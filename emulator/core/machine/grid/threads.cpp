@@ -1,13 +1,13 @@
-#include "machine/threads.hpp"
+#include "machine/grid/threads.hpp"
 
 #include <exception>
 #include <thread>
 
-#include "machine/cluster_start.hpp"
-#include "machine/grid.hpp"
+#include "machine/grid/cluster_start.hpp"
+#include "machine/grid/grid.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
-#include "machine/schedule.hpp"
+#include "machine/schedule/schedule.hpp"
 #include "memory/access_log.hpp"
 
 namespace ptxm {

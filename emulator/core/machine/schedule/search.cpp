@@ -1,4 +1,4 @@
-#include "machine/search.hpp"
+#include "machine/schedule/search.hpp"
 
 namespace ptxm {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 namespace ptxm {
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "machine/async_groups.hpp"
+#include "machine/async/async_groups.hpp"
 #include "memory/memory.hpp"
 #include "order/sync_table.hpp"
 

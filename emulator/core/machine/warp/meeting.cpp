@@ -1,8 +1,8 @@
-#include "machine/meeting.hpp"
+#include "machine/warp/meeting.hpp"
 
 #include <algorithm>
 
-#include "machine/convergence.hpp"
+#include "machine/warp/convergence.hpp"
 
 namespace ptxm {
 namespace {

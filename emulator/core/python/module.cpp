@@ -6,13 +6,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "machine/grid.hpp"
+#include "machine/grid/grid.hpp"
 #include "machine/machine.hpp"
-#include "machine/python_observer.hpp"
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"
-#include "ptx/tcgen05/describe.hpp"
 #include "ptx/tcgen05/product/fast/host_tiles.hpp"
+#include "python/descriptors.hpp"
+#include "python/python_observer.hpp"
 #include "timing/recorder.hpp"
 #include "timing/replay.hpp"
 

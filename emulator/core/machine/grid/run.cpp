@@ -2,9 +2,9 @@
 #include <chrono>
 #include <numeric>
 
-#include "machine/grid.hpp"
+#include "machine/grid/grid.hpp"
+#include "machine/grid/threads.hpp"
 #include "machine/machine.hpp"
-#include "machine/threads.hpp"
 #include "timing/recorder.hpp"
 
 namespace ptxm {

@@ -1,13 +1,13 @@
-#include "machine/schedule.hpp"
+#include "machine/schedule/schedule.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "machine/addresses.hpp"
-#include "machine/convergence.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
+#include "machine/warp/convergence.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 #include "ptx/tcgen05/load_store.hpp"
 #include "ptx/wgmma/wgmma.hpp"

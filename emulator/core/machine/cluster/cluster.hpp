@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "findings/finding.hpp"
-#include "machine/async_queue.hpp"
-#include "machine/barriers.hpp"
-#include "machine/warp.hpp"
+#include "machine/async/async_queue.hpp"
+#include "machine/cluster/barriers.hpp"
+#include "machine/warp/warp.hpp"
 #include "memory/live_mbarriers.hpp"
 #include "memory/tensor_memory.hpp"
 #include "order/sync_table.hpp"

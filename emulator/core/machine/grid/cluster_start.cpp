@@ -1,4 +1,4 @@
-#include "machine/cluster_start.hpp"
+#include "machine/grid/cluster_start.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "ptx/tcgen05/describe.hpp"
+#include "python/descriptors.hpp"
 
 #include "ptx/tcgen05/show.hpp"
 

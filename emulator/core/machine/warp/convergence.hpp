@@ -1,7 +1,7 @@
 // Fragments of a warp: how they part, wait for one another and meet again.
 #pragma once
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 namespace ptxm {
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 namespace ptxm {
 

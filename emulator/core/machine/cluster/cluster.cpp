@@ -1,5 +1,5 @@
 // To make and to destroy what a cluster holds is much code: here, and not in every file that knows of clusters.
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 #include "order/linear_history.hpp"
 

@@ -1,9 +1,9 @@
-#include "machine/convergence.hpp"
+#include "machine/warp/convergence.hpp"
 
 #include <algorithm>
 
 #include "machine/machine.hpp"
-#include "machine/meeting.hpp"
+#include "machine/warp/meeting.hpp"
 #include "order/cta_exit.hpp"
 #include "ptx/barriers/cluster_barrier.hpp"
 #include "ptx/barriers/named_barrier.hpp"

@@ -1,6 +1,6 @@
-#include "machine/deadlock.hpp"
+#include "machine/schedule/deadlock.hpp"
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "machine/names.hpp"
 
 namespace ptxm {

@@ -14,7 +14,7 @@
 #include <bit>
 #include <span>
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
 

@@ -1,4 +1,4 @@
-#include "machine/async_queue.hpp"
+#include "machine/async/async_queue.hpp"
 
 namespace ptxm {
 

@@ -1,4 +1,4 @@
-#include "machine/python_observer.hpp"
+#include "python/python_observer.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -6,10 +6,10 @@
 #include <atomic>
 
 #include "findings/finding.hpp"
-#include "machine/deadlock.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
-#include "machine/schedule.hpp"
+#include "machine/schedule/deadlock.hpp"
+#include "machine/schedule/schedule.hpp"
 #include "memory/box_rows.hpp"
 
 namespace nb = nanobind;

@@ -1,4 +1,4 @@
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 
 #include <algorithm>
 

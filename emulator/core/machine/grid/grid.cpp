@@ -1,13 +1,13 @@
-#include "machine/grid.hpp"
+#include "machine/grid/grid.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "machine/cluster_start.hpp"
-#include "machine/deadlock.hpp"
+#include "machine/grid/cluster_start.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
-#include "machine/schedule.hpp"
+#include "machine/schedule/deadlock.hpp"
+#include "machine/schedule/schedule.hpp"
 #include "timing/recorder.hpp"
 
 namespace ptxm {
