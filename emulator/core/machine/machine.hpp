@@ -15,7 +15,7 @@
 #include "machine/schedule/search.hpp"
 #include "machine/stats.hpp"
 #include "memory/memory.hpp"
-#include "order/block_chunks.hpp"
+#include "order/history/block_chunks.hpp"
 #include "order/sync_table.hpp"
 
 namespace ptxm {

@@ -4,7 +4,7 @@
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
 #include "memory/box_rows.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 
 namespace ptxm {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "memory/memory.hpp"
-#include "order/access_history.hpp"
+#include "order/history/access_history.hpp"
 
 namespace ptxm {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "order/tensor_memory_history.hpp"
+#include "order/history/tensor_memory_history.hpp"
 
 namespace ptxm {
 

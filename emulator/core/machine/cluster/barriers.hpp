@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "order/access_history.hpp"
+#include "order/history/access_history.hpp"
 
 namespace ptxm {
 

@@ -1,7 +1,7 @@
 // To make and to destroy what a cluster holds is much code: here, and not in every file that knows of clusters.
 #include "machine/cluster/cluster.hpp"
 
-#include "order/linear_history.hpp"
+#include "order/history/linear_history.hpp"
 
 namespace ptxm {
 

@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "machine/machine.hpp"
-#include "order/linear_history.hpp"
+#include "order/history/linear_history.hpp"
 
 namespace ptxm {
 namespace {

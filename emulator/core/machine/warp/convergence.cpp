@@ -4,7 +4,7 @@
 
 #include "machine/machine.hpp"
 #include "machine/warp/meeting.hpp"
-#include "order/cta_exit.hpp"
+#include "order/conflicts/cta_exit.hpp"
 #include "ptx/barriers/cluster_barrier.hpp"
 #include "ptx/barriers/named_barrier.hpp"
 

@@ -5,7 +5,7 @@
 #include "machine/async/async.hpp"
 #include "machine/grid/grid.hpp"
 #include "machine/machine.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
 

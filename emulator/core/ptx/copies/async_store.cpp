@@ -3,7 +3,7 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/async/async.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
 #include "ptx/copies/reduction.hpp"

@@ -8,7 +8,7 @@
 #include "machine/addresses.hpp"
 #include "machine/async/async.hpp"
 #include "machine/machine.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk_group.hpp"
 #include "ptx/copies/reduction.hpp"

@@ -2,7 +2,7 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/cluster/cluster.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 
 namespace ptxm {
 namespace {

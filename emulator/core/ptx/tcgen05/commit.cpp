@@ -5,7 +5,7 @@
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "machine/observer.hpp"
-#include "order/cta_exit.hpp"
+#include "order/conflicts/cta_exit.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 

@@ -2,7 +2,7 @@
 #include "isa/handlers.hpp"
 #include "machine/async/async.hpp"
 #include "machine/cluster/cluster.hpp"
-#include "order/tensor_memory_conflicts.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 

@@ -9,7 +9,7 @@
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
 #include "machine/warp/lanes.hpp"
-#include "order/tensor_memory_conflicts.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 
 namespace ptxm {

@@ -4,7 +4,7 @@
 #include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
-#include "order/tensor_memory_conflicts.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 #include "ptx/tcgen05/show.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"

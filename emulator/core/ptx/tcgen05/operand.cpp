@@ -5,7 +5,7 @@
 #include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
 #include "numbers/vector_shuffle.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "order/memo.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 

@@ -6,7 +6,7 @@
 #include "machine/cluster/cluster.hpp"
 #include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "order/memo.hpp"
 
 namespace ptxm {

@@ -1,4 +1,4 @@
-#include "order/conflict_messages.hpp"
+#include "order/conflicts/conflict_messages.hpp"
 
 #include "machine/cluster/cluster.hpp"
 #include "machine/names.hpp"

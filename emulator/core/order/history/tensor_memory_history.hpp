@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "order/history_runs.hpp"
+#include "order/history/history_runs.hpp"
 
 namespace ptxm {
 

@@ -1,4 +1,4 @@
-#include "order/cta_exit.hpp"
+#include "order/conflicts/cta_exit.hpp"
 
 #include "machine/machine.hpp"
 #include "machine/names.hpp"

@@ -6,9 +6,10 @@
 //
 // Two things are kept for the answer.
 //
-// The access history of a piece of memory says who wrote it last, and who has read it since (order/access_history.hpp).
-// An entry names an agent and the agent's clock at the access. An agent is anything whose own accesses come in order: a
-// warp, the tensor-core operations of one issuing warp, the bulk copies that complete on one mbarrier.
+// The access history of a piece of memory says who wrote it last, and who has read it since
+// (order/history/access_history.hpp). An entry names an agent and the agent's clock at the access. An agent is anything
+// whose own accesses come in order: a warp, the tensor-core operations of one issuing warp, the bulk copies that
+// complete on one mbarrier.
 //
 // A warp's vector clocks say up to which clock it knows each agent (order/clocks.hpp). "Warp 1 knows L up to 1" means
 // that all L did up to its clock 1 is ordered before what warp 1 does next. Knowledge moves with synchronisation alone:
@@ -45,13 +46,13 @@
 // - Words. `explain_linear` finds the rule to name: the first that says which synchronisation is missing.
 //
 // docs/understand/order.md states what orders what, and what the lenient profile lets pass.
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
-#include "order/conflict_messages.hpp"
-#include "order/cta_exit.hpp"
-#include "order/linear_history.hpp"
+#include "order/conflicts/conflict_messages.hpp"
+#include "order/conflicts/cta_exit.hpp"
+#include "order/history/linear_history.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,17 +1,17 @@
 // Shadow state of shared and global memory: the past of each of its bytes.
 //
 // Memory is divided into blocks of 1024 bytes. A block whose bytes all have one past is the number of that past; one
-// whose chunks of 16 bytes have few between them is a state (order/history_blocks.hpp); any other has cells, the
-// numbers of pasts, a cell for every 16 bytes, 4, 2 or 1, by the finest access.
+// whose chunks of 16 bytes have few between them is a state (order/history/history_blocks.hpp); any other has cells,
+// the numbers of pasts, a cell for every 16 bytes, 4, 2 or 1, by the finest access.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
-#include "order/block_chunks.hpp"
-#include "order/history_blocks.hpp"
-#include "order/history_runs.hpp"
-#include "order/history_store.hpp"
+#include "order/history/block_chunks.hpp"
+#include "order/history/history_blocks.hpp"
+#include "order/history/history_runs.hpp"
+#include "order/history/history_store.hpp"
 
 namespace ptxm {
 

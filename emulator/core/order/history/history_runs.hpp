@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "order/access_history.hpp"
+#include "order/history/access_history.hpp"
 
 namespace ptxm {
 

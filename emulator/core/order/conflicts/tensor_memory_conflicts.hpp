@@ -1,7 +1,7 @@
 // Conflict checks of tensor memory.
 #pragma once
 
-#include "order/access_history.hpp"
+#include "order/history/access_history.hpp"
 
 namespace ptxm {
 

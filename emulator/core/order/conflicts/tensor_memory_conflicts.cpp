@@ -1,10 +1,10 @@
 // Conflict checks of tensor memory. docs/understand/order.md states the rules.
-#include "order/tensor_memory_conflicts.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 
 #include <string_view>
 
 #include "machine/machine.hpp"
-#include "order/conflict_messages.hpp"
+#include "order/conflicts/conflict_messages.hpp"
 
 namespace ptxm {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "findings/finding.hpp"
-#include "order/access_history.hpp"
-#include "order/block_chunks.hpp"
+#include "order/history/access_history.hpp"
+#include "order/history/block_chunks.hpp"
 
 namespace ptxm {
 

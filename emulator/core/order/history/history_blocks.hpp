@@ -7,7 +7,7 @@
 #include <bit>
 #include <vector>
 
-#include "order/access_history.hpp"
+#include "order/history/access_history.hpp"
 
 namespace ptxm {
 

@@ -3,7 +3,7 @@
 // back to what it has accessed since, and only then the lanes are compared.
 #pragma once
 
-#include "order/access_history.hpp"
+#include "order/history/access_history.hpp"
 
 namespace ptxm {
 

@@ -1,4 +1,4 @@
-#include "order/lane_races.hpp"
+#include "order/conflicts/lane_races.hpp"
 
 #include <bit>
 
