@@ -1,17 +1,17 @@
 // What the tcgen05 files share: kinds, descriptors, number formats, data paths.
 //
-// ptx/tcgen05/descriptor.cpp  shared-memory, instruction and zero-column-mask descriptors
-// ptx/tcgen05/format.cpp      number formats and their packing
-// ptx/tcgen05/operand.cpp     operands: which bytes, their conflict checks, their gathering
-// ptx/tcgen05/operand_rows.cpp        and as numbers
-// ptx/tcgen05/operand_packed.cpp      or as bf16, for the host's matrix instructions
+// ptx/tcgen05/operands/descriptor.cpp  shared-memory, instruction and zero-column-mask descriptors
+// ptx/tcgen05/operands/format.cpp      number formats and their packing
+// ptx/tcgen05/operands/operand.cpp     operands: which bytes, their conflict checks, their gathering
+// ptx/tcgen05/operands/operand_rows.cpp        and as numbers
+// ptx/tcgen05/operands/operand_packed.cpp      or as bf16, for the host's matrix instructions
 // ptx/tcgen05/product/product.cpp     the product over the data path
-// ptx/tcgen05/chain.cpp       its sums in f32 and f16, of one MMA after another
+// ptx/tcgen05/product/chain.cpp       its sums in f32 and f16, of one MMA after another
 // ptx/tcgen05/product/fast/vectors.cpp     with vector registers
 // ptx/tcgen05/product/fast/tiles.cpp       with the host's matrix instructions
 // ptx/tcgen05/product/silicon/silicon.cpp     or its sums as silicon makes them
 // ptx/tcgen05/product/silicon/four_bits.cpp   those of kind::mxf4 and mxf4nvf4
-// ptx/tcgen05/operand_sparse.cpp      metadata of a sparse A, and the product with it
+// ptx/tcgen05/operands/operand_sparse.cpp      metadata of a sparse A, and the product with it
 // ptx/tcgen05/mma.cpp         tcgen05.mma
 // ptx/tcgen05/order.cpp       strict: which operations are pipelined with one another
 // ptx/tcgen05/copy.cpp        tcgen05.cp and tcgen05.shift
