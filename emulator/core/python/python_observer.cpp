@@ -10,7 +10,7 @@
 #include "machine/observer.hpp"
 #include "machine/schedule/deadlock.hpp"
 #include "machine/schedule/schedule.hpp"
-#include "memory/box_rows.hpp"
+#include "memory/tensor_map/box_rows.hpp"
 
 namespace nb = nanobind;
 

@@ -3,7 +3,7 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "ptx/copies/bulk.hpp"
 #include "ptx/copies/bulk_group.hpp"
 

@@ -22,7 +22,7 @@
 #include <bitset>
 
 #include "machine/machine.hpp"
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "numbers/formats.hpp"
 
 namespace ptxm::tc {

@@ -6,8 +6,8 @@
 #include "machine/cluster/cluster.hpp"
 #include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
+#include "memory/memo.hpp"
 #include "order/conflicts/conflicts.hpp"
-#include "order/memo.hpp"
 
 namespace ptxm {
 namespace {

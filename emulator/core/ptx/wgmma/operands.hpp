@@ -1,7 +1,7 @@
 // The shared-memory operands of wgmma: descriptors and layouts (PTX ISA 9.7.15.5.1.2).
 #pragma once
 
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "ptx/mma/matrix.hpp"
 
 namespace ptxm {

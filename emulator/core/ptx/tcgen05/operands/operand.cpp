@@ -4,9 +4,9 @@
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
+#include "memory/memo.hpp"
 #include "numbers/vector_shuffle.hpp"
 #include "order/conflicts/conflicts.hpp"
-#include "order/memo.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm::tc {

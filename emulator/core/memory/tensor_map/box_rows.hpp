@@ -1,7 +1,7 @@
 // The rows of a box: where they lie in global memory, and their parts in shared memory.
 #pragma once
 
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 
 namespace ptxm {
 

@@ -1,9 +1,9 @@
 // Tensor maps, and the boxes that tensor copies move through them (PTX ISA 5.5).
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
-#include "memory/box_rows.hpp"
+#include "memory/tensor_map/box_rows.hpp"
 #include "order/conflicts/conflicts.hpp"
 
 namespace ptxm {

@@ -4,7 +4,7 @@
 #endif
 
 #include "machine/cluster/cluster.hpp"
-#include "memory/box_rows.hpp"
+#include "memory/tensor_map/box_rows.hpp"
 #include "ptx/copies/reduction.hpp"
 
 namespace ptxm {

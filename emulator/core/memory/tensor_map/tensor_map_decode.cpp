@@ -1,5 +1,5 @@
 // The 128 bytes of a tensor map (PTX ISA 5.5).
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 
 namespace ptxm {
 
