@@ -8,34 +8,18 @@ from dataclasses import dataclass
 
 from fmha.emulator import _core
 from fmha.emulator._core import MODS
-from fmha.emulator.decode import (
-    arithmetic,
-    atomics,
-    bulk,
-    clusters,
-    control,
-    conversion,
-    data,
-    floating,
-    integers,
-    matrix,
-    matrix_move,
-    multimem,
-    policies,
-    recursion,
-    stack,
-    system,
-    table,
-    tcgen05,
-    video,
-    wmma,
-)
+from fmha.emulator.decode import policies, table, tcgen05
 from fmha.emulator.decode.allocation import Place, allocate
 from fmha.emulator.decode.arrays import mark_arrays
-from fmha.emulator.decode.atomics import ATOM_CODES
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
-from fmha.emulator.decode.calls import inline_calls
+from fmha.emulator.decode.control import clusters, control, recursion, stack, system_calls
+from fmha.emulator.decode.control.calls import inline_calls
+from fmha.emulator.decode.copies import bulk
+from fmha.emulator.decode.memory import atomics, load_store, multimem
+from fmha.emulator.decode.memory.atomics import ATOM_CODES
+from fmha.emulator.decode.mma import matrix, matrix_move, wmma
 from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.scalar import arithmetic, conversion, floating, integers, video
 from fmha.emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from fmha.emulator.ptx.cfg import reconvergence
 
@@ -47,10 +31,10 @@ FAMILIES = (
     integers,
     floating,
     conversion,
-    data,
+    load_store,
     atomics,
     control,
-    system,
+    system_calls,
     bulk,
     clusters,
     matrix,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fmha.emulator._core import MODS
-from fmha.emulator.decode.atomics import ATOM_CODES
 from fmha.emulator.decode.builder import SPACES, Builder
+from fmha.emulator.decode.memory.atomics import ATOM_CODES
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.ptx import LabelRef, PredicatePair
 

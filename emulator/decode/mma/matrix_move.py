@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fmha.emulator._core import MODS
-from fmha.emulator.decode import bulk
 from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.copies import bulk
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.policies import drop_policy
 from fmha.emulator.ptx import Address, Immediate, Negated, Operand, Register, Vector

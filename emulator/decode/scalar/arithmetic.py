@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fmha.emulator._core import MODS
-from fmha.emulator.decode import floating
 from fmha.emulator.decode.builder import Builder, width_of
-from fmha.emulator.decode.integers import carrying
 from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.scalar import floating
+from fmha.emulator.decode.scalar.integers import carrying
 from fmha.emulator.ptx import Immediate, Operand, PredicatePair, Sink
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")

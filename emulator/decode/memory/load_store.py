@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from fmha.emulator._core import MODS, TYPES
-from fmha.emulator.decode import async_store
 from fmha.emulator.decode.builder import SPACES, Builder, width_of
+from fmha.emulator.decode.copies import async_store
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.ordering import take_hints, take_ordering, take_space
 from fmha.emulator.decode.policies import drop_policy

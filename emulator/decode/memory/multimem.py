@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fmha.emulator._core import MODS
-from fmha.emulator.decode.atomics import ATOM_CODES
 from fmha.emulator.decode.builder import SPACES, Builder, width_of
-from fmha.emulator.decode.bulk import reduced_type
+from fmha.emulator.decode.copies.bulk import reduced_type
+from fmha.emulator.decode.memory.atomics import ATOM_CODES
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.ordering import SCOPES, take_ordering
 from fmha.emulator.ptx import Operand, Register, Vector

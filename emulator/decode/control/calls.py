@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fmha.emulator.decode.builder import width_of
-from fmha.emulator.decode.frames import (
+from fmha.emulator.decode.control.frames import (
     STACK,
     STACK_BYTES,
     CallGraph,
