@@ -1,4 +1,4 @@
-"""mov, ld, st, cvta, and the warp-wide data instructions (PTX ISA 9.7.9)."""
+"""mov, ld, ldu and st (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fmha.emulator.decode.copies import async_store
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.ordering import take_hints, take_ordering, take_space
 from fmha.emulator.decode.policies import drop_policy
-from fmha.emulator.ptx import Immediate, Operand, PredicatePair, Register, Special, Vector
+from fmha.emulator.ptx import Immediate, Operand, Register, Special, Vector
 
 _MEMORY_TYPES = tuple(name for name in TYPES if name[1:].isdigit())
 _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
@@ -19,7 +19,7 @@ _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 
 def mov(b: Builder, m: Modifiers) -> None:
     type_name = m.type()
     m.done()
-    d, s = _two(b)
+    d, s = b.operands(2)
     if isinstance(s, Special) and s.name in _CLOCKS:
         b.emit("clock", f"u{_CLOCKS[s.name]}", dst=[b.dst(d, f"u{_CLOCKS[s.name]}")])
     elif isinstance(s, Special) and s.name in ("%clock_hi", "%globaltimer_hi"):
@@ -36,12 +36,6 @@ def mov(b: Builder, m: Modifiers) -> None:
         b.emit("pack", type_name, dst=[b.dst(d, type_name)], src=src, width_dst=width_of(type_name), width_src=part)
     else:
         b.emit("mov", type_name, dst=[b.dst(d, type_name)], src=[b.src(s, type_name)])
-
-
-def _two(b: Builder) -> tuple[Operand, Operand]:
-    if len(b.instruction.operands) != 2:
-        b.fail(f"2 operands are expected, not {len(b.instruction.operands)}")
-    return b.instruction.operands[0], b.instruction.operands[1]
 
 
 def _access_modifiers(b: Builder, m: Modifiers, semantics: dict[str, int]) -> tuple[str, int, str, int, bool]:
@@ -164,67 +158,9 @@ def _fill(b: Builder, m: Modifiers) -> None:
     b.emit("store_bulk", "b64", src=[b.address_value(address, "shared", 32), b.src(size, "u64")])
 
 
-def convert_address(b: Builder, m: Modifiers) -> None:
-    op = "cvta_to" if m.take("to") else "cvta"
-    space = m.choose({name: name for name in SPACES if name != "generic"})
-    m.need("u64")
-    m.done()
-    d, s = _two(b)
-    mods = SPACES[space] << MODS["space_shift"]
-    b.emit(op, "u64", dst=[b.dst(d, "u64")], src=[b.src(s, "u64")], mods=mods)
-
-
-def _pair(b: Builder, operand: Operand, first: str, second: str) -> list[int]:
-    if isinstance(operand, PredicatePair):
-        return [b.dst(operand.first, first), b.dst(operand.second, second)]
-    return [b.dst(operand, first), -1]
-
-
-def elect(b: Builder, m: Modifiers) -> None:
-    m.need("sync")
-    m.done()
-    d, members = _two(b)
-    b.emit("elect", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(members, "b32")])
-
-
-_VOTES = {"all": 0, "any": 1, "uni": 2, "ballot": 3}
-
-
-def vote(b: Builder, m: Modifiers) -> None:
-    m.need("sync")
-    mode = m.choose(_VOTES)
-    result = m.type(("pred", "b32"))
-    m.done()
-    if (result == "b32") != (mode == 3):
-        b.fail("vote.ballot gives .b32, the others .pred")
-    if len(b.instruction.operands) != 3:
-        b.fail("3 operands are expected")
-    d, p, members = b.instruction.operands
-    unit, negated = b.pred(p)
-    src = [unit, b.src(members, "b32")]
-    b.emit("vote", result, dst=[b.dst(d, result)], src=src, mods=mode << MODS["vote_shift"], immediate=int(negated))
-
-
-def shuffle(b: Builder, m: Modifiers) -> None:
-    m.need("sync")
-    mode = m.choose({"up": 0, "down": 1, "bfly": 2, "idx": 3})
-    m.need("b32")
-    m.done()
-    if len(b.instruction.operands) != 5:
-        b.fail("5 operands are expected")
-    d, *s = b.instruction.operands
-    b.emit(
-        "shfl", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(x, "b32") for x in s], mods=mode << MODS["shfl_shift"]
-    )
-
-
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "mov": mov,
     "ld": load,
     "ldu": load_uniform,
     "st": store,
-    "cvta": convert_address,
-    "elect": elect,
-    "vote": vote,
-    "shfl": shuffle,
 }

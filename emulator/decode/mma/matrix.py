@@ -1,4 +1,4 @@
-"""mma.sync (PTX ISA 9.7.14.5), mma.sp (9.7.14.6) and wgmma (9.7.15), dense and sparse."""
+"""mma.sync (PTX ISA 9.7.14.5) and mma.sp (9.7.14.6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fmha.emulator._core import MATRIX_TYPES, MODS
 from fmha.emulator.decode.builder import Builder
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.ptx import Immediate, Negated, Operand, Vector
+from fmha.emulator.ptx import Immediate, Operand, Vector
 
 FP8 = ("e4m3", "e5m2")
 NARROW = (*FP8, "e3m2", "e2m3", "e2m1")
@@ -53,7 +53,7 @@ _CHUNK = {32: 2, 16: 4, 8: 4, 4: 8}  # elements of K that four bits of metadata 
 _SHAPES = {f"m{m}n8k{k}": (m, k) for kind in _KINDS for m, k in (*kind.shapes, *kind.sparse)}
 
 
-def _types(m: Modifiers, *allowed: Iterable[str]) -> list[str]:
+def take_types(m: Modifiers, *allowed: Iterable[str]) -> list[str]:
     """The type modifiers in order, each one of some."""
     return [m.choose({name: name for name in names}) for names in allowed]
 
@@ -67,7 +67,7 @@ def type_bits(d: str, a: str, b_type: str, c: str) -> int:
     )
 
 
-def _vector(b: Builder, operand: Operand, count: int, what: str) -> tuple[Operand, ...]:
+def vector(b: Builder, operand: Operand, count: int, what: str) -> tuple[Operand, ...]:
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != count:
         b.fail(f"{what} has {count} registers, not {len(items)}")
@@ -104,7 +104,7 @@ def mma(b: Builder, m: Modifiers) -> None:
         b.fail(f"mma of kind::f8f6f4 needs target sm_120a, the module is for {b.module.target}")
     saturate = m.take("satfinite")
     results, multiplied = (_F8F6F4.results, NARROW) if narrow else (_RESULTS, _MULTIPLIED)
-    d, a, b_type, c = _types(m, results, multiplied, multiplied, results)
+    d, a, b_type, c = take_types(m, results, multiplied, multiplied, results)
     operation = m.choose({"xor": 0, "and": MODS["mma_and"]}, -1)
     if operation >= 0:
         m.need("popc")
@@ -135,7 +135,7 @@ def _scaled(b: Builder, m: Modifiers) -> None:
     m.need("row", "col")
     kind, count, allowed = m.choose(_SCALED)
     count = m.choose({f"scale_vec::{n}X": n for n in (1, 2, 4)}, count)
-    d, a, b_type, c = _types(m, kind.results, kind.a, kind.a, kind.results)
+    d, a, b_type, c = take_types(m, kind.results, kind.a, kind.a, kind.results)
     scale_type = m.choose({name: name for name in ("ue8m0", "ue4m3")})
     m.done()
     if not count:
@@ -155,8 +155,8 @@ def _scale_operands(b: Builder, operands: tuple[Operand, ...]) -> list[int]:
     """Units of the scales' words and of {byte, thread}, for A and for B."""
     units = []
     for words, selectors in (operands[:2], operands[2:]):
-        (word,) = _vector(b, words, 1, "a scale operand")
-        units += [b.src(word, "b32"), *(b.src(x, "b16") for x in _vector(b, selectors, 2, "a scale's selector"))]
+        (word,) = vector(b, words, 1, "a scale operand")
+        units += [b.src(word, "b32"), *(b.src(x, "b16") for x in vector(b, selectors, 2, "a scale's selector"))]
     return units
 
 
@@ -173,135 +173,30 @@ def _emit_mma(
     count_a, count_b = rows * stored * kind.bits // register // 32, k * 8 * kind.bits // register // 32
     count_d = rows * 8 // 32 // (2 if d == "f16" else 1)
     ab, cd = ("f64", "f64") if d == "f64" else ("b32", "b32")
-    dst = [b.dst(x, cd) for x in _vector(b, operands[0], count_d, "D")]
-    src = [b.src(x, ab) for x in _vector(b, operands[1], count_a, "A")]
-    src += [b.src(x, ab) for x in _vector(b, operands[2], count_b, "B")]
-    src += [b.src(x, d if d in ("f32", "f64", "s32") else cd) for x in _vector(b, operands[3], count_d, "C")]
+    dst = [b.dst(x, cd) for x in vector(b, operands[0], count_d, "D")]
+    src = [b.src(x, ab) for x in vector(b, operands[1], count_a, "A")]
+    src += [b.src(x, ab) for x in vector(b, operands[2], count_b, "B")]
+    src += [b.src(x, d if d in ("f32", "f64", "s32") else cd) for x in vector(b, operands[3], count_d, "C")]
     if scaled:
         src += _scale_operands(b, operands[-4:])
     if sparse:
-        (metadata,) = _vector(b, operands[4], 1, "the metadata")
+        (metadata,) = vector(b, operands[4], 1, "the metadata")
         src.append(b.src(metadata, "b32"))
         threads = k // _CHUNK[kind.bits] // 4  # of four that hold metadata: four chunks of two rows each
-        mods |= MODS["mma_sparse"] | _selector(b, operands[5], 4 // threads)
+        mods |= MODS["mma_sparse"] | selector(b, operands[5], 4 // threads)
     b.emit("mma_sync", cd, dst=dst, src=src, mods=mods, immediate=k, aligned=True)
 
 
-def _selector(b: Builder, operand: Operand, count: int) -> int:
+def selector(b: Builder, operand: Operand, count: int) -> int:
     """The sparsity selector: which of the four threads of a group hold metadata."""
     shift = MODS["mma_selector_shift"]
-    return _constant(b, operand, {value: value << shift for value in range(count)}, "the sparsity selector")
+    return constant(b, operand, {value: value << shift for value in range(count)}, "the sparsity selector")
 
 
-# wgmma
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupKind:
-    """One family of wgmma.mma_async: K, which a sparse A doubles, types of D, which constant operands there are."""
-
-    a: tuple[str, ...]
-    k: int
-    results: tuple[str, ...]
-    scales: bool = True
-    transposes: bool = False
-
-
-_GROUP_KINDS = (
-    _GroupKind(("f16",), 16, ("f16", "f32"), transposes=True),
-    _GroupKind(("bf16",), 16, ("f32",), transposes=True),
-    _GroupKind(("tf32",), 8, ("f32",)),
-    _GroupKind(FP8, 32, ("f16", "f32")),
-    _GroupKind(("s8", "u8"), 32, ("s32",), scales=False),
-)
-_GROUP_SHAPES = {f"m64n{n}k{k}": (n, k) for n in range(8, 257, 8) for k in (8, 16, 32, 64)}
-
-
-def wgmma(b: Builder, m: Modifiers) -> None:
-    if b.module.target != "sm_90a":
-        b.fail(f"wgmma needs target sm_90a, the module is for {b.module.target}")
-    action = m.choose({name: name for name in ("mma_async", "fence", "commit_group", "wait_group")})
-    sparse = action == "mma_async" and m.take("sp")
-    m.need("sync", "aligned")
-    if action == "mma_async":
-        _mma_async(b, m, sparse)
-        return
-    m.done()
-    operands = b.instruction.operands
-    if len(operands) != (action == "wait_group"):
-        b.fail("wrong number of operands")
-    count = 0
-    if operands:
-        if not isinstance(operands[0], Immediate) or operands[0].bits < 0:
-            b.fail("the number of groups is a constant")
-        count = operands[0].bits
-    op = {"fence": "wgmma_fence", "commit_group": "wgmma_commit", "wait_group": "wgmma_wait"}[action]
-    b.emit(op, immediate=count, aligned=True)
-
-
-def _mma_async(b: Builder, m: Modifiers, sparse: bool) -> None:
-    n, k = m.choose(_GROUP_SHAPES)
-    saturate = m.take("satfinite")
-    multiplied = [name for kind in _GROUP_KINDS for name in kind.a]
-    d, a, b_type = _types(m, ("f16", "f32", "s32"), multiplied, multiplied)
-    m.done()
-    kind = next((x for x in _GROUP_KINDS if a in x.a and b_type in x.a), None)
-    if kind is None or kind.k * (2 if sparse else 1) != k or d not in kind.results:
-        which = "sparse wgmma" if sparse else "wgmma"
-        b.fail(f"{which} of .{a} by .{b_type} into .{d} with K = {k} does not exist or is not modelled")
-    if (d == "s32" and n > 32 and n % 16) or (d == "s32" and n == 40):
-        b.fail(f"wgmma of integers has no N = {n}")
-    if saturate and d != "s32":
-        b.fail(".satfinite needs integers")
-    mods = type_bits(d, a, b_type, d) | (MODS["mma_sat"] if saturate else 0)
-    _emit_wgmma(b, kind, n, d, mods, sparse)
-
-
-def _constant(b: Builder, operand: Operand, allowed: dict[int, int], what: str) -> int:
+def constant(b: Builder, operand: Operand, allowed: dict[int, int], what: str) -> int:
     if not isinstance(operand, Immediate) or operand.bits not in allowed:
         b.fail(f"{what} is one of the constants {', '.join(map(str, allowed))}")
     return allowed[operand.bits]
 
 
-def _emit_wgmma(b: Builder, kind: _GroupKind, n: int, d: str, mods: int, sparse: bool) -> None:
-    operands = list(b.instruction.operands)
-    registers = len(operands) > 1 and isinstance(operands[1], Vector)
-    expected = 4 + 2 * sparse + 2 * kind.scales + (2 - registers) * kind.transposes
-    if len(operands) != expected:
-        b.fail(f"{expected} operands are expected, not {len(operands)}")
-    metadata = []
-    if sparse:
-        metadata = [b.src(operands[3], "b32")]
-        # Metadata is in two of four threads, of 8-bit types in all four.
-        mods |= MODS["mma_sparse"] | _selector(b, operands[4], 1 if kind.k == 32 else 2)
-        del operands[3:5]
-    results, first, second, scale, *constants = operands
-    if kind.scales:
-        mods |= _constant(b, constants[0], {1: 0, -1: MODS["wgmma_negate_a"]}, "imm-scale-a")
-        mods |= _constant(b, constants[1], {1: 0, -1: MODS["wgmma_negate_b"]}, "imm-scale-b")
-    if kind.transposes:
-        mods |= _constant(b, constants[-1], {0: 0, 1: MODS["wgmma_trans_b"]}, "imm-trans-b")
-        if not registers:
-            mods |= _constant(b, constants[2], {0: 0, 1: MODS["wgmma_trans_a"]}, "imm-trans-a")
-    dst = [b.dst(x, "b32") for x in _vector(b, results, n // (4 if d == "f16" else 2), "D")]
-    if len(set(dst)) != len(dst) or -1 in dst:
-        b.fail("the registers of D are distinct")
-    if registers:
-        mods |= MODS["wgmma_a_registers"]
-        src = [b.src(x, "b32") for x in _vector(b, first, 4, "A")]
-    else:
-        src = [b.src(first, "b64")]
-    src += [b.src(second, "b64"), _scale(b, scale), *metadata]
-    b.emit("wgmma", "b32", dst=dst, src=src, mods=mods, immediate=n, aligned=True)
-
-
-def _scale(b: Builder, operand: Operand) -> int:
-    """scale-d as a predicate unit: `!p` becomes a unit of its own."""
-    if isinstance(operand, Negated):
-        unit = b.new_unit(1)
-        b.emit("not", "pred", dst=[unit], src=[b.src(operand.register, "pred")])
-        return unit
-    return b.src(operand, "pred")
-
-
-FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"mma": mma, "wgmma": wgmma}
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"mma": mma}

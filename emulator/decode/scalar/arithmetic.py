@@ -17,12 +17,6 @@ REALS = (*floating.FLOATS, *floating.HALVES)
 PAIRS = ("u16x2", "s16x2")
 
 
-def _operands(b: Builder, count: int) -> None:
-    have = len(b.instruction.operands)
-    if have != count:
-        b.fail(f"{count} operands are expected, not {have}")
-
-
 def add_sub(b: Builder, m: Modifiers) -> None:
     opcode = b.instruction.opcode
     if m.take("cc"):
@@ -42,7 +36,7 @@ def add_sub(b: Builder, m: Modifiers) -> None:
 
 
 def _same_type(b: Builder, op: str, type_name: str, sources: int, mods: int = 0) -> None:
-    _operands(b, 1 + sources)
+    b.operands(1 + sources)
     d, *s = b.instruction.operands
     b.emit(op, type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name) for x in s], mods=mods)
 
@@ -62,7 +56,7 @@ def multiply(b: Builder, m: Modifiers) -> None:
     type_name = m.type(("s32",) if saturates else INTEGERS)
     m.done()
     if saturates:
-        _operands(b, 4)
+        b.operands(4)
         d, *s = b.instruction.operands
         b.emit("mad_hi", "s32", dst=[b.dst(d, "s32")], src=[b.src(x, "s32") for x in s], mods=MODS["sat"])
         return
@@ -72,7 +66,7 @@ def multiply(b: Builder, m: Modifiers) -> None:
     if type_name[1:] == "64":
         b.fail(".wide of a 64-bit type")
     wide = f"{type_name[0]}{2 * int(type_name[1:])}"
-    _operands(b, 3 if opcode == "mul" else 4)
+    b.operands(3 if opcode == "mul" else 4)
     d, x, y, *rest = b.instruction.operands
     src = [b.src(x, type_name), b.src(y, type_name), *(b.src(z, wide) for z in rest)]
     b.emit(f"{opcode}_wide", type_name, dst=[b.dst(d, wide)], src=src)
@@ -111,7 +105,7 @@ def conditional_not(b: Builder, m: Modifiers) -> None:
     """cnot: 1 of zero, else 0."""
     type_name = m.type(("b16", "b32", "b64"))
     m.done()
-    _operands(b, 2)
+    b.operands(2)
     d, x = b.instruction.operands
     is_zero = b.new_unit(1)
     mods = _COMPARE["eq"] << MODS["cmp_shift"]
@@ -125,7 +119,7 @@ def lop3(b: Builder, m: Modifiers) -> None:
     combine = m.choose({"and": 0, "or": 1}, -1)
     m.need("b32")
     m.done()
-    _operands(b, 5 if combine < 0 else 6)
+    b.operands(5 if combine < 0 else 6)
     d, x, y, z, table, *q = b.instruction.operands
     if not isinstance(table, Immediate):
         b.fail("the table of lop3 is a constant")
@@ -173,7 +167,7 @@ def setp(b: Builder, m: Modifiers) -> None:
     mods, combined = _comparison(b, m)
     type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, "b16", "b32", "b64"))
     m.done()
-    _operands(b, 3 + bool(combined))
+    b.operands(3 + bool(combined))
     p, *s = b.instruction.operands
     dst = [b.dst(d, "pred") for d in ((p.first, p.second) if isinstance(p, PredicatePair) else (p,))]
     src, mods = _compared(b, tuple(s), type_name, mods)
@@ -188,7 +182,7 @@ def set_value(b: Builder, m: Modifiers) -> None:
     m.done()
     if (to.endswith("x2") or of.endswith("x2")) and to != of:
         b.fail(f"there is no set.{to}.{of}")
-    _operands(b, 3 + bool(combined))
+    b.operands(3 + bool(combined))
     d, *s = b.instruction.operands
     src, mods = _compared(b, tuple(s), of, mods)
     b.emit("set", to, type2=of, dst=[b.dst(d, to)], src=src, mods=mods)
@@ -197,7 +191,7 @@ def set_value(b: Builder, m: Modifiers) -> None:
 def selp(b: Builder, m: Modifiers) -> None:
     type_name = m.type(("b16", "b32", "b64", *INTEGERS, *FLOATS))
     m.done()
-    _operands(b, 4)
+    b.operands(4)
     d, x, y, p = b.instruction.operands
     unit, negated = b.pred(p)
     values = [b.src(x, type_name), b.src(y, type_name)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fmha.emulator._core import MODS, TYPES
 from fmha.emulator.decode.builder import Builder, width_of
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.ptx import Operand, Register, Vector
+from fmha.emulator.ptx import Register, Vector
 
 _INTEGERS = {f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)}
 _FLOATS = {"f16", "bf16", "f32", "f64"}
@@ -44,17 +44,11 @@ def convert(b: Builder, m: Modifiers) -> None:
         _emit_packed(b, to, of, mods)
         return
     _check_scalar(b, to, of, rounding, set(flags))
-    d, s = _operands(b, 2)
+    d, s = b.operands(2)
     width_dst = width_of(d.type) if isinstance(d, Register) else width_of(to)
     width_src = width_of(s.type) if isinstance(s, Register) else width_of(of)
     dst, src = b.dst(d, to, any_width=True), b.src(s, of, any_width=True)
     b.emit("cvt", to, type2=of, dst=[dst], src=[src], mods=mods, width_dst=width_dst, width_src=width_src)
-
-
-def _operands(b: Builder, count: int) -> tuple[Operand, ...]:
-    if len(b.instruction.operands) != count:
-        b.fail(f"{count} operands are expected, not {len(b.instruction.operands)}")
-    return b.instruction.operands
 
 
 def _refuse(b: Builder, to: str, of: str) -> None:
@@ -85,7 +79,7 @@ def _check_packed(b: Builder, to: str, of: str, rounding: int, flags: set[str]) 
 
 def _emit_packed(b: Builder, to: str, of: str, mods: int) -> None:
     scaled = bool(mods & MODS["scaled"])
-    d, *s = _operands(b, 3 if of == "f32" or scaled else 2)
+    d, *s = b.operands(3 if of == "f32" or scaled else 2)
     width_dst = width_of(d.type) if isinstance(d, Register) else width_of(to)
     width_src = width_of(s[0].type) if isinstance(s[0], Register) else width_of(of)
     dst = [b.dst(d, to, any_width=True)]
@@ -147,7 +141,7 @@ def _stochastic(b: Builder, m: Modifiers) -> None:
         b.fail(f"cvt.rs needs target sm_100a or sm_103a, the module is for {b.module.target}")
     if not pair and not finite:
         b.fail("cvt.rs to four elements needs .satfinite")
-    d, *s = _operands(b, 4 if pair else 3)
+    d, *s = b.operands(4 if pair else 3)
     if not pair:
         if not isinstance(s[0], Vector) or len(s[0].items) != 4:
             b.fail("a vector of four sources is expected")
@@ -168,7 +162,7 @@ def _pack_integers(b: Builder, m: Modifiers) -> None:
     if third:
         m.need("b32")
     m.done()
-    d, *s = _operands(b, 4 if third else 3)
+    d, *s = b.operands(4 if third else 3)
     src = [b.src(x, "b32") for x in s]
     b.emit("cvt_int_pack", "b32", dst=[b.dst(d, "b32")], src=src, immediate=bits | signed << 8)
 

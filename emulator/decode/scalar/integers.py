@@ -7,15 +7,8 @@ from collections.abc import Callable
 from fmha.emulator._core import MODS
 from fmha.emulator.decode.builder import Builder
 from fmha.emulator.decode.modifiers import Modifiers
-from fmha.emulator.ptx import Operand
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
-
-
-def _operands(b: Builder, count: int) -> tuple[Operand, ...]:
-    if len(b.instruction.operands) != count:
-        b.fail(f"{count} operands are expected, not {len(b.instruction.operands)}")
-    return b.instruction.operands
 
 
 def carrying(b: Builder, m: Modifiers, op: str, carry_in: bool, carry_out: bool) -> None:
@@ -24,7 +17,7 @@ def carrying(b: Builder, m: Modifiers, op: str, carry_in: bool, carry_out: bool)
         op = m.choose({"lo": "carry_mad_lo", "hi": "carry_mad_hi"})
     type_name = m.type(("u32", "s32", "u64", "s64"))
     m.done()
-    d, *s = _operands(b, 4 if "mad" in op else 3)
+    d, *s = b.operands(4 if "mad" in op else 3)
     flag = b.condition_code()
     dst = [b.dst(d, type_name)] + [flag] * carry_out
     src = [b.src(x, type_name) for x in s] + [flag] * carry_in
@@ -46,7 +39,7 @@ def select_by_sign(b: Builder, m: Modifiers) -> None:
     m.done()
     if mods and condition != "f32":
         b.fail(".ftz needs an .f32 condition")
-    d, x, y, c = _operands(b, 4)
+    d, x, y, c = b.operands(4)
     src = [b.src(x, type_name), b.src(y, type_name), b.src(c, condition)]
     b.emit("slct", type_name, type2=condition, dst=[b.dst(d, type_name)], src=src, mods=mods)
 
