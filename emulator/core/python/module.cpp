@@ -383,11 +383,11 @@ NB_MODULE(_core, module) {
                                                         {"setmaxnreg_dec", kSetmaxnregDec}};
     for (const auto& [name, value] : cluster_mods) mods[name] = value;
     for (const auto& [name, value] : kMatrixModNames) mods[name] = value;
-    nb::dict matrix_types;
-#define PTXM_NAME(name, format, bits) add_name(matrix_types, #name, NumberType::name);
-    PTXM_NUMBER_TYPES(PTXM_NAME)
+    nb::dict element_types;
+#define PTXM_NAME(name, format, bits) add_name(element_types, #name, ElementType::name);
+    PTXM_ELEMENT_TYPES(PTXM_NAME)
 #undef PTXM_NAME
-    module.attr("MATRIX_TYPES") = matrix_types;
+    module.attr("ELEMENT_TYPES") = element_types;
     module.attr("MODS") = mods;
     module.attr("OPS") = ops;
     module.attr("SPECIALS") = specials;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fmha.emulator._core import MATRIX_TYPES, MODS
+from fmha.emulator._core import ELEMENT_TYPES, MODS
 from fmha.emulator.decode.builder import Builder
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.ptx import Immediate, Operand, Vector
@@ -60,10 +60,10 @@ def take_types(m: Modifiers, *allowed: Iterable[str]) -> list[str]:
 
 def type_bits(d: str, a: str, b_type: str, c: str) -> int:
     return (
-        MATRIX_TYPES[d] << MODS["mma_d_shift"]
-        | MATRIX_TYPES[a] << MODS["mma_a_shift"]
-        | MATRIX_TYPES[b_type] << MODS["mma_b_shift"]
-        | MATRIX_TYPES[c] << MODS["mma_c_shift"]
+        ELEMENT_TYPES[d] << MODS["mma_d_shift"]
+        | ELEMENT_TYPES[a] << MODS["mma_a_shift"]
+        | ELEMENT_TYPES[b_type] << MODS["mma_b_shift"]
+        | ELEMENT_TYPES[c] << MODS["mma_c_shift"]
     )
 
 

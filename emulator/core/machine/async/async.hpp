@@ -3,9 +3,12 @@
 
 #include <functional>
 
-#include "machine/cluster/cluster.hpp"
+#include "machine/async/async_queue.hpp"
 
 namespace ptxm {
+
+struct Cluster;
+struct Warp;
 
 // `tensor`: behind what the CTA's tensor core has.
 void start_async(Warp& w, bool tensor, u64 latency, std::function<void()> complete);

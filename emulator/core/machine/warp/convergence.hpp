@@ -1,9 +1,11 @@
 // Fragments of a warp: how they part, wait for one another and meet again.
 #pragma once
 
-#include "machine/cluster/cluster.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
+
+struct Cluster;
 
 // Sends groups of the current fragment's lanes on to pcs of their own, to meet again at `reconverge`.
 struct LaneGroup {

@@ -100,7 +100,7 @@ void load_box(GlobalView& memory, const Box& box, Cta& cta, u32 offset, std::vec
 
 void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear, Reduction reduction) {
     const u32 element = box.map.element_bytes();
-    const Ty type = reduction == Reduction::none ? Ty::none : element_type(box.map, reduction);
+    const Ty type = reduction == Reduction::none ? Ty::none : reduced_type(box.map, reduction);
     each_row(box, true, [&](u32 at, u64 address, u32 elements) {
         Allocation* a = memory.find(address, element);
         if (!a) return;
@@ -120,7 +120,7 @@ std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset) {
     return linear;
 }
 
-Ty element_type(const TensorMap& map, Reduction reduction) {
+Ty reduced_type(const TensorMap& map, Reduction reduction) {
     const bool bitwise = reduction == Reduction::and_ || reduction == Reduction::or_ || reduction == Reduction::xor_;
     Ty type = Ty::none;
     switch (map.dtype) {

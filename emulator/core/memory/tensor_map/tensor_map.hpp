@@ -134,6 +134,6 @@ void store_box(GlobalView& memory, const Box& box, const std::vector<u8>& linear
 std::vector<u8> collect_box(const Box& box, const Cta& cta, u32 offset);
 
 // The element type that a reduction through this map works on.
-Ty element_type(const TensorMap& map, Reduction reduction);
+Ty reduced_type(const TensorMap& map, Reduction reduction);
 
 }  // namespace ptxm

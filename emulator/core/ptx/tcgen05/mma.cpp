@@ -103,7 +103,7 @@ void check_cta(Access& x, const Mma& op, Cta& cta) {
     });
 }
 
-SharedOperand shared_operand(u64 descriptor, NumberType f, Kind kind, bool mn_major, u32 first, u32 rows,
+SharedOperand shared_operand(u64 descriptor, ElementType f, Kind kind, bool mn_major, u32 first, u32 rows,
                              const char* which) {
     const SharedOperand o{decode_matrix(descriptor, which), f, mn_major, first, rows};
     check_layout(o.descriptor, f, kind, mn_major, which);

@@ -26,27 +26,27 @@ constexpr KindRow kKinds[] = {
 
 const KindRow& row_of(Kind k) { return kKinds[static_cast<u32>(k)]; }
 
-NumberType format_of(Kind kind, u32 code) {
+ElementType format_of(Kind kind, u32 code) {
     switch (kind) {
-        case Kind::f16: return code ? NumberType::bf16 : NumberType::f16;
-        case Kind::tf32: return NumberType::tf32;
-        case Kind::i8: return code ? NumberType::s8 : NumberType::u8;
+        case Kind::f16: return code ? ElementType::bf16 : ElementType::f16;
+        case Kind::tf32: return ElementType::tf32;
+        case Kind::i8: return code ? ElementType::s8 : ElementType::u8;
         case Kind::mxf4:
-        case Kind::mxf4nvf4: return NumberType::e2m1x2;
+        case Kind::mxf4nvf4: return ElementType::e2m1x2;
         default: {
-            constexpr NumberType formats[] = {NumberType::e4m3, NumberType::e5m2, NumberType::e4m3,
-                                              NumberType::e2m3, NumberType::e3m2, NumberType::e2m1};
+            constexpr ElementType formats[] = {ElementType::e4m3, ElementType::e5m2, ElementType::e4m3,
+                                               ElementType::e2m3, ElementType::e3m2, ElementType::e2m1};
             return formats[code];
         }
     }
 }
 
-bool transposes(NumberType f) {
+bool transposes(ElementType f) {
     switch (f) {
-        case NumberType::e2m3:
-        case NumberType::e3m2:
-        case NumberType::e2m1:
-        case NumberType::e2m1x2: return false;
+        case ElementType::e2m3:
+        case ElementType::e3m2:
+        case ElementType::e2m1:
+        case ElementType::e2m1x2: return false;
         default: return true;
     }
 }
@@ -187,7 +187,7 @@ MatrixDescriptor decode_matrix(u64 bits, const char* which) {
 namespace {}  // namespace
 
 // PTX ISA 9.7.16.10.3: type size, major-ness and swizzle.
-void check_layout(const MatrixDescriptor& d, NumberType f, Kind kind, bool mn_major, const char* which) {
+void check_layout(const MatrixDescriptor& d, ElementType f, Kind kind, bool mn_major, const char* which) {
     const bool atom32 = d.swizzle == Swizzle::b128_atom32;
     if (!mn_major && atom32)
         throw Fault("matrix-descriptor",
@@ -195,11 +195,11 @@ void check_layout(const MatrixDescriptor& d, NumberType f, Kind kind, bool mn_ma
                            "(PTX ISA 9.7.16.10.6)",
                            which));
     if (!mn_major) return;
-    if (f == NumberType::tf32 && !atom32)
+    if (f == ElementType::tf32 && !atom32)
         throw Fault(
             "matrix-descriptor",
             format("%s is MN-major of 32-bit elements: only a 128-byte swizzle of 32-byte atoms allows it", which));
-    if (f != NumberType::tf32 && atom32)
+    if (f != ElementType::tf32 && atom32)
         throw Fault("matrix-descriptor",
                     format("%s is MN-major of kind::%s: a 128-byte swizzle of 32-byte atoms is for 32-bit elements",
                            which, kind_name(kind)));

@@ -11,7 +11,7 @@
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm::tc {
-bool is_padded(NumberType f) { return f == NumberType::e2m3 || f == NumberType::e3m2 || f == NumberType::e2m1; }
+bool is_padded(ElementType f) { return f == ElementType::e2m3 || f == ElementType::e3m2 || f == ElementType::e2m1; }
 
 void unpack_b6x16_p32(const u8* source, u8* containers) {
     for (u32 k = 0; k < 16; k += 4) {
@@ -25,7 +25,7 @@ void unpack_b4x16_p64(const u8* source, u8* containers) {
     for (u32 k = 0; k < 16; ++k) containers[k] = static_cast<u8>((source[k / 2] >> (4 * (k % 2)) & 0xF) << 2);
 }
 
-void decode_bytes(NumberType f, const u8* bytes, u32 n, float* out) {
+void decode_bytes(ElementType f, const u8* bytes, u32 n, float* out) {
     const auto decode = [&]<class T>(T, auto number) {
         for (u32 k = 0; k < n / sizeof(T); ++k) {
             T bits;
@@ -34,11 +34,11 @@ void decode_bytes(NumberType f, const u8* bytes, u32 n, float* out) {
         }
     };
     switch (f) {
-        case NumberType::f16: return decode(u16{}, half_to_float);
-        case NumberType::bf16: return decode(u16{}, [](u16 bits) { return bf16_to_float(bits); });
-        case NumberType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
-        case NumberType::e2m1x2: {
-            const auto& t = numbers_of_bytes(NumberType::e2m1);
+        case ElementType::f16: return decode(u16{}, half_to_float);
+        case ElementType::bf16: return decode(u16{}, [](u16 bits) { return bf16_to_float(bits); });
+        case ElementType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case ElementType::e2m1x2: {
+            const auto& t = numbers_of_bytes(ElementType::e2m1);
             for (u32 k = 0; k < 2 * n; ++k) out[k] = t[(bytes[k / 2] >> (4 * (k % 2)) & 0xF) << 2];
             return;
         }
@@ -77,33 +77,33 @@ template <class Bits, class T, class Number>
 
 }  // namespace
 
-void decode_chunks(NumberType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out) {
+void decode_chunks(ElementType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out) {
     const auto decode = [&]<class Bits>(Bits, auto number) {
         each_chunk(memory, chunks, grid, out,
                    [number](const u8* chunk, float* to) { decode_chunk<Bits>(chunk, to, number); });
     };
     switch (f) {
-        case NumberType::f16: return each_chunk(memory, chunks, grid, out, halves_to_floats);
-        case NumberType::bf16: return decode(u16{}, [](u16 bits) { return bf16_to_float(bits); });
-        case NumberType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
-        case NumberType::e2m1x2:
+        case ElementType::f16: return each_chunk(memory, chunks, grid, out, halves_to_floats);
+        case ElementType::bf16: return decode(u16{}, [](u16 bits) { return bf16_to_float(bits); });
+        case ElementType::tf32: return decode(u32{}, [](u32 word) { return std::bit_cast<float>(word & ~0x1FFFu); });
+        case ElementType::e2m1x2:
             return each_chunk(memory, chunks, grid, out,
-                              [](const u8* chunk, float* to) { decode_bytes(NumberType::e2m1x2, chunk, kChunk, to); });
+                              [](const u8* chunk, float* to) { decode_bytes(ElementType::e2m1x2, chunk, kChunk, to); });
         default: return decode(u8{}, [t = numbers_of_bytes(f).data()](u8 b) { return t[b]; });
     }
 }
 
-void decode_chunks(NumberType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out) {
+void decode_chunks(ElementType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out) {
     const auto decode = [&](auto number) {
         each_chunk(memory, chunks, grid, out,
                    [number](const u8* chunk, i32* to) { decode_chunk<u8>(chunk, to, number); });
     };
-    if (f == NumberType::s8) return decode([](u8 b) { return i32{static_cast<std::int8_t>(b)}; });
+    if (f == ElementType::s8) return decode([](u8 b) { return i32{static_cast<std::int8_t>(b)}; });
     decode([](u8 b) { return i32{b}; });
 }
 
-void decode_bytes(NumberType f, const u8* bytes, u32 n, i32* out) {
-    if (f == NumberType::s8)
+void decode_bytes(ElementType f, const u8* bytes, u32 n, i32* out) {
+    if (f == ElementType::s8)
         for (u32 k = 0; k < n; ++k) out[k] = static_cast<std::int8_t>(bytes[k]);
     else
         for (u32 k = 0; k < n; ++k) out[k] = bytes[k];
@@ -179,18 +179,18 @@ void transpose_halves(const u8* bytes, u32 rows, float* out, u32 pitch) {
 
 }  // namespace
 
-void decode_transposed(NumberType f, const u8* bytes, u32 rows, float* out, u32 pitch) {
+void decode_transposed(ElementType f, const u8* bytes, u32 rows, float* out, u32 pitch) {
     switch (f) {
-        case NumberType::f16: return transpose_halves(bytes, rows, out, pitch);
-        case NumberType::bf16:
+        case ElementType::f16: return transpose_halves(bytes, rows, out, pitch);
+        case ElementType::bf16:
             return transpose<2>(bytes, rows, out, pitch, [](u32 word, u32 p) {
                 return std::bit_cast<float>(p ? word & 0xFFFF0000u : word << 16);
             });
-        case NumberType::tf32:
+        case ElementType::tf32:
             return transpose<1>(bytes, rows, out, pitch,
                                 [](u32 word, u32) { return std::bit_cast<float>(word & ~0x1FFFu); });
-        case NumberType::e2m1x2: {
-            const float* t = numbers_of_bytes(NumberType::e2m1).data();
+        case ElementType::e2m1x2: {
+            const float* t = numbers_of_bytes(ElementType::e2m1).data();
             return transpose<8>(bytes, rows, out, pitch,
                                 [t](u32 word, u32 p) { return t[(word >> 4 * p & 0xF) << 2]; });
         }
@@ -201,8 +201,8 @@ void decode_transposed(NumberType f, const u8* bytes, u32 rows, float* out, u32 
     }
 }
 
-void decode_transposed(NumberType f, const u8* bytes, u32 rows, i32* out, u32 pitch) {
-    if (f == NumberType::s8)
+void decode_transposed(ElementType f, const u8* bytes, u32 rows, i32* out, u32 pitch) {
+    if (f == ElementType::s8)
         transpose<4>(bytes, rows, out, pitch,
                      [](u32 word, u32 p) { return i32{static_cast<std::int8_t>(word >> 8 * p)}; });
     else
@@ -215,7 +215,7 @@ void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch) {
 
 namespace {
 
-Bf16Table make_bf16_table(NumberType f) {
+Bf16Table make_bf16_table(ElementType f) {
     const auto& t = numbers_of_bytes(f);
     Bf16Table out;
     for (u32 b = 0; b < 256; ++b) out.number[b] = static_cast<u16>(std::bit_cast<u32>(t[b]) >> 16);
@@ -229,17 +229,17 @@ Bf16Table make_bf16_table(NumberType f) {
 
 }  // namespace
 
-bool is_bf16(NumberType f) { return f == NumberType::bf16 || (f != NumberType::e2m1x2 && is_small_float(f)); }
+bool is_bf16(ElementType f) { return f == ElementType::bf16 || (f != ElementType::e2m1x2 && is_small_float(f)); }
 
-const Bf16Table& bf16_table(NumberType f) {
-    static const Bf16Table e4m3 = make_bf16_table(NumberType::e4m3), e5m2 = make_bf16_table(NumberType::e5m2),
-                           e2m3 = make_bf16_table(NumberType::e2m3), e3m2 = make_bf16_table(NumberType::e3m2),
-                           e2m1 = make_bf16_table(NumberType::e2m1);
+const Bf16Table& bf16_table(ElementType f) {
+    static const Bf16Table e4m3 = make_bf16_table(ElementType::e4m3), e5m2 = make_bf16_table(ElementType::e5m2),
+                           e2m3 = make_bf16_table(ElementType::e2m3), e3m2 = make_bf16_table(ElementType::e3m2),
+                           e2m1 = make_bf16_table(ElementType::e2m1);
     switch (f) {
-        case NumberType::e4m3: return e4m3;
-        case NumberType::e5m2: return e5m2;
-        case NumberType::e2m3: return e2m3;
-        case NumberType::e3m2: return e3m2;
+        case ElementType::e4m3: return e4m3;
+        case ElementType::e5m2: return e5m2;
+        case ElementType::e2m3: return e2m3;
+        case ElementType::e3m2: return e3m2;
         default: return e2m1;
     }
 }

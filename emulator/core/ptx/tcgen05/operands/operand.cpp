@@ -37,13 +37,13 @@ void each_chunk(const SharedOperand& o, F f) {
 }
 
 // Bytes of a chunk that hold elements; the rest is padding, which nobody has to write (PTX ISA 9.7.16.9.1).
-u32 chunk_bytes(NumberType f) { return !is_padded(f) ? kChunk : f == NumberType::e2m1 ? 8 : 12; }
+u32 chunk_bytes(ElementType f) { return !is_padded(f) ? kChunk : f == ElementType::e2m1 ? 8 : 12; }
 
-void unpack_row(NumberType f, u8* row) {
+void unpack_row(ElementType f, u8* row) {
     u8 packed[kRowBytes];
     std::memcpy(packed, row, kRowBytes);
     for (u32 c = 0; c < kRowBytes; c += kChunk) {
-        if (f == NumberType::e2m1)
+        if (f == ElementType::e2m1)
             unpack_b4x16_p64(packed + c, row + c);
         else
             unpack_b6x16_p32(packed + c, row + c);

@@ -42,7 +42,7 @@ template <bool kWide>
     }
 }
 
-const Bf16Table* table_of(NumberType f) { return f == NumberType::bf16 ? nullptr : &bf16_table(f); }
+const Bf16Table* table_of(ElementType f) { return f == ElementType::bf16 ? nullptr : &bf16_table(f); }
 
 // As Packed::Magnitudes, in as many lanes as fit.
 template <u32 kBytes>
@@ -144,7 +144,7 @@ void pack_a(const Mma& op, u32 which, u32 k, Packed& out) {
     find_a(op, *op.ctas[which], chunks);
     u16* const to = out.a[which] + k;
     out.rows = static_cast<u32>(chunks.chunks.offsets.size()) / 2;
-    if (op.shape.a == NumberType::bf16)
+    if (op.shape.a == ElementType::bf16)
         copy_a<true>(chunks.chunks, nullptr, to, out.magnitudes_a);
     else
         copy_a<false>(chunks.chunks, table_of(op.shape.a), to, out.magnitudes_a);
@@ -152,7 +152,7 @@ void pack_a(const Mma& op, u32 which, u32 k, Packed& out) {
 
 void pack_b(const Mma& op, u32 k, Packed& out) {
     u32* const to = out.b + k / 2 * kBPitch;
-    if (op.shape.b == NumberType::bf16)
+    if (op.shape.b == ElementType::bf16)
         place_b<true>(op, to);
     else
         place_b<false>(op, to);
