@@ -34,7 +34,7 @@
 // Take away warp 1's wait, and the MMA reads what L wrote at 1 while warp 1 knows nothing of L: "bulk-copy-in-flight".
 // Take away warp 0's wait, and L overwrites what T read at 1 while warp 0 knows nothing of T: "overwrite-under-mma". In
 // either case the machine may well have done the steps in the good order, and every number may be right.
-// tests/emulator/test_matrix_kernels.py takes each of them away from a kernel.
+// tests/emulator/mma/test_matrix_kernels.py takes each of them away from a kernel.
 //
 // What makes the code below longer than that comparison:
 //

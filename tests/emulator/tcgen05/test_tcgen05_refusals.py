@@ -6,8 +6,8 @@ import pytest
 
 from fmha.emulator import PtxError
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.tcgen05.test_tcgen05_mma import B_AT, SIZE, mma_text, registers
 from tests.emulator.tcgen05_numbers import instruction, k_major, mn_major
-from tests.emulator.test_tcgen05_mma import B_AT, SIZE, mma_text, registers
 
 K128 = k_major(128)
 A, B = K128.descriptor(rig.BASE), K128.descriptor(rig.BASE + B_AT)

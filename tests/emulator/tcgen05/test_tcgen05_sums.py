@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fmha.emulator import _core
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.tcgen05.test_tcgen05_mma import B_AT, SIZE, halves, mma_text
 from tests.emulator.tcgen05_numbers import SMALL, d_cells, instruction, k_major, mn_major, pack, small_float
-from tests.emulator.test_tcgen05_mma import B_AT, SIZE, halves, mma_text
 
 Floats = NDArray[np.float64]
 K128 = k_major(128)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator import tcgen05_rig as rig
-from tests.emulator.tcgen05_numbers import d_cells, instruction, random_operand
-from tests.emulator.test_tcgen05_mma import (
+from tests.emulator.tcgen05.test_tcgen05_mma import (
     B_AT,
     K128,
     expect,
@@ -18,6 +17,7 @@ from tests.emulator.test_tcgen05_mma import (
     registers,
     start_d,
 )
+from tests.emulator.tcgen05_numbers import d_cells, instruction, random_operand
 
 
 def test_negation():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.tcgen05.test_tcgen05_mma import registers
 from tests.emulator.tcgen05_numbers import containers, k_major, pack
-from tests.emulator.test_tcgen05_mma import registers
 
 WORDS = np.arange(128 * 512, dtype=np.uint32).reshape(128, 512) * np.uint32(2654435761)
 SIZES = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}

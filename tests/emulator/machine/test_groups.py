@@ -15,7 +15,7 @@ from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("groups")]
 
-SOURCE = Path(__file__).parent.parent / "probes/groups.cu"
+SOURCE = Path(__file__).parents[2] / "probes/groups.cu"
 THREADS = 64
 COLUMNS = 15
 Words = NDArray[np.int32]

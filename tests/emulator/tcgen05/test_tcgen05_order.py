@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.tcgen05.test_tcgen05_mma import B_AT, K128, images, mma_text, registers
+from tests.emulator.tcgen05.test_tcgen05_sparse import METADATA, sparse_text
 from tests.emulator.tcgen05_numbers import instruction, random_operand
-from tests.emulator.test_tcgen05_mma import B_AT, K128, images, mma_text, registers
-from tests.emulator.test_tcgen05_sparse import METADATA, sparse_text
 
 A, B = K128.descriptor(rig.BASE), K128.descriptor(rig.BASE + B_AT)
 SCALES_A, SCALES_B = 300, 400

@@ -12,7 +12,7 @@ from fmha import emulator
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.emulator.tcgen05_numbers import d_cells, instruction, random_operand
 
-SOURCE = Path(__file__).parent / "kernels" / "tcgen05_gemm.cu"
+SOURCE = Path(__file__).parents[1] / "kernels" / "tcgen05_gemm.cu"
 pytestmark = pytest.mark.nvcc
 
 GEMMS = [

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fmha import emulator
 from tests.emulator import silicon_sums as model
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.tcgen05.test_tcgen05_mma import B_AT, SIZE, halves, mma_text, registers, scale_columns
 from tests.emulator.tcgen05_numbers import (
     KINDS,
     SMALL,
@@ -24,7 +25,6 @@ from tests.emulator.tcgen05_numbers import (
     pack,
     random_pattern,
 )
-from tests.emulator.test_tcgen05_mma import B_AT, SIZE, halves, mma_text, registers, scale_columns
 
 Words = NDArray[np.int64]
 K128 = k_major(128)

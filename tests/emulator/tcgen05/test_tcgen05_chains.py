@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.tcgen05.test_tcgen05_mma import halves, mma_text
 from tests.emulator.tcgen05_numbers import d_cells, instruction, k_major
-from tests.emulator.test_tcgen05_mma import halves, mma_text
 
 K128 = k_major(128)
 B_AT, SIZE, ROWS, K, WORDS = 65536, 131072, 128, 16, 8

@@ -16,7 +16,7 @@ from tests.emulator.clusterlab import run
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("cooperative")]
 
-SOURCE = Path(__file__).parent / "kernels" / "cooperative.cu"
+SOURCE = Path(__file__).parents[1] / "kernels" / "cooperative.cu"
 BLOCKS, THREADS = 12, 64
 
 

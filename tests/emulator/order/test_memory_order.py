@@ -7,7 +7,7 @@ import pytest
 
 from fmha.emulator.device import SCHEDULES
 from tests.emulator.clusterlab import run
-from tests.emulator.test_grid import by_cta
+from tests.emulator.machine.test_grid import by_cta
 
 OUT = {"out": np.zeros(256, np.uint32)}
 

@@ -8,6 +8,18 @@ import numpy as np
 import pytest
 
 from tests.emulator import tcgen05_rig as rig
+from tests.emulator.tcgen05.test_tcgen05_mma import (
+    B_AT,
+    K128,
+    SIZE,
+    expect,
+    f32_words,
+    images,
+    mma_text,
+    registers,
+    scale_columns,
+    start_d,
+)
 from tests.emulator.tcgen05_numbers import (
     GROUPS,
     Layout,
@@ -19,18 +31,6 @@ from tests.emulator.tcgen05_numbers import (
     random_operand,
     random_pattern,
     small_float,
-)
-from tests.emulator.test_tcgen05_mma import (
-    B_AT,
-    K128,
-    SIZE,
-    expect,
-    f32_words,
-    images,
-    mma_text,
-    registers,
-    scale_columns,
-    start_d,
 )
 
 SPARSE, METADATA = 1 << 2, 320  # bit of the instruction descriptor; column

@@ -10,7 +10,7 @@ from fmha import emulator
 from fmha.emulator.debug.hang import Watch, explained
 from tests.pages import assert_shown
 
-SOURCE = Path(__file__).parent / "hangs" / "hangs.ptx"
+SOURCE = Path(__file__).parents[1] / "hangs" / "hangs.ptx"
 LAUNCHES = {"count": (1, 128), "parity": (1, 64), "bytes": (1, 64), "peer": (2, 32), "circle": (1, 64)}
 
 

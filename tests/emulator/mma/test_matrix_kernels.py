@@ -15,7 +15,7 @@ from fmha.emulator.report import Report
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 from tests.emulator import matrix_fragments as fr
 
-KERNELS = Path(__file__).parent / "kernels"
+KERNELS = Path(__file__).parents[1] / "kernels"
 RNG = np.random.default_rng(17)
 pytestmark = pytest.mark.nvcc
 

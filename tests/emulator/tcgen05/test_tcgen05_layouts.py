@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.emulator.tcgen05.test_tcgen05_memory import COPIES, position
+from tests.emulator.tcgen05.test_tcgen05_mma import scale_columns
 from tests.emulator.tcgen05_numbers import Layout, d_cells, k_major, metadata_bits
-from tests.emulator.test_tcgen05_memory import COPIES, position
-from tests.emulator.test_tcgen05_mma import scale_columns
 
-TABLES = json.loads((Path(__file__).parent / "layouts" / "layouts.json").read_text())
+TABLES = json.loads((Path(__file__).parents[1] / "layouts" / "layouts.json").read_text())
 CASES = [(library, name) for library, tables in TABLES.items() for name in tables]
 CUTE_SHAPES = {
     "32dp32b": "32x32b",
