@@ -7,7 +7,7 @@ SPECIALS: dict[str, int]
 TYPES: dict[str, int]
 WIDTHS: dict[str, int]  # of a register that holds a type, in bits
 MODS: dict[str, int]
-MATRIX_TYPES: dict[str, int]
+ELEMENT_TYPES: dict[str, int]
 PARAM_WINDOW: int
 SHARED_START: int
 CALL_PARAMS: int

@@ -16,7 +16,7 @@ from fmha.emulator.decode import Decoded
 from fmha.emulator.device import Device, Module
 from fmha.emulator.ptx import Instruction
 
-# As core/machine/python_observer.cpp numbers them.
+# As core/python/python_observer.cpp numbers them.
 BARRIERS: Final = 1
 ACCESSES: Final = 2
 OPERANDS: Final = 4

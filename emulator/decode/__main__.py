@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-from fmha.emulator._core import MATRIX_TYPES, TYPES
+from fmha.emulator._core import ELEMENT_TYPES, TYPES
 from fmha.emulator.decode.program import FORMS
 from fmha.emulator.decode.supported import supported
 from fmha.emulator.decode.table import TABLE
@@ -88,7 +88,7 @@ def _instructions(opcode: str, ways: Iterable[tuple[str, ...]]) -> Iterator[str]
         name = ".".join((opcode, *(part for part in parts if part in way)))
         found.setdefault(name, {}).update(dict.fromkeys(x for x in way if x not in parts))
     for name, taken in sorted(found.items()):
-        types = [x for x in taken if x in TYPES or x in MATRIX_TYPES]
+        types = [x for x in taken if x in TYPES or x in ELEMENT_TYPES]
         yield f"| `{name}` | {_quoted(_shortened(x for x in taken if x not in types))} | {_quoted(types)} |"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from fmha.emulator._core import MODS, OPS, SPECIALS, TYPES, WIDTHS
-from fmha.emulator.decode.frames import Framed
+from fmha.emulator.decode.control.frames import Framed
 from fmha.emulator.ptx import (
     Address,
     Function,

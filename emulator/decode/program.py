@@ -8,34 +8,18 @@ from dataclasses import dataclass
 
 from fmha.emulator import _core
 from fmha.emulator._core import MODS
-from fmha.emulator.decode import (
-    arithmetic,
-    atomics,
-    bulk,
-    clusters,
-    control,
-    conversion,
-    data,
-    floating,
-    integers,
-    matrix,
-    matrix_move,
-    multimem,
-    policies,
-    recursion,
-    stack,
-    system,
-    table,
-    tcgen05,
-    video,
-    wmma,
-)
+from fmha.emulator.decode import barriers, policies, table, tcgen05, warp, wgmma
 from fmha.emulator.decode.allocation import Place, allocate
 from fmha.emulator.decode.arrays import mark_arrays
-from fmha.emulator.decode.atomics import ATOM_CODES
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
-from fmha.emulator.decode.calls import inline_calls
+from fmha.emulator.decode.control import clusters, control, recursion, stack, system_calls
+from fmha.emulator.decode.control.calls import inline_calls
+from fmha.emulator.decode.copies import bulk, cp_async
+from fmha.emulator.decode.memory import atomics, load_store, multimem, state_space
+from fmha.emulator.decode.memory.atomics import ATOM_CODES
+from fmha.emulator.decode.mma import matrix, matrix_move, wmma
 from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.scalar import arithmetic, conversion, floating, integers, video
 from fmha.emulator.ptx import Function, Instruction, Module, PtxError, Variable
 from fmha.emulator.ptx.cfg import reconvergence
 
@@ -47,11 +31,14 @@ FAMILIES = (
     integers,
     floating,
     conversion,
-    data,
+    load_store,
+    state_space,
     atomics,
+    barriers,
     control,
-    system,
+    system_calls,
     bulk,
+    cp_async,
     clusters,
     matrix,
     matrix_move,
@@ -62,6 +49,8 @@ FAMILIES = (
     table,
     tcgen05,
     video,
+    warp,
+    wgmma,
     wmma,
 )
 FORMS = {opcode: form for family in FAMILIES for opcode, form in family.FORMS.items()}

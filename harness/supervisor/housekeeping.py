@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fmha.harness.supervisor import bytecode, environments, keeper, upload
+from fmha.harness.supervisor.removal import remove, size_of
 from fmha.harness.supervisor.repository import Repository
-from fmha.harness.supervisor.rundir import RunDirectory, read_json, runs
+from fmha.harness.supervisor.rundir import RunDirectory, runs
 
 MOST_LOG_BYTES = 1 << 20
 
@@ -67,7 +68,7 @@ def clean(folder: Path, limits: Limits, *, dry: bool) -> list[dict[str, Any]]:
     repository = Repository(folder)
     now = time.time()
     finished = [directory for directory in runs(folder) if not directory.live()]
-    sized = [(directory, _size(directory.path)) for directory in finished]
+    sized = [(directory, size_of(directory.path)) for directory in finished]
     total = sum(size for _, size in sized)
     removed = []
     for directory, size in sized:
@@ -84,40 +85,6 @@ def clean(folder: Path, limits: Limits, *, dry: bool) -> list[dict[str, Any]]:
     return removed
 
 
-def remove(repository: Repository, directory: RunDirectory) -> int | None:
-    """Removes a run that has ended; its size in bytes, None where it lives or is gone."""
-    try:
-        lock = directory.hold()
-    except (BlockingIOError, FileNotFoundError):
-        return None
-    try:
-        size = _size(directory.path)
-        with contextlib.suppress(OSError, ValueError):
-            others = [other for other in runs(directory.folder) if other.run != directory.run and other.exists()]
-            needed = {sha for other in others for sha in _commits(other)}
-            for sha in _commits(directory) - needed:
-                repository.forget(sha)
-        for tree in (directory.tree, directory.beside, directory.judge):
-            if tree.exists():
-                repository.remove(tree)
-        shutil.rmtree(directory.path, ignore_errors=True)
-    finally:
-        os.close(lock)
-    return size
-
-
-def remove_folder(path: Path) -> int:
-    """Removes a folder with all that is in it; its size in bytes."""
-    size = _size(path)
-    shutil.rmtree(path, ignore_errors=True)
-    return size
-
-
-def _commits(directory: RunDirectory) -> set[str]:
-    job = read_json(directory.path / "job.json")
-    return {job["sha"], job.get("beside"), job.get("judge")} - {None}
-
-
 def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: bool) -> list[dict[str, Any]]:
     """Environments by their last use, entries of the build cache by their making; the oldest first."""
     found = [(environments.last_used(path), "environment", path) for path in environments.names(folder)]
@@ -126,7 +93,7 @@ def _clean_caches(folder: Path, limits: Limits, total: int, now: float, *, dry: 
     if incoming.is_dir() and any(incoming.iterdir()):
         found.append((incoming.stat().st_mtime, "upload", incoming))
     found += [(path.stat().st_mtime, "build", path) for path in (folder / "cache").glob("*-*") if path.is_dir()]
-    sized = [(used, kind, path, _size(path)) for used, kind, path in sorted(found)]
+    sized = [(used, kind, path, size_of(path)) for used, kind, path in sorted(found)]
     total += sum(size for *_, size in sized)
     removed = []
     for used, kind, path, size in sized:
@@ -160,12 +127,3 @@ def _silence(directory: RunDirectory) -> float:
         return max(0.0, time.time() - directory.heartbeat.stat().st_mtime)
     except OSError:
         return 0.0
-
-
-def _size(path: Path) -> int:
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-    return total

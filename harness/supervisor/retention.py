@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fmha.harness.supervisor import environments, housekeeping
+from fmha.harness.supervisor import environments, removal
 from fmha.harness.supervisor.repository import Repository
 from fmha.harness.supervisor.rundir import RunDirectory, runs
 
@@ -41,7 +41,7 @@ def apply(directory: RunDirectory, policy: Policy, tell: Callable[[str], None]) 
     old = time.time() - policy.days * DAY
     removed = _surplus([run for run in runs(directory.folder) if run.run != directory.run], policy, old)
     repository = Repository(directory.folder)
-    sizes = [size for run in removed if (size := housekeeping.remove(repository, run)) is not None]
+    sizes = [size for run in removed if (size := removal.remove(repository, run)) is not None]
     unused = [path for path in environments.names(directory.folder) if environments.last_used(path) < old]
     freed = [size for path in unused if (size := _removed(path)) is not None]
     if sizes:
@@ -83,4 +83,4 @@ def _removed(environment: Path) -> int | None:
     with environments.unused(environment) as free:
         if not free:
             return None
-        return housekeeping.remove_folder(environment)
+        return removal.remove_folder(environment)

@@ -1,4 +1,4 @@
-"""The rooms of emulator/core: which headers a room may include, and that no objects need one another in a circle."""
+"""The rooms of emulator/core: which headers a room may include, and that neither headers nor objects go in a circle."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ ARROWS = {
     "machine": {"isa", "findings", "order", "memory"},
     "timing": {"isa", "findings", "order", "memory", "machine"},
     "ptx": {"isa", "findings", "numbers", "order", "memory", "machine"},
+    "python": {"isa", "findings", "numbers", "order", "memory", "machine", "timing", "ptx"},
 }
 
 
@@ -41,6 +42,33 @@ def test_headers_include_only_rooms_below(core):
 
 def test_every_room_has_its_arrows(core):
     assert {p.name for p in core.iterdir() if p.is_dir()} == set(ARROWS)
+
+
+def rooms_among(headers: list[Path], root: Path) -> dict[str, dict[str, str]]:
+    """The rooms that the headers of each room include, with one of these headers. One within another is its own."""
+    needs: dict[str, dict[str, str]] = {}
+    for header in headers:
+        room = needs.setdefault(header.parent.relative_to(root).as_posix(), {})
+        for included in re.findall(r'#include "([^"]+)/[^"/]+"', header.read_text()):
+            if included != header.parent.relative_to(root).as_posix():
+                room[included] = header.name
+                needs.setdefault(included, {})
+    return needs
+
+
+def test_no_rooms_include_one_another_in_a_circle(core):
+    """Those within a room as well: a warp knows of no cluster, and a cluster not of the grid."""
+    needs = rooms_among(list(core.rglob("*.hpp")), core)
+    assert {"machine/warp", "machine/cluster"} <= needs["machine"].keys()
+    assert list(circles(needs)) == []
+
+
+def test_rooms_that_include_one_another_are_seen(tmp_path: Path) -> None:
+    warp, cluster = "machine/warp/warp.hpp", "machine/cluster/cluster.hpp"
+    for path, included in ((warp, cluster), (cluster, warp)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(f'#include "{included}"\n')
+    assert list(circles(rooms_among(sorted(tmp_path.rglob("*.hpp")), tmp_path)))
 
 
 def symbols(objects: list[Path]) -> dict[str, tuple[set[str], set[str]]]:

@@ -19,8 +19,8 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.diff"))
 NEVER = {"internal"}  # no program triggers it
 # Rules whose programs need more than a micro-kernel: a cluster, a compiler, a rig of operands. Where they are tested.
 ELSEWHERE = {
-    "test_bulk_copies.py": ("bulk-copy-ignored", "bulk-reduction", "bulk-store-in-flight"),
-    "test_clusters.py": (
+    "copies/test_bulk_copies.py": ("bulk-copy-ignored", "bulk-reduction", "bulk-store-in-flight"),
+    "machine/test_clusters.py": (
         "cluster-barrier-arrival",
         "cluster-barrier-wait",
         "cluster-exit-race",
@@ -29,9 +29,9 @@ ELSEWHERE = {
         "mbarrier-remote",
         "mbarrier-remote-state",
     ),
-    "test_cp_async.py": ("cp-async-in-flight", "cp-async-size"),
-    "test_device_heap.py": ("heap-free", "use-after-free"),
-    "test_grid.py": (
+    "copies/test_cp_async.py": ("cp-async-in-flight", "cp-async-size"),
+    "memory/test_device_heap.py": ("heap-free", "use-after-free"),
+    "machine/test_grid.py": (
         "barrier-mixed-reduction",
         "barrier-operands",
         "barrier-over-arrival",
@@ -41,16 +41,16 @@ ELSEWHERE = {
         "setmaxnreg-divergent",
         "tensor-map-stale",
     ),
-    "test_launches.py": ("launch-race", "stream-race", "uninitialised-global"),
+    "machine/test_launches.py": ("launch-race", "stream-race", "uninitialised-global"),
     "test_scalar_calls.py": ("assert", "branch-index", "indirect-call", "printf", "printf-format"),
-    "test_tcgen05_memory.py": ("cta-pair", "tmem-alloc-blocked"),
-    "test_tcgen05_order.py": ("mma-unordered",),
-    "test_tcgen05_refusals.py": ("mixed-cta-group", "zero-column-mask"),
-    "test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
-    "test_warp_mma.py": ("partial-warp",),
-    "test_scaled_mma.py": ("scale-selector",),
-    "test_wgmma.py": ("wgmma-divergent", "wgmma-nonuniform"),
-    "test_wgmma_hazards.py": (
+    "tcgen05/test_tcgen05_memory.py": ("cta-pair", "tmem-alloc-blocked"),
+    "tcgen05/test_tcgen05_order.py": ("mma-unordered",),
+    "tcgen05/test_tcgen05_refusals.py": ("mixed-cta-group", "zero-column-mask"),
+    "copies/test_tensor_loads.py": ("bulk-copy-mbarrier", "multicast-mask"),
+    "mma/test_warp_mma.py": ("partial-warp",),
+    "mma/test_scaled_mma.py": ("scale-selector",),
+    "mma/test_wgmma.py": ("wgmma-divergent", "wgmma-nonuniform"),
+    "mma/test_wgmma_hazards.py": (
         "wgmma-missing-fence",
         "wgmma-partial-warpgroup",
         "wgmma-register-in-flight",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fmha import emulator
-from fmha.emulator.decode.frames import STACK_BYTES
+from fmha.emulator.decode.control.frames import STACK_BYTES
 from fmha.harness.worker.compilers.nvcc import find_nvcc
 
 HERE = Path(__file__).parent

@@ -27,7 +27,7 @@ constexpr u32 kFullMask = 0xFFFFFFFFu;
 constexpr u32 kUnitBytes = 128;
 
 // The types that instructions name, with the bits of a register that holds one: 8-bit values are in 16-bit registers.
-// Elements of matrices have NumberType of numbers/formats.hpp: a type of 4 bits there has no register of its own.
+// What an element of a matrix is, ElementType of numbers/formats.hpp says; why these are two tables stands there.
 // clang-format off
 #define PTXM_TYPES(X)                                                                                                \
     X(none, 0) X(b8, 16) X(u8_, 16) X(s8, 16) X(b16, 16) X(u16_, 16) X(s16, 16) X(f16, 16) X(bf16, 16)               \

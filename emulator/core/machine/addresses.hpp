@@ -1,7 +1,7 @@
 // What an address means: the state space that it lies in, and the bytes there. Addresses that are nobody's are Faults.
 #pragma once
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 #include "memory/memory.hpp"
 
 namespace ptxm {

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "findings/finding.hpp"
-#include "machine/cluster.hpp"
-#include "machine/search.hpp"
+#include "machine/cluster/cluster.hpp"
+#include "machine/schedule/search.hpp"
 #include "machine/stats.hpp"
 #include "memory/memory.hpp"
-#include "order/block_chunks.hpp"
+#include "order/history/block_chunks.hpp"
 #include "order/sync_table.hpp"
 
 namespace ptxm {

@@ -9,8 +9,8 @@
 #include <atomic>
 #include <vector>
 
-#include "machine/async_queue.hpp"
-#include "machine/warp.hpp"
+#include "machine/async/async_queue.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
 

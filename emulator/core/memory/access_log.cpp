@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 namespace ptxm {
 

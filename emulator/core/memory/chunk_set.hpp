@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "order/block_chunks.hpp"
+#include "order/history/block_chunks.hpp"
 
 namespace ptxm {
 

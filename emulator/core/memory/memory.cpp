@@ -1,7 +1,7 @@
 #include "memory/memory.hpp"
 
 #include "memory/access_log.hpp"
-#include "order/linear_history.hpp"
+#include "order/history/linear_history.hpp"
 
 namespace ptxm {
 

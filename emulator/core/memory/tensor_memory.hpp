@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "order/tensor_memory_history.hpp"
+#include "order/history/tensor_memory_history.hpp"
 
 namespace ptxm {
 
@@ -65,7 +65,8 @@ struct Tmem {
     MmaMarks mma_writes, mma_reads;
     // The words of a lane. Before columns are read or written, settle them.
     u32* row(u32 lane) { return reinterpret_cast<u32*>(lines.data()) + lane * kPitch; }
-    // Columns with such products: ptx/tcgen05/chain.cpp. Those of a pair's CTAs have one owner, whose sums they are.
+    // Columns with such products: ptx/tcgen05/product/chain.cpp. Those of a pair's CTAs have one owner, whose sums they
+    // are.
     struct Unsettled {
         Tmem* owner = nullptr;
         u32 column = 0, columns = 0;

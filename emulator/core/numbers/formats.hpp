@@ -39,48 +39,56 @@ inline constexpr FloatFormat kF16{5, 10, 15, FloatFormat::ieee}, kBf16{8, 7, 127
 // The types of elements in matrices, as PTX names them, and the bits of the byte container that an element of up to 8
 // bits has in registers and in tensor memory: those of 6 bits in the low ones, those of 4 in bits 2 to 5 (PTX
 // ISA 9.7.14.5). e2m1x2: two of e2m1 a byte.
-#define PTXM_NUMBER_TYPES(X) \
-    X(f16, &kF16, 16)        \
-    X(bf16, &kBf16, 16)      \
-    X(tf32, &kTf32, 32)      \
-    X(f32, &kF32, 32)        \
-    X(f64, &kF64, 64)        \
-    X(s32, nullptr, 32)      \
-    X(e4m3, &kE4m3, 8)       \
-    X(e5m2, &kE5m2, 8)       \
-    X(e3m2, &kE3m2, 8)       \
-    X(e2m3, &kE2m3, 8)       \
-    X(e2m1, &kE2m1, 8)       \
-    X(s8, nullptr, 8)        \
-    X(u8, nullptr, 8)        \
-    X(s4, nullptr, 4)        \
-    X(u4, nullptr, 4)        \
-    X(b1, nullptr, 1)        \
+//
+// They are not rows of PTXM_TYPES, because the two tables answer different questions. Ty says which register an operand
+// of an instruction is: a row may be bits without a number (b32), a predicate, or a pair in one register (f16x2).
+// ElementType says which number the bits of one element are: it has a format, may be narrower than any register, and
+// none of those three is one. Where both have a name they differ: s8 is in a register of 16 bits and an element of 8,
+// and e2m1x2 is two numbers in a register of 16 bits and a byte of tensor memory. A row that no register may have would
+// have to be refused wherever a type is read, and four types of one table would not fit into the modifiers of an mma,
+// which have 4 bits for each.
+#define PTXM_ELEMENT_TYPES(X) \
+    X(f16, &kF16, 16)         \
+    X(bf16, &kBf16, 16)       \
+    X(tf32, &kTf32, 32)       \
+    X(f32, &kF32, 32)         \
+    X(f64, &kF64, 64)         \
+    X(s32, nullptr, 32)       \
+    X(e4m3, &kE4m3, 8)        \
+    X(e5m2, &kE5m2, 8)        \
+    X(e3m2, &kE3m2, 8)        \
+    X(e2m3, &kE2m3, 8)        \
+    X(e2m1, &kE2m1, 8)        \
+    X(s8, nullptr, 8)         \
+    X(u8, nullptr, 8)         \
+    X(s4, nullptr, 4)         \
+    X(u4, nullptr, 4)         \
+    X(b1, nullptr, 1)         \
     X(e2m1x2, &kE2m1, 8)
 
-enum class NumberType : ptxm::u8 {
+enum class ElementType : ptxm::u8 {
 #define PTXM_ENUM(name, format, bits) name,
-    PTXM_NUMBER_TYPES(PTXM_ENUM)
+    PTXM_ELEMENT_TYPES(PTXM_ENUM)
 #undef PTXM_ENUM
 };
 
-struct NumberTypeRow {
+struct ElementTypeRow {
     const FloatFormat* format;  // null for integers
     u32 container_bits;
 };
-constexpr NumberTypeRow kNumberTypes[] = {
+constexpr ElementTypeRow kElementTypes[] = {
 #define PTXM_ROW(name, format, bits) {format, bits},
-    PTXM_NUMBER_TYPES(PTXM_ROW)
+    PTXM_ELEMENT_TYPES(PTXM_ROW)
 #undef PTXM_ROW
 };
 
-constexpr const NumberTypeRow& row_of(NumberType t) { return kNumberTypes[static_cast<u32>(t)]; }
-constexpr u32 container_bits(NumberType t) { return row_of(t).container_bits; }
-constexpr u32 container_bytes(NumberType t) { return container_bits(t) / 8; }
+constexpr const ElementTypeRow& row_of(ElementType t) { return kElementTypes[static_cast<u32>(t)]; }
+constexpr u32 container_bits(ElementType t) { return row_of(t).container_bits; }
+constexpr u32 container_bytes(ElementType t) { return container_bits(t) / 8; }
 // Floating-point types of up to 8 bits.
-constexpr bool is_small_float(NumberType t) { return row_of(t).format && row_of(t).format->bits() <= 8; }
+constexpr bool is_small_float(ElementType t) { return row_of(t).format && row_of(t).format->bits() <= 8; }
 // The exponent of a floating-point format's smallest normal number.
-constexpr i32 least_exponent(NumberType t) { return 1 - row_of(t).format->bias; }
+constexpr i32 least_exponent(ElementType t) { return 1 - row_of(t).format->bias; }
 
 struct Number {
     bool negative = false, nan = false, infinite = false;
@@ -172,9 +180,9 @@ inline u64 encode(const FloatFormat& f, const Number& n, Rounding r, bool satfin
     return std::bit_cast<float>(magnitude > 0x7C00 ? 0x7FFFFFFFu : sign | a);
 }
 
-// The numbers of the 256 bytes that may hold an element of a floating-point type of up to 8 bits, see NumberType. NaN
+// The numbers of the 256 bytes that may hold an element of a floating-point type of up to 8 bits, see ElementType. NaN
 // is 0x7FFFFFFF.
-const std::array<float, 256>& numbers_of_bytes(NumberType t);
+const std::array<float, 256>& numbers_of_bytes(ElementType t);
 
 // A scale of a block of elements: ue8m0, 2^(bits - 127) and 0xFF a NaN, or ue4m3, whose top bit is not read.
 double decode_scale(u8 bits, bool e8m0);

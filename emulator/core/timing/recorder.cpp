@@ -5,7 +5,7 @@
 
 #include "machine/addresses.hpp"
 #include "memory/banks.hpp"
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "ptx/copies/bulk.hpp"
 #include "ptx/wgmma/operands.hpp"
 

@@ -1,7 +1,7 @@
 // Lanes that leave the cluster barrier.
 #pragma once
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
 

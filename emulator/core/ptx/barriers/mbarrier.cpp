@@ -7,7 +7,7 @@
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "machine/observer.hpp"
-#include "order/cta_exit.hpp"
+#include "order/conflicts/cta_exit.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,7 +1,7 @@
 // What the mbarrier instructions and the asynchronous operations do to an mbarrier.
 #pragma once
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 namespace ptxm {
 

@@ -7,7 +7,7 @@
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "machine/observer.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 
 namespace ptxm {

@@ -2,10 +2,10 @@
 #include <array>
 
 #include "isa/handlers.hpp"
-#include "machine/convergence.hpp"
-#include "machine/lanes.hpp"
 #include "machine/machine.hpp"
-#include "machine/meeting.hpp"
+#include "machine/warp/convergence.hpp"
+#include "machine/warp/lanes.hpp"
+#include "machine/warp/meeting.hpp"
 
 namespace ptxm {
 namespace {

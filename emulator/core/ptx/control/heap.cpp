@@ -2,7 +2,7 @@
 // answers. Each allocation is one of global memory, with a gap behind it, at addresses that nothing has had before.
 #include "isa/handlers.hpp"
 #include "machine/machine.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 
 namespace ptxm {
 namespace {

@@ -2,10 +2,10 @@
 // (clusterlaunchcontrol).
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
-#include "machine/grid.hpp"
+#include "machine/async/async.hpp"
+#include "machine/grid/grid.hpp"
 #include "machine/machine.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
 

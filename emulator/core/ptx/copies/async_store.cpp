@@ -2,8 +2,8 @@
 // that complete-tx their bytes. They are weak operations of the generic proxy.
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
-#include "order/conflicts.hpp"
+#include "machine/async/async.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
 #include "ptx/copies/reduction.hpp"

@@ -6,9 +6,9 @@
 
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk_group.hpp"
 #include "ptx/copies/reduction.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "machine/addresses.hpp"
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 
 namespace ptxm {
 

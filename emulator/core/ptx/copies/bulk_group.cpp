@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "isa/handlers.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "ptx/copies/bulk.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
 

@@ -7,10 +7,10 @@
 
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
-#include "order/conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/memory/generic_access.hpp"
 #include "ptx/mma/matrix.hpp"

@@ -1,11 +1,11 @@
 // cp.async.bulk.tensor from global to shared memory: boxes and gathered rows, to one CTA or to several of the cluster.
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "machine/observer.hpp"
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/copies/bulk.hpp"
 

@@ -3,7 +3,7 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "ptx/copies/bulk.hpp"
 #include "ptx/copies/bulk_group.hpp"
 
@@ -32,7 +32,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         if (std::any_of(box.map.first_pixel, std::end(box.map.first_pixel), [](i64 c) { return c < 0; }))
             throw Fault("tensor-coordinate",
                         "a store through a map whose bounding box begins at a negative place, which only loads take");
-        if (reduction != Reduction::none) element_type(box.map, reduction);
+        if (reduction != Reduction::none) reduced_type(box.map, reduction);
         const u32 bytes = box.bytes();
         const SharedRef from =
             resolve_bulk_shared(w, w.reg<u32>(o[1])[l], box.shared_bytes(), 128, "bulk tensor store");

@@ -3,9 +3,9 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
-#include "memory/tensor_map.hpp"
-#include "order/conflicts.hpp"
-#include "order/linear_history.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
+#include "order/conflicts/conflicts.hpp"
+#include "order/history/linear_history.hpp"
 
 namespace ptxm {
 

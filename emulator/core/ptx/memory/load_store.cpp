@@ -7,9 +7,9 @@
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
 #include "memory/banks.hpp"
-#include "order/conflicts.hpp"
-#include "order/lane_races.hpp"
-#include "order/linear_history.hpp"
+#include "order/conflicts/conflicts.hpp"
+#include "order/conflicts/lane_races.hpp"
+#include "order/history/linear_history.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {

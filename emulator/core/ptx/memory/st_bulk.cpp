@@ -1,8 +1,8 @@
 // st.bulk: zeros over a range of the CTA's own shared memory (PTX ISA 9.7.9.13), through the generic proxy.
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/cluster.hpp"
-#include "order/conflicts.hpp"
+#include "machine/cluster/cluster.hpp"
+#include "order/conflicts/conflicts.hpp"
 
 namespace ptxm {
 namespace {

@@ -1,7 +1,7 @@
 // Generic addresses and the windows of the state spaces (PTX ISA 5.1): cvta, isspacep.
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "ptx/memory/generic_access.hpp"
 
 namespace ptxm {

@@ -110,8 +110,8 @@ inline Position d(u32 lane, u32 i) { return {lane / 4 + 8 * (i / 2 % 2), lane % 
 
 namespace element {
 
-inline bool is_integer(NumberType t) {
-    return t == NumberType::s8 || t == NumberType::u8 || t == NumberType::s4 || t == NumberType::u4;
+inline bool is_integer(ElementType t) {
+    return t == ElementType::s8 || t == ElementType::u8 || t == ElementType::s4 || t == ElementType::u4;
 }
 
 template <u32 n>
@@ -120,12 +120,12 @@ using Bits = std::integral_constant<u32, n>;
 // Calls f(bits of an element, decoder of an element in the low bits of a word). One instance of f a type keeps the
 // choice out of its loops.
 template <class F>
-void with_float(NumberType t, F f) {
+void with_float(ElementType t, F f) {
     switch (t) {
-        case NumberType::f16: return f(Bits<16>{}, [](u32 raw) { return half_to_float(static_cast<u16>(raw)); });
-        case NumberType::bf16: return f(Bits<16>{}, [](u32 raw) { return std::bit_cast<float>(raw << 16); });
+        case ElementType::f16: return f(Bits<16>{}, [](u32 raw) { return half_to_float(static_cast<u16>(raw)); });
+        case ElementType::bf16: return f(Bits<16>{}, [](u32 raw) { return std::bit_cast<float>(raw << 16); });
         // A tf32 operand is a 32-bit container whose 13 low bits are not read.
-        case NumberType::tf32: return f(Bits<32>{}, [](u32 raw) { return std::bit_cast<float>(raw & 0xFFFFE000u); });
+        case ElementType::tf32: return f(Bits<32>{}, [](u32 raw) { return std::bit_cast<float>(raw & 0xFFFFE000u); });
         default: break;
     }
     if (!is_small_float(t)) throw Fault("internal", "not a floating-point element");
@@ -133,12 +133,12 @@ void with_float(NumberType t, F f) {
 }
 
 template <class F>
-void with_integer(NumberType t, F f) {
+void with_integer(ElementType t, F f) {
     switch (t) {
-        case NumberType::s8: return f(Bits<8>{}, [](u32 raw) { return i32{static_cast<std::int8_t>(raw)}; });
-        case NumberType::u8: return f(Bits<8>{}, [](u32 raw) { return static_cast<i32>(raw & 0xFF); });
-        case NumberType::s4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw << 28) >> 28; });
-        case NumberType::u4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw & 0xF); });
+        case ElementType::s8: return f(Bits<8>{}, [](u32 raw) { return i32{static_cast<std::int8_t>(raw)}; });
+        case ElementType::u8: return f(Bits<8>{}, [](u32 raw) { return static_cast<i32>(raw & 0xFF); });
+        case ElementType::s4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw << 28) >> 28; });
+        case ElementType::u4: return f(Bits<4>{}, [](u32 raw) { return static_cast<i32>(raw & 0xF); });
         default: throw Fault("internal", "not an integer element");
     }
 }

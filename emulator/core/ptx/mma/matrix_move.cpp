@@ -2,8 +2,8 @@
 #include "isa/handlers.hpp"
 #include "machine/machine.hpp"
 #include "memory/banks.hpp"
-#include "order/conflicts.hpp"
-#include "order/lane_races.hpp"
+#include "order/conflicts/conflicts.hpp"
+#include "order/conflicts/lane_races.hpp"
 #include "ptx/mma/matrix.hpp"
 
 namespace ptxm {

@@ -10,8 +10,8 @@ enum class Sparsity : u8 { one_of_two, two_of_four, pairs_of_eight };  // elemen
 
 inline u32 chunk_elements(Sparsity s) { return 2u << static_cast<u32>(s); }
 
-inline Sparsity sparsity_of(NumberType a) {
-    if (a == NumberType::tf32) return Sparsity::one_of_two;
+inline Sparsity sparsity_of(ElementType a) {
+    if (a == ElementType::tf32) return Sparsity::one_of_two;
     return container_bits(a) == 4 ? Sparsity::pairs_of_eight : Sparsity::two_of_four;
 }
 

@@ -22,14 +22,14 @@ constexpr u32 kMaxK = 256, kN = 8;
 constexpr u32 kMaxStored = 64;  // elements of a row of A, bits left aside
 
 struct Shape {
-    NumberType d, a, b, c;
+    ElementType d, a, b, c;
     u32 m, k;
     bool sparse;
     u32 stored() const { return sparse ? k / 2 : k; }
 };
 
 Shape shape_of(const Inst& i) {
-    const auto type = [&](u32 shift) { return static_cast<NumberType>(i.mods >> shift & 0xF); };
+    const auto type = [&](u32 shift) { return static_cast<ElementType>(i.mods >> shift & 0xF); };
     return {type(kMmaDShift),          type(kMmaAShift),           type(kMmaBShift),
             type(kMmaCShift),          i.mods & kMmaM8 ? 8u : 16u, static_cast<u32>(i.immediate),
             (i.mods & kMmaSparse) != 0};
@@ -104,10 +104,10 @@ struct FloatSums {
     int least_a;
 
     static float to_half(double sum) { return half_to_float(aligned_sum::to_half(sum)); }
-    void add(u32 terms, const float* a, const u16* k, NumberType c, float (&d)[kN]) const {
+    void add(u32 terms, const float* a, const u16* k, ElementType c, float (&d)[kN]) const {
         double sum[kN];
         aligned_sum::add(aligned_sum::kSixteenBits.fraction, terms, a, least_a, k, b, {d, least_exponent(c)}, sum);
-        if (s.d != NumberType::f16) return aligned_sum::to_floats(sum, aligned_sum::kSixteenBits.kept, d);
+        if (s.d != ElementType::f16) return aligned_sum::to_floats(sum, aligned_sum::kSixteenBits.kept, d);
         for (u32 n = 0; n < kN; ++n) d[n] = to_half(sum[n]);
     }
     void row(const float* a, const u16* k, float (&d)[kN]) const {
@@ -125,7 +125,7 @@ struct FloatSums {
             add(terms, values, rows, s.d, sum);
         }
         for (u32 n = 0; n < kN; ++n)
-            d[n] = s.d == NumberType::f16 ? to_half(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
+            d[n] = s.d == ElementType::f16 ? to_half(double{d[n]} + double{sum[n]}) : one_nan(d[n] + sum[n]);
     }
 };
 
@@ -144,15 +144,15 @@ Flow mma_float(Warp& w, const Inst& i, u32 mask) {
     });
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
         d[row][column] =
-            s.c == NumberType::f16 ? half_to_float(w.reg<u16>(uc[e / 2])[2 * l + e % 2]) : w.reg<float>(uc[e])[l];
+            s.c == ElementType::f16 ? half_to_float(w.reg<u16>(uc[e / 2])[2 * l + e % 2]) : w.reg<float>(uc[e])[l];
     });
     // Of eight bits, those of f16, to which they are converted.
-    const auto least = [](NumberType t) { return least_exponent(container_bits(t) == 8 ? NumberType::f16 : t); };
+    const auto least = [](ElementType t) { return least_exponent(container_bits(t) == 8 ? ElementType::f16 : t); };
     const aligned_sum::Columns columns(&b[0][0], s.k, kN, least(s.b));
     const FloatSums sums{s, columns, least(s.a)};
     for (u32 row = 0; row < s.m; ++row) sums.row(a[row], at.k[row], d[row]);
     each_d(s, [&](u32 l, u32 e, u32 row, u32 column) {
-        if (s.d == NumberType::f16) {
+        if (s.d == ElementType::f16) {
             if (o[e / 2] >= 0) w.reg<u16>(o[e / 2])[2 * l + e % 2] = float_to_half(d[row][column]);
         } else if (o[e] >= 0) {
             w.reg<float>(o[e])[l] = d[row][column];
@@ -207,7 +207,7 @@ Flow mma_scaled(Warp& w, const Inst& i, u32 mask) {
         return [&](u32 row, u32 column, u32 raw) { matrix[row][column] = decode(raw); };
     };
     if (packed) {
-        const auto decode = [t = numbers_of_bytes(NumberType::e2m1).data()](u32 raw) { return t[(raw & 0xF) << 2]; };
+        const auto decode = [t = numbers_of_bytes(ElementType::e2m1).data()](u32 raw) { return t[(raw & 0xF) << 2]; };
         each_a<4>(w, ua, s, into(a, decode));
         each_b<4>(w, ub, s, into(b, decode));
     } else {
@@ -309,9 +309,9 @@ Flow mma_double(Warp& w, const Inst& i, u32 mask) {
 Handler bind_warp_mma(const InstRecord& r) {
     if (static_cast<Op>(r.op) != Op::mma_sync) return nullptr;
     if (r.mods >> kMmaScalesShift & 3) return mma_scaled;
-    const auto a = static_cast<NumberType>(r.mods >> kMmaAShift & 0xF);
-    if (a == NumberType::f64) return mma_double;
-    if (a == NumberType::b1) return mma_bits;
+    const auto a = static_cast<ElementType>(r.mods >> kMmaAShift & 0xF);
+    if (a == ElementType::f64) return mma_double;
+    if (a == ElementType::b1) return mma_bits;
     return element::is_integer(a) ? mma_integer : mma_float;
 }
 

@@ -2,7 +2,7 @@
 #include <type_traits>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 
 namespace ptxm {
 namespace {

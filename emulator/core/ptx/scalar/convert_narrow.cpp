@@ -8,7 +8,7 @@
 #endif
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "numbers/single.hpp"
 #include "ptx/scalar/convert_value.hpp"
 

@@ -1,7 +1,7 @@
 // One value from one format to another: what all forms of cvt share.
 #pragma once
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 #include "numbers/formats.hpp"
 
 namespace ptxm {

@@ -1,6 +1,6 @@
 // Floating-point arithmetic: f32, f64, and pairs of f32.
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "numbers/formats.hpp"
 #include "numbers/min_max.hpp"
 #include "numbers/single.hpp"

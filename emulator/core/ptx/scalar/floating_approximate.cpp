@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "numbers/formats.hpp"
 #include "numbers/mufu.hpp"
 #include "numbers/rounding.hpp"

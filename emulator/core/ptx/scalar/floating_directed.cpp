@@ -2,7 +2,7 @@
 #include <cfenv>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "numbers/rounding.hpp"
 #include "numbers/single.hpp"
 

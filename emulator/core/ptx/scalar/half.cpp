@@ -3,7 +3,7 @@
 #include <array>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "numbers/formats.hpp"
 #include "numbers/min_max.hpp"
 #include "numbers/rounding.hpp"

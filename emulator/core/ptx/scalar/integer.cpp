@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "ptx/scalar/compare.hpp"
 
 namespace ptxm {

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
+#include "machine/warp/lanes.hpp"
 #include "numbers/single.hpp"
 
 namespace ptxm {

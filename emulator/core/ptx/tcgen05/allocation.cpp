@@ -8,8 +8,8 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "machine/machine.hpp"
-#include "order/conflicts.hpp"
-#include "order/tensor_memory_conflicts.hpp"
+#include "order/conflicts/conflicts.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 
 namespace ptxm {

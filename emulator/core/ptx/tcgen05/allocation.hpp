@@ -1,7 +1,7 @@
 // Tensor memory that an instruction may use.
 #pragma once
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
 

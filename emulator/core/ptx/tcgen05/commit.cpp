@@ -1,11 +1,11 @@
 // tcgen05.commit and the tcgen05 fences (PTX ISA 9.7.16.11, 9.7.16.12).
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/names.hpp"
 #include "machine/observer.hpp"
-#include "order/cta_exit.hpp"
+#include "order/conflicts/cta_exit.hpp"
 #include "ptx/barriers/mbarrier.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 

@@ -1,8 +1,8 @@
 // tcgen05.cp and tcgen05.shift (PTX ISA 9.7.16.9): in the tensor core's stream, like the MMAs that follow them.
 #include "isa/handlers.hpp"
-#include "machine/async.hpp"
-#include "machine/cluster.hpp"
-#include "order/tensor_memory_conflicts.hpp"
+#include "machine/async/async.hpp"
+#include "machine/cluster/cluster.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
 

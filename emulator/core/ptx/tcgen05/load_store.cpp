@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "isa/handlers.hpp"
-#include "machine/lanes.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
-#include "order/tensor_memory_conflicts.hpp"
+#include "machine/warp/lanes.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 
 namespace ptxm {

@@ -1,7 +1,7 @@
 // What tcgen05.ld has loaded.
 #pragma once
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
 

@@ -1,10 +1,10 @@
 // tcgen05.mma (PTX ISA 9.7.16.10.9). An MMA takes effect when it completes, in issue order within its CTA's tensor
 // core; conflicts are checked when it is issued, against what its issuer has synchronised with.
 #include "isa/handlers.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "machine/observer.hpp"
-#include "order/tensor_memory_conflicts.hpp"
+#include "order/conflicts/tensor_memory_conflicts.hpp"
 #include "ptx/tcgen05/allocation.hpp"
 #include "ptx/tcgen05/show.hpp"
 #include "ptx/tcgen05/tcgen05.hpp"
@@ -103,7 +103,7 @@ void check_cta(Access& x, const Mma& op, Cta& cta) {
     });
 }
 
-SharedOperand shared_operand(u64 descriptor, NumberType f, Kind kind, bool mn_major, u32 first, u32 rows,
+SharedOperand shared_operand(u64 descriptor, ElementType f, Kind kind, bool mn_major, u32 first, u32 rows,
                              const char* which) {
     const SharedOperand o{decode_matrix(descriptor, which), f, mn_major, first, rows};
     check_layout(o.descriptor, f, kind, mn_major, which);

@@ -46,10 +46,10 @@ OperandSeen shown_a(const Mma& op, u64 descriptor) {
 
 }  // namespace
 
-const char* type_name(NumberType f) {
+const char* type_name(ElementType f) {
     static constexpr const char* kNames[] = {
 #define PTXM_NAME(name, format, bits) #name,
-        PTXM_NUMBER_TYPES(PTXM_NAME)
+        PTXM_ELEMENT_TYPES(PTXM_NAME)
 #undef PTXM_NAME
     };
     return kNames[static_cast<u32>(f)];

@@ -1,17 +1,17 @@
 // What the tcgen05 files share: kinds, descriptors, number formats, data paths.
 //
-// ptx/tcgen05/descriptor.cpp  shared-memory, instruction and zero-column-mask descriptors
-// ptx/tcgen05/format.cpp      number formats and their packing
-// ptx/tcgen05/operand.cpp     operands: which bytes, their conflict checks, their gathering
-// ptx/tcgen05/operand_rows.cpp        and as numbers
-// ptx/tcgen05/operand_packed.cpp      or as bf16, for the host's matrix instructions
+// ptx/tcgen05/operands/descriptor.cpp  shared-memory, instruction and zero-column-mask descriptors
+// ptx/tcgen05/operands/format.cpp      number formats and their packing
+// ptx/tcgen05/operands/operand.cpp     operands: which bytes, their conflict checks, their gathering
+// ptx/tcgen05/operands/operand_rows.cpp        and as numbers
+// ptx/tcgen05/operands/operand_packed.cpp      or as bf16, for the host's matrix instructions
 // ptx/tcgen05/product/product.cpp     the product over the data path
-// ptx/tcgen05/chain.cpp       its sums in f32 and f16, of one MMA after another
+// ptx/tcgen05/product/chain.cpp       its sums in f32 and f16, of one MMA after another
 // ptx/tcgen05/product/fast/vectors.cpp     with vector registers
 // ptx/tcgen05/product/fast/tiles.cpp       with the host's matrix instructions
 // ptx/tcgen05/product/silicon/silicon.cpp     or its sums as silicon makes them
 // ptx/tcgen05/product/silicon/four_bits.cpp   those of kind::mxf4 and mxf4nvf4
-// ptx/tcgen05/operand_sparse.cpp      metadata of a sparse A, and the product with it
+// ptx/tcgen05/operands/operand_sparse.cpp      metadata of a sparse A, and the product with it
 // ptx/tcgen05/mma.cpp         tcgen05.mma
 // ptx/tcgen05/order.cpp       strict: which operations are pipelined with one another
 // ptx/tcgen05/copy.cpp        tcgen05.cp and tcgen05.shift
@@ -22,7 +22,7 @@
 #include <bitset>
 
 #include "machine/machine.hpp"
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "numbers/formats.hpp"
 
 namespace ptxm::tc {
@@ -45,7 +45,7 @@ struct Modifiers {  // of one tcgen05.mma
 struct Instruction {
     Kind kind;
     u32 m, n, k;  // k: elements of a row of A, of which a sparse one stores half
-    NumberType a, b;
+    ElementType a, b;
     Accumulator d;
     bool negate_a, negate_b, a_mn_major, b_mn_major, saturate;
     u32 max_shift;
@@ -106,7 +106,7 @@ inline u32 mn_major_chunk(const MatrixDescriptor& d, u32 mn, u32 k, u32 element_
     }
     return swizzle_address(d, a & kAddressMask);
 }
-void check_layout(const MatrixDescriptor& d, NumberType format, Kind kind, bool mn_major, const char* which);
+void check_layout(const MatrixDescriptor& d, ElementType format, Kind kind, bool mn_major, const char* which);
 
 // Columns of B that are taken as zero, and the first column read (PTX ISA 9.7.16.4.3).
 struct ColumnMask {
@@ -115,37 +115,37 @@ struct ColumnMask {
 };
 ColumnMask decode_column_mask(u64 bits, const Instruction& i);
 
-bool is_padded(NumberType f);  // 16 elements of 6 or 4 bits in 16 bytes of shared memory, with padding behind them
+bool is_padded(ElementType f);  // 16 elements of 6 or 4 bits in 16 bytes of shared memory, with padding behind them
 
 // 16 packed elements -> 16 byte containers (PTX ISA 9.7.16.9.1, 9.7.16.10.4).
 void unpack_b6x16_p32(const u8* source, u8* containers);
 void unpack_b4x16_p64(const u8* source, u8* containers);
 
 // `n` bytes of elements, as tensor memory holds them (padded formats unpacked), to numbers.
-void decode_bytes(NumberType f, const u8* bytes, u32 n, float* out);
-void decode_bytes(NumberType f, const u8* bytes, u32 n, i32* out);
+void decode_bytes(ElementType f, const u8* bytes, u32 n, float* out);
+void decode_bytes(ElementType f, const u8* bytes, u32 n, i32* out);
 // Chunks of 16 bytes at `chunks` in `memory`, `inner` after `inner` of them: the elements of chunk q of the p-th such
 // group go to out + p * outer_pitch + q * inner_pitch. Of padded formats as tensor memory holds them.
 struct ChunkGrid {
     u32 inner, outer_pitch, inner_pitch;
 };
-void decode_chunks(NumberType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out);
-void decode_chunks(NumberType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out);
+void decode_chunks(ElementType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, float* out);
+void decode_chunks(ElementType f, const u8* memory, std::span<const u32> chunks, const ChunkGrid& grid, i32* out);
 // `rows` rows of 32 bytes, transposed: element k of row r becomes out[k * pitch + r]. In blocks of 16 rows: `bytes` and
 // `out` have room for whole ones.
-void decode_transposed(NumberType f, const u8* bytes, u32 rows, float* out, u32 pitch);
-void decode_transposed(NumberType f, const u8* bytes, u32 rows, i32* out, u32 pitch);
+void decode_transposed(ElementType f, const u8* bytes, u32 rows, float* out, u32 pitch);
+void decode_transposed(ElementType f, const u8* bytes, u32 rows, i32* out, u32 pitch);
 // The same without decoding: word w of row r becomes out[w * pitch + r].
 void transpose_rows(const u8* bytes, u32 rows, u32* out, u32 pitch);
 // Whether every number of a format is one of bf16; and of a format of one byte, which. The bytes of those without the
 // top bit apart, and what that bit, a sign or padding, does to the upper one.
-bool is_bf16(NumberType f);
+bool is_bf16(ElementType f);
 struct Bf16Table {
     alignas(64) u8 low[128], high[128];
     u16 number[256];
     u8 sign;
 };
-const Bf16Table& bf16_table(NumberType f);
+const Bf16Table& bf16_table(ElementType f);
 
 // Where D and A lie in tensor memory (PTX ISA 9.7.16.10.5): the rows of one CTA, and the banks that its columns are
 // dealt to: bank b holds columns [b n / banks, (b + 1) n / banks) of D in lanes of its own, all from the same column.
@@ -160,7 +160,7 @@ DataPath data_path(const Modifiers& mods, u32 m);
 // An operand matrix in the shared memory of a CTA.
 struct SharedOperand {
     MatrixDescriptor descriptor;
-    NumberType format;
+    ElementType format;
     bool mn_major;
     u32 first = 0, rows = 0;
     bool operator==(const SharedOperand&) const = default;

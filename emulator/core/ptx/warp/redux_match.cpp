@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "isa/handlers.hpp"
-#include "machine/convergence.hpp"
-#include "machine/lanes.hpp"
-#include "machine/meeting.hpp"
+#include "machine/warp/convergence.hpp"
+#include "machine/warp/lanes.hpp"
+#include "machine/warp/meeting.hpp"
 #include "numbers/min_max.hpp"
 
 namespace ptxm {

@@ -111,7 +111,7 @@ void multiply(const WgmmaOperation& op, u32 warp, const float* a, const float* b
             float* out = d + row * kMaxN + n;
             double sum[kColumns];
             add(precision.fraction, s.stored(), a + row * kMaxK, least_a, at[row], columns, {out, least_d}, sum);
-            if (s.d != NumberType::f16)
+            if (s.d != ElementType::f16)
                 to_floats(sum, precision.kept, out);
             else
                 for (u32 j = 0; j < kColumns; ++j) out[j] = half_to_float(to_half(sum[j]));
@@ -139,7 +139,7 @@ bool all_finite(const float* values, u32 rows, u32 columns, u32 stride) {
 void load_d(const WgmmaOperation& op, u32 warp, float* out) {
     Warp& w = *op.warps[warp];
     const i32* d = op.units[warp];
-    if (op.shape.d == NumberType::f16)
+    if (op.shape.d == ElementType::f16)
         each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { out[at] = half_to_float(w.reg<u16>(d[e / 2])[2 * l + e % 2]); });
     else
         each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { out[at] = w.reg<float>(d[e])[l]; });
@@ -148,7 +148,7 @@ void load_d(const WgmmaOperation& op, u32 warp, float* out) {
 void store_d(const WgmmaOperation& op, u32 warp, const float* in) {
     Warp& w = *op.warps[warp];
     const i32* d = op.units[warp];
-    if (op.shape.d == NumberType::f16)
+    if (op.shape.d == ElementType::f16)
         each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { w.reg<u16>(d[e / 2])[2 * l + e % 2] = float_to_half(in[at]); });
     else
         each_d(op.shape.n, [&](u32 e, u32 l, u32 at) { w.reg<float>(d[e])[l] = in[at]; });
@@ -161,7 +161,7 @@ void execute_float(const WgmmaOperation& op) {
     element::with_float(s.b, [&](auto bits, auto decode) {
         gather_b<bits.value>(op, t.b, [&, scale = s.b_scale](u32 raw) { return scale * decode(raw); });
     });
-    const bool fast_b = s.d == NumberType::f32 && !s.sparse && all_finite(t.b, s.k, s.n, kMaxN);
+    const bool fast_b = s.d == ElementType::f32 && !s.sparse && all_finite(t.b, s.k, s.n, kMaxN);
     if (fast_b) wgmma_sums::pack_b(s, t.b, packed);
     for (u32 warp = 0; warp < kWgmmaWarps; ++warp) {
         element::with_float(s.a, [&](auto bits, auto decode) {
@@ -205,7 +205,7 @@ void execute_integer(const WgmmaOperation& op) {
 }  // namespace
 
 void execute_wgmma(const WgmmaOperation& op) {
-    if (op.shape.d == NumberType::s32)
+    if (op.shape.d == ElementType::s32)
         execute_integer(op);
     else
         execute_float(op);

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "machine/names.hpp"
 #include "memory/chunk_set.hpp"
-#include "order/conflicts.hpp"
-#include "order/memo.hpp"
+#include "memory/memo.hpp"
+#include "order/conflicts/conflicts.hpp"
 
 namespace ptxm {
 namespace {
@@ -57,7 +57,7 @@ WgmmaDescriptor decode_wgmma_descriptor(u64 bits, const char* which) {
 }
 
 WgmmaShape wgmma_shape(const Inst& i) {
-    const auto type = [&](u32 shift) { return static_cast<NumberType>(i.mods >> shift & 0xF); };
+    const auto type = [&](u32 shift) { return static_cast<ElementType>(i.mods >> shift & 0xF); };
     WgmmaShape s;
     s.d = type(kMmaDShift);
     s.a = type(kMmaAShift);

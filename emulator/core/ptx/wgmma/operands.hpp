@@ -1,7 +1,7 @@
 // The shared-memory operands of wgmma: descriptors and layouts (PTX ISA 9.7.15.5.1.2).
 #pragma once
 
-#include "memory/tensor_map.hpp"
+#include "memory/tensor_map/tensor_map.hpp"
 #include "ptx/mma/matrix.hpp"
 
 namespace ptxm {
@@ -32,7 +32,7 @@ constexpr u32 kWgmmaWarps = 4, kWgmmaRows = 16;  // of a warpgroup; of a warp's 
 
 // What a wgmma instruction multiplies.
 struct WgmmaShape {
-    NumberType d, a, b;
+    ElementType d, a, b;
     u32 n, k;
     bool a_registers, a_mn_major, b_mn_major;
     float a_scale, b_scale;
@@ -44,7 +44,7 @@ struct WgmmaShape {
     WgmmaTile b_tile() const { return {b_mn_major, b_bytes(), 0, n, b_k_bytes()}; }
     u32 a_bytes() const { return container_bytes(a); }
     u32 b_bytes() const { return container_bytes(b); }
-    u32 d_registers() const { return d == NumberType::f16 ? n / 4 : n / 2; }
+    u32 d_registers() const { return d == ElementType::f16 ? n / 4 : n / 2; }
 };
 
 WgmmaShape wgmma_shape(const Inst& i);

@@ -9,7 +9,7 @@ namespace ptxm::wgmma_sums {
 
 constexpr u32 kMaxK = 32, kMaxN = 256;
 
-inline aligned_sum::Precision precision_of(NumberType a) {
+inline aligned_sum::Precision precision_of(ElementType a) {
     return container_bits(a) == 8 ? aligned_sum::kEightBits : aligned_sum::kSixteenBits;
 }
 

@@ -7,7 +7,7 @@
 #include "ptx/wgmma/wgmma.hpp"
 
 #include "isa/handlers.hpp"
-#include "machine/async.hpp"
+#include "machine/async/async.hpp"
 #include "machine/machine.hpp"
 #include "ptx/wgmma/operands.hpp"
 

@@ -1,7 +1,7 @@
 // Registers that wgmma uses.
 #pragma once
 
-#include "machine/warp.hpp"
+#include "machine/warp/warp.hpp"
 
 namespace ptxm {
 

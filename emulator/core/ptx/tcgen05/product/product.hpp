@@ -56,7 +56,8 @@ void load_a(const Mma& op, Cta& cta, i32* out, u32 pitch);
 void load_b(const Mma& op, const SharedOperand& b, float* bt, u32 pitch);
 void load_b(const Mma& op, const SharedOperand& b, i32* bt, u32 pitch);
 
-// ptx/tcgen05/operand_sparse.cpp: the row of B that each element of a row of A multiplies; `lane` is the row's.
+// ptx/tcgen05/operands/operand_sparse.cpp: the row of B that each element of a row of A multiplies; `lane` is the
+// row's.
 void positions(const Mma& op, Cta& cta, u32 lane, u16* k);
 // As the dense product: a has shape.k elements a row, bt kMaxN columns a row of K, scale_a kMaxScales a row of the
 // path, scale_b a copy for every partition of 32 lanes. All of tensor memory is settled.
@@ -73,7 +74,7 @@ void silicon_product(const Mma& op, Cta& cta, const Rows& rows, const float* a, 
 void silicon_product_of_four_bits(const Mma& op, Cta& cta, const Rows& rows, const float* a, const float* bt,
                                   const double* scale_a, const double* scale_b, u32 n);
 
-// ptx/tcgen05/chain.cpp: dense A, kinds without scales. MMAs that add to the same D, one after the other, are
+// ptx/tcgen05/product/chain.cpp: dense A, kinds without scales. MMAs that add to the same D, one after the other, are
 // multiplied together when D is looked at.
 void execute_float(const Mma& op);
 
@@ -133,9 +134,9 @@ struct Packed {
     Magnitudes magnitudes_a, magnitudes_b;
 };
 
-// ptx/tcgen05/operand_rows.cpp: the chunks of A, two of them a row of the data path. Where neither shared nor tensor
-// memory has them as the tensor core reads them, they are gathered. Rows of shared memory serve every bank: there are
-// path.rows of them.
+// ptx/tcgen05/operands/operand_rows.cpp: the chunks of A, two of them a row of the data path. Where neither shared nor
+// tensor memory has them as the tensor core reads them, they are gathered. Rows of shared memory serve every bank:
+// there are path.rows of them.
 struct AChunks {
     std::array<u32, 2 * kTmemLanes> offsets;
     Chunks chunks;
@@ -144,7 +145,7 @@ void find_a(const Mma& op, Cta& cta, AChunks& out);
 // Room for 32 bytes of K of the rows of an operand, and then for whole blocks of 16 of them.
 u8* gathered();
 
-// ptx/tcgen05/operand_packed.cpp: whether an MMA's operands can be packed, and from k on those of one.
+// ptx/tcgen05/operands/operand_packed.cpp: whether an MMA's operands can be packed, and from k on those of one.
 bool can_pack(const Mma& op);
 void pack_a(const Mma& op, u32 which, u32 k, Packed& out);
 void pack_b(const Mma& op, u32 k, Packed& out);

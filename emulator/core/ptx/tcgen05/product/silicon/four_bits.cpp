@@ -10,7 +10,7 @@
 // exponent is no less than those of the group's products, 35 bits below D.
 #include <cmath>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "numbers/aligned_sum.hpp"
 #include "ptx/tcgen05/product/product.hpp"
 

@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include "machine/cluster.hpp"
+#include "machine/cluster/cluster.hpp"
 #include "numbers/aligned_sum.hpp"
 
 namespace ptxm::tc {

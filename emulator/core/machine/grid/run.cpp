@@ -1,0 +1,96 @@
+// The run of a launch to its end.
+#include <chrono>
+#include <numeric>
+
+#include "machine/grid/grid.hpp"
+#include "machine/grid/threads.hpp"
+#include "machine/machine.hpp"
+#include "timing/recorder.hpp"
+
+namespace ptxm {
+namespace {
+
+// Where fewer are left, what the launch before did is forgotten: a cluster needs a number of its own.
+constexpr u32 kMostNumbers = 0x8000;
+
+}  // namespace
+
+void Machine::begin() {
+    launch_findings.clear();
+    told_.clear();
+    stats = Stats{};
+    findings = nullptr;
+    running = nullptr;
+    tensor_columns = 0;
+    random.seed(seed);
+    search.begin(random);
+    interleaving = schedule == Schedule::pct ? std::make_unique<Interleaving>() : nullptr;
+    dependent_ = launch->programmatic && triggered_ && number_ < kMostNumbers;
+    if ((dependent_ || !launch->beside.empty()) && number_ < kMostNumbers) {
+        in_flight_.push_back({number_, launched_, std::move(complete_)});
+        if (dependent_ && triggered_late_) at_start_ = in_flight_.back().complete;
+        global.keep_written();
+        begin_beside();
+    } else {
+        in_flight_.clear();
+        at_start_.clear();
+        number_ = 0;
+        global.forget_shadows();
+        sync.clear();
+        map_fences.clear();
+    }
+    complete_ = at_start_;
+    launched_ = launch->number;
+    triggered_ = waited_ = triggered_late_ = false;
+}
+
+// The next launch begins when all CTAs have triggered, so behind what one of them has waited for before it did.
+void Machine::trigger(Warp& w) {
+    triggered_ = true;
+    triggered_late_ |= !w.cta->triggered && waited_ && w.clocks.knows_launch(static_cast<u32>(in_flight_.size()));
+    w.cta->triggered = true;
+}
+
+// A dependent launch may begin as soon as the one before it may; any other, when all are complete that it is not
+// beside.
+void Machine::begin_beside() {
+    const auto gone = [&](u32 n) { return is_beside(in_flight_[n - 1].number); };
+    if (!dependent_) {
+        at_start_.resize(in_flight_.size());
+        std::iota(at_start_.begin(), at_start_.end(), 1u);
+    }
+    std::erase_if(at_start_, gone);
+}
+
+const std::vector<u32>& Machine::wait_for_launches() {
+    if (dependent_ && !waited_ && !in_flight_.empty()) {
+        const auto& before = in_flight_.back().complete;
+        complete_.insert(complete_.end(), before.begin(), before.end());
+        complete_.push_back(static_cast<u32>(in_flight_.size()));
+        waited_ = true;
+    }
+    return complete_;
+}
+
+void Machine::run(const Program& p, const Launch& l) {
+    program = &p;
+    launch = &l;
+    executed.assign(watched ? p.insts.size() : 0, 0);
+    begin();
+    recorder = recorded.empty() ? nullptr
+                                : std::make_shared<Recorder>(std::set(recorded.begin(), recorded.end()),
+                                                             std::set(glimpsed.begin(), glimpsed.end()));
+    const auto start = std::chrono::steady_clock::now();
+    if (recorder || !run_side_by_side(*this)) {
+        GridCursor grid(l);
+        cursor = &grid;
+        run_grid(*this);
+        cursor = nullptr;
+    }
+    running = nullptr;
+    findings = nullptr;
+    collect_findings();
+    stats.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace ptxm

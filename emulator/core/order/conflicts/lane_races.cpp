@@ -1,0 +1,92 @@
+#include "order/conflicts/lane_races.hpp"
+
+#include <bit>
+
+#include "machine/machine.hpp"
+#include "machine/names.hpp"
+
+namespace ptxm {
+namespace {
+
+constexpr u32 kKept = 64;
+
+LaneAccess& place_for(LaneLog& log) {
+    if (log.accesses.size() < kKept) return log.accesses.emplace_back();
+    log.next = (log.next + 1) % kKept;
+    return log.accesses[(log.next + kKept - 1) % kKept];
+}
+
+struct Pair {
+    u32 mine, theirs;
+};
+
+// The first two lanes whose bytes overlap and that nothing orders; false when there are none.
+bool find_pair(const WarpClocks& clocks, const LaneAccess& now, const LaneAccess& before, Pair& found) {
+    for (u32 mine = 0; mine < kLanes; ++mine) {
+        if (!(now.mask >> mine & 1)) continue;
+        const u32 from = now.at[mine], to = from + now.size;
+        u32 overlapping = 0;
+        for (u32 l = 0; l < kLanes; ++l)
+            overlapping |= static_cast<u32>((before.at[l] < to) & (from < before.at[l] + before.size)) << l;
+        overlapping &= before.mask & ~(1u << mine);
+        for (; overlapping; overlapping &= overlapping - 1) {
+            const u32 theirs = static_cast<u32>(std::countr_zero(overlapping));
+            if (clocks.lanes_behind(theirs, before.clock) >> mine & 1) continue;
+            found = {mine, theirs};
+            return true;
+        }
+    }
+    return false;
+}
+
+// Whether each lane's bytes lie behind those of the lane before: no two lanes access the same.
+bool ascends(const LaneAccess& a) {
+    u32 behind = 0;
+    for (u32 l = 1; l < kLanes; ++l) behind += a.at[l] >= a.at[l - 1] + a.size;
+    return behind == kLanes - 1;
+}
+
+void compare(Warp& w, const LaneAccess& now, bool ascending, const LaneAccess& before) {
+    if (before.clock <= w.clocks.lanes_ordered || (now.strong && before.strong)) return;
+    if (!now.write && !before.write) return;
+    if (ascending && before.size == now.size && before.at == now.at) return;  // each lane meets itself alone
+    Machine& m = machine_of(w);
+    const i32 pc = static_cast<i32>(now.pc), other = static_cast<i32>(before.pc);
+    Pair lanes;
+    if (m.findings->seen("lane-race", pc, other) || !find_pair(w.clocks, now, before, lanes)) return;
+    const u32 at = now.at[lanes.mine];
+    const Cta& cta = *w.cta->cluster->ctas[at >> kSharedRankShift];
+    m.report(&w, "lane-race",
+             format("lane %u of warp %u %s %s, which lane %u %s with nothing that orders lanes of a warp in between",
+                    lanes.mine, w.index, now.write ? "writes" : "reads",
+                    shared_place(cta, at & kSharedOffsetMask).c_str(), lanes.theirs, before.write ? "wrote" : "read"),
+             pc, other);
+}
+
+void fill(LaneAccess& access, const u64* at, u32 mask, u32 size, const Accessor& who) {
+    access.clock = who.clock;
+    access.pc = who.pc;
+    access.mask = mask;
+    access.size = size;
+    access.write = who.write;
+    access.strong = who.strong;
+    for (u32 l = 0; l < kLanes; ++l) access.at[l] = static_cast<u32>(at[l]);
+}
+
+}  // namespace
+
+void check_lanes(Warp& w, const u64* at, u32 mask, u32 size, const Accessor& who) {
+    const Machine& m = machine_of(w);
+    if (!m.checks || m.profile != Profile::strict) return;
+    LaneLog& log = w.lanes;
+    if (log.met) {
+        log.met = false;
+        LaneAccess now;
+        fill(now, at, mask, size, who);
+        const bool ascending = ascends(now);
+        for (const LaneAccess& before : log.accesses) compare(w, now, ascending, before);
+    }
+    fill(place_for(log), at, mask, size, who);
+}
+
+}  // namespace ptxm

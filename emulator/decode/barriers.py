@@ -1,0 +1,235 @@
+"""CTA and cluster barriers, fences, mbarriers (PTX ISA 9.7.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.ptx import Address, Immediate, Sink
+
+_BAR_REDUCTIONS = {"popc": 9, "and": 6, "or": 7}
+
+
+def bar(b: Builder, m: Modifiers) -> None:
+    """bar, barrier: .sync, .arrive and .red; bar.warp.sync; barrier.cluster. `bar` is `barrier.aligned`."""
+    if m.take("warp"):
+        m.need("sync")
+        m.done()
+        b.emit("bar_warp", "b32", src=[b.src(b.instruction.operands[0], "b32")])
+        return
+    if m.take("cluster"):
+        cluster_barrier(b, m)
+        return
+    m.take("cta")
+    action = m.choose({name: name for name in ("sync", "arrive", "red")})
+    reduction = m.choose(_BAR_REDUCTIONS) if action == "red" else 0
+    aligned = m.take("aligned") or b.instruction.opcode == "bar"
+    result = ("u32" if reduction == _BAR_REDUCTIONS["popc"] else "pred") if reduction else None
+    if result:
+        m.need(result)
+    m.done()
+    mods = reduction << MODS["reduce_shift"] | (MODS["bar_arrive_only"] if action == "arrive" else 0)
+    mods |= 0 if aligned else MODS["bar_lanes"]
+    operands = list(b.instruction.operands)
+    dst, predicate = [], []
+    if result:
+        if len(operands) not in (3, 4):
+            b.fail("3 or 4 operands are expected")
+        dst = [b.dst(operands.pop(0), result)]
+        unit, negated = b.pred(operands.pop())
+        predicate = [unit]
+        mods |= MODS["bar_negated"] if negated else 0
+    if len(operands) not in (1, 2) or (action == "arrive" and len(operands) == 1):
+        b.fail("a barrier and, with .arrive, a thread count are expected")
+    if len(operands) == 2:
+        mods |= MODS["bar_has_count"]
+    src = [*(b.src(x, "u32") for x in operands), *predicate]
+    b.emit("bar_red" if result else "bar", "u32", dst=dst, src=src, mods=mods, aligned=aligned)
+
+
+def cluster_barrier(b: Builder, m: Modifiers) -> None:
+    arrive = m.choose({"arrive": True, "wait": False})
+    relaxed = False
+    if arrive:
+        relaxed = m.choose({"relaxed": True, "release": False}, False)
+    else:
+        m.take("acquire")
+    aligned = m.take("aligned")
+    m.done()
+    if b.instruction.operands:
+        b.fail("no operand is expected")
+    op = "cluster_arrive" if arrive else "cluster_wait"
+    b.emit(op, aligned=aligned, mods=MODS["cluster_relaxed"] if relaxed else 0)
+
+
+def fence(b: Builder, m: Modifiers) -> None:
+    if m.take("proxy"):
+        _proxy_fence(b, m)
+        return
+    if m.take("mbarrier_init"):
+        m.need("release", "cluster")
+        m.done()
+        b.emit("fence_mbarrier_init")
+        return
+    both = MODS["acquire"] | MODS["release"]
+    sequential = both | MODS["sequential"]
+    mods = m.choose({"sc": sequential, "acq_rel": both, "acquire": MODS["acquire"], "release": MODS["release"]}, both)
+    if any(map(m.has, _SYNC_RESTRICT)):
+        _sync_restrict(b, m, mods)
+        mods |= MODS["fence_shared"]
+    else:
+        mods |= m.choose({"cta": MODS["cta_scope"], "cluster": 0, "gpu": 0, "sys": 0})
+    m.done()
+    b.emit("fence_acq_rel", mods=mods)
+
+
+# The spaces that a fence may be restricted to, and the one semantics it then has (PTX ISA 9.7.13.4).
+_SYNC_RESTRICT = {
+    "sync_restrict::shared::cta": MODS["release"],
+    "sync_restrict::shared::cluster": MODS["acquire"],
+}
+
+
+def _sync_restrict(b: Builder, m: Modifiers, semantics: int) -> None:
+    if m.choose(_SYNC_RESTRICT) != semantics:
+        b.fail(".release is restricted to .shared::cta, .acquire to .shared::cluster")
+    m.need("cluster")
+
+
+def _proxy_fence(b: Builder, m: Modifiers) -> None:
+    if m.take("tensormap::generic"):
+        _tensormap_fence(b, m)
+        return
+    if m.take("alias"):  # the machine has one address for each byte
+        m.done()
+        b.emit("nop")
+        return
+    if m.take("async::generic"):  # a proxy fence and a fence of one direction
+        semantics = m.choose({"acquire": MODS["acquire"], "release": MODS["release"]})
+        _sync_restrict(b, m, semantics)
+        m.done()
+        shared = MODS["fence_shared"]
+        fences = [("fence_proxy_async", shared), ("fence_acq_rel", semantics | shared)]
+        for op, mods in fences if semantics == MODS["release"] else reversed(fences):
+            b.emit(op, mods=mods)
+        return
+    m.need("async")
+    shared, everywhere = MODS["fence_shared"], MODS["fence_shared"] | MODS["fence_global"]
+    spaces = {"global": MODS["fence_global"], "shared::cta": shared, "shared::cluster": shared}
+    mods = m.choose(spaces, everywhere)
+    m.done()
+    b.emit("fence_proxy_async", mods=mods)
+
+
+def _tensormap_fence(b: Builder, m: Modifiers) -> None:
+    acquire = m.choose({"acquire": True, "release": False})
+    m.choose({"cta": 0, "cluster": 1, "gpu": 2, "sys": 3})
+    m.done()
+    if not acquire:
+        b.emit("fence")
+        return
+    address, size = b.instruction.operands
+    if not isinstance(size, Immediate) or size.bits != 128:
+        b.fail("the size of a tensor map, 128, is expected")
+    b.emit("tensormap_fence", "b64", src=[b.address_value(address, "generic", 64)])
+
+
+def membar(b: Builder, m: Modifiers) -> None:
+    if m.take("proxy"):
+        _proxy_fence(b, m)
+        return
+    scope = m.choose({"cta": MODS["cta_scope"], "gl": 0, "sys": 0})
+    m.done()
+    b.emit("fence_acq_rel", mods=MODS["acquire"] | MODS["release"] | MODS["sequential"] | scope)
+
+
+_SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shared::cluster"}
+
+
+_REMOTE = ("arrive", "arrive_drop", "expect_tx", "complete_tx")  # those that take .shared::cluster
+_MBARRIER = (*_REMOTE, "init", "inval", "test_wait", "try_wait", "pending_count")
+_PLAIN = {"init": "mbar_init", "inval": "mbar_inval", "expect_tx": "mbar_expect_tx", "complete_tx": "mbar_complete_tx"}
+
+
+def mbarrier(b: Builder, m: Modifiers) -> None:
+    action = m.choose({name: name for name in _MBARRIER})
+    if action == "pending_count":
+        m.need("b64")
+        m.done()
+        d, state = b.instruction.operands
+        b.emit("mbar_pending", "b64", dst=[b.dst(d, "b32")], src=[b.src(state, "b64")])
+        return
+    # Without a space the address is generic; a number within the shared window means the same either way.
+    space = m.choose(_SHARED, "shared")
+    if space == "shared::cluster" and action not in _REMOTE:
+        b.fail(f"mbarrier.{action} has no .shared::cluster form")
+    if action in ("test_wait", "try_wait"):
+        _wait(b, m, action, space)
+    elif action in ("arrive", "arrive_drop"):
+        _arrive(b, m, space, drop=action == "arrive_drop")
+    else:
+        if action in ("expect_tx", "complete_tx"):
+            m.take("relaxed")
+            m.choose({"cta": 0, "cluster": 1}, 2)
+        m.need("b64")
+        m.done()
+        address, *rest = b.instruction.operands
+        if len(rest) != (action != "inval"):
+            b.fail("wrong number of operands")
+        unit, width, offset = b.address(address, space)
+        src = [unit, *(b.src(x, "u32") for x in rest)]
+        b.emit(_PLAIN[action], "b64", src=src, immediate=offset, width_src=width)
+
+
+def _semantics(m: Modifiers) -> int:
+    relaxed = m.choose({"relaxed": True, "acquire": False, "release": False}, False)
+    m.choose({"cta": 0, "cluster": 1}, 2)
+    return MODS["mbar_relaxed"] if relaxed else 0
+
+
+def _arrive(b: Builder, m: Modifiers, space: str, *, drop: bool) -> None:
+    mods = MODS["mbar_drop"] if drop else 0
+    mods |= MODS["mbar_expect_tx"] if m.take("expect_tx") else 0
+    mods |= MODS["mbar_no_complete"] if m.take("noComplete") else 0
+    mods |= _semantics(m)
+    m.need("b64")
+    m.done()
+    operands = list(b.instruction.operands)
+    with_state = not isinstance(operands[0], Address)
+    if with_state and space == "shared::cluster" and not isinstance(operands[0], Sink):
+        b.fail("an arrival at .shared::cluster returns no state: the sink _ is expected")
+    state = [b.dst(operands.pop(0), "b64")] if with_state else []
+    needs_two = mods & (MODS["mbar_expect_tx"] | MODS["mbar_no_complete"])
+    if not 1 <= len(operands) <= 2 or (needs_two and len(operands) != 2):
+        b.fail("wrong number of operands")
+    unit, width, offset = b.address(operands[0], space)
+    src = [unit, *(b.src(x, "u32") for x in operands[1:])]
+    b.emit("mbar_arrive", "b64", dst=state, src=src, mods=mods, immediate=offset, width_src=width)
+
+
+def _wait(b: Builder, m: Modifiers, action: str, space: str) -> None:
+    mods = MODS["mbar_blocking"] if action == "try_wait" else 0
+    parity = m.take("parity")
+    mods |= (MODS["mbar_parity"] if parity else 0) | _semantics(m)
+    m.need("b64")
+    m.done()
+    operands = b.instruction.operands
+    if len(operands) not in (3, 4):
+        b.fail("3 or 4 operands are expected")
+    p, address, phase, *hint = operands
+    for x in hint:
+        b.src(x, "u32")
+    unit, width, offset = b.address(address, space)
+    src = [unit, b.src(phase, "u32" if parity else "b64")]
+    b.emit("mbar_wait", "b64", dst=[b.dst(p, "pred")], src=src, mods=mods, immediate=offset, width_src=width)
+
+
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
+    "bar": bar,
+    "barrier": bar,
+    "fence": fence,
+    "membar": membar,
+    "mbarrier": mbarrier,
+}

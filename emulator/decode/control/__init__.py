@@ -1,0 +1,1 @@
+"""Branches, calls and what is asked of the system. Their handlers are in core/ptx/control."""

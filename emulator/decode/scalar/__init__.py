@@ -1,0 +1,1 @@
+"""Instructions on a lane's registers: arithmetic, comparisons, conversions. Their handlers are in core/ptx/scalar."""

@@ -1,0 +1,216 @@
+"""Integer, bit and predicate instructions, comparisons; hands floating-point types on (PTX ISA 9.7.1-9.7.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fmha.emulator._core import MODS
+from fmha.emulator.decode.builder import Builder, width_of
+from fmha.emulator.decode.modifiers import Modifiers
+from fmha.emulator.decode.scalar import floating
+from fmha.emulator.decode.scalar.integers import carrying
+from fmha.emulator.ptx import Immediate, Operand, PredicatePair, Sink
+
+INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
+FLOATS = ("f32", "f64")
+REALS = (*floating.FLOATS, *floating.HALVES)
+PAIRS = ("u16x2", "s16x2")
+
+
+def add_sub(b: Builder, m: Modifiers) -> None:
+    opcode = b.instruction.opcode
+    if m.take("cc"):
+        carrying(b, m, f"carry_{opcode}", carry_in=False, carry_out=True)
+        return
+    type_name = m.type((*INTEGERS, *REALS, *(PAIRS if opcode == "add" else ())))
+    if type_name in REALS:
+        floating.arithmetic(b, m, opcode, type_name, 2)
+        return
+    mods = 0
+    if m.take("sat"):
+        if type_name != "s32":
+            b.fail(".sat needs .s32")
+        mods = MODS["sat"]
+    m.done()
+    _same_type(b, opcode, type_name, 2, mods)
+
+
+def _same_type(b: Builder, op: str, type_name: str, sources: int, mods: int = 0) -> None:
+    b.operands(1 + sources)
+    d, *s = b.instruction.operands
+    b.emit(op, type_name, dst=[b.dst(d, type_name)], src=[b.src(x, type_name) for x in s], mods=mods)
+
+
+def multiply(b: Builder, m: Modifiers) -> None:
+    """mul, mad: .lo, .hi, .wide for integers; mul for floats."""
+    opcode = b.instruction.opcode
+    if opcode == "mad" and m.take("cc"):
+        carrying(b, m, "carry_mad", carry_in=False, carry_out=True)
+        return
+    part = m.choose({"lo": "lo", "hi": "hi", "wide": "wide"}, "")
+    if not part:
+        type_name = m.type(REALS if opcode == "mul" else FLOATS)
+        floating.arithmetic(b, m, "mul" if opcode == "mul" else "fma", type_name, 2 if opcode == "mul" else 3)
+        return
+    saturates = part == "hi" and opcode == "mad" and m.take("sat")
+    type_name = m.type(("s32",) if saturates else INTEGERS)
+    m.done()
+    if saturates:
+        b.operands(4)
+        d, *s = b.instruction.operands
+        b.emit("mad_hi", "s32", dst=[b.dst(d, "s32")], src=[b.src(x, "s32") for x in s], mods=MODS["sat"])
+        return
+    if part != "wide":
+        _same_type(b, f"{opcode}_{part}", type_name, 2 if opcode == "mul" else 3)
+        return
+    if type_name[1:] == "64":
+        b.fail(".wide of a 64-bit type")
+    wide = f"{type_name[0]}{2 * int(type_name[1:])}"
+    b.operands(3 if opcode == "mul" else 4)
+    d, x, y, *rest = b.instruction.operands
+    src = [b.src(x, type_name), b.src(y, type_name), *(b.src(z, wide) for z in rest)]
+    b.emit(f"{opcode}_wide", type_name, dst=[b.dst(d, wide)], src=src)
+
+
+def divide(b: Builder, m: Modifiers) -> None:
+    type_name = m.type((*INTEGERS, *FLOATS))
+    if type_name in FLOATS:
+        floating.divide(b, m, type_name)
+        return
+    m.done()
+    _same_type(b, "div", type_name, 2)
+
+
+def extreme(b: Builder, m: Modifiers) -> None:
+    type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, *PAIRS))
+    if type_name in REALS:
+        floating.extreme(b, m, type_name)
+        return
+    mods = MODS["relu"] if type_name in ("s32", "s16x2") and m.take("relu") else 0
+    m.done()
+    _same_type(b, b.instruction.opcode, type_name, 2, mods)
+
+
+def sign(b: Builder, m: Modifiers) -> None:
+    """abs, neg"""
+    type_name = m.type(("s16", "s32", "s64", *FLOATS, *floating.HALVES))
+    if type_name in REALS:
+        floating.sign(b, m, type_name)
+        return
+    m.done()
+    _same_type(b, b.instruction.opcode, type_name, 1)
+
+
+def conditional_not(b: Builder, m: Modifiers) -> None:
+    """cnot: 1 of zero, else 0."""
+    type_name = m.type(("b16", "b32", "b64"))
+    m.done()
+    b.operands(2)
+    d, x = b.instruction.operands
+    is_zero = b.new_unit(1)
+    mods = _COMPARE["eq"] << MODS["cmp_shift"]
+    b.emit("setp", type_name, dst=[is_zero], src=[b.src(x, type_name), b.number(0, width_of(type_name))], mods=mods)
+    ones = [b.number(n, width_of(type_name)) for n in (1, 0)]
+    b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[*ones, is_zero])
+
+
+def lop3(b: Builder, m: Modifiers) -> None:
+    """lop3, and lop3.BoolOp `d|p, a, b, c, table, q`: p = (d != 0) BoolOp q."""
+    combine = m.choose({"and": 0, "or": 1}, -1)
+    m.need("b32")
+    m.done()
+    b.operands(5 if combine < 0 else 6)
+    d, x, y, z, table, *q = b.instruction.operands
+    if not isinstance(table, Immediate):
+        b.fail("the table of lop3 is a constant")
+    src = [b.src(s, "b32") for s in (x, y, z)]
+    if combine < 0:
+        b.emit("lop3", "b32", dst=[b.dst(d, "b32")], src=src, immediate=table.bits)
+        return
+    if not isinstance(d, PredicatePair):
+        b.fail("a result and a predicate are expected")
+    result = b.new_unit(32) if isinstance(d.first, Sink) else b.dst(d.first, "b32")
+    unit, negated = b.pred(q[0])
+    mods = _COMPARE["ne"] << MODS["cmp_shift"] | combine << MODS["bool_shift"] | MODS["bool_negated"] * negated
+    b.emit("lop3", "b32", dst=[result], src=src, immediate=table.bits)
+    b.emit("setp", "b32", dst=[b.dst(d.second, "pred")], src=[result, b.number(0, 32), unit], mods=mods)
+
+
+_COMPARE = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "lo": 2, "ls": 3, "hi": 4, "hs": 5}
+_COMPARE_FLOAT = {"equ": 6, "neu": 7, "ltu": 8, "leu": 9, "gtu": 10, "geu": 11, "num": 12, "nan": 13}
+
+
+def _comparison(b: Builder, m: Modifiers) -> tuple[int, str]:
+    """The modifiers before the types: comparison, combination with a predicate, .ftz."""
+    compare = m.choose({**_COMPARE, **_COMPARE_FLOAT})
+    combine = m.choose({"and": 0, "or": 1, "xor": 2}, -1)
+    mods = compare << MODS["cmp_shift"]
+    if combine >= 0:
+        mods |= combine << MODS["bool_shift"]
+    mods |= MODS["ftz"] if m.take("ftz") else 0
+    return mods, "combined" if combine >= 0 else ""
+
+
+def _compared(b: Builder, operands: tuple[Operand, ...], type_name: str, mods: int) -> tuple[list[int], int]:
+    if (mods >> MODS["cmp_shift"] & 0x1F) >= 6 and type_name not in (*FLOATS, *floating.HALVES):
+        b.fail("an unordered comparison of integers")
+    x, y, *rest = operands
+    src = [b.src(x, type_name), b.src(y, type_name)]
+    if rest:
+        unit, negated = b.pred(rest[0])
+        src.append(unit)
+        mods |= MODS["bool_negated"] if negated else 0
+    return src, mods
+
+
+def setp(b: Builder, m: Modifiers) -> None:
+    mods, combined = _comparison(b, m)
+    type_name = m.type((*INTEGERS, *FLOATS, *floating.HALVES, "b16", "b32", "b64"))
+    m.done()
+    b.operands(3 + bool(combined))
+    p, *s = b.instruction.operands
+    dst = [b.dst(d, "pred") for d in ((p.first, p.second) if isinstance(p, PredicatePair) else (p,))]
+    src, mods = _compared(b, tuple(s), type_name, mods)
+    b.emit("setp", type_name, dst=dst, src=src, mods=mods)
+
+
+def set_value(b: Builder, m: Modifiers) -> None:
+    """set: the result of a comparison as all ones or 1.0."""
+    mods, combined = _comparison(b, m)
+    to = m.type(("u16", "s16", "u32", "s32", "f32", *floating.HALVES))
+    of = m.type((*INTEGERS, *FLOATS, *floating.HALVES, "b16", "b32", "b64"))
+    m.done()
+    if (to.endswith("x2") or of.endswith("x2")) and to != of:
+        b.fail(f"there is no set.{to}.{of}")
+    b.operands(3 + bool(combined))
+    d, *s = b.instruction.operands
+    src, mods = _compared(b, tuple(s), of, mods)
+    b.emit("set", to, type2=of, dst=[b.dst(d, to)], src=src, mods=mods)
+
+
+def selp(b: Builder, m: Modifiers) -> None:
+    type_name = m.type(("b16", "b32", "b64", *INTEGERS, *FLOATS))
+    m.done()
+    b.operands(4)
+    d, x, y, p = b.instruction.operands
+    unit, negated = b.pred(p)
+    values = [b.src(x, type_name), b.src(y, type_name)]
+    b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[*(reversed(values) if negated else values), unit])
+
+
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
+    "add": add_sub,
+    "sub": add_sub,
+    "mul": multiply,
+    "mad": multiply,
+    "div": divide,
+    "min": extreme,
+    "max": extreme,
+    "abs": sign,
+    "neg": sign,
+    "cnot": conditional_not,
+    "lop3": lop3,
+    "setp": setp,
+    "set": set_value,
+    "selp": selp,
+}
