@@ -79,11 +79,15 @@ class _Said:
                 if whole:
                     self._size += len(line)
                     return
+                full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # the last room may take a part of a line
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or time.monotonic() > deadline:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
+                full = error
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
+            if time.monotonic() > deadline:
+                raise full
             time.sleep(ROOM_LOOK_SECONDS)  # a full disk tells nobody when it has room again
 
 
