@@ -10,17 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fmha.harness.worker.devices.base import LaunchConfig, LaunchReport
+from fmha.harness.worker.protocol import FindingRecord
 from tests.integration.fault_devices import T_OFFSET, FaultyDevice
 from tests.worker.numpy_device import NumpyDevice
 
 MARK = "FMHA_TEST_SERVER"  # in the environment of whatever a session has started
 POLL_SECONDS = 0.02
 GREED_MEGABYTES = 2000
+WORDS = "more than one page of a disk holds. " * 500
 
 
 class HeldDevice(FaultyDevice):
-    """FaultyDevice, once the test lets go; where `hold/dirty-t<T>` is, it changes the worktree too, and where
-    `hold/greedy-t<T>` is, it takes a few gigabytes."""
+    """FaultyDevice, once the test lets go; where `hold/dirty-t<T>` is, it changes the worktree too, where
+    `hold/greedy-t<T>` is, it takes a few gigabytes, and where `hold/wordy-t<T>` is, it warns of WORDS."""
 
     def launch(self, module: object, entry: str, config: LaunchConfig, params: bytes) -> LaunchReport:
         t = int.from_bytes(params[T_OFFSET : T_OFFSET + 4], "little")
@@ -31,6 +33,8 @@ class HeldDevice(FaultyDevice):
             bytearray(b"x") * (GREED_MEGABYTES << 20)
         if (hold / f"dirty-t{t}").exists():
             Path("kernel/README.added").write_text("not in the commit")
+        if (hold / f"wordy-t{t}").exists():
+            self.findings = (FindingRecord("words", "warning", WORDS),)
         return super().launch(module, entry, config, params)
 
 

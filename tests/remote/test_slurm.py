@@ -20,6 +20,7 @@ import yaml
 
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import DEVICE, Client, started
+from tests.remote.devices import WORDS
 from tests.remote.server import MARK, Server, client_config, serving
 from tests.remote.slurm import MEGABYTES, NODES, PATH, URGENT, Slurm, cluster
 
@@ -488,25 +489,30 @@ def test_half_an_array_never_starts(login: Client, slurm: Slurm):
 
 @needs_root
 def test_the_shared_folder_is_full_for_a_while(login: Client, slurm: Slurm, public_folder: Path):
-    """Results wait for room, with the tasks that have them."""
+    """A long result waits for room, with the task that has it. A short one may fit into the last page of its file."""
     small = public_folder / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", small], check=True)
     try:
         login.home = small
         login.change_matrix(lambda matrix: matrix["hosts"]["cluster"].update(folder=f"{small}/fmha"))
-        with login.server.hold("t65"):
-            process = login.start("run-matrix", "--host", "cluster")
-            login.wait_for(lambda events: sum(said(event) == "result" for event in events) == len(MANY["t"]) - 1)
-            with contextlib.suppress(OSError), (small / "fill").open("wb", buffering=0) as fill:
-                while True:
-                    fill.write(bytes(4096))
-        # The task has the result, and has told its worker to end.
-        assert eventually(lambda: not commands(slurm, "fmha.harness.worker"))
+        with login.server.hold("wordy-t65"):
+            with login.server.hold("t65"):
+                process = login.start("run-matrix", "--host", "cluster")
+                login.wait_for(lambda events: sum(said(event) == "result" for event in events) == len(MANY["t"]) - 1)
+                # The other task has had room for its last word.
+                assert eventually(lambda: len(commands(slurm, "fmha.harness.worker.pool.node")) == 1)
+                with contextlib.suppress(OSError), (small / "fill").open("wb", buffering=0) as fill:
+                    while True:
+                        fill.write(bytes(4096))
+            # The task has the result, and has told its worker to end.
+            assert eventually(lambda: not commands(slurm, "fmha.harness.worker"))
         assert len(commands(slurm, "fmha.harness.worker.pool.node")) == 1
         (small / "fill").unlink()
         record = finished(login, process)
         assert login.statuses() == dict.fromkeys(numbers(record), "pass")
+        (slow,) = [item for item in record["configurations"] if item["id"] == SLOW]
+        assert {finding["message"] for finding in slow["findings"]} == {WORDS}
         assert "run again" not in notes(login)
         login.settle()
         assert not eventually_left(slurm)
