@@ -1,6 +1,7 @@
 import fcntl
 import os
 import signal
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,6 +56,19 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where all workers of a run build kernels of ours, each once: a folder that is theirs alone."""
     base = tmp_path_factory.getbasetemp()
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "builds"
+
+
+@pytest.fixture(scope="session")
+def lend_builds(build_cache: Path) -> Callable[[Path], None]:
+    """Has a project's kernels built there too, those that have other sources or flags beside ours: an entry is named by
+    all that decides its content, so that nothing of ours is compiled twice."""
+
+    def lend(root: Path) -> None:
+        build_cache.mkdir(parents=True, exist_ok=True)
+        (root / ".fmha").mkdir(exist_ok=True)
+        (root / ".fmha" / "cache").symlink_to(build_cache)
+
+    return lend
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,11 @@ hosts:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
-    """A checkout with the kernel; its build cache serves all tests."""
+def project(tmp_path_factory: pytest.TempPathFactory, repository: Path, lend_builds: Callable[[Path], None]) -> Path:
+    """A checkout with the kernel."""
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(repository / "kernel", root / "kernel")
+    lend_builds(root)
     (root / "matrix.yaml").write_text(MATRIX.replace("SILENCE", "60"))
     (root / ".gitignore").write_text(".fmha/\nresults/\n")
     git(root, "init", "-q", "-b", "main")
