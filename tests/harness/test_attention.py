@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from fmha.harness import attention as module  # noqa: E402
 from fmha.harness import exact  # noqa: E402
 from fmha.harness.attention import AttentionResult, Sparse, attention, merge, plan  # noqa: E402
 
@@ -21,6 +23,17 @@ pytestmark = pytest.mark.torch
 RESULTS = ("o", "row_max", "row_sum", "lse")
 BATCH, T, HEADS, S_K, HEAD_DIM = 2, 5, 4, 96, 64
 Call = dict[str, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def builds_of_the_run(build_cache: Path) -> Iterator[None]:
+    """Kernels come from where all tests have them, and not from the checkout's own cache."""
+    build = module.build_variants
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            module, "build_variants", lambda root, variants, _, *how: build(root, variants, build_cache, *how)
+        )
+        yield
 
 
 def tall(lowest: float) -> tuple[AttentionResult, AttentionResult]:
