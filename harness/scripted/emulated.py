@@ -59,9 +59,10 @@ def running(options: Options, tell: Callable[[Told], None] = say) -> Iterator[Ma
         with contextlib.ExitStack() as stack:
             if len(_RUNNING) == 1:  # the outermost puts everything in place
                 if find_spec("torch") is not None:
-                    from fmha.harness.scripted.torch_device import replaced
+                    from fmha.harness.scripted import graphs, torch_device
 
-                    stack.enter_context(replaced(lambda: _RUNNING[-1]))
+                    stack.enter_context(torch_device.replaced(lambda: _RUNNING[-1]))
+                    stack.enter_context(graphs.replaced(lambda: _RUNNING[-1], tell))
                 if find_spec("triton") is not None:
                     from fmha.harness.scripted.triton_driver import installed
 

@@ -6,7 +6,7 @@ import ctypes
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,6 +46,7 @@ class Memory:
     name: str
     address: int
     nbytes: int
+    owner: object = field(default=None, repr=False, compare=False)  # lets the bytes live as long as this does
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,27 @@ class Told:
 
 
 @dataclass(slots=True)
+class Recording:
+    """What a graph's capture records, to be done again, and memory as it was before the capture."""
+
+    steps: list[Callable[[], list[Told]]] = field(default_factory=list)  # with what launches find that was not known
+    computed: set[int] = field(default_factory=set)  # addresses of memory that steps write
+    failed: bool = False  # something in it cannot be captured
+    _before: dict[int, tuple[Memory, NDArray[np.uint8]]] = field(default_factory=dict)
+
+    def keep(self, memory: Memory) -> None:
+        """Before the first step that may write there."""
+        if memory.nbytes and memory.address not in self._before:
+            self._before[memory.address] = memory, _bytes_at(memory).copy()
+
+    def undo(self) -> None:
+        for memory, before in self._before.values():
+            if not np.array_equal(before, _bytes_at(memory)):
+                _bytes_at(memory)[:] = before
+        self._before.clear()
+
+
+@dataclass(slots=True)
 class Machine:
     """Runs launches one after the other. Memory is copied there before each, and what has changed is copied back."""
 
@@ -114,6 +136,7 @@ class Machine:
     launches: list[Launched] = field(default_factory=list)
     findings: list[Told] = field(default_factory=list)
     compiling: bool = False  # launches are not run: what is benchmarked is compiled only
+    recording: Recording | None = None  # a graph's capture: launches are its steps, and count when it is replayed
     _device: emulator.Device | None = None
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -138,6 +161,28 @@ class Machine:
         if self.compiling or 0 in shape.grid:  # Triton leaves out a launch of no programs
             return []
         line = calling_line()
+
+        def run() -> emulator.Report:
+            return self._run(module, kernel, shape, arguments, memory, line)
+
+        if self.recording is None:
+            return self._noted(kernel, line, run())
+        for item in memory:
+            self.recording.keep(item)
+            self.recording.computed.add(item.address)
+        run()
+        self.recording.steps.append(lambda: self._noted(kernel, line, run()))
+        return []
+
+    def _run(
+        self,
+        module: emulator.Module,
+        kernel: str,
+        shape: Shape,
+        arguments: Sequence[Argument],
+        memory: Sequence[Memory],
+        line: str,
+    ) -> emulator.Report:
         device = self._device = self._device or emulator.Device(
             self.options.seed, self.options.schedule, self.options.profile, threads=self.options.threads
         )
@@ -152,6 +197,9 @@ class Machine:
             raise LaunchRefusedError(f"{line}: launch of {kernel} refused: {error}") from error
         finally:
             mirror.release()
+        return report
+
+    def _noted(self, kernel: str, line: str, report: emulator.Report) -> list[Told]:
         self.launches.append(Launched(kernel, line, report))
         return list(self._new(kernel, line, report))
 

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from fmha.emulator.device import MAX_SHARED_BYTES
+from fmha.harness.scripted import graphs
 from fmha.harness.scripted.machine import MULTIPROCESSORS, REGISTERS, Machine
 
 _CPU = torch.device("cpu")
@@ -23,6 +24,7 @@ _DEVICE = torch.Tensor.device.__get__
 _IS_CUDA = torch.Tensor.is_cuda.__get__
 _COPIES = (torch.Tensor.cuda, torch.Tensor.cpu)
 _PINS = (torch.Tensor.pin_memory,)
+_READS = (torch.Tensor.cpu, torch.Tensor.tolist, torch.Tensor.numpy)  # what the host waits for
 
 
 @contextlib.contextmanager
@@ -39,17 +41,23 @@ def replaced(machine: Callable[[], Machine]) -> Iterator[None]:
         # What Inductor's code takes from below torch.cuda; a build without CUDA lacks the first.
         stack.enter_context(mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=0, create=True))
         stack.enter_context(mock.patch.object(torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided))
-        stack.enter_context(_OnCpu())
+        stack.enter_context(_OnCpu(machine))
         yield
 
 
 class _OnCpu(TorchFunctionMode):  # type: ignore[misc] # torch is skipped by mypy
+    def __init__(self, machine: Callable[[], Machine]) -> None:
+        super().__init__()
+        self._machine = machine
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func == _IS_CUDA:
             return args[0].device.type == "cpu"
         if func == _DEVICE:
             found = func(*args)
             return _GPU if found.type == "cpu" else found
+        if func in _READS:
+            graphs.read_by_host(self._machine(), args[0])
         if func in _COPIES:  # of a GPU's memory, or to it
             return args[0].clone()
         if func in _PINS:
@@ -116,7 +124,8 @@ class _Stream:
 
     def __init__(self, *rest: Any, **options: Any) -> None: ...
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
 
     def wait_stream(self, other: Any) -> None: ...
 
@@ -137,7 +146,8 @@ class _Event:
     def record(self, stream: Any = None) -> None:
         self._at = time.perf_counter()
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
 
     def wait(self, stream: Any = None) -> None: ...
 
@@ -151,7 +161,9 @@ class _Event:
 def _cuda(machine: Callable[[], Machine]) -> dict[str, Any]:
     """What of torch.cuda has another answer."""
 
-    def nothing(*rest: Any, **options: Any) -> None: ...
+    def nothing() -> Callable[..., None]:
+        """A function of its own for each name: torch._dynamo looks for its rule of each by the function."""
+        return lambda *rest, **options: None
 
     def properties(device: Any = None) -> SimpleNamespace:
         major, minor = divmod(machine().number, 10)
@@ -178,19 +190,20 @@ def _cuda(machine: Callable[[], Machine]) -> dict[str, Any]:
         "get_device_name": lambda device=None: "fmha emulator",
         "get_device_capability": lambda device=None: divmod(machine().number, 10),
         "get_device_properties": properties,
-        "set_device": nothing,
+        "set_device": nothing(),
         "device": _Device,
         "_exchange_device": lambda device: 0,  # by which torch.cuda's own guards set and restore the device
         "_maybe_exchange_device": lambda device: 0,
-        "init": nothing,
+        "init": nothing(),
         "mem_get_info": lambda device=None: (properties().total_memory,) * 2,
-        "reset_peak_memory_stats": nothing,
-        "ipc_collect": nothing,
+        "reset_peak_memory_stats": nothing(),
+        "ipc_collect": nothing(),
         "can_device_access_peer": lambda device, peer: False,
-        "synchronize": nothing,
-        "empty_cache": nothing,
-        "manual_seed": nothing,
-        "manual_seed_all": nothing,
+        "synchronize": lambda device=None: graphs.wait_for_all(machine()),
+        "_sleep": nothing(),
+        "empty_cache": nothing(),
+        "manual_seed": nothing(),
+        "manual_seed_all": nothing(),
         "initial_seed": torch.initial_seed,
         "get_rng_state": lambda device=None: torch.get_rng_state(),
         "set_rng_state": lambda state, device=None: torch.set_rng_state(state),

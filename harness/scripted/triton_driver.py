@@ -234,7 +234,7 @@ class _Arguments:
             return Pointer(int(value or 0))
         if hasattr(value, "untyped_storage"):
             storage = value.untyped_storage()
-            self.memory.append(Memory(name, storage.data_ptr(), storage.nbytes()))
+            self.memory.append(Memory(name, storage.data_ptr(), storage.nbytes(), storage))
         elif hasattr(value, "base"):  # a tensor that Triton reads as another type
             return self._pointer(name, value.base)
         return Pointer(int(value.data_ptr()))

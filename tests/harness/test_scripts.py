@@ -25,6 +25,7 @@ if find_spec("triton") and find_spec("torch"):
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     import fmha
+    from fmha.harness.scripted import torch_device
     from tests.harness import triton_kernels as kernels
 
 SCRIPT = """\
@@ -234,6 +235,95 @@ def test_calls_of_torch_cuda_that_have_nothing_to_do() -> None:
         first = torch.rand(3, device="cuda")
         torch.cuda.set_rng_state(state)
         assert torch.equal(torch.rand(3, device="cuda"), first)
+
+
+def test_a_graph_does_again_what_its_capture_has_recorded() -> None:
+    with fmha.emulated() as machine:
+        x, y, total = torch.ones(300, device="cuda"), torch.ones(300, device="cuda"), torch.zeros(1, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            assert torch.cuda.is_current_stream_capturing()
+            z = kernels.added(x, y)
+            z.unsqueeze_(0)
+            z += 1
+            total += (z * 2).sum()
+            picked = z.argmax()
+        assert not torch.cuda.is_current_stream_capturing()
+        assert (machine.launches, machine.findings, total.item()) == ([], [], 0)
+        assert z.isnan().all()  # nothing has been computed
+        expected = 0.0
+        for turn in range(3):
+            x.copy_(torch.arange(300) * (-1) ** turn)
+            y.fill_(turn)
+            graph.replay()
+            assert torch.equal(z[0], x + 2 * y + 1)
+            expected += 2 * z.sum().item()
+            assert (total.item(), picked.item()) == (expected, 299 * (turn % 2 == 0))
+        assert [made.kernel for made in machine.launches] == ["add"] * 3
+        captured = f"triton_kernels.py:{line_of(kernels.added, 'add[')}"
+        assert all(made.line.endswith(captured) for made in machine.launches)
+        graph.reset()
+        with pytest.raises(RuntimeError, match="not been captured"):
+            graph.replay()
+
+
+def test_a_hazard_of_a_graph_is_told_when_it_is_replayed() -> None:
+    before: list[Any] = []
+
+    @fmha.emulated
+    def replayed() -> None:
+        x, graph = torch.ones(1024, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kernels.summed(x)
+        before.append(graph)
+        graph.replay()
+
+    with pytest.raises(fmha.HazardError) as caught:
+        replayed()
+    assert before  # the capture has told nothing, and gone on
+    assert {told.finding.rule for told in caught.value.hazards} == {"race"}
+
+
+@pytest.mark.parametrize("read", ["item", "cpu", "tolist", "numpy", "nonzero", "synchronize"])
+def test_a_capture_refuses_what_the_host_waits_for(read: str) -> None:
+    with fmha.emulated():
+        x, graph = torch.ones(1, device="cuda"), torch.cuda.CUDAGraph()
+
+        def capture() -> None:
+            with torch.cuda.graph(graph):
+                assert x.item() == 1  # was there before
+                y = x + 1
+                getattr(torch.cuda if read == "synchronize" else y, read)()
+
+        with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+            capture()
+        with pytest.raises(RuntimeError, match="not been captured"):
+            graph.replay()
+
+
+def test_modules_whose_steps_are_graphs() -> None:
+    with fmha.emulated():
+        net, plain = (
+            torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)) for _ in "ab"
+        )
+        plain.load_state_dict(net.state_dict())
+        graphed = torch.cuda.make_graphed_callables(net, (torch.randn(5, 8, device="cuda", requires_grad=True),))
+        for _ in range(2):
+            x = torch.randn(5, 8, device="cuda", requires_grad=True)
+            same = x.detach().clone().requires_grad_()
+            for module, value in ((graphed, x), (plain, same)):
+                module.zero_grad()
+                module(value).square().sum().backward()
+            torch.testing.assert_close(x.grad, same.grad)
+            for one, other in zip(net.parameters(), plain.parameters(), strict=True):
+                torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_each_name_of_torch_cuda_has_a_function_of_its_own() -> None:
+    """torch._dynamo looks for its rule of a name by the function, and is not loaded where two names have one."""
+    with fmha.emulated() as machine:
+        values = [value for value in torch_device._cuda(lambda: machine).values() if inspect.isfunction(value)]
+    assert len(values) == len({id(value) for value in values}) > 10
 
 
 def test_an_autotuner_takes_the_first_configuration_that_compiles_and_runs_it_once() -> None:

@@ -175,12 +175,13 @@ def setp(b: Builder, m: Modifiers) -> None:
 
 
 def set_value(b: Builder, m: Modifiers) -> None:
-    """set: the result of a comparison as all ones or 1.0."""
+    """set: the result of a comparison as all ones or 1.0; of two pairs as one for each half."""
     mods, combined = _comparison(b, m)
     to = m.type(("u16", "s16", "u32", "s32", "f32", *floating.HALVES))
     of = m.type((*INTEGERS, *FLOATS, *floating.HALVES, "b16", "b32", "b64"))
     m.done()
-    if (to.endswith("x2") or of.endswith("x2")) and to != of:
+    paired = to.endswith("x2") or of.endswith("x2")
+    if paired and to != of and not (of.endswith("x2") and to in ("u32", "s32")):
         b.fail(f"there is no set.{to}.{of}")
     b.operands(3 + bool(combined))
     d, *s = b.instruction.operands

@@ -65,6 +65,30 @@ READ = {
 }
 
 
+# nvcc puts bytes together for a dp2a that takes two of them, beside registers that nothing has written: %r8, %r9.
+BYTES = "mov.b32 %r1, 0x0201; prmt.b32 %r2, %r1, {other}, {selector}; @%first st.global.u32 [%out], %r2;"
+
+
+@pytest.mark.parametrize(
+    ("other", "selector", "told"),
+    [
+        ("%r8", "0x5410", False),  # half of it, like a pack
+        ("%r8", "0x0010", False),
+        ("%r8", "0x7654", True),
+        ("%r8", "%r9", True),
+    ],
+)
+def test_bytes_beside_a_register_that_nothing_has_written(other: str, selector: str, told: bool) -> None:
+    report, _, _ = run_micro(BYTES.format(other=other, selector=selector))
+    assert {finding.rule for finding in report.findings} == ({"uninitialised-register"} if told else set())
+
+
+def test_bytes_of_shared_memory_that_nobody_has_written() -> None:
+    assert run(LOAD + "prmt.b32 %r4, %r3, %tid, 0x5410; st.global.u32 [%d1], %r4;", OUT, profile="lenient").rules == {
+        "uninitialised-shared"
+    }
+
+
 @pytest.mark.parametrize("use", HARMLESS.values(), ids=HARMLESS)
 def test_a_value_that_is_dropped(use: str) -> None:
     run(LOAD + use, OUT, profile="lenient").clean()

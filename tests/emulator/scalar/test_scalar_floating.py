@@ -256,6 +256,20 @@ def test_setp_of_pairs_gives_two_predicates() -> None:
         assert q[k] == less(int(high[0][lane]), int(high[1][lane]))
 
 
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("to", ["u32", "s32"])
+def test_set_of_pairs_gives_a_mask_of_their_halves(name: str, to: str) -> None:
+    """What `__hltu2_mask` and its kin are."""
+    low, high = _arguments(name, 2), _arguments(name, 2)[::-1]
+    inputs = [a.astype(np.uint32) | b.astype(np.uint32) << 16 for a, b in zip(low, high, strict=True)]
+    less = _compare(name, "ltu")
+
+    def mask(a: int, b: int) -> int:
+        return 0xFFFF * less(a & 0xFFFF, b & 0xFFFF) | 0xFFFF0000 * less(a >> 16, b >> 16)
+
+    check(f"set.ltu.{to}.{name}x2 %d0, %a, %b;", inputs, 32, mask)
+
+
 @pytest.mark.parametrize("name", ["f32", "f64"])
 @pytest.mark.parametrize("test", ["finite", "infinite", "number", "notanumber", "normal", "subnormal"])
 def test_properties(name: str, test: str) -> None:

@@ -1,6 +1,7 @@
 #include "machine/schedule/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -117,6 +118,23 @@ bool time_out_waits(Cluster& cluster) {
 // Instructions that only compute pass an undefined value on: it matters where it reaches memory or control flow.
 bool computes(Op op) { return op <= Op::cvt_pack || (op >= Op::copysign && op <= Op::cvt_int_pack); }
 
+// The lanes in which the bytes that prmt takes have no value. It counts as a pack of them, but not of what a load left.
+u32 undefined_bytes(Warp& w, const Inst& i, const i32* s, const std::array<u32, 3>& undefined) {
+    std::array<u32, 2> taken{kFullMask, kFullMask};
+    if (!i.immediate) {  // no mode: four selectors of bytes, of which bit 2 says whether of b
+        const u32* selectors = w.reg<u32>(s[2]);
+        taken = {};
+        for (u32 l = 0; l < kLanes; ++l)
+            for (u32 k = 0; k < 4; ++k) taken[selectors[l] >> (4 * k + 2) & 1] |= u32{1} << l;
+    }
+    u32 all = undefined[0] | undefined[1], loaded = 0;
+    for (u32 k = 0; k < 2; ++k) {
+        all &= undefined[k] | ~taken[k];
+        if (!w.undefined.empty() && s[k] >= 0) loaded |= taken[k] & undefined[k] & w.undefined[static_cast<u32>(s[k])];
+    }
+    return undefined[2] | all | loaded;
+}
+
 // The lanes in which a computing instruction's result has no value. A pack counts as defined if a part of it is:
 // compilers put a value beside a half that nobody uses.
 u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
@@ -129,6 +147,7 @@ u32 undefined_result(Warp& w, const Inst& i, const i32* s, u32 mask) {
         const u32 decided = (~a & ~(w.pred(s[0]) ^ decides)) | (~b & ~(w.pred(s[1]) ^ decides));
         return (a | b) & ~decided;
     }
+    if (op == Op::prmt) return undefined_bytes(w, i, s, {undefined(0), undefined(1), undefined(2)});
     u32 any = 0, all = mask;
     for (u32 k = 0; k < i.n_src; ++k) {
         any |= undefined(k);
