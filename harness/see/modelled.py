@@ -35,7 +35,7 @@ FREE: Final[Mapping[str, tuple[str, ...]]] = {
     "convert": ("pack_interval", "convert_interval"),
     "memory": ("l2_latency", "hbm_latency", "tma_latency", "tma_box"),
     "barriers": ("mbarrier_arrive", "mbarrier_wake", "barrier_wake"),
-    "code": ("code_miss", "branch_gap"),
+    "code": ("code_miss", "code_jump", "branch_gap"),
 }
 _UNBOUNDED: Final[Mapping[str, tuple[str, ...]]] = {
     "tensor": ("matrix_rate", "shared_bytes"),

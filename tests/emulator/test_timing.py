@@ -55,7 +55,7 @@ H200 = architecture("h200").values
 
 def without_code(gpu: str = "h200") -> dict[str, float]:
     """Constants with an instruction cache that is never cold."""
-    return architecture(gpu).values | {"code_miss": 0.0}
+    return architecture(gpu).values | {"code_miss": 0.0, "code_jump": 0.0}
 
 
 def slope(text, block: int = 32) -> float:
@@ -96,6 +96,17 @@ def test_code_is_fetched_once_an_sm():
     report, _ = timed(kernel(body))
     cold, warm = (report.timing.modelled(times).cycles for times in (None, without_code()))
     assert cold - warm > 8 * H200["code_miss"]
+
+
+def test_a_line_of_code_that_a_jump_leads_to_is_not_fetched_ahead():
+    body = "mov.f32 %f0, 0f3F800000;\nbra FAR;\n" + "add.f32 %f0, %f0, %f0;\n" * 640 + "FAR:\nadd.f32 %f0, %f0, %f0;"
+    report, _ = timed(kernel(body))
+    warm, cold, jumped = (
+        report.timing.modelled(without_code() | times).cycles
+        for times in ({}, {"code_miss": 70.0}, {"code_jump": 90.0})
+    )
+    assert cold - warm == 70, "the first line, and no other straight on"
+    assert jumped - warm == 90
 
 
 REMOTE = """.reg .b32 %r<8>; .shared .align 16 .b8 part[512];
