@@ -204,7 +204,7 @@ class Timing:
         ends = [0.0] * min(slots, self.shape.clusters)
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
-            known = {"code_miss": 0.0} | ({"cta_start": 0.0} if self.drawn else {})
+            known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn else {})
             later = self._lasting({n: self.replay(n, {**(times or {}), **known}, share=share) for n in self.ordinals})
         clusters = list(zip(first, later, strict=True)) * rest
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ H200 = architecture("h200").values
 
 def without_code(gpu: str = "h200") -> dict[str, float]:
     """Constants with an instruction cache that is never cold."""
-    return architecture(gpu).values | {"code_miss": 0.0}
+    return architecture(gpu).values | {"code_miss": 0.0, "code_jump": 0.0}
 
 
 def slope(text, block: int = 32) -> float:
@@ -95,6 +96,17 @@ def test_code_is_fetched_once_an_sm():
     report, _ = timed(kernel(body))
     cold, warm = (report.timing.modelled(times).cycles for times in (None, without_code()))
     assert cold - warm > 8 * H200["code_miss"]
+
+
+def test_a_line_of_code_that_a_jump_leads_to_is_not_fetched_ahead():
+    body = "mov.f32 %f0, 0f3F800000;\nbra FAR;\n" + "add.f32 %f0, %f0, %f0;\n" * 640 + "FAR:\nadd.f32 %f0, %f0, %f0;"
+    report, _ = timed(kernel(body))
+    warm, cold, jumped = (
+        report.timing.modelled(without_code() | times).cycles
+        for times in ({}, {"code_miss": 70.0}, {"code_jump": 90.0})
+    )
+    assert cold - warm == 70, "the first line, and no other straight on"
+    assert jumped - warm == 90
 
 
 REMOTE = """.reg .b32 %r<8>; .shared .align 16 .b8 part[512];
@@ -311,9 +323,16 @@ def test_a_cta_that_is_only_looked_at_ends_once_it_has_read(pairs):
 
 def test_ctas_that_wait_for_memory_do_not_stay_together(pairs):
     """Then each reads L2 by itself, and of what another has read memory gives again what L2 has not kept."""
-    timing, _ = pairs
-    assert timing.apart.from_l2 > timing.together.from_l2
-    assert timing.apart.from_hbm > 2 * timing.together.from_hbm
+    timing, address = pairs
+    assert timing.apart.from_l2 == pytest.approx(0.25 * timing.together.from_l2 + 0.75), "together in one turn of four"
+    gpu, once = architecture("h200"), REGIONS * REGION
+    (kept,) = found([Stream(8 * once, once, 2)], 4, gpu.l2_capacity.value, gpu.l2_partitions.value)
+    assert 0.1 < kept < 0.9
+    assert timing.apart.from_hbm == pytest.approx(0.25 * timing.together.from_hbm + 0.75 * (1 - kept), rel=1e-3)
+    alone = timing._apart({address: once}, {address: once})
+    assert alone is not None
+    assert alone.from_l2 == timing.apart.from_l2, "four waves"
+    assert alone.from_hbm == pytest.approx(0.25 * timing.together.from_hbm + 0.75), "each byte once, at least"
     slow = timing.modelled()
     assert slow.from_hbm == timing.apart.from_hbm
     assert slow.cycles > 4 * REGION * 132 * timing.apart.from_hbm / H200["hbm_bytes"]
@@ -328,10 +347,33 @@ def test_l2_keeps_what_fits_and_of_the_rest_what_is_read_again_soon():
     once, often = Stream(asked=1e8, known=1e8, together=1), Stream(asked=6.4e7, known=1e6, together=64)
     part_once, part_often = found([once, often], 1, capacity=1e7, partitions=2)
     assert part_once < 0.1 < 0.9 < part_often
-    assert found([once], 1, capacity=2e7, partitions=2) > found([once], 1, capacity=1e7, partitions=2)
-    assert found([once], 1, capacity=1e7, partitions=1) > found([once], 1, capacity=1e7, partitions=2)
+    for partitions in (1, 2):
+        assert found([once], 1, capacity=1e7, partitions=partitions) == [pytest.approx(0.1 / partitions)]
+
+
+def test_l2_is_filled_with_what_was_read_since():
+    """In the time that L2 keeps a byte its SMs go on to other bytes, the more the longer it is."""
+    passed, partitions = 2.5e7 + 7.5e7 * 2 / 4, 2  # bytes in two turns of four
+    capacity = partitions * passed * (1 - math.exp(-3 / partitions * 2))
+    stream = Stream(asked=3e8, known=1e8, together=3)
+    assert found([stream], 4, capacity, partitions) == [pytest.approx(1 - math.exp(-3))]
+    assert found([stream], 4, capacity=2.1e8, partitions=2) == [1.0]
+
+
+def test_turns_are_of_waves_or_of_what_is_read_again():
+    once, often = Stream(asked=1e8, known=1e8, together=1), Stream(asked=6.4e7, known=1e6, together=64)
     assert turns_of([once, often], waves=0.5) == 1
+    assert turns_of([once, often], waves=3) == 3
+    assert turns_of([Stream(asked=1e6, known=1e6, together=8)], waves=0.5) == 1, "one, at least"
     assert turns_of([Stream(asked=8e6, known=1e6, together=2)], waves=1) == 4, "a persistent kernel, of one wave"
+    assert turns_of([Stream(asked=0, known=0, together=1)], waves=1) == 1
+
+
+def test_who_reads_nothing_of_an_allocation_is_none_of_its_readers():
+    first = {0: {"k": 0, "q": 0}, 1: {"k": 0, "q": 64}, 2: {"k": 512, "q": 128}, 3: {"q": 192}, 4: {"k": 0}}
+    assert readers_at_once(first, "k") == 2
+    assert readers_at_once(first, "q") == 1
+    assert readers_at_once(first, "v") == 1
 
 
 def test_the_clusters_that_a_gpu_begins_with():

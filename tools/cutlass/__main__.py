@@ -15,7 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -149,16 +149,21 @@ def in_order(rows: Sequence[dict[str, Any]], apart: float) -> tuple[int, int]:
     return right, pairs
 
 
-def show(rows: Sequence[dict[str, Any]]) -> None:
+def show(coming: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Prints the table, each row as it comes, and what they come to; returns the rows."""
     print("| kernel | M, N, K | measured, us | modelled | error |\n|---|---|---|---|---|")
-    for row in rows:
+    rows = []
+    for row in coming:
+        rows.append(row)
         size = ", ".join(map(str, row["size"]))
-        print(f"| {row['kernel']} | {size} | {row['us']:.1f} | {row['modelled_us']:.1f} | {row['error']:+.0%} |")
+        cells = (row["kernel"], size, f"{row['us']:.1f}", f"{row['modelled_us']:.1f}", f"{row['error']:+.0%}")
+        print(f"| {' | '.join(cells)} |", flush=True)
     errors = [abs(row["error"]) for row in rows]
     print(f"\n{len(errors)} shapes: mean error {sum(errors) / len(errors):.1%}, worst {max(errors):.0%}")
     for apart in (0.0, 0.02, 0.05):
         right, pairs = in_order(rows, apart)
         print(f"measured apart by at least {apart:.0%}: {right} of {pairs} pairs in order")
+    return rows
 
 
 def main() -> int:
@@ -190,10 +195,9 @@ def main() -> int:
         given.output.write_text(json.dumps({"gpu": given.gpu, "rows": predicted}, indent=1) + "\n")
     else:
         record = json.loads(given.record.read_text())
-        rows = list(modelled(given.folder, timed_as(record["gpu"]["name"]), record["rows"]))
+        rows = show(modelled(given.folder, timed_as(record["gpu"]["name"]), record["rows"]))
         if given.json:
             given.json.write_text(json.dumps(rows, indent=1) + "\n")
-        show(rows)
     return 0
 
 

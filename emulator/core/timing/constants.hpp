@@ -8,7 +8,7 @@ namespace ptxm::timing {
 #define PTXM_TIMES(X)                                                                                       \
     X(fma_interval) X(fma_latency) X(alu_interval) X(alu_latency) X(mufu_interval) X(mufu_latency)          \
     X(pack_interval) X(pack_latency) X(convert_interval) X(convert_latency)                                 \
-    X(shuffle_interval) X(shuffle_latency) X(branch_gap) X(code_line) X(code_miss)                          \
+    X(shuffle_interval) X(shuffle_latency) X(branch_gap) X(code_line) X(code_miss) X(code_jump)             \
     X(shared_bytes) X(shared_latency) X(mbarrier_arrive) X(mbarrier_wake) X(barrier_wake) X(cluster_wake)   \
     X(cluster_bytes) X(cluster_latency)                                                                     \
     X(port_bytes) X(l2_bytes) X(l2_latency) X(hbm_bytes) X(hbm_latency) X(bytes_in_flight)                  \

@@ -78,6 +78,7 @@ struct Team {                                    // a cluster
 struct Runner {
     const WarpRecording* recording = nullptr;
     u32 cta = 0, index = 0, slot = 0, next = 0, id = 0;
+    u32 expected = 0;  // the pc behind the last instruction
     double time = 0;
     std::vector<double> ready;
     std::vector<Cause> why;
@@ -272,6 +273,7 @@ private:
                     }
                 }
                 for (u32 k = 0; k < c.n_dst; ++k) result(w, o[k], ready, why);
+                w.expected = step.pc + 1;
                 w.next += 1;
                 continue;
             }
@@ -305,7 +307,8 @@ private:
     bool issue(Runner& w, const Step& step, const Cost& c, const i32* o) {
         Sm& sm = sms_[ctas_[w.cta].sm];
         double& line = sm.code[step.pc / static_cast<u32>(t_.code_line)];
-        if (line < 0) line = w.time + t_.code_miss;
+        if (line < 0) line = w.time + (step.pc == w.expected ? t_.code_miss : t_.code_jump);
+        w.expected = step.pc + 1;
         if (line > w.time) {
             note(w, step.pc, w.time, line, Cause::code, kNobody, 0);
             w.time = line;
