@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from fmha.harness.bench.shapes import OTHERS
 from fmha.harness.worker.configuration import Configuration
@@ -55,10 +56,24 @@ def _heads() -> Iterator[Configuration]:
     yield Configuration(256, 43, 90, batch=24, heads=9, kv_heads=3, rows=128, kv_lens="ragged", sink="finite")
 
 
+def _scattered() -> Iterator[Configuration]:
+    """Pages and packed sequences in the shapes of prefill: boxes of 16 keys of a tile and one box, tails, windows, and
+    CTAs that walk over entries of several lengths."""
+    both: dict[str, Any] = {"packed": "both", "q_lens": "ragged", "kv_lens": "ragged"}
+    plain = Configuration(256, 37, 300, batch=2, heads=12, kv_heads=2, rows=128, output="bf16")
+    yield replace(plain, mask="causal", kv_lens="ragged", page_size=16, sink="finite")
+    yield replace(plain, mask="window", window=20, query_offsets="mixed", page_size=256, data="extreme")
+    yield replace(plain, kv="shared", kv_lens="ragged", page_size=64, output="fp32")
+    yield replace(plain, mask="causal", sink="mixed", **both)
+    yield replace(plain, batch=3, kv="shared", mask="window", window=90, **both)
+    yield Configuration(256, 43, 90, batch=24, heads=9, kv_heads=3, rows=128, output="bf16", **both)
+
+
 CASES = (
     tuple(item for shape in OTHERS for item in _forced(*shape))
     + tuple(item for head_dim in (64, 128, 256, 512) for item in _short(head_dim))
     + tuple(_sharing())
     + tuple(_many())
     + tuple(_heads())
+    + tuple(_scattered())
 )

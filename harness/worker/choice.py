@@ -3,7 +3,8 @@
 Decided by sizes alone, not by the device: what the emulator proves is then the launch that a GPU runs. Each rule holds
 where it was measured (docs/understand/hopper.md, "Which shape") and little beyond:
 
-- *Wide*, 192 rows at head_dim 64, and *long*, tiles of 80 keys at 256: prefill.
+- *Wide*, 192 rows at head_dim 64, and *long*, tiles of 80 keys at 256: prefill. Pages of more than 16 rows are not for
+  long tiles, which take them in boxes of 16.
 - *Short*, 64 rows and tiles of 64 keys, two CTAs an SM: few rows, split.
 - *Splits*, without lists: what a further split saves of the loop is what it adds to the merge.
 - *Walkers*, without splits: a CTA that walks on to another row tile loads it while it finishes the last, and CTAs that
@@ -32,6 +33,7 @@ MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge 
 WIDE_ROWS: Final = 192
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 1024  # more than that
+LONG_BOX: Final = 16  # keys of a page of which a long tile has no more boxes than others
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
@@ -51,13 +53,15 @@ class Sizes(Protocol):
     def s_k(self) -> int: ...
     @property
     def topk(self) -> int: ...
+    @property
+    def page_size(self) -> int: ...
 
 
-def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True) -> int:
-    """Query rows of a CTA; 0 for the first shape there is. Not `short`: without kernels of that shape."""
+def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True, wide: bool = True) -> int:
+    """Query rows of a CTA; 0 for the first shape there is. Not `short` or `wide`: without kernels of that shape."""
     if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
-    if splits == 1 and _is_wide(arch, sizes):
+    if wide and splits == 1 and _is_wide(arch, sizes):
         return WIDE_ROWS
     return LONG_ROWS if splits == 1 and _is_long(arch, sizes) else 0
 
@@ -150,7 +154,9 @@ def _is_short(arch: str, sizes: Sizes) -> bool:
 
 
 def _is_long(arch: str, sizes: Sizes) -> bool:
-    return arch == ARCH and not sizes.topk and sizes.head_dim == 256 and sizes.s_k > LONG_KEYS
+    if arch != ARCH or sizes.topk or sizes.page_size > LONG_BOX:
+        return False
+    return sizes.head_dim == 256 and sizes.s_k > LONG_KEYS
 
 
 def _is_wide(arch: str, sizes: Sizes) -> bool:

@@ -23,20 +23,24 @@ struct KeyBoxes {
     KeyRange seen;
 
     // The page of the box at `key`, which is a multiple of its keys; -1, outside of every tensor, where nobody sees
-    // one.
-    FMHA_HOST_DEVICE int32_t page_of(int32_t key) const {
+    // one. `page_size` is that of the parameters, or what stands for it in a division.
+    template <class Size>
+    FMHA_HOST_DEVICE int32_t page_of(int32_t key, const Size& page_size) const {
         if (key + params.key_box <= seen.first || key >= seen.end) {
             return -1;
         }
-        const int32_t pages = params.s_k / params.page_size;  // that an entry has at most
-        return params.block_table[int64_t(entry) * pages + unsigned(key) / unsigned(params.page_size)];
+        const int32_t pages = params.s_k / page_size;  // that an entry has at most
+        return params.block_table[int64_t(entry) * pages + unsigned(key) / page_size];
     }
+
+    FMHA_HOST_DEVICE int32_t page_of(int32_t key) const { return page_of(key, params.page_size); }
 
     FMHA_HOST_DEVICE int32_t row_of(int32_t key) const { return key & (params.page_size - 1); }
 
-    FMHA_HOST_DEVICE BoxPlace place_of(int32_t key) const {
+    template <class Size>
+    FMHA_HOST_DEVICE BoxPlace place_of(int32_t key, const Size& page_size) const {
         if (in_pages(params)) {
-            return {row_of(key), page_of(key)};
+            return {row_of(key), page_of(key, page_size)};
         }
         return packed_keys(params) ? BoxPlace{params.cu_seqlens_k[entry] + key, 0} : BoxPlace{key, entry};
     }

@@ -18,43 +18,58 @@ __device__ __forceinline__ void load_box(const FmhaParams& params, const FmhaTen
     }
 }
 
-// What loads units of K and V in kernels that know pages and packed keys, by the whole warp: a lane has one box of
-// keys, of 64 columns or of several.
+// Divides as a power of two does, by a shift: a division takes the producer longer than the copy that it is for.
+struct ByShift {
+    int bits;
+
+    __device__ explicit ByShift(int32_t power) : bits(__ffs(power) - 1) {}
+
+    template <class Number>
+    friend __device__ Number operator/(Number number, ByShift by) {
+        return number >> by.bits;
+    }
+};
+
+// What loads units of K and V in kernels that know pages and packed keys, by the whole warp: a lane looks up where a
+// box of keys lies. The table is read where a tile is loaded, and a line of it serves many tiles from L1.
 template <class T>
 struct BoxLoader {
+    static_assert(32 * 16 >= T::kKeys, "a lane for each box, with the smallest pages as well");
     KeyBoxes boxes;
     int kv_head;
-    int count;  // of boxes of keys, a tile
-    int key;    // of the tile, from its first one on, at which the lane's box is
-    BoxPlace held{};
-    int held_key = -1;  // of the box whose place is known before it is due
 
     // Of rows that see the keys `seen`.
-    __device__ BoxLoader(const FmhaParams& params, int plane, KeyRange seen)
-        : boxes{params, plane_of(params, plane).entry, seen},
-          kv_head(plane_of(params, plane).kv_head),
-          count(T::kKeys / params.key_box),
-          key(int(threadIdx.x % 32) % count * params.key_box) {}
+    __device__ BoxLoader(const FmhaParams& params, Plane plane, KeyRange seen)
+        : boxes{params, plane.entry, seen}, kv_head(plane.kv_head) {}
 
-    // Where the lane's box of the tile at `begin` lies. Of K, `ahead`, the next tile's page is looked up as well, whose
-    // latency the tiles between hide.
-    __device__ BoxPlace place_of(int begin, bool ahead) {
-        const int own = begin + key;
-        const BoxPlace place = own == held_key ? held : boxes.place_of(own);
-        if (ahead) {
-            held_key = own + T::kKeys;
-            held = boxes.place_of(held_key);
-        }
-        return place;
+    // The first key of the lane's box, from the tile's first one on; lanes that a tile has no box for count on.
+    __device__ int first() const { return int(threadIdx.x % 32) * boxes.params.key_box; }
+
+    // Where the lane's box of the tile at `begin` lies.
+    __device__ BoxPlace place_of(int begin) const {
+        return boxes.place_of(begin + first() % T::kKeys, ByShift(boxes.params.page_size));
     }
 
-    // A unit of that tile, whose bytes the barrier expects already.
+    // A unit of that tile, whose bytes the barrier expects already. Lanes take turns at a copy, so that of several
+    // boxes of the same keys one lane issues all.
     __device__ void load(const FmhaTensorMap& map, uint32_t destination, uint32_t barrier, int unit, BoxPlace place) {
-        const int lane = threadIdx.x % 32, stride = 32 / count;  // from one of a lane's 64 columns to the next
-        if (lane < stride * count) {
-            for (int position = lane / count; position < T::kBoxes; position += stride) {
-                ptx::tma_tile_4d(destination + position * T::kBoxBytes + key * 128, map, barrier,
-                                 (unit * T::kBoxes + position) * 64, place.row, kv_head, place.page);
+        if constexpr (T::kBoxes == 1) {
+            if (first() < T::kKeys) {
+                ptx::tma_tile_4d(destination + first() * 128, map, barrier, unit * 64, place.row, kv_head, place.page);
+            }
+        } else {
+            int lane = 0;
+#pragma unroll 1
+            for (int key = 0; key < T::kKeys; key += boxes.params.key_box, ++lane) {
+                const int row = __shfl_sync(0xffffffffu, place.row, lane);
+                const int page = __shfl_sync(0xffffffffu, place.page, lane);
+                if (ptx::elect_one()) {
+#pragma unroll
+                    for (int position = 0; position < T::kBoxes; ++position) {
+                        ptx::tma_tile_4d(destination + position * T::kBoxBytes + key * 128, map, barrier,
+                                         (unit * T::kBoxes + position) * 64, row, kv_head, page);
+                    }
+                }
             }
         }
         __syncwarp();

@@ -17,13 +17,16 @@ namespace fmha::sm90 {
 
 // What kernels have for a BoxLoader that know no pages.
 struct NoBoxes {
-    __device__ NoBoxes(const FmhaParams&, int, KeyRange) {}
+    __device__ NoBoxes(const FmhaParams&, Plane, KeyRange) {}
 };
 
 template <class T>
 struct Producer {
     using Boxes = std::conditional_t<kPaged, BoxLoader<T>, NoBoxes>;
     static constexpr int kLaneRows = (T::kKeys + 31) / 32;
+    // Of pages and packed keys, whether tiles of one box have a loop of their own: where a tile of K or V has several
+    // units for one ring, the loop for several boxes takes longer than their products.
+    static constexpr bool kBoxPerTile = T::kUnits > 1 && T::kRings == 1;
 
     const FmhaParams& params;
     SharedMap<T> shared;
@@ -31,7 +34,7 @@ struct Producer {
     int lane;
     Cursor<T> cursor;
     int tails = 0;  // that were cleared
-    Boxes boxes{params, place.batch, place.seen(params)};
+    Boxes boxes{params, place.plane, place.seen(params)};
 
     // A tile and, of a sparse one, the rows that this lane copies.
     struct Load {
@@ -61,7 +64,7 @@ struct Producer {
         const bool tail = has_tail(load.tile, value);
         BoxPlace box;
         if constexpr (kPaged) {
-            box = boxes.place_of(load.tile.begin, !value);
+            box = boxes.place_of(load.tile.begin);
         }
 #pragma unroll 1
         for (int unit = first; unit < end; ++unit) {
@@ -85,15 +88,20 @@ struct Producer {
 
     // Units [first, end) of the dense tile at `key`, without a tail to clear.
     __device__ __forceinline__ void load_units(bool value, int key, int first, int end) {
+        Plane plane = place.plane;
         if constexpr (kPaged) {
-            const BoxPlace box = boxes.place_of(key, !value);
+            const BoxPlace box = boxes.place_of(key);
+            if (!kBoxPerTile || params.key_box < T::kKeys) {
 #pragma unroll 1
-            for (int unit = first; unit < end; ++unit) {
-                ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
-                load_boxes(value, box, unit, shared.full(cursor.slot));
-                cursor.advance();
+                for (int unit = first; unit < end; ++unit) {
+                    ptx::mbarrier_wait(shared.empty(cursor.slot), cursor.parity ^ 1);
+                    load_boxes(value, box, unit, shared.full(cursor.slot));
+                    cursor.advance();
+                }
+                return;
             }
-            return;
+            key = box.row;  // a box a tile, as without pages
+            plane.entry = box.page;
         }
         if (ptx::elect_one()) {
             const FmhaTensorMap& map = value ? params.v : params.k;
@@ -108,7 +116,7 @@ struct Producer {
                     const int column = (unit * T::kBoxes + position) * 64;
                     const uint32_t box = destination + position * T::kBoxBytes;
                     if (!T::kShares || place.width == 1) {
-                        load_box(params, map, box, barrier, column, key, place.plane);
+                        load_box(params, map, box, barrier, column, key, plane);
                     } else if (position % 2 == place.x) {
                         ptx::tma_multicast_3d(box, map, barrier, column, key, place.batch, 3 << (place.rank - place.x));
                     }

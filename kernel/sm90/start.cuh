@@ -122,8 +122,8 @@ __device__ __forceinline__ void prefetch_query(const FmhaParams& params, const W
 template <class T>
 __device__ __forceinline__ void load_first_boxes(const FmhaParams& params, SharedMap<T> shared,
                                                  const FirstTile<T>& first, const Walk<T>& walk) {
-    BoxLoader<T> loader(params, walk.batch, {first.key, first.key + T::kKeys});
-    const BoxPlace place = loader.place_of(first.key, false);
+    BoxLoader<T> loader(params, plane_of(params, walk.batch), {first.key, first.key + T::kKeys});
+    const BoxPlace place = loader.place_of(first.key);
 #pragma unroll 1
     for (int unit = 0; unit < T::kUnits; ++unit) {
         const int slot = first.slot(unit);

@@ -190,7 +190,7 @@ int main() {
     p.flags = kFmhaByHead | kFmhaScattered;
     const fmha::KeyBoxes boxes{p, 1, {40, 70}};
     for (int key = -16; key < 96; key += 16) {
-        const fmha::BoxPlace place = boxes.place_of(key);
+        const fmha::BoxPlace place = boxes.place_of(key, p.page_size);
         std::printf("%d %d\\n", place.row, place.page);
     }
 }

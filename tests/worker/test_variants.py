@@ -39,3 +39,24 @@ def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
         assert variant_for(Configuration(64, 1, 300, heads=8, **scattered), "sm_90a").name == "sm90_hd64_dense_paged"
     in_cluster = Configuration(64, 1, 300, heads=8, kv_heads=2, splits=5, merge="cluster")
     assert variant_for(in_cluster, "sm_90a") == "no kernel for several K/V heads knows lists or clusters on sm_90a yet"
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "scattered", "name"),
+    [
+        (64, {"packed": "both"}, "sm90_hd64_dense_paged"),
+        (64, {"page_size": 16}, "sm90_hd64_dense_paged"),
+        (64, {"page_size": 256, "packed": "q"}, "sm90_hd64_dense_paged"),
+        (128, {"page_size": 64}, "sm90_hd128_dense_paged"),
+        (256, {"packed": "both"}, "sm90_hd256_rows128_dense_paged"),
+        (256, {"page_size": 16}, "sm90_hd256_rows128_dense_paged"),
+        (256, {"page_size": 32}, "sm90_hd256_dense_paged"),  # whose long tiles would have boxes of 16 keys
+        (256, {"page_size": 256, "packed": "q"}, "sm90_hd256_dense_paged"),
+        (512, {"packed": "both"}, "sm90_hd512_dense_paged"),
+    ],
+)
+def test_prefill_of_pages_and_packed_sequences_has_its_shapes(head_dim, scattered, name):
+    prefill = Configuration(head_dim, 2048, 2048, heads=32, kv_heads=8, batch=4)
+    assert variant_for(replace(prefill, **scattered), "sm_90a").name == name
+    split = variant_for(replace(prefill, splits=3, **scattered), "sm_90a")
+    assert split.name == f"sm90_hd{head_dim}_dense_paged"  # what is split has each head_dim's first shape
