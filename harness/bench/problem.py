@@ -52,6 +52,11 @@ class Problem:
         return self.splits // self.cluster[1]
 
     @property
+    def page_size(self) -> int:
+        """Keys lie in order."""
+        return 0
+
+    @property
     def kind(self) -> str:
         """The kernel that knows enough for it, of SM90_KINDS; those before it know more."""
         windowed = (self.window_left, self.window_right) != (params.UNLIMITED, params.UNLIMITED)
