@@ -200,10 +200,10 @@ class Builder:
         index = SPECIALS.get("warp_size" if name == "WARP_SZ" else name.lstrip("%").replace(".", "_"))
         if (name.startswith("%envreg") and index is None) or name.endswith(".w"):
             index = SPECIALS["zero"]  # no driver sets those; a fourth dimension has index 0
-        if index is None:
-            self.fail(f"special register {name} is not modelled")
         if width == 64 and name in ("%gridid", "%current_graph_exec"):
             return self.number(int(name == "%gridid"), 64)
+        if index is None:
+            self.fail(f"special register {name} is not modelled")
         if width != (1 if name == "%is_explicit_cluster" else 32):
             self.fail(f"special register {name} is 32 bits wide, the instruction reads {width}")
         return self.const(CONST_SPECIAL, 0, index)
