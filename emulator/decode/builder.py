@@ -95,6 +95,10 @@ class Symbols:
         return min(list(self.shared).index(name), 255)
 
 
+# Whose handlers take -1 for a sink, `_`; what any other instruction would write there goes to a register of its own.
+_WRITES_NOTHING = frozenset({"setp", "elect", "mbarrier", "clusterlaunchcontrol", "ld", "ldu", "call"})
+
+
 class Builder:
     """Collects records while the decoders walk a body. One instance a function."""
 
@@ -245,7 +249,7 @@ class Builder:
 
     def dst(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
         if isinstance(operand, Sink):
-            return -1
+            return -1 if self.instruction.opcode in _WRITES_NOTHING else self.new_unit(width_of(type_name))
         if not isinstance(operand, Register):
             self.fail(f"a destination register is expected, not {operand}")
         self._check_width(operand, type_name, any_width)

@@ -10,7 +10,7 @@ from fmha.emulator.decode.copies import async_store
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.ordering import take_hints, take_ordering, take_space
 from fmha.emulator.decode.policies import drop_policy
-from fmha.emulator.ptx import Immediate, Operand, Register, Special, Vector
+from fmha.emulator.ptx import Immediate, Operand, Register, Sink, Special, Vector
 from fmha.emulator.ptx.scope import SPECIALS
 
 _MEMORY_TYPES = tuple(name for name in TYPES if name[1:].isdigit())
@@ -32,7 +32,7 @@ def mov(b: Builder, m: Modifiers) -> None:
         b.emit("unpack", "b32", dst=[-1, b.dst(d, "u32")], src=[whole], width_dst=32, width_src=64)
     elif isinstance(d, Vector):
         part = width_of(type_name) // len(d.items)
-        dst = [b.dst(x, f"b{part}") for x in d.items]
+        dst = [-1 if isinstance(x, Sink) else b.dst(x, f"b{part}") for x in d.items]
         b.emit("unpack", f"b{part}", dst=dst, src=[b.src(s, type_name)], width_dst=part, width_src=width_of(type_name))
     elif isinstance(s, Vector):
         part = width_of(type_name) // len(s.items)
