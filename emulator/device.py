@@ -38,7 +38,8 @@ PROFILES: tuple[Profile, ...] = ("strict", "lenient")
 MMA_SUMS: tuple[MmaSums, ...] = ("fast", "silicon")
 MAX_DEPTH = 32  # of a race that pct looks for
 MAX_SHARED_BYTES = 232448  # a CTA's limit on sm_90 and sm_100: 227 KiB
-_MAX_STATIC_SHARED = 49152
+_PORTABLE_STATIC_SHARED = 49152
+_STATIC_SHARED = {"sm_120a": 101376, "sm_121a": 101376}  # as ptxas 13.0 has it
 # What %envreg1 and %envreg2 point at in a cooperative launch, as a driver for an H100 leaves it: the workspace's size,
 # the barrier of grid.sync(), and two words that CUDA's headers do not name.
 _WORKSPACE = struct.pack("<4I", 16, 0, 1, 0)
@@ -343,7 +344,7 @@ class Device:
             raise LaunchError(f"no entry {entry!r}; the module has {', '.join(module.entries) or 'none'}")
         decoded = self._decode(module, entry)
         ctas, threads = _dim3("grid", grid), _dim3("block", block)
-        _check_launch(info, decoded, ctas, threads, shared_bytes)
+        _check_launch(module.target, info, decoded, ctas, threads, shared_bytes)
         clusters = _cluster_dims(info, ctas, None if cluster is None else _dim3("cluster", cluster))
         if not 0 <= first_plane < ctas[2] or first_plane % clusters[2]:
             raise LaunchError(f"first_plane is {first_plane}; the grid has {ctas[2]} planes, {clusters[2]} a cluster")
@@ -538,7 +539,12 @@ def _cluster_dims(info: Entry, grid: Dim3, cluster: Dim3 | None) -> Dim3:
     return dims
 
 
-def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
+def _static_shared(target: str) -> int:
+    """The static shared memory that ptxas allows: all of a CTA's for a target of one architecture alone."""
+    return _STATIC_SHARED.get(target, MAX_SHARED_BYTES if target.endswith("a") else _PORTABLE_STATIC_SHARED)
+
+
+def _check_launch(target: str, info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
     for name, value, limits in (("grid", grid, _MAX_GRID), ("block", block, _MAX_BLOCK)):
         for axis, n, limit in zip("xyz", value, limits, strict=True):
             if not 1 <= n <= limit:
@@ -552,8 +558,9 @@ def _check_launch(info: Entry, decoded: Decoded, grid: Dim3, block: Dim3, shared
     if shared_bytes < 0 or decoded.shared_static + shared_bytes > MAX_SHARED_BYTES:
         asked = f"{decoded.shared_static} static and {shared_bytes} dynamic bytes"
         raise LaunchError(f"{asked} of shared memory; a CTA has {MAX_SHARED_BYTES}")
-    if decoded.shared_static > _MAX_STATIC_SHARED:
-        raise LaunchError(f"{decoded.shared_static} bytes of static shared memory; {_MAX_STATIC_SHARED} are allowed")
+    if decoded.shared_static > _static_shared(target):
+        asked = f"{decoded.shared_static} bytes of static shared memory"
+        raise LaunchError(f"{asked}; {_static_shared(target)} are allowed for {target}")
 
 
 def _check_size(grid: Dim3, block: Dim3, most: int) -> None:

@@ -95,6 +95,10 @@ class Symbols:
         return min(list(self.shared).index(name), 255)
 
 
+# Whose handlers take -1 for a sink, `_`; what any other instruction would write there goes to a register of its own.
+_WRITES_NOTHING = frozenset({"setp", "elect", "mbarrier", "clusterlaunchcontrol", "ld", "ldu", "call"})
+
+
 class Builder:
     """Collects records while the decoders walk a body. One instance a function."""
 
@@ -200,10 +204,10 @@ class Builder:
         index = SPECIALS.get("warp_size" if name == "WARP_SZ" else name.lstrip("%").replace(".", "_"))
         if (name.startswith("%envreg") and index is None) or name.endswith(".w"):
             index = SPECIALS["zero"]  # no driver sets those; a fourth dimension has index 0
-        if index is None:
-            self.fail(f"special register {name} is not modelled")
         if width == 64 and name in ("%gridid", "%current_graph_exec"):
             return self.number(int(name == "%gridid"), 64)
+        if index is None:
+            self.fail(f"special register {name} is not modelled")
         if width != (1 if name == "%is_explicit_cluster" else 32):
             self.fail(f"special register {name} is 32 bits wide, the instruction reads {width}")
         return self.const(CONST_SPECIAL, 0, index)
@@ -245,7 +249,7 @@ class Builder:
 
     def dst(self, operand: Operand, type_name: str, *, any_width: bool = False) -> int:
         if isinstance(operand, Sink):
-            return -1
+            return -1 if self.instruction.opcode in _WRITES_NOTHING else self.new_unit(width_of(type_name))
         if not isinstance(operand, Register):
             self.fail(f"a destination register is expected, not {operand}")
         self._check_width(operand, type_name, any_width)

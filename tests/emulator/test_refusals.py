@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fmha.emulator import Device, LaunchError, PtxError, load_ptx
+from fmha.emulator import Device, LaunchError, Module, PtxError, load_ptx
 
 HEAD = """.version 9.0
 .target sm_100a
@@ -85,6 +85,29 @@ def test_an_unknown_form_names_its_line(statement: str, complaint: str) -> None:
 def test_a_launch_the_driver_refuses_is_refused(changes: dict[str, object], complaint: str) -> None:
     with pytest.raises(LaunchError, match=complaint):
         launch("", **changes)
+
+
+@pytest.mark.parametrize(
+    ("target", "most"),
+    [
+        ("sm_80", 49152),
+        ("sm_90", 49152),
+        ("sm_90a", 232448),
+        ("sm_100f", 49152),
+        ("sm_100a", 232448),
+        ("sm_120a", 101376),
+    ],
+)
+def test_static_shared_memory_is_what_ptxas_allows_the_target(target: str, most: int) -> None:
+    """A target of one architecture alone has all of a CTA's: nvcc 13.0 compiles 80 KiB of arrays for sm_100a."""
+
+    def load(nbytes: int) -> Module:
+        head = HEAD.replace("sm_100a", target).replace("tile[1024]", f"tile[{nbytes}]")
+        return load_ptx(head + f"    st.shared.b32 [tile+{nbytes - 4}], %r1;\n    ret;\n}}\n")
+
+    assert Device().launch(load(most), "kernel", 1, 1, [0]).ok
+    with pytest.raises(LaunchError, match="shared memory"):
+        Device().launch(load(most + 16), "kernel", 1, 1, [0])
 
 
 def test_an_unknown_entry_is_named() -> None:

@@ -292,6 +292,38 @@ def test_special_registers() -> None:
         report, _ = _run(f"mov.u32 %r1, {name};")
         assert not report.findings
     assert _run("mov.pred %p1, %is_explicit_cluster; selp.b32 %r1, 1, 2, %p1;")[1][0] == 2
+    assert _run(".reg .b64 %g; mov.u64 %g, %current_graph_exec; cvt.u32.u64 %r1, %g;")[1][0] == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lop3.b32 _, %r2, %r2, %r2, 0x80;",  # ptxas takes this one, but none of the others
+        "add.cc.u32 _, %r2, %r2;",
+        "mov.b32 _, %r2;",
+        "cvt.u64.u32 _, %r2;",
+        "clz.b32 _, %r2;",
+        "match.any.sync.b32 _, %r2, -1;",
+        "shfl.sync.idx.b32 _|%p1, %r2, 0, 31, -1;",
+        "testp.finite.f32 _, 0f3F800000;",
+    ],
+)
+def test_a_result_for_the_sink_goes_nowhere(line: str) -> None:
+    """It went to what lies before the registers, which ended the process."""
+    report, out = _run(f"mov.b32 %r2, 3; {line} mov.b32 %r1, %r2;", threads=32)
+    assert not report.findings
+    assert set(out) == {3}
+
+
+def test_mov_of_vectors() -> None:
+    """A special register that is a vector goes to four registers; of registers all are read before one is written."""
+    sizes = "mov.v4.u32 {%r1, %r2, _, %r3}, %ntid; mad.lo.u32 %r1, %r2, 100, %r1; mad.lo.u32 %r1, %r3, 1000, %r1;"
+    assert _run(sizes, threads=32)[1][0] == 132
+    swap = "mov.b32 %r2, 5; mov.b32 %r3, 7; mov.v2.b32 {%r2, %r3}, {%r3, %r2}; mad.lo.u32 %r1, %r2, 100, %r3;"
+    assert _run(swap)[1][0] == 705
+    for bad in ("mov.v2.u32 {%r1, %r2}, %ntid;", "mov.v4.u32 {%r1, %r2, %r3, %r2}, %laneid;"):
+        with pytest.raises(emulator.PtxError, match="is no vector of"):
+            _run(bad)
 
 
 def test_address_spaces_are_told_apart() -> None:

@@ -10,17 +10,21 @@ from fmha.emulator.decode.copies import async_store
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.ordering import take_hints, take_ordering, take_space
 from fmha.emulator.decode.policies import drop_policy
-from fmha.emulator.ptx import Immediate, Operand, Register, Special, Vector
+from fmha.emulator.ptx import Immediate, Operand, Register, Sink, Special, Vector
+from fmha.emulator.ptx.scope import SPECIALS
 
 _MEMORY_TYPES = tuple(name for name in TYPES if name[1:].isdigit())
 _CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
 
 
 def mov(b: Builder, m: Modifiers) -> None:
+    vector = m.vector()
     type_name = m.type()
     m.done()
     d, s = b.operands(2)
-    if isinstance(s, Special) and s.name in _CLOCKS:
+    if vector > 1:
+        _mov_vector(b, type_name, _items(b, d, vector), _elements(b, s, vector))
+    elif isinstance(s, Special) and s.name in _CLOCKS:
         b.emit("clock", f"u{_CLOCKS[s.name]}", dst=[b.dst(d, f"u{_CLOCKS[s.name]}")])
     elif isinstance(s, Special) and s.name in ("%clock_hi", "%globaltimer_hi"):
         whole = b.new_unit(64)
@@ -28,7 +32,7 @@ def mov(b: Builder, m: Modifiers) -> None:
         b.emit("unpack", "b32", dst=[-1, b.dst(d, "u32")], src=[whole], width_dst=32, width_src=64)
     elif isinstance(d, Vector):
         part = width_of(type_name) // len(d.items)
-        dst = [b.dst(x, f"b{part}") for x in d.items]
+        dst = [-1 if isinstance(x, Sink) else b.dst(x, f"b{part}") for x in d.items]
         b.emit("unpack", f"b{part}", dst=dst, src=[b.src(s, type_name)], width_dst=part, width_src=width_of(type_name))
     elif isinstance(s, Vector):
         part = width_of(type_name) // len(s.items)
@@ -36,6 +40,25 @@ def mov(b: Builder, m: Modifiers) -> None:
         b.emit("pack", type_name, dst=[b.dst(d, type_name)], src=src, width_dst=width_of(type_name), width_src=part)
     else:
         b.emit("mov", type_name, dst=[b.dst(d, type_name)], src=[b.src(s, type_name)])
+
+
+def _elements(b: Builder, source: Operand, vector: int) -> tuple[Operand, ...]:
+    """What mov.v2 and .v4 read: registers, or the axes of a special register that is a vector, such as %ntid."""
+    if not isinstance(source, Special):
+        return _items(b, source, vector)
+    axes = tuple(Special(f"{source.name}.{axis}") for axis in "xyzw")
+    if vector != len(axes) or axes[0].name not in SPECIALS:
+        b.fail(f"{source.name} is no vector of {vector} elements")
+    return axes
+
+
+def _mov_vector(b: Builder, type_name: str, to: tuple[Operand, ...], source: tuple[Operand, ...]) -> None:
+    pairs = [(b.dst(x, type_name), b.src(y, type_name)) for x, y in zip(to, source, strict=True)]
+    read = [(dst, b.new_unit(width_of(type_name)), src) for dst, src in pairs if dst >= 0]
+    for _, unit, src in read:  # all of them before the first is written
+        b.emit("mov", type_name, dst=[unit], src=[src])
+    for dst, unit, _ in read:
+        b.emit("mov", type_name, dst=[dst], src=[unit])
 
 
 def _access_modifiers(b: Builder, m: Modifiers, semantics: dict[str, int]) -> tuple[str, int, str, int, bool]:
