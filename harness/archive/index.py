@@ -103,10 +103,10 @@ class Index:
     def runs(self, *, sha: str | None = None, host: str | None = None, schedule: str | None = None) -> list[RunRow]:
         """The newest first."""
         rows = self._database.execute(
-            f"SELECT {_COLUMNS} FROM runs WHERE error IS NULL AND (?1 IS NULL OR sha = ?1)"
-            " AND (?2 IS NULL OR host = ?2 OR kind = ?2) AND (?3 IS NULL OR schedule = ?3)"
+            f"SELECT {_COLUMNS} FROM runs WHERE error IS NULL AND (:sha IS NULL OR sha = :sha)"
+            " AND (:host IS NULL OR host = :host OR kind = :host) AND (:schedule IS NULL OR schedule = :schedule)"
             " ORDER BY started DESC, name DESC",
-            (sha, host, schedule),
+            {"sha": sha, "host": host, "schedule": schedule},
         )
         return [_run(row) for row in rows]
 
@@ -120,9 +120,9 @@ class Index:
         rows = self._database.execute(
             f"SELECT {columns}, status, hazards, hash, {', '.join(METRICS)} FROM numbers"
             " JOIN runs ON runs.name = numbers.run"
-            " WHERE configuration = (SELECT key FROM configurations WHERE id = ?1)"
-            " AND (?2 IS NULL OR runs.host = ?2 OR runs.kind = ?2) ORDER BY started DESC, name DESC",
-            (configuration, host),
+            " WHERE configuration = (SELECT key FROM configurations WHERE id = :id)"
+            " AND (:host IS NULL OR runs.host = :host OR runs.kind = :host) ORDER BY started DESC, name DESC",
+            {"id": configuration, "host": host},
         )
         width = len(_COLUMNS.split(", "))
         return [
