@@ -33,7 +33,7 @@ MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge 
 WIDE_ROWS: Final = 192
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
 LONG_KEYS: Final = 1024  # more than that
-LONG_BOX: Final = 16  # keys of a page of which a long tile has no more boxes than others
+LONG_BOX: Final = 16  # keys: the box of a long tile in pages of that and more, which other tiles take in larger ones
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
 
