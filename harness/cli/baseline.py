@@ -46,7 +46,10 @@ Key = Annotated[
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
-@app.command(name="accept", help="Make an archived run the baseline of its kind of host; runs it under more seeds.")
+@app.command(
+    name="accept",
+    help="Make an archived run the baseline of its kind of host; runs what is new under more seeds.",
+)
 def accept(
     context: typer.Context,
     run: Annotated[
@@ -65,13 +68,17 @@ def accept(
         ),
     ] = None,
     key: Key = None,
+    afresh: Annotated[
+        bool,
+        typer.Option("--afresh", help="Measure all noise, also of configurations that give the same bits as before."),
+    ] = False,
     results: Results = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     context.obj.action = partial(
-        _accept, run, why, seeds, name, tuple(allowance or ()), key, results, json, quiet, verbose
+        _accept, run, why, seeds, name, tuple(allowance or ()), key, afresh, results, json, quiet, verbose
     )
 
 
@@ -103,6 +110,7 @@ def _accept(
     name: str | None,
     allowance: Sequence[str],
     key: Path | None,
+    afresh: bool,
     results: Path | None,
     json: bool,
     quiet: bool,
@@ -116,13 +124,15 @@ def _accept(
     key = key or signature.usual_key(root)
     with progress_for(sys.stderr, quiet, verbose) as progress:
         accepted = baseline.accept(
-            found.record, why, seeds, folder, root, progress, name=name, allowances=allowances, key=key
+            found.record, why, seeds, folder, root, progress, name=name, allowances=allowances, key=key, afresh=afresh
         )
     if json:
         by = signature.check(accepted.path).by
         print_json("baseline", 1, {"baselines": [_fields(accepted.path.stem, accepted.record) | {"signed_by": by}]})
     else:
         say(f"{accepted.path}: commit {accepted.record.commit.sha[:12]}, noise of {accepted.runs} seeds; commit it")
+        if accepted.kept:
+            say(f"noise of {accepted.kept} configurations is the last baseline's: their outputs have the same bits")
         say(signature.check(accepted.path).note if key is None else f"signed with {key}")
     return ExitCode.PASS
 

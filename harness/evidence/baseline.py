@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fmha.harness import archive
 from fmha.harness.archive import BASELINES, Index, RunRecord, signature
-from fmha.harness.archive.record import Acceptance
+from fmha.harness.archive.record import Acceptance, ConfigurationRecord, Limit
 from fmha.harness.errors import InterruptionError, UserError
 from fmha.harness.evidence.noise import LEAST_SEEDS
 from fmha.harness.git import git
@@ -22,11 +22,12 @@ from fmha.harness.status import RED, Status
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A new baseline, and the runs that its noise comes from."""
+    """A new baseline, the runs that its noise comes from, and how many configurations keep the last baseline's."""
 
     path: Path
     record: RunRecord
     runs: int
+    kept: int
 
 
 def name_of(record: RunRecord) -> str:
@@ -94,20 +95,23 @@ def accept(
     name: str | None = None,
     allowances: Mapping[str, float] | None = None,
     key: Path | None = None,
+    afresh: bool = False,
 ) -> Accepted:
     """Make an archived run a baseline, that of its kind of host or the one of `name`, with the noise of `seeds` seeds.
 
-    The kernel is run again in the checkout `root`, every configuration under the other seeds. `allowances` are shares
-    by which counters may grow; `key` signs it. Raises UserError for a run that is no evidence, or whose
-    kernel is not the checkout's.
+    The kernel of the checkout `root` is run under the other seeds, on every configuration that `kept_noise` does not
+    have, or on all, `afresh`. `allowances` are shares by which counters may grow; `key` signs it. Raises UserError for
+    a run that is no evidence, or whose kernel is not the checkout's.
     """
     _check(record, why, seeds)
-    observer.stage("noise", f"{seeds} seeds")
     own = record.selection.seed
     others = [seed for seed in range(seeds) if seed != own][: seeds - 1]
-    drawn = _drawn(record, others, root, observer)
     path = path_of(name or name_of(record), results)
     before = archive.read(path) if path.is_file() else None
+    kept = {} if before is None or afresh or not _signed(path) else kept_noise(record, before, [own, *others])
+    changed = [item.id for item in _measured(record) if item.id not in kept]
+    observer.stage("noise", f"{seeds} seeds, {len(changed)} configurations")
+    drawn = _drawn(record, changed, others, root, observer) if changed else ()
     acceptance = Acceptance(
         why=why,
         accepted=datetime.now(UTC).replace(microsecond=0),
@@ -116,7 +120,7 @@ def accept(
         deterministic=_deterministic(record, _archived(record, results)),
         seeds=[own, *others],
         allowances=dict(allowances or {}),
-        noise=_noise(record, drawn, others),
+        noise=_noise(record, drawn, others) | kept,
     )
     accepted = record.model_copy(update={"acceptance": acceptance})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +128,7 @@ def accept(
     archive.replace(archive.dumps(accepted).encode(), path)
     if key is not None:
         signature.sign(path, key)
-    return Accepted(path, accepted, len(acceptance.seeds))
+    return Accepted(path, accepted, len(acceptance.seeds), len(kept))
 
 
 def _check(record: RunRecord, why: str, seeds: int) -> None:
@@ -168,13 +172,57 @@ def _kernel(record: RunRecord) -> tuple[object, ...]:
     return (variants, record.selection.matrix_sha256, record.host.gpu and record.host.gpu.name)
 
 
-def _drawn(record: RunRecord, seeds: Sequence[int], root: Path, observer: Observer) -> Sequence[Outcome]:
-    """What the run was, again and under other seeds as well. One worker has the kernels decoded for all of them: with
-    a run a seed, starting over was most of the time."""
+def _signed(path: Path) -> bool:
+    """Whether what it says may be taken over: its signature holds, or none is asked for."""
+    try:
+        signature.check(path)
+    except UserError:
+        return False
+    return True
+
+
+def _measured(record: RunRecord) -> list[ConfigurationRecord]:
+    return [item for item in record.configurations if item.metrics is not None and item.status is Status.PASS]
+
+
+def kept_noise(record: RunRecord, before: RunRecord, seeds: Sequence[int]) -> dict[str, dict[str, list[float]]]:
+    """By configuration and metric, noise that need not be measured again.
+
+    It is of configurations that gave in `record` the bits and figures that they gave in `before`, a baseline, under the
+    same limits, where that has noise of the same `seeds`.
+    """
+    if before.acceptance is None or before.acceptance.seeds != seeds:
+        return {}
+    then = {item.id: item for item in before.configurations}
+    noise = before.acceptance.noise
+    return {
+        item.id: noise[item.id]
+        for item in _measured(record)
+        if item.id in noise
+        and item.metrics == then[item.id].metrics
+        and _limits(record, item) == _limits(before, then[item.id])
+    }
+
+
+def _limits(record: RunRecord, item: ConfigurationRecord) -> dict[str, Limit] | None:
+    return None if item.limits is None else record.limits[item.limits]
+
+
+def _drawn(
+    record: RunRecord, names: Sequence[str], seeds: Sequence[int], root: Path, observer: Observer
+) -> Sequence[Outcome]:
+    """What the run was of `names`, again and under other seeds as well. One worker has the kernels decoded for all of
+    them: with a run a seed, starting over was most of the time."""
     selection = record.selection
     filters = (selection.filter,) if selection.filter else ()
     request = Request(
-        root, record.host.name, selection.suite, filters, selection.seed, selection.schedule, noise_seeds=tuple(seeds)
+        root,
+        record.host.name,
+        filters=filters,
+        seed=selection.seed,
+        schedule=selection.schedule,
+        cases=names,
+        noise_seeds=tuple(seeds),
     )
     prepared = begin(prepare(request), observer)
     progress = Progress()
@@ -187,7 +235,7 @@ def _drawn(record: RunRecord, seeds: Sequence[int], root: Path, observer: Observ
     ran = {(item.name, item.source_hash, item.nvcc, tuple(item.flags)) for item in record.variants}
     gpu, now = record.host.gpu and record.host.gpu.name, prepared.host.facts().gpu
     same_matrix = prepared.matrix.sha256 == selection.matrix_sha256
-    if made != ran or not same_matrix or gpu != (now.name if now else None):
+    if not made <= ran or not same_matrix or gpu != (now.name if now else None):
         raise UserError(
             "the checkout's kernel is not the one of the run, so its noise cannot be measured",
             next_step=f"git checkout {record.commit.sha[:12]}",
@@ -199,11 +247,9 @@ def _noise(record: RunRecord, outcomes: Sequence[Outcome], seeds: Sequence[int])
     """By configuration and metric, the run's own value and one a seed; without those that missed a gate under one."""
     found = {outcome.id: outcome for outcome in outcomes}
     noise: dict[str, dict[str, list[float]]] = {}
-    for item in record.configurations:
+    for item in _measured(record):
         outcome = found.get(item.id)
-        if item.metrics is None or item.status is not Status.PASS or outcome is None:
-            continue
-        if all(seed in outcome.noise for seed in seeds):
+        if outcome is not None and all(seed in outcome.noise for seed in seeds):
             runs = [item.metrics, *(outcome.noise[seed] for seed in seeds)]
             measured = [metric for metric in METRICS if getattr(runs[0], metric) is not None]
             noise[item.id] = {metric: [_short(metric, getattr(run, metric)) for run in runs] for metric in measured}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +12,9 @@ from typing import Any
 
 from fmha.harness import archive
 from fmha.harness.archive import RunRecord
+from fmha.harness.archive.record import Acceptance
 from fmha.harness.config import parse_filter
+from fmha.harness.evidence.noise import values_of
 from fmha.harness.hosts import HostFacts, Machine
 from fmha.harness.judge import Identity, identity
 from fmha.harness.stages.archive import Circumstances, make_record
@@ -75,3 +79,29 @@ def archived(folder: Path, count: int, make: Callable[[int], RunRecord] | None =
     """So many runs a minute apart, each of a commit of its own."""
     made = make or (lambda number: record(sha=f"{number:040x}", minutes=number))
     return [archive.write(made(number), folder) for number in range(count)]
+
+
+def accepted(base: RunRecord, spread: float = 0.1, seeds: int = 20) -> RunRecord:
+    """The record as a baseline whose errors vary by a factor of exp(spread), one standard deviation."""
+    generator = random.Random(0)
+
+    def varied(metric: str, value: float) -> list[float]:
+        error = 1 - value if metric == "cosine" else value
+        errors = [error * math.exp(generator.gauss(0, spread)) for _ in range(seeds)]
+        return [1 - item for item in errors] if metric == "cosine" else errors
+
+    noise = {
+        item.id: {metric: varied(metric, value) for metric, value in values_of(item.metrics).items()}
+        for item in base.configurations
+        if item.metrics
+    }
+    acceptance = Acceptance(
+        why="test",
+        accepted=datetime.now(UTC),
+        by="t",
+        replaces=None,
+        deterministic=True,
+        seeds=list(range(seeds)),
+        noise=noise,
+    )
+    return base.model_copy(update={"acceptance": acceptance})

@@ -3,50 +3,22 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from fmha.harness.archive import RunRecord
-from fmha.harness.archive.record import Acceptance
 from fmha.harness.evidence.comparison import ALLOWANCE, Comparison, Kind, compare
-from fmha.harness.evidence.noise import LEAST_SEEDS, band_of, scaled, values_of
+from fmha.harness.evidence.noise import LEAST_SEEDS, band_of, scaled
 from fmha.harness.judge import identity_of
 from fmha.harness.metrics import METRICS
 from fmha.harness.stages.outcome import Limit
 from fmha.harness.status import Status
 from fmha.harness.worker.protocol import FindingRecord
-from tests.evidence.records import IDS, VARIANT, measured, record
+from tests.evidence.records import IDS, VARIANT, accepted, measured, record
 from tests.harness.support import GOOD, RACE
 
 SHORT, LONG = IDS
-
-
-def accepted(base: RunRecord, spread: float = 0.1, seeds: int = 20) -> RunRecord:
-    """The record as a baseline whose errors vary by a factor of exp(spread), one standard deviation."""
-    generator = random.Random(0)
-
-    def varied(metric: str, value: float) -> list[float]:
-        error = 1 - value if metric == "cosine" else value
-        errors = [error * math.exp(generator.gauss(0, spread)) for _ in range(seeds)]
-        return [1 - item for item in errors] if metric == "cosine" else errors
-
-    noise = {
-        item.id: {metric: varied(metric, value) for metric, value in values_of(item.metrics).items()}
-        for item in base.configurations
-        if item.metrics
-    }
-    acceptance = Acceptance(
-        why="test",
-        accepted=datetime.now(UTC),
-        by="t",
-        replaces=None,
-        deterministic=True,
-        seeds=list(range(seeds)),
-        noise=noise,
-    )
-    return base.model_copy(update={"acceptance": acceptance})
 
 
 def kinds(comparison: Comparison) -> list[tuple[Kind, str, str]]:

@@ -267,6 +267,37 @@ def test_several_at_once_find_a_whole_judge(project: Path) -> None:
     assert ["by the commit's own judge: PASS 1 of 1, exit code 0" in out for out, _ in said] == [True] * 2, said
 
 
+def test_noise_of_what_gives_the_same_bits_is_not_measured_again(project: Path) -> None:
+    """Another scale at head_dim 128 alone: measured again is its noise, and all noise where that is asked for."""
+    git(project, "checkout", "-q", "-B", "planted", "main")
+    path = project / "results" / "baselines" / "emulator.json"
+    base = archive.read(path)
+    assert base.acceptance is not None
+    marks = {"hd64_t1_sk128": {"relative_l2": [1.0] * 10}, "hd128_t1_sk128": {"relative_l2": [2.0] * 10}}
+    marked = base.acceptance.model_copy(update={"noise": marks})
+    path.write_text(archive.dumps(base.model_copy(update={"acceptance": marked})))
+    of_one = r"(const float scale_log2 = params.scale \* kLog2E);\n    const int n"
+    edit(of_one, r"\1 * (Traits::kHeadDim == 128 ? 1.0000002f : 1.0f);\n    const int n")(project)
+    git(project, "commit", "-q", "-a", "-m", "planted")
+    ran = fmha(project, "run-matrix", "--quiet")
+    assert ran.returncode == ExitCode.PASS, ran.stdout
+
+    def accepted(*arguments: str) -> tuple[str, dict[str, dict[str, list[float]]]]:
+        ran = fmha(project, "baseline", "accept", "latest", "--why", "x", "--seeds", "10", "--quiet", *arguments)
+        assert ran.returncode == ExitCode.PASS, ran.stderr
+        taken = archive.read(path).acceptance
+        assert taken is not None
+        return ran.stdout, taken.noise
+
+    said, noise = accepted()
+    assert "noise of 1 configurations is the last baseline's: their outputs have the same bits" in said
+    assert noise["hd64_t1_sk128"] == marks["hd64_t1_sk128"]
+    assert max(noise["hd128_t1_sk128"]["relative_l2"]) < 0.1
+    said, noise = accepted("--afresh")
+    assert "the last baseline's" not in said
+    assert max(noise["hd64_t1_sk128"]["relative_l2"]) < 0.1
+
+
 def test_the_projects_own_baseline_covers_the_default_suite(repository: Path) -> None:
     """Every head_dim and every variant: a baseline of hd64 alone saw nothing of the others."""
     base = archive.read(repository / "results" / "baselines" / "emulator.json")
