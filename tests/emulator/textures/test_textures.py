@@ -197,8 +197,9 @@ def test_coordinates_that_are_no_numbers_are_0() -> None:
     data = elements("f32", 8)
     places = np.array([[np.nan], [np.inf], [-np.inf]], np.float32)
     body = "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;"
-    _, got = run(device, body, device.texture(Image(filled(device, data), "f32", 8)), places)
-    assert got.view(np.float32)[:, 0].tolist() == [data[0], data[7], data[0]]
+    handle = device.texture(Image(filled(device, data), "f32", 8), Sampler(("border",), border=(99.0, 0.0, 0.0, 0.0)))
+    _, got = run(device, body, handle, places)
+    assert got.view(np.float32)[:, 0].tolist() == [data[0], 99, 99]
 
 
 def test_questions_about_a_texture() -> None:
@@ -274,6 +275,32 @@ def test_what_nobody_has_written_is_told_where_it_is_used() -> None:
         body = FETCH if keeps else FETCH + "mov.b32 %r4, 0; mov.b32 %r5, 0; mov.b32 %r6, 0; mov.b32 %r7, 0;"
         report, _ = run(device, body, handle, ONE)
         assert [f.rule for f in report.findings] == rules, profile
+
+
+def test_a_register_is_followed_by_what_it_was_loaded_with_last() -> None:
+    device = Device(profile="lenient")
+    buffer = device.alloc(32, "half written")
+    device.write(buffer.address, np.arange(4, dtype=np.uint32))
+    handle = device.texture(Image(buffer.address, "u32", 8, linear=True))
+    body = f"""tex.1d.v4.u32.s32 {FETCHED}, [%t, {{%r0}}];
+tex.1d.v4.u32.s32 {FETCHED}, [%t, {{%r1}}];
+setp.eq.u32 %p, %i, 1; @%p mov.b32 %r4, 0; @%p mov.b32 %r5, 0; @%p mov.b32 %r6, 0; @%p mov.b32 %r7, 0;"""
+    report, got = run(device, body, handle, np.array([[7, 3], [2, 6]], np.uint32))
+    assert not report.findings
+    assert got[:, 0].tolist() == [3, 0]
+
+
+def test_an_element_without_weight_is_not_read() -> None:
+    device = Device()
+    buffer = device.alloc(32, "half written")
+    device.write(buffer.address, np.arange(4, dtype=np.float32))
+    handle = device.texture(Image(buffer.address, "f32", 8), Sampler(filtered=True))
+    body = "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;"
+    report, got = run(device, body, handle, np.array([[3.5]], np.float32))
+    assert not report.findings
+    assert got.view(np.float32)[0, 0] == 3
+    report, _ = run(device, body, handle, np.array([[3.75]], np.float32))
+    assert [f.rule for f in report.findings] == ["uninitialised-global"]
 
 
 def test_memory_that_is_gone_is_out_of_bounds() -> None:
