@@ -728,6 +728,13 @@ static int textures() {
     CHECK(cudaMemcpy2DFromArray(back, 16, written, 0, 2, 16, 2, cudaMemcpyDeviceToHost));
     std::printf("written %g %g %g\n", back[0], back[3], back[7]);
 
+    cudaDeviceProp most;
+    int layers = 0, line_width = 0;
+    CHECK(cudaGetDeviceProperties(&most, 0));
+    CHECK(cudaDeviceGetAttribute(&layers, cudaDevAttrMaxTexture2DLayeredLayers, 0));
+    CHECK(cudaDeviceGetAttribute(&line_width, cudaDevAttrMaxTexture1DLinearWidth, 0));
+    std::printf("at most %d by %d, %d layers, %d in a line; surfaces of %d by %d\n", most.maxTexture2D[0],
+                most.maxTexture2D[1], layers, line_width, most.maxSurface2D[0], most.maxSurface2D[1]);
     cudaExtent e;
     cudaChannelFormatDesc is;
     unsigned flags;

@@ -104,6 +104,7 @@ SAID = {
             "read as normalized float not supported for 32-bit non float type"
         ),
         "5 0 0 0, 30 -3 30 30, 65 -6 60 60, written 5 30 70",
+        "at most 131072 by 65536, 2048 layers, 268435456 in a line; surfaces of 131072 by 65536",
         "32 bits, 4 by 4, flags 2",
         "beyond its rows: cudaErrorInvalidValue, invalid argument",
         "over the array: 1",

@@ -259,7 +259,7 @@ struct DeviceProperties {  // cudaDeviceProp
     int major, minor;
     std::size_t texture_alignment, texture_pitch_alignment;
     int multiprocessors, integrated, can_map_host_memory;
-    int textures_and_surfaces[39];  // the largest sizes of each kind: none is modelled
+    int textures_and_surfaces[39];  // the largest of each kind
     std::size_t surface_alignment;
     int concurrent_kernels, ecc, pci_bus, pci_device, pci_domain, tcc, async_engines, unified_addressing;
     int memory_bus_bits, l2_bytes, persisting_l2_bytes, threads_per_multiprocessor, stream_priorities;
