@@ -13,7 +13,8 @@ from fmha.emulator.programs.run import library
 STRUCTS = {
     ("DeviceProperties", "cudaDeviceProp"): (
         "total_memory totalGlobalMem, grid_dims maxGridSize, major major, multiprocessors multiProcessorCount, "
-        "textures_and_surfaces maxTexture1D, surface_alignment surfaceAlignment, unified_addressing unifiedAddressing, l2_bytes l2CacheSize, "
+        "textures_and_surfaces maxTexture1D, "
+        "surface_alignment surfaceAlignment, unified_addressing unifiedAddressing, l2_bytes l2CacheSize, "
         "threads_per_multiprocessor maxThreadsPerMultiProcessor, "
         "shared_per_multiprocessor sharedMemPerMultiprocessor, managed_memory managedMemory, "
         "cooperative_launch cooperativeLaunch, shared_per_block_optin sharedMemPerBlockOptin, "

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fmha.emulator import Device, Image, ImageError, PtxError, Sampler
+from fmha.emulator import Device, Image, ImageError, PtxError, Sampler, load_ptx
 from tests.emulator.texture_rig import filled, run
 
 RNG = np.random.default_rng(7)
@@ -345,3 +345,25 @@ def test_what_has_no_object_says_why(image: Image, sampler: Sampler | None, says
 def test_forms_that_are_refused_name_what(line: str, says: str) -> None:
     with pytest.raises(PtxError, match=says):
         run(Device(), line, 0, ONE)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_elements_are_changed_in_place(threads: int) -> None:
+    """Each thread fetches its element before it stores the next value there: no other has to do with it."""
+    device = Device(threads=threads)
+    data = RNG.integers(0, 1 << 30, 512, dtype=np.uint32)
+    address = filled(device, data)
+    handle = device.texture(Image(address, "u32", 512, linear=True))
+    text = f""".version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 object, .param .u64 out)
+{{ .reg .b64 %t, %o, %at; .reg .b32 %i, %c, %r<8>;
+ld.param.u64 %t, [object]; ld.param.u64 %o, [out]; mov.u32 %i, %tid.x; mov.u32 %c, %ctaid.x;
+mad.lo.u32 %i, %c, 64, %i; mul.wide.u32 %at, %i, 4; add.s64 %o, %o, %at;
+tex.1d.v4.u32.s32 {FETCHED}, [%t, {{%i}}];
+add.u32 %r4, %r4, 1; st.global.u32 [%o], %r4; ret; }}"""
+    report = device.launch(load_ptx(text), "k", 8, 64, [handle, address])
+    assert not report.findings
+    assert report.stats["threads"] == threads
+    np.testing.assert_array_equal(device.read(address, 2048).view(np.uint32), data + 1)
