@@ -20,6 +20,7 @@ from fmha.emulator.ptx import PtxError  # noqa: E402
 from fmha.emulator.report import Finding, Place, Report, Waiver  # noqa: E402
 from fmha.emulator.tensormap import encode_im2col, encode_tiled  # noqa: E402
 from fmha.emulator.tensormap_rules import TensorMapError  # noqa: E402
+from fmha.emulator.textures import Image, ImageError, Sampler  # noqa: E402
 
 __all__ = [
     "CORE_LEVEL",
@@ -30,12 +31,15 @@ __all__ = [
     "Explored",
     "FatbinError",
     "Finding",
+    "Image",
+    "ImageError",
     "LaunchError",
     "Module",
     "Param",
     "Place",
     "PtxError",
     "Report",
+    "Sampler",
     "TensorMapError",
     "Waiver",
     "encode_im2col",

@@ -21,6 +21,7 @@ from fmha.emulator.fatbin import FatbinError, embedded_ptx, is_binary
 from fmha.emulator.ptx import Function, PtxError, Variable, parse
 from fmha.emulator.ptx import Module as ParsedModule
 from fmha.emulator.report import Report, Waiver, apply_waivers, findings_of
+from fmha.emulator.textures import Image, Sampler, packed
 from fmha.emulator.timing.architecture import architecture
 from fmha.emulator.timing.launch import Shape, Timing, at_once, behind_first, resident_ctas, sampled
 
@@ -286,6 +287,19 @@ class Device:
     def copy(self, to: int, source: int, nbytes: int) -> None:
         """Copies bytes on the device; those that nobody has written stay so. IndexError when they do not fit."""
         self._machine.copy(to, source, nbytes)
+
+    def texture(self, image: Image, sampler: Sampler | None = None) -> int:
+        """A texture object: its handle, which is a kernel's argument of 64 bits. ImageError for what CUDA refuses."""
+        return self._machine.add_image(packed(image, sampler or Sampler()))
+
+    def surface(self, image: Image) -> int:
+        """The same for a surface object."""
+        return self._machine.add_image(packed(image, None))
+
+    def destroy(self, handle: int) -> None:
+        """Of a texture or surface object. ValueError where it is none."""
+        if not self._machine.drop_image(handle):
+            raise ValueError(f"0x{handle:x} is no texture or surface object")
 
     def variables(self, module: Module) -> dict[str, Buffer]:
         """Where the .global and .const variables of a module lie. LaunchError where there is no room."""

@@ -204,6 +204,10 @@ class Builder:
         index = SPECIALS.get("warp_size" if name == "WARP_SZ" else name.lstrip("%").replace(".", "_"))
         if (name.startswith("%envreg") and index is None) or name.endswith(".w"):
             index = SPECIALS["zero"]  # no driver sets those; a fourth dimension has index 0
+        if name.startswith("%pm"):  # a performance counter that nobody has set up
+            if width != (64 if name.endswith("_64") else 32):
+                self.fail(f"special register {name} does not have {width} bits")
+            return self.number(0, width)
         if width == 64 and name in ("%gridid", "%current_graph_exec"):
             return self.number(int(name == "%gridid"), 64)
         if index is None:

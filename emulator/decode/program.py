@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fmha.emulator import _core
 from fmha.emulator._core import MODS
-from fmha.emulator.decode import barriers, policies, table, tcgen05, warp, wgmma
+from fmha.emulator.decode import barriers, policies, table, tcgen05, textures, warp, wgmma
 from fmha.emulator.decode.allocation import Place, allocate
 from fmha.emulator.decode.arrays import mark_arrays
 from fmha.emulator.decode.builder import Builder, Emitted, Symbols, pack_record
@@ -48,6 +48,7 @@ FAMILIES = (
     stack,
     table,
     tcgen05,
+    textures,
     video,
     warp,
     wgmma,

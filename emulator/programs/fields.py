@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fmha.emulator.programs.wire import Fields
 from fmha.emulator.tensormap_rules import DTYPES, INTERLEAVES, L2_PROMOTIONS, OOB_FILLS, SWIZZLES
+from fmha.emulator.textures import ADDRESSING, TEXELS, Image, Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +67,25 @@ def tensor_of(fields: Fields) -> dict[str, Any]:
         "l2_promotion": word(L2_PROMOTIONS),
         "oob_fill": word(OOB_FILLS),
     }
+
+
+def image_of(fields: Fields) -> Image:
+    """What a texture or a surface is over."""
+    return Image(
+        address=fields.integer(),
+        texel=TEXELS[fields.integer()],
+        width=fields.integer(),
+        height=fields.integer(),
+        depth=fields.integer(),
+        layers=fields.integer(),
+        channels=fields.integer(),
+        pitch=fields.integer(),
+        plane=fields.integer(),
+        linear=bool(fields.integer()),
+    )
+
+
+def sampler_of(fields: Fields) -> Sampler:
+    modes = tuple(ADDRESSING[fields.integer()] for _ in range(3))
+    filtered, normalized, scaled = (bool(fields.integer()) for _ in range(3))
+    return Sampler(modes, filtered, normalized, scaled, struct.unpack("<4f", fields.data()))

@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from fmha.emulator.decode import Decoded, uses_heap
 from fmha.emulator.device import Buffer, Device, LaunchError, Module, Profile, Schedule, load_ptx
 from fmha.emulator.fatbin import FatbinError
-from fmha.emulator.programs.fields import Box, tensor_of
+from fmha.emulator.programs.fields import Box, image_of, sampler_of, tensor_of
 from fmha.emulator.programs.gpus import GPUS, Gpu
 from fmha.emulator.programs.images import ptx_for
 from fmha.emulator.programs.statuses import (
     CLUSTER_SIZE,
     COOPERATIVE_TOO_LARGE,
+    INVALID_FILTER,
     INVALID_FUNCTION,
     INVALID_PTX,
+    INVALID_SCALE,
     INVALID_SYMBOL,
     INVALID_VALUE,
     NO_IMAGE,
@@ -37,6 +39,7 @@ from fmha.emulator.ptx import PtxError
 from fmha.emulator.report import Finding, Report
 from fmha.emulator.tensormap import encode_im2col, encode_tiled
 from fmha.emulator.tensormap_rules import TensorMapError
+from fmha.emulator.textures import FilterError, ImageError, ScaleError
 from fmha.emulator.timing.launch import Modelled
 
 Answer = tuple[int, Sequence[Field]]
@@ -44,7 +47,8 @@ Keeping = Literal["whole", "sampled"]
 
 _PORTABLE_CLUSTER: Final = 8
 _SHARED_UNASKED: Final = 48 << 10
-_KINDS: Final = ("cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostRegister")
+_KINDS: Final = ("cudaMalloc", "cudaMallocManaged", "cudaMallocHost", "cudaHostRegister", "cudaMallocArray")
+_HOST_KINDS: Final = range(1, 4)  # which the program has at hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ class Machine:
         size, kind = fields.integer(), fields.integer()
         if size > self._most_memory() - self._held:
             raise RefusedError(OUT_OF_MEMORY)
-        shared = kind > 0
+        shared = kind in _HOST_KINDS
         self._made += 1
         buffer = self.device.alloc(size, f"{_KINDS[kind]} {self._made}", zeroed=shared)
         self._buffers[buffer.address] = buffer
@@ -458,6 +462,31 @@ class Machine:
         for address, data in runs:
             yield from (address, data)
 
+    # Textures and surfaces
+
+    def texture(self, fields: Fields) -> Iterator[Field]:
+        image = image_of(fields)
+        yield self._made_object(lambda: self.device.texture(image, sampler_of(fields)))
+
+    def surface(self, fields: Fields) -> Iterator[Field]:
+        image = image_of(fields)
+        yield self._made_object(lambda: self.device.surface(image))
+
+    def _made_object(self, make: Callable[[], int]) -> int:
+        try:
+            return make()
+        except FilterError as error:
+            raise RefusedError(INVALID_FILTER, f"a texture is refused: {error}") from error
+        except ScaleError as error:
+            raise RefusedError(INVALID_SCALE, f"a texture is refused: {error}") from error
+        except ImageError as error:
+            raise RefusedError(INVALID_VALUE, f"a texture or surface is refused: {error}") from error
+
+    def destroy(self, fields: Fields) -> Iterator[Field]:
+        """Of a texture or a surface object."""
+        self.device.destroy(fields.integer())
+        yield from ()
+
     # Tensor maps
 
     def tiled(self, fields: Fields) -> Iterator[Field]:
@@ -492,6 +521,6 @@ OPERATIONS: Final[dict[str, Callable[[Machine, Fields], Iterator[Field]]]] = {
         Machine.alloc, Machine.free, Machine.share, Machine.write, Machine.read, Machine.copy, Machine.fill,
         Machine.heap,
         Machine.module, Machine.function, Machine.variable, Machine.facts, Machine.resident, Machine.launch,
-        Machine.tiled, Machine.im2col,
+        Machine.texture, Machine.surface, Machine.destroy, Machine.tiled, Machine.im2col,
     )
 }  # fmt: skip

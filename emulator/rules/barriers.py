@@ -71,6 +71,12 @@ BARRIERS: Mapping[str, Rule] = {
         "A phase completes with bulk copies issued for it still in flight: fewer bytes were expected than come.",
         "expect_tx the bytes of every copy; a box counts in full, also where it lies outside the tensor.",
     ),
+    "mbarrier-inval-uninitialised": Rule(
+        "9.7.13.15.10, mbarrier.inval",
+        "mbarrier.inval of memory that is no mbarrier: the behaviour is undefined. Here it changes nothing, and the "
+        "launch goes on.",
+        "mbarrier.inval once, behind the last use of what mbarrier.init has made.",
+    ),
     "mbarrier-inval-in-flight": Rule(
         "9.7.13.15.10, mbarrier.inval",
         "mbarrier.inval while bulk copies will still complete on the mbarrier.",

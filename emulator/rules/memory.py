@@ -15,10 +15,22 @@ MEMORY: Mapping[str, Rule] = {
         "Put a bar.sync, or an arrive and a wait on an mbarrier, between them; relaxed ones order nothing.",
     ),
     "non-coherent-load": Rule(
-        "9.7.9.9, ld.global.nc",
-        "ld.global.nc (__ldg, or a const __restrict__ pointer) reads what this launch has written: the non-coherent "
-        "path may hold what was there before, whatever orders the two.",
-        "A plain load; or leave __restrict__ off a pointer to what the kernel writes.",
+        "9.7.9.9, ld.global.nc; 9.7.10.2, tex; 9.7.11.1, suld",
+        "ld.global.nc (__ldg, or a const __restrict__ pointer), a texture or a surface reads what this launch has "
+        "written: the non-coherent path may hold what was there before, whatever orders the two.",
+        "A plain load; or leave __restrict__ off a pointer to what the kernel writes. Of a surface: another launch.",
+    ),
+    "image-object": fault(
+        "9.7.10, Texture Instructions; 9.7.11, Surface Instructions",
+        "What a texture or surface instruction takes for the handle of an object is none, or stands for one of other "
+        "dimensions.",
+        "Pass the object that was created for this kernel, and destroy it after the launch.",
+    ),
+    "surface-out-of-bounds": fault(
+        "9.7.11, Surface Instructions",
+        "A surface is accessed outside by an instruction with .trap, which CUDA's functions have by default.",
+        "Compare the coordinates with the surface: x counts bytes. cudaBoundaryModeZero and cudaBoundaryModeClamp "
+        "accept others.",
     ),
     "lane-race": Rule(
         "8.7.1, Conflict and Data-races; 9.7.13.2, bar.warp.sync",

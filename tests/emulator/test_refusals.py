@@ -40,7 +40,7 @@ def launch(body: str, **changes: object) -> object:
 @pytest.mark.parametrize(
     ("statement", "complaint"),
     [
-        ("tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%d1, {%r1}];", "tex"),
+        ("tex.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f1, %f1, %f1, %f1}];", "cube"),
         (BLOCK_SCALED, "needs target sm_120a, the module is for sm_100a"),
         ("cp.async.bulk.prefetch.tensor.3d.L2.global.im2col::w [%d1, {%r1, %r1, %r1}];", "along W alone"),
         ("add.f32.wobble %f2, %f1, %f1;", "wobble"),
@@ -48,7 +48,7 @@ def launch(body: str, **changes: object) -> object:
         ("add.s32 %r2, %r1;", "operands are expected"),
         ("add.s32 %r2, %r1, %d1;", "%d1 is .b64"),
         ("add.f32 %f2, %f1, 1;", "integer constant"),
-        ("mov.b32 %r2, %pm0;", "%pm0"),
+        ("mov.b64 %d2, %pm0;", "%pm0"),
         ("mov.b32 %r2, nowhere;", "nowhere"),
         ("shfl.sync.sideways.b32 %r2, %r1, 0, 31, -1;", "shfl"),
         ("tcgen05.mma.cta_group::1.kind::f17 [%r1], %d1, %d1, %r1, %p1;", "kind::"),

@@ -292,6 +292,8 @@ def test_special_registers() -> None:
         report, _ = _run(f"mov.u32 %r1, {name};")
         assert not report.findings
     assert _run("mov.pred %p1, %is_explicit_cluster; selp.b32 %r1, 1, 2, %p1;")[1][0] == 2
+    assert _run("mov.u32 %r1, %pm3;")[1][0] == 0
+    assert _run(".reg .b64 %g; mov.u64 %g, %pm7_64; cvt.u32.u64 %r1, %g;")[1][0] == 0
     assert _run(".reg .b64 %g; mov.u64 %g, %current_graph_exec; cvt.u32.u64 %r1, %g;")[1][0] == 0
 
 
@@ -321,7 +323,14 @@ def test_mov_of_vectors() -> None:
     assert _run(sizes, threads=32)[1][0] == 132
     swap = "mov.b32 %r2, 5; mov.b32 %r3, 7; mov.v2.b32 {%r2, %r3}, {%r3, %r2}; mad.lo.u32 %r1, %r2, 100, %r3;"
     assert _run(swap)[1][0] == 705
-    for bad in ("mov.v2.u32 {%r1, %r2}, %ntid;", "mov.v4.u32 {%r1, %r2, %r3, %r2}, %laneid;"):
+    halves = ".reg .b16 %h<4>; mov.v4.u16 {%h1, %h2, %h3, _}, %ntid; cvt.u32.u16 %r1, %h1; cvt.u32.u16 %r2, %h3;"
+    assert _run(f"{halves} mad.lo.u32 %r1, %r2, 100, %r1;", threads=32)[1][0] == 132
+    assert _run(".reg .b16 %h1; mov.u16 %h1, %tid.x; cvt.u32.u16 %r1, %h1;", threads=32)[1] == [*range(32)]
+    # Of a register that is no vector ptxas makes four elements of its bytes.
+    octets = "mov.v4.u32 {%r1, %r2, _, %r3}, %lanemask_le; shl.b32 %r2, %r2, 8; shl.b32 %r3, %r3, 24;"
+    masks = _run(f"{octets} or.b32 %r1, %r1, %r2; or.b32 %r1, %r1, %r3;", threads=32)[1]
+    assert masks == [(2 << lane) - 1 & 0xFF00FFFF for lane in range(32)]
+    for bad in ("mov.v2.u32 {%r1, %r2}, %ntid;", ".reg .b16 %h<4>; mov.v4.u16 {%h1, %h2, %h3, %h2}, %laneid;"):
         with pytest.raises(emulator.PtxError, match="is no vector of"):
             _run(bad)
 

@@ -30,7 +30,7 @@ ROWS = tuple(
         "emulator.explore",
         "emulator.device",
         "emulator.report",
-        "emulator.coverage emulator.decode emulator.tensormap emulator.timing",
+        "emulator.coverage emulator.decode emulator.tensormap emulator.textures emulator.timing",
         "emulator._core emulator.fatbin emulator.levels emulator.ptx emulator.rules emulator.tensormap_rules",
     )
 )

@@ -95,6 +95,24 @@ SAID = {
         CLEAN,
     ],
     "tensor_map": ["strides of 60 bytes: 1, of 64: 0; 36 43 52 91", CLEAN],
+    "textures": [
+        "a surface of a plain array: cudaErrorInvalidValue, invalid argument",
+        "memory that is not aligned: cudaErrorInvalidValue, invalid argument",
+        "integers, filtered: cudaErrorInvalidFilterSetting, linear filtering not supported for non-float type",
+        (
+            "words as fractions: cudaErrorInvalidNormSetting, "
+            "read as normalized float not supported for 32-bit non float type"
+        ),
+        "5 0 0 0, 30 -3 30 30, 65 -6 60 60, written 5 30 70",
+        "at most 131072 by 65536, 2048 layers, 268435456 in a line; surfaces of 131072 by 65536",
+        "32 bits, 4 by 4, flags 2",
+        "beyond its rows: cudaErrorInvalidValue, invalid argument",
+        "over the array: 1",
+        "destroyed: cudaErrorInvalidValue, invalid argument",
+        "freed twice: cudaErrorInvalidResourceHandle, invalid resource handle",
+        CLEAN,
+    ],
+    "driver_textures": ["3 layers of 4 channels; 80 to 95; fractions 1, integers filtered 1", CLEAN],
     "driver_api": ["bump 0, none 500, 42 by a variable of 4 bytes", CLEAN],
     "pools": [
         "512 of 512, 0 of 256, supported 1, back to the default one 1",
@@ -272,9 +290,9 @@ def test_a_process_that_forks_first_has_a_device_of_its_own(cases: Path, emulate
 
 def test_what_is_not_modelled_is_refused_by_name(cases: Path, emulate: Emulate) -> None:
     told = emulate(cases, "refused")
-    assert told.err.count("fmha: refused: cudaMallocArray\n") == 1
+    assert told.err.count("fmha: refused: cudaMallocMipmappedArray\n") == 1
     twice = ["array: cudaErrorNotSupported, operation not supported"] * 2
-    assert told.out[:-1] == [*twice, "refused: cudaMallocArray, 2 times"]
+    assert told.out[:-1] == [*twice, "refused: cudaMallocMipmappedArray, 2 times"]
     assert told.out[-1].startswith("INCOMPLETE: 0 launches")
     assert told.code == 4
 

@@ -13,6 +13,7 @@ from fmha.emulator.programs.run import library
 STRUCTS = {
     ("DeviceProperties", "cudaDeviceProp"): (
         "total_memory totalGlobalMem, grid_dims maxGridSize, major major, multiprocessors multiProcessorCount, "
+        "textures_and_surfaces maxTexture1D, "
         "surface_alignment surfaceAlignment, unified_addressing unifiedAddressing, l2_bytes l2CacheSize, "
         "threads_per_multiprocessor maxThreadsPerMultiProcessor, "
         "shared_per_multiprocessor sharedMemPerMultiprocessor, managed_memory managedMemory, "
@@ -35,6 +36,22 @@ STRUCTS = {
     ("Copy3D", "cudaMemcpy3DParms"): "source srcPtr, target_array dstArray, target_at dstPos, extent extent, kind kind",
     ("Pitched", "cudaPitchedPtr"): "pitch pitch, xsize xsize, ysize ysize",
     ("ChannelFormat", "cudaChannelFormatDesc"): "w w, kind f",
+    ("ResourceDesc", "cudaResourceDesc"): (
+        "array res.array.array, linear res.linear, pitched res.pitch2D, flags flags"
+    ),
+    ("TextureDesc", "cudaTextureDesc"): (
+        "filter filterMode, read_mode readMode, border borderColor, normalized normalizedCoords, "
+        "seamless_cubemap seamlessCubemap"
+    ),
+    (
+        "DriverResourceDesc",
+        "CUDA_RESOURCE_DESC",
+    ): "array res.array, linear res.linear, pitched res.pitch2D, flags flags",
+    ("DriverTextureDesc", "CUDA_TEXTURE_DESC"): "filter filterMode, flags flags, border borderColor, reserved reserved",
+    ("DriverArrayDesc", "CUDA_ARRAY_DESCRIPTOR"): "format Format, channels NumChannels",
+    ("DriverArray3DDesc", "CUDA_ARRAY3D_DESCRIPTOR"): "format Format, channels NumChannels, flags Flags",
+    ("DriverCopy2D", "CUDA_MEMCPY2D"): "from srcXInBytes, to dstXInBytes, width WidthInBytes",
+    ("DriverCopy3D", "CUDA_MEMCPY3D"): "from srcXInBytes, to dstXInBytes, width WidthInBytes, depth Depth",
     ("KernelNode", "cudaKernelNodeParams"): "grid gridDim, shared_bytes sharedMemBytes, arguments kernelParams",
     ("FillNode", "cudaMemsetParams"): "pitch pitch, value value, element elementSize, height height",
     ("HostNode", "cudaHostNodeParams"): "data userData",

@@ -46,5 +46,7 @@ Handler bind_matrix_move(const InstRecord& r);
 Handler bind_warp_mma(const InstRecord& r);
 Handler bind_cp_async(const InstRecord& r);
 Handler bind_wgmma(const InstRecord& r);
+Handler bind_texture(const InstRecord& r);
+Handler bind_surface(const InstRecord& r);
 
 }  // namespace ptxm

@@ -172,6 +172,11 @@
     X(clc_ctaid, control, launch_control)                                                \
     X(grid_trigger, control, launch_control, "griddepcontrol.launch_dependents")         \
     X(grid_wait, control, launch_control, "griddepcontrol.wait")                         \
+    /* Textures and surfaces */                                                          \
+    X(tex, global_memory, texture)                                                       \
+    X(image_query, global_memory, texture)                                               \
+    X(suld, global_memory, surface)                                                      \
+    X(sust, global_memory, surface)                                                      \
     /* Warp- and warpgroup-level matrix instructions and non-bulk asynchronous copies */ \
     X(ldmatrix, shared_memory, matrix_move)                                              \
     X(stmatrix, shared_memory, matrix_move)                                              \

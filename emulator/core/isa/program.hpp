@@ -108,6 +108,14 @@ enum Mods : u32 {
     kNonCoherent = 1u << 15,  // ld: .nc
     kSequential = 1u << 14,   // fence: .sc
     kAtomShift = 16,
+    // Textures and surfaces; the component is tld4's
+    kImageDimShift = 0,
+    kImageLayered = 1u << 2,
+    kImageSurface = 1u << 3,
+    kTexFloat = 1u << 4,  // of coordinates
+    kTexGather = 1u << 5,
+    kTexComponentShift = 6,
+    kSurfaceShift = 6,  // what an access outside does
     // tcgen05: any; mma; ld and st; cp; commit
     kTcPair = 1u << 10,
     kTcKindShift = 0,

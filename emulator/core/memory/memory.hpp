@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "findings/finding.hpp"
+#include "memory/images.hpp"
 #include "memory/written_bytes.hpp"
 
 namespace ptxm {
@@ -72,6 +73,7 @@ public:
     // What held this address until a kernel freed it, or null.
     const Allocation* freed(u64 address) const;
     DeviceHeap heap;
+    Images images;
     // The allocation that holds all of [address, address + size), or null.
     Allocation* find(u64 address, u64 size);
     // What lies nearest to an address that no allocation holds, for a message.
@@ -109,6 +111,7 @@ public:
         memory_->release_in_heap(a, line);
     }
     DeviceHeap& heap() { return memory_->heap; }
+    Images& images() { return memory_->images; }
     // For the host: what kernels have allocated is not its own.
     Allocation* find_for_host(u64 address, u64 size) {
         Allocation* a = find(address, size);

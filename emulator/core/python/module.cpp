@@ -86,6 +86,8 @@ nb::bytes read_memory(Machine& m, u64 address, u64 size) {
     return nb::bytes(reinterpret_cast<const char*>(a->data.get() + (address - a->base)), size);
 }
 
+u64 add_image(Machine& m, const nb::bytes& image) { return m.global.images().add(records<Image>(image).at(0)); }
+
 nb::list run(Machine& m, const Program& program, std::array<u32, 3> grid, std::array<u32, 3> block,
              std::array<u32, 3> cluster, u32 dynamic_shared, const nb::bytes& params, u64 workspace, bool programmatic,
              u32 first_plane, u32 number, std::vector<u32> beside, bool overlaps) {
@@ -367,7 +369,14 @@ NB_MODULE(_core, module) {
                                                      {"tc_reduce_abs", kTcReduceAbs},
                                                      {"tc_reduce_nan", kTcReduceNan},
                                                      {"tc_unpack_shift", kTcUnpackShift},
-                                                     {"tc_multicast", kTcMulticast}};
+                                                     {"tc_multicast", kTcMulticast},
+                                                     {"image_dim_shift", kImageDimShift},
+                                                     {"image_layered", kImageLayered},
+                                                     {"image_surface", kImageSurface},
+                                                     {"tex_float", kTexFloat},
+                                                     {"tex_gather", kTexGather},
+                                                     {"tex_component_shift", kTexComponentShift},
+                                                     {"surface_shift", kSurfaceShift}};
     for (const auto& [name, value] : mod_names) mods[name] = value;
     const std::pair<const char*, u32> cluster_mods[] = {{"tma_gather4", kTmaGather4},
                                                         {"tma_pair", kTmaPair},
@@ -447,6 +456,8 @@ NB_MODULE(_core, module) {
         .def("back",
              [](Machine& m, u64 address, u64 size, std::string name) { m.global.back(address, size, std::move(name)); })
         .def("release", [](Machine& m, u64 address) { m.global.release(address); })
+        .def("add_image", &add_image)
+        .def("drop_image", [](Machine& m, u64 handle) { return m.global.images().drop(handle); })
         .def("write", &write_memory)
         .def("zero", &zero_memory)
         .def("read", &read_memory)

@@ -14,7 +14,7 @@ from fmha.emulator.ptx import Immediate, Operand, Register, Sink, Special, Vecto
 from fmha.emulator.ptx.scope import SPECIALS
 
 _MEMORY_TYPES = tuple(name for name in TYPES if name[1:].isdigit())
-_CLOCKS = {"%clock": 32, "%globaltimer_lo": 32, "%clock64": 64, "%globaltimer": 64}
+_CLOCKS = ("%clock", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")  # of 32 bits
 
 
 def mov(b: Builder, m: Modifiers) -> None:
@@ -23,13 +23,13 @@ def mov(b: Builder, m: Modifiers) -> None:
     m.done()
     d, s = b.operands(2)
     if vector > 1:
-        _mov_vector(b, type_name, _items(b, d, vector), _elements(b, s, vector))
+        _mov_vector(b, type_name, _items(b, d, vector), _elements(b, s, vector, type_name))
+    elif isinstance(s, Special) and s.name in ("%clock64", "%globaltimer"):
+        b.emit("clock", "u64", dst=[b.dst(d, "u64")])
     elif isinstance(s, Special) and s.name in _CLOCKS:
-        b.emit("clock", f"u{_CLOCKS[s.name]}", dst=[b.dst(d, f"u{_CLOCKS[s.name]}")])
-    elif isinstance(s, Special) and s.name in ("%clock_hi", "%globaltimer_hi"):
-        whole = b.new_unit(64)
-        b.emit("clock", "u64", dst=[whole])
-        b.emit("unpack", "b32", dst=[-1, b.dst(d, "u32")], src=[whole], width_dst=32, width_src=64)
+        _mov_special(b, b.dst(d, "u32"), s)
+    elif isinstance(s, Special):
+        b.emit("mov", type_name, dst=[b.dst(d, type_name)], src=[_special(b, s, type_name)])
     elif isinstance(d, Vector):
         part = width_of(type_name) // len(d.items)
         dst = [-1 if isinstance(x, Sink) else b.dst(x, f"b{part}") for x in d.items]
@@ -42,18 +42,48 @@ def mov(b: Builder, m: Modifiers) -> None:
         b.emit("mov", type_name, dst=[b.dst(d, type_name)], src=[b.src(s, type_name)])
 
 
-def _elements(b: Builder, source: Operand, vector: int) -> tuple[Operand, ...]:
-    """What mov.v2 and .v4 read: registers, or the axes of a special register that is a vector, such as %ntid."""
+def _elements(b: Builder, source: Operand, vector: int, type_name: str) -> list[int]:
+    """What mov.v2 and .v4 read: registers, or the axes of a special register that is a vector, such as %ntid. Of
+    another special register ptxas makes four elements, which are its bytes."""
     if not isinstance(source, Special):
-        return _items(b, source, vector)
-    axes = tuple(Special(f"{source.name}.{axis}") for axis in "xyzw")
-    if vector != len(axes) or axes[0].name not in SPECIALS:
-        b.fail(f"{source.name} is no vector of {vector} elements")
-    return axes
+        return [b.src(x, type_name) for x in _items(b, source, vector)]
+    axes = [Special(f"{source.name}.{axis}") for axis in "xyzw"]
+    if vector == len(axes) and axes[0].name in SPECIALS:
+        return [_special(b, axis, type_name) for axis in axes]
+    if vector != len(axes) or width_of(type_name) != 32:
+        b.fail(f"{source.name} is no vector of {vector} elements of .{type_name}")
+    whole = b.new_unit(32)
+    _mov_special(b, whole, source)
+    parts = [b.new_unit(32) for _ in axes]
+    for n, part in enumerate(parts):
+        b.emit("bfe", "u32", dst=[part], src=[whole, b.number(8 * n, 32), b.number(8, 32)])
+    return parts
 
 
-def _mov_vector(b: Builder, type_name: str, to: tuple[Operand, ...], source: tuple[Operand, ...]) -> None:
-    pairs = [(b.dst(x, type_name), b.src(y, type_name)) for x, y in zip(to, source, strict=True)]
+def _special(b: Builder, source: Special, type_name: str) -> int:
+    """Those that had 16 bits once may be read as 16 bits."""
+    if width_of(type_name) != 16 or source.name.split(".")[0] not in ("%tid", "%ntid", "%ctaid", "%nctaid"):
+        return b.src(source, type_name)
+    half = b.new_unit(16)
+    b.emit("cvt", "u16", type2="u32", dst=[half], src=[b.src(source, "u32")], width_dst=16, width_src=32)
+    return half
+
+
+def _mov_special(b: Builder, to: int, source: Special) -> None:
+    """A special register of 32 bits, a clock among them."""
+    name = source.name
+    if name in ("%clock", "%globaltimer_lo"):
+        b.emit("clock", "u32", dst=[to])
+    elif name in ("%clock_hi", "%globaltimer_hi"):
+        whole = b.new_unit(64)
+        b.emit("clock", "u64", dst=[whole])
+        b.emit("unpack", "b32", dst=[-1, to], src=[whole], width_dst=32, width_src=64)
+    else:
+        b.emit("mov", "u32", dst=[to], src=[b.src(source, "u32")])
+
+
+def _mov_vector(b: Builder, type_name: str, to: tuple[Operand, ...], source: list[int]) -> None:
+    pairs = [(b.dst(x, type_name), src) for x, src in zip(to, source, strict=True)]
     read = [(dst, b.new_unit(width_of(type_name)), src) for dst, src in pairs if dst >= 0]
     for _, unit, src in read:  # all of them before the first is written
         b.emit("mov", type_name, dst=[unit], src=[src])

@@ -21,6 +21,8 @@ enum : Status {
     kInvalidConfiguration = 9,
     kInvalidSymbol = 13,
     kInvalidCopyDirection = 21,
+    kInvalidFilter = 26,
+    kInvalidScale = 27,
     kMissingConfiguration = 52,
     kInvalidFunction = 98,
     kInvalidDevice = 101,
@@ -146,6 +148,104 @@ struct ChannelFormat {
     int x, y, z, w, kind;
 };
 
+struct ResourceDesc {  // cudaResourceDesc
+    int type;          // 0 array, 1 mipmapped array, 2 linear, 3 rows of a pitch
+    union {
+        void* array;
+        struct {
+            void* pointer;
+            ChannelFormat format;
+            std::size_t size;
+        } linear;
+        struct {
+            void* pointer;
+            ChannelFormat format;
+            std::size_t width, height, pitch;
+        } pitched;
+        int reserved[32];
+    };
+    unsigned flags;
+};
+
+struct TextureDesc {  // cudaTextureDesc
+    int addressing[3], filter, read_mode, srgb;
+    float border[4];
+    int normalized;
+    unsigned anisotropy;
+    int mipmap_filter;
+    float mipmap_bias, mipmap_least, mipmap_most;
+    int trilinear_optimization, seamless_cubemap;
+};
+
+struct DriverResourceDesc {  // CUDA_RESOURCE_DESC
+    int type;
+    union {
+        void* array;
+        struct {
+            std::uint64_t pointer;
+            int format;
+            unsigned channels;
+            std::size_t size;
+        } linear;
+        struct {
+            std::uint64_t pointer;
+            int format;
+            unsigned channels;
+            std::size_t width, height, pitch;
+        } pitched;
+        int reserved[32];
+    };
+    unsigned flags;
+};
+
+struct DriverTextureDesc {  // CUDA_TEXTURE_DESC
+    int addressing[3], filter;
+    unsigned flags, anisotropy;
+    int mipmap_filter;
+    float mipmap_bias, mipmap_least, mipmap_most, border[4];
+    int reserved[12];
+};
+
+struct DriverArrayDesc {  // CUDA_ARRAY_DESCRIPTOR
+    std::size_t width, height;
+    int format;
+    unsigned channels;
+};
+
+struct DriverArray3DDesc {  // CUDA_ARRAY3D_DESCRIPTOR
+    std::size_t width, height, depth;
+    int format;
+    unsigned channels, flags;
+};
+
+struct DriverSide2D {
+    std::size_t x, y;
+    int memory;  // 1 host, 2 device, 3 array, 4 by the address
+    void* host;
+    std::uint64_t device;
+    void* array;
+    std::size_t pitch;
+};
+
+struct DriverCopy2D {  // CUDA_MEMCPY2D
+    DriverSide2D from, to;
+    std::size_t width, height;
+};
+
+struct DriverSide3D {
+    std::size_t x, y, z, level;
+    int memory;
+    void* host;
+    std::uint64_t device;
+    void *array, *reserved;
+    std::size_t pitch, height;
+};
+
+struct DriverCopy3D {  // CUDA_MEMCPY3D
+    DriverSide3D from, to;
+    std::size_t width, height, depth;
+};
+
 struct DeviceProperties {  // cudaDeviceProp
     char name[256];
     char uuid[16];
@@ -159,7 +259,7 @@ struct DeviceProperties {  // cudaDeviceProp
     int major, minor;
     std::size_t texture_alignment, texture_pitch_alignment;
     int multiprocessors, integrated, can_map_host_memory;
-    int textures_and_surfaces[39];  // the largest sizes of each kind: none is modelled
+    int textures_and_surfaces[39];  // the largest of each kind
     std::size_t surface_alignment;
     int concurrent_kernels, ecc, pci_bus, pci_device, pci_domain, tcc, async_engines, unified_addressing;
     int memory_bus_bits, l2_bytes, persisting_l2_bytes, threads_per_multiprocessor, stream_priorities;

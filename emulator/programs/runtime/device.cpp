@@ -9,6 +9,23 @@ namespace {
 constexpr int kVersion = 13000;
 constexpr int kSharedOptin = 227 << 10, kSharedOfMultiprocessor = 228 << 10, kRegisters = 65536;
 
+// The largest textures and surfaces, in cudaDeviceProp's order, and the number of each as an attribute: for compute
+// capabilities 9.0 and 10.0 (CUDA C++ programming guide, technical specifications).
+struct Largest {
+    int value, attribute;
+};
+constexpr Largest kLargest[] = {
+    {131072, 21}, {32768, 77},  {131072, 22},  {65536, 23}, {32768, 73}, {32768, 74},  // 1D, mipmapped; 2D, mipmapped
+    {131072, 70}, {65000, 71},  {2097120, 72}, {32768, 45}, {32768, 46},               // 2D of linear memory; gathered
+    {16384, 24},  {16384, 25},  {16384, 26},   {8192, 47},  {8192, 48},  {32768, 49},  // 3D, two shapes
+    {32768, 52},  {32768, 42},  {2048, 43},    {32768, 27}, {32768, 28}, {2048, 29},   // cube map; layered 1D and 2D
+    {32768, 53},  {2046, 54},                                                          // layered cube maps
+    {32768, 55},  {131072, 56}, {65536, 57},   {16384, 58}, {16384, 59}, {16384, 60},  // surfaces: 1D, 2D, 3D
+    {32768, 61},  {2048, 62},   {32768, 63},   {32768, 64}, {2048, 65},                // layered 1D and 2D
+    {32768, 66},  {32768, 67},  {2046, 68},                                            // cube maps
+};
+constexpr int kLargestLine = 1 << 28, kLargestLineAttribute = 69;  // 1D of linear memory
+
 DeviceProperties properties(const DeviceFacts& d) {
     DeviceProperties o{};
     d.name.copy(o.name, sizeof o.name - 1);
@@ -25,6 +42,8 @@ DeviceProperties properties(const DeviceFacts& d) {
     o.major = d.major;
     o.minor = d.minor;
     o.texture_alignment = o.surface_alignment = 512;
+    static_assert(std::size(kLargest) == std::size(DeviceProperties{}.textures_and_surfaces));
+    for (std::size_t k = 0; k < std::size(kLargest); ++k) o.textures_and_surfaces[k] = kLargest[k].value;
     o.texture_pitch_alignment = 32;
     o.multiprocessors = d.multiprocessors;
     o.can_map_host_memory = o.concurrent_kernels = o.unified_addressing = o.stream_priorities = 1;
@@ -127,9 +146,12 @@ bool attribute(const DeviceFacts& d, int number, int& out) {
         case 131:
         case 133:
         case 134: out = 0; return true;
-        default:
-            out = 0;  // the largest textures and surfaces, of which there are none
-            return (number >= 21 && number <= 74) || number == 77;
+        case kLargestLineAttribute: out = kLargestLine; return true;
+        default: {
+            const auto* found = std::ranges::find(kLargest, number, &Largest::attribute);
+            out = found == std::end(kLargest) ? 0 : found->value;
+            return out || number == 44;  // whether 2D gathers, which is asked by their sizes today
+        }
     }
 }
 
@@ -268,5 +290,12 @@ FMHA_EXPORT Status cudaDriverGetVersion(int* out) { return cudaRuntimeGetVersion
 
 FMHA_EXPORT Status cudaProfilerStart() { return kSuccess; }
 FMHA_EXPORT Status cudaProfilerStop() { return kSuccess; }
+
+FMHA_EXPORT Status cudaDeviceGetTexture1DLinearMaxWidth(std::size_t* out, const ChannelFormat*, int device) {
+    if (const Status wrong = one(device)) return noted(wrong);
+    if (!out) return noted(kInvalidValue);
+    *out = kLargestLine;
+    return kSuccess;
+}
 
 FMHA_EXPORT ChannelFormat cudaCreateChannelDesc(int x, int y, int z, int w, int kind) { return {x, y, z, w, kind}; }

@@ -20,6 +20,8 @@ constexpr Error kErrors[] = {
     {12, "cudaErrorInvalidPitchValue", nullptr, "invalid pitch argument"},
     {13, "cudaErrorInvalidSymbol", nullptr, "invalid device symbol"},
     {21, "cudaErrorInvalidMemcpyDirection", nullptr, "invalid copy direction for memcpy"},
+    {26, "cudaErrorInvalidFilterSetting", nullptr, "linear filtering not supported for non-float type"},
+    {27, "cudaErrorInvalidNormSetting", nullptr, "read as normalized float not supported for 32-bit non float type"},
     {52, "cudaErrorMissingConfiguration", nullptr, "__global__ function call is not configured"},
     {98, "cudaErrorInvalidDeviceFunction", nullptr, "invalid device function"},
     {100, "cudaErrorNoDevice", "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},

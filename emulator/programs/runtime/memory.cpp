@@ -1,4 +1,5 @@
 // cudaMalloc, cudaMemcpy, cudaMemset and what belongs to them.
+#include "arrays.hpp"
 #include "copy.hpp"
 #include "pools.hpp"
 
@@ -30,13 +31,21 @@ Status flat(Process& p, void* to, const void* from, std::size_t n, int kind) {
 
 Status boxed(Process& p, const Copy3D* c) {
     if (!c) return kInvalidValue;
-    if (c->source_array || c->target_array) return p.refuse("cudaMemcpy3D of a CUDA array");
-    const auto side = [](const Pitched& m, const Extent& at) {
+    // Where an array takes part, the extent counts its elements; positions count those of what they are in.
+    std::size_t element = 1;
+    for (const void* handle : {c->source_array, c->target_array})
+        if (const Array* a = array_of(handle)) element = a->element_bytes();
+    const Box box{c->extent.width * element, c->extent.height, c->extent.depth};
+    const auto side = [&](const void* handle, const Pitched& m, const Extent& at, Side& out) -> Status {
+        if (handle) return within(handle, at.width * element, at.height, at.depth, box, out);
         char* base = static_cast<char*>(m.ptr) + at.width + at.height * m.pitch + at.depth * m.pitch * m.ysize;
-        return Side{base, m.pitch, m.pitch * m.ysize};
+        out = {base, m.pitch, m.pitch * m.ysize};
+        return kSuccess;
     };
-    return copy(p, side(c->target, c->target_at), side(c->source, c->source_at),
-                {c->extent.width, c->extent.height, c->extent.depth}, c->kind);
+    Side to, from;
+    if (const Status status = side(c->target_array, c->target, c->target_at, to)) return status;
+    if (const Status status = side(c->source_array, c->source, c->source_at, from)) return status;
+    return copy(p, to, from, box, c->kind);
 }
 
 // The host goes on when a copy from or to memory that is not pinned is done, unless a graph's node does it.

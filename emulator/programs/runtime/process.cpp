@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "arrays.hpp"
+
 namespace fmha {
 
 thread_local Status last_error = kSuccess;
@@ -194,7 +196,7 @@ bool Process::map_pages(Address address, std::size_t size) {
 Status Process::allocate(std::size_t size, Kind kind, Address& address, char* host) {
     address = 0;
     if (size == 0) return kSuccess;
-    const bool shared = kind != Kind::device;
+    const bool shared = kind != Kind::device && kind != Kind::array;
     Reply reply = ask(Request("alloc").integer(size).integer(static_cast<std::uint64_t>(kind)));
     if (reply.status) return reply.status;
     address = reply.integer();
@@ -219,6 +221,7 @@ Status Process::release(Address address) {
 void Process::forget_all() {
     ask(Request("reset"));
     allocations.clear();
+    forget_arrays();
     for (Module* m : modules) m->id = 0;
     for (const void* f : functions) const_cast<Function*>(static_cast<const Function*>(f))->id = 0;
     for (auto& [host, v] : variables) v.address = 0;

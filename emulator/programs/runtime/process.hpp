@@ -56,7 +56,7 @@ struct Variable {
     std::size_t size = 0;
 };
 
-enum class Kind { device, managed, host, registered };
+enum class Kind { device, managed, host, registered, array };
 
 struct Allocation {
     std::size_t size = 0;

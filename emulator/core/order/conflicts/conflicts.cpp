@@ -427,7 +427,7 @@ void report_unwritten(const Allocation& a, Warp& w, const Range& r, const Access
     Machine& m = machine_of(w);
     const Op op = static_cast<Op>(m.program->insts[who.pc].op);
     if (m.profile == Profile::lenient && op != Op::atom && op != Op::ld_sync) {
-        if (op == Op::ld) doubt(w, {});
+        if (op == Op::ld || op == Op::tex || op == Op::suld) doubt(w, {});
         return;
     }
     m.report(&w, "uninitialised-global",

@@ -32,17 +32,26 @@ void wake_waiters(Cta& cta, u32 offset) {
     }
 }
 
-MbarrierTarget find_mbarrier(Warp& w, u64 address, const char* what) {
+}  // namespace
+
+MbarrierTarget place_of_mbarrier(Warp& w, u64 address, const char* what) {
     if ((address & kWindowMask) == kSharedWindow) address &= ~kWindowMask;
     const SharedRef ref = resolve_shared(w, static_cast<u32>(address), 8, what);
     if (ref.offset % 8)
         throw Fault("misaligned", format("%s at %s: an mbarrier is 8-byte aligned", what,
                                          shared_place(*ref.cta, ref.offset).c_str()));
-    auto it = ref.cta->mbarriers.find(ref.offset);
-    if (it == ref.cta->mbarriers.end())
+    const auto it = ref.cta->mbarriers.find(ref.offset);
+    return {ref.cta, ref.offset, it == ref.cta->mbarriers.end() ? nullptr : &it->second};
+}
+
+namespace {
+
+MbarrierTarget find_mbarrier(Warp& w, u64 address, const char* what) {
+    const MbarrierTarget found = place_of_mbarrier(w, address, what);
+    if (!found.bar)
         throw Fault("mbarrier-uninitialised", format("%s at %s, where no mbarrier has been initialised", what,
-                                                     shared_place(*ref.cta, ref.offset).c_str()));
-    return {ref.cta, ref.offset, &it->second};
+                                                     shared_place(*found.cta, found.offset).c_str()));
+    return found;
 }
 
 // An arrival that no warp knows of by knowing another warp: a commit's, a copy's.

@@ -26,6 +26,9 @@ struct MbarrierTarget {
     Mbarrier* bar;
 };
 
+// Where an address points; there may be no mbarrier: `bar` is null then.
+MbarrierTarget place_of_mbarrier(Warp& w, u64 address, const char* what);
+
 // Of an operation that the warp itself performs. `clock` is that of the access, when the warp has released since: 0 for
 // now.
 MbarrierTarget mbarrier_of(Warp& w, u64 address, const char* what, u32 clock = 0);

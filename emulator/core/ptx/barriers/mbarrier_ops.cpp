@@ -124,7 +124,16 @@ Flow inval(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
-        MbarrierTarget t = mbarrier_of(w, lane_address(w, o[0], i.width_src, l, i.immediate), "mbarrier.inval");
+        const u64 address = lane_address(w, o[0], i.width_src, l, i.immediate);
+        const MbarrierTarget place = place_of_mbarrier(w, address, "mbarrier.inval");
+        if (!place.bar) {  // a mistake, but nothing that comes after it is lost
+            machine_of(w).report(&w, "mbarrier-inval-uninitialised",
+                                 format("mbarrier.inval at %s, where no mbarrier has been initialised",
+                                        shared_place(*place.cta, place.offset).c_str()),
+                                 w.pc());
+            continue;
+        }
+        MbarrierTarget t = mbarrier_of(w, address, "mbarrier.inval");
         check_local(w, t.cta, "mbarrier.inval");
         check_mbarrier_visible(w, *t.bar, false);
         if (t.bar->in_flight)
