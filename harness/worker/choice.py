@@ -57,11 +57,11 @@ class Sizes(Protocol):
     def page_size(self) -> int: ...
 
 
-def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True, wide: bool = True) -> int:
-    """Query rows of a CTA; 0 for the first shape there is. Not `short` or `wide`: without kernels of that shape."""
+def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True) -> int:
+    """Query rows of a CTA; 0 for the first shape there is. Not `short`: without kernels of that shape."""
     if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
-    if wide and splits == 1 and _is_wide(arch, sizes):
+    if splits == 1 and _is_wide(arch, sizes):
         return WIDE_ROWS
     return LONG_ROWS if splits == 1 and _is_long(arch, sizes) else 0
 
