@@ -39,7 +39,7 @@ def sm90_variant(
         entry=f"fmha_fwd_sm90_hd{head_dim}",
         head_dim=head_dim,
         p_path="registers",
-        shape=sm90_shape(head_dim, rows),
+        shape=sm90_shape(head_dim, rows, kind),
         defines=(
             ("FMHA_HEAD_DIM", str(head_dim)),
             *((("FMHA_ROWS", str(rows)),) if rows else ()),
@@ -96,7 +96,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
         return chosen
     in_cluster = merges_in_cluster(configuration, arch)
     kind = choice.kind_of(configuration, splits, configuration.mask != "none", in_cluster)
-    alike = {kind_of(item): item for item in right if item.shape == chosen.shape}
+    alike = {kind_of(item): item for item in right if rows_define(item) == rows_define(chosen)}
     enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
     of = "for pages or packed sequences" if paged else "for several K/V heads" if by_head else f"of {rows} rows a CTA"
     return enough[0] if enough else f"no kernel {of} knows lists or clusters on {arch} yet"

@@ -19,7 +19,7 @@ struct Traits {
     static constexpr int kConsumers = kLaunch.row_groups * kColumnGroups;  // warpgroups
     static constexpr int kConsumerThreads = 128 * kConsumers;
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
-    static constexpr int kSlots = kLaunch.slots;
+    static constexpr int kSlots = fmha_sm90_slots(HeadDim);
     static constexpr bool kOverlap = kLaunch.overlap;
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
@@ -61,9 +61,8 @@ struct Traits {
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
     static constexpr int kProbabilityVectors = kKeys / 16;
     static constexpr int kSmemAnchors = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
-    // {row_max, row_sum} of each split of the cluster.
     static constexpr int kSmemStatistics = kSmemAnchors + (kColumnGroups == 2 ? 64 * 16 : 0);
-    static constexpr int kSmemBarriers = kSmemStatistics + kRows * kFmhaSm90MergeSplits * 8;
+    static constexpr int kSmemBarriers = kSmemStatistics + fmha_sm90_statistics_bytes(kRows);
     // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
     static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
     static_assert(kRows * kMergeRowBytes <= kSlots * kUnitBytes, "O does not fit the ring");
