@@ -151,9 +151,11 @@ __device__ __forceinline__ int tile_rows(const FmhaParams& params) {
     }
 }
 
-// The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left: batch
-// entries by groups whose K and V the L2 holds, but so many that each CTA gets about two tiles of a group; in a
-// group the last rows of all its entries first, since under a causal mask they have the most keys.
+// The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left.
+// Without a window batch entries follow one another, so that CTAs that are at work read the K and V of as few entries
+// as can be. Else row tiles are of several lengths: entries come by groups, so many that each CTA gets about two row
+// tiles of a group, but not more than the L2 holds K and V of beside what passes; in a group the last rows of all its
+// entries come first, since under a causal mask they have the most keys.
 template <class T>
 struct Walk {
     int turn = 0;
@@ -178,17 +180,20 @@ struct Walk {
 
     // The tile `index` in the order of all.
     __device__ void go_to(const FmhaParams& params, int index) {
-        constexpr unsigned kCached = 32u << 20;  // bytes of K and V
+        constexpr unsigned kCached = 16u << 20;  // bytes of K and V
         const unsigned rows = row_tiles(params), entries = params.batch;
         if (index >= all(params)) {
             row_tile = -1;
             return;
         }
-        const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
-        const unsigned fit = kCached / key_bytes / max(params.s_k, 1);
-        const unsigned wanted = 2 * ceil_div(ctas(), rows);
-        const unsigned groups = max(entries / max(min(wanted, fit), 1u), 1u);
-        const unsigned each = ceil_div(entries, groups);
+        unsigned each = 1;
+        if (windowed(params)) {
+            const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
+            const unsigned fit = kCached / key_bytes / max(params.s_k, 1);
+            const unsigned wanted = 2 * ceil_div(ctas(), rows);
+            const unsigned groups = max(entries / max(min(wanted, fit), 1u), 1u);
+            each = ceil_div(entries, groups);
+        }
         const unsigned group = unsigned(index) / (each * rows), place = unsigned(index) % (each * rows);
         const unsigned width = min(each, entries - group * each);
         batch = group * each + place % width;
