@@ -2,7 +2,7 @@
 
 Every contender is checked against float64 on the same inputs before it is timed. Times are those of CUDA graphs that
 walk through input sets of their own, replayed in turn, so that a GPU that grows slower grows slower for all.
-`python -m fmha.harness.bench.beside RECORD` prints the table of a record.
+`python -m fmha.harness.bench.beside RECORD` prints what documentation says of a record.
 """
 
 from __future__ import annotations
@@ -268,6 +268,29 @@ def _line(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     return "| " + " | ".join(map(str, cells)) + f" | {best / times['ours']:.2f} |" if "ours" in times else str(row)
 
 
+def summary(report: Mapping[str, Any]) -> str:
+    """The run in sentences, as Markdown: where it was, its rates, and how far the best peer is from ours."""
+    on, rates = report["environment"], report["roofline"]
+    cudnn = f"{on['cudnn'] // 10000}.{on['cudnn'] // 100 % 100}"
+    copy, products = f"{rates['copy_tb_s']:.2f} TB/s", f"{rates['matmul_tflop_s']:.0f} TFLOP/s"
+    decode, prefill = (_against_best(report, one_kv_head) for one_kv_head in (True, False))
+    return (
+        f"One {on['gpu']}, {on['date'][:10]}, torch {on['torch']}, cuDNN {cudnn}; its copy runs at {copy}, its matrix "
+        f"product at {products}.\nBest peer / ours is {decode[0]:.2f} to {decode[-1]:.2f} in decode, {prefill[0]:.2f} "
+        f"to {prefill[-1]:.2f} in prefill."
+    )
+
+
+def _against_best(report: Mapping[str, Any], one_kv_head: bool) -> list[float]:
+    """The best peer's time over ours, row by row, ascending: of decode, whose heads share K and V, or of prefill."""
+    found = []
+    for row in report["rows"]:
+        times = {name: result["median_us"] for name, result in row["results"].items() if "median_us" in result}
+        if (row["kv_heads"] == 1) == one_kv_head and "ours" in times and len(times) > 1:
+            found.append(min(us for name, us in times.items() if name != "ours") / times["ours"])
+    return sorted(found)
+
+
 def table(report: Mapping[str, Any]) -> str:
     """The record as Markdown."""
     names = " | ".join(report["peers"])
@@ -291,4 +314,4 @@ def host_table(report: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     record = json.loads(Path(sys.argv[1]).read_text())
-    print(f"{table(record)}\n\n{host_table(record)}")
+    print(f"{summary(record)}\n\n{table(record)}\n\n{host_table(record)}")

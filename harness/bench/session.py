@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 
 from fmha.harness.bench.shape_cases import CASES
-from fmha.harness.bench.variants import CANDIDATES, OWN
+from fmha.harness.bench.variants import LAUNCHED, OF_KIND
 from fmha.harness.worker.process import run_group
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ ARCH = "sm_90a"
 SANITIZER_PROCESSES = 8
 SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 # Every kernel that the harness launches, by its name in fmha.harness.bench.variants.
-LAUNCHED = [name for name, shape in CANDIDATES.items() if replace(shape, kind="whole") in OWN]
+KERNELS = [*LAUNCHED, *OF_KIND]
 DECODE_SPLITS = {64: 8, 128: 8, 256: 8, 512: 4}
 # Which way P goes is Blackwell's choice: the suite `paths` is left out, and of 1050 random cases some 500 remain.
 SUITES = {
@@ -121,7 +121,7 @@ def sanitize(session: Session, cubins: Path) -> None:
         return session.run(f"sanitizer-{tool}-{name}", ["compute-sanitizer", "--tool", tool, *check, name], 60)
 
     with ThreadPoolExecutor(SANITIZER_PROCESSES) as pool:
-        list(pool.map(one, product(SANITIZERS, LAUNCHED)))
+        list(pool.map(one, product(SANITIZERS, KERNELS)))
 
 
 def profile(session: Session, cubins: Path) -> None:

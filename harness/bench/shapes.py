@@ -41,6 +41,7 @@ class Shape:
             column_groups=self.column_groups,
             boxes_per_unit=self.boxes,
             slots=self.slots,
+            dense_slots=self.slots,
             overlap=self.overlap,
             registers=self.registers,
             ctas_per_sm=self.ctas_per_sm,
@@ -88,12 +89,13 @@ class Shape:
 
     @property
     def shared_bytes(self) -> int:
-        return self.launch.shared_bytes(self.head_dim)
+        return self.launch.shared_bytes(self.head_dim, self.kind)
 
 
 def shape_of(head_dim: int, rows: int = 0, kind: str = "whole") -> Shape:
     """What the harness launches: the head_dim's own shape, or that of `rows`."""
-    found = asdict(SM90_SHAPES[head_dim, rows])
+    found = asdict(SM90_SHAPES[head_dim, rows]) | {"slots": SM90_SHAPES[head_dim, rows].slots_of(kind)}
+    del found["dense_slots"]
     return Shape(boxes=found.pop("boxes_per_unit"), head_dim=head_dim, kind=kind, **found)
 
 

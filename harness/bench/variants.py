@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fmha.harness.bench.shapes import OTHERS, SHAPES, Shape
+from fmha.harness.bench.shapes import OTHERS, SHAPES, Shape, shape_of
+from fmha.harness.worker.params import SM90_KERNELS
 
 #                     rows keys row column boxes slots head_dim
 #                               groups
@@ -20,15 +21,12 @@ CANDIDATES = {f"hd{head_dim}": shape for head_dim, shape in SHAPES.items()} | {
     "hd256_long": OTHERS[256, 128],
 }
 
-OWN = (*SHAPES.values(), *OTHERS.values())  # of the harness
-
-# What it launches without lists and clusters, and without windows.
-CANDIDATES |= {
-    f"{name}_{kind}": replace(shape, kind=kind)
-    for kind in ("dense", "plain")
-    for name, shape in CANDIDATES.items()
-    if shape in OWN
+# What the harness launches, by head_dim and FMHA_ROWS; then the same without lists and clusters, and without windows.
+LAUNCHED = {name: kernel for name, shape in CANDIDATES.items() for kernel in SM90_KERNELS if shape == shape_of(*kernel)}
+OF_KIND = {
+    f"{name}_{kind}": shape_of(*kernel, kind) for kind in ("dense", "plain") for name, kernel in LAUNCHED.items()
 }
+CANDIDATES |= OF_KIND
 
 # Two CTAs an SM of half the rows, one of which begins while another multiplies.
 RESHAPED = {

@@ -32,7 +32,7 @@ MOST_SPLITS: Final = 128
 MERGE: Final = 0.55  # of a key's products: what a split more adds to the merge of a tile of rows
 WIDE_ROWS: Final = 192
 LONG_ROWS: Final = 128  # of the shape at head_dim 256
-LONG_KEYS: Final = 1024  # more than that
+LONG_KEYS: Final = 512  # more than that
 LONG_BOX: Final = 16  # keys: the box of a long tile in pages of that and more, which other tiles take in larger ones
 MOST_FOR_A_WARP: Final = 16  # splits whose merge one warp takes
 COMBINE_CTAS: Final = 4  # that a multiprocessor holds
@@ -57,11 +57,11 @@ class Sizes(Protocol):
     def page_size(self) -> int: ...
 
 
-def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True, wide: bool = True) -> int:
-    """Query rows of a CTA; 0 for the first shape there is. Not `short` or `wide`: without kernels of that shape."""
+def rows_of_cta(arch: str, sizes: Sizes, splits: int, short: bool = True) -> int:
+    """Query rows of a CTA; 0 for the first shape there is. Not `short`: without kernels of that shape."""
     if short and _is_short(arch, sizes) and splits >= LEAST_SHORT_SPLITS:
         return SHORT_ROWS
-    if wide and splits == 1 and _is_wide(arch, sizes):
+    if splits == 1 and _is_wide(arch, sizes):
         return WIDE_ROWS
     return LONG_ROWS if splits == 1 and _is_long(arch, sizes) else 0
 

@@ -171,6 +171,7 @@ class Sm90Launch:
     column_groups: int
     boxes_per_unit: int
     slots: int
+    dense_slots: int
     overlap: bool
     registers: int
     ctas_per_sm: int
@@ -180,11 +181,17 @@ class Sm90Launch:
         """fmha_sm90_threads."""
         return 128 * (self.row_groups * self.column_groups + 1)
 
-    def shared_bytes(self, head_dim: int) -> int:
-        """fmha_sm90_shared_bytes: Q, the ring, what two warpgroups of columns exchange, and the rest."""
+    def slots_of(self, kind: str) -> int:
+        """fmha_sm90_slots: of the ring of a kernel of SM90_KINDS."""
+        return self.dense_slots if kind == "dense" else self.slots
+
+    def shared_bytes(self, head_dim: int, kind: str) -> int:
+        """fmha_sm90_shared_bytes: Q, the ring, what two warpgroups of columns exchange, statistics of the splits that a
+        cluster merges, and the rest."""
         exchange = 256 * self.keys + 64 * 16 if self.column_groups == 2 else 0
-        ring = self.slots * self.boxes_per_unit * self.keys * 128
-        return SHARED_ALIGNMENT + self.rows * head_dim * 2 + ring + exchange + self.rows * 64 + 512
+        ring = self.slots_of(kind) * self.boxes_per_unit * self.keys * 128
+        statistics = self.rows * 64 if kind == "whole" else 0
+        return SHARED_ALIGNMENT + self.rows * head_dim * 2 + ring + exchange + statistics + 512
 
 
 SM90_TABLE: Final = "kernel/sm90/shapes.h"  # from the root of a checkout, or of what a wheel brings
@@ -218,10 +225,11 @@ def sm90_launch(head_dim: int, rows: int = 0) -> Sm90Launch:
     return SM90_SHAPES.get((head_dim, rows), SM90_SHAPES[head_dim, 0])
 
 
-def sm90_shape(head_dim: int, rows: int = 0) -> LaunchShape:
-    """The part of `sm90_launch` that every architecture has."""
+def sm90_shape(head_dim: int, rows: int = 0, kind: str = "whole") -> LaunchShape:
+    """The part of `sm90_launch` that every architecture has, of a kernel of SM90_KINDS."""
     launch = sm90_launch(head_dim, rows)
-    return LaunchShape(launch.rows, launch.keys, launch.slots, launch.threads, launch.shared_bytes(head_dim))
+    shared_bytes = launch.shared_bytes(head_dim, kind)
+    return LaunchShape(launch.rows, launch.keys, launch.slots_of(kind), launch.threads, shared_bytes)
 
 
 def query_blocks(shape: LaunchShape, t: int, heads: int, topk: int) -> int:

@@ -39,7 +39,7 @@ def sm90_variant(
         entry=f"fmha_fwd_sm90_hd{head_dim}",
         head_dim=head_dim,
         p_path="registers",
-        shape=sm90_shape(head_dim, rows),
+        shape=sm90_shape(head_dim, rows, kind),
         defines=(
             ("FMHA_HEAD_DIM", str(head_dim)),
             *((("FMHA_ROWS", str(rows)),) if rows else ()),
@@ -63,12 +63,7 @@ VARIANTS: tuple[Variant, ...] = (
     # What knows K/V heads has maps of more dimensions to go through; others stay as they are without.
     *(sm90_variant(*made, "dense", by_head=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
     # Likewise what knows pages and packed sequences, whose producer looks up where each box lies.
-    # With 192 rows its producer spills registers.
-    *(
-        sm90_variant(*made, "dense", paged=True)
-        for made in SM90_KERNELS
-        if made[1] not in (choice.SHORT_ROWS, choice.WIDE_ROWS)
-    ),
+    *(sm90_variant(*made, "dense", paged=True) for made in SM90_KERNELS if made[1] != choice.SHORT_ROWS),
 )
 
 
@@ -90,7 +85,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
     splits = configuration.splits
     if configuration.merge == "cluster" and (arch != choice.ARCH or splits > choice.MOST_IN_CLUSTER):
         return f"no kernel for head_dim {configuration.head_dim} merges {splits} splits in a cluster on {arch} yet"
-    by_rule = choice.rows_of_cta(arch, configuration.planes, splits, short=not by_head, wide=not paged)
+    by_rule = choice.rows_of_cta(arch, configuration.planes, splits, short=not by_head)
     rows = configuration.rows or by_rule
     right = [variant for variant in fitting if rows in (0, variant.shape.rows)]
     if not right:
@@ -101,7 +96,7 @@ def variant_for(configuration: Configuration, arch: str = "sm_100a") -> Variant 
         return chosen
     in_cluster = merges_in_cluster(configuration, arch)
     kind = choice.kind_of(configuration, splits, configuration.mask != "none", in_cluster)
-    alike = {kind_of(item): item for item in right if item.shape == chosen.shape}
+    alike = {kind_of(item): item for item in right if rows_define(item) == rows_define(chosen)}
     enough = [alike[name] for name in SM90_KINDS[SM90_KINDS.index(kind) :: -1] if name in alike]  # and ever more
     of = "for pages or packed sequences" if paged else "for several K/V heads" if by_head else f"of {rows} rows a CTA"
     return enough[0] if enough else f"no kernel {of} knows lists or clusters on {arch} yet"

@@ -77,18 +77,18 @@ struct BoxLoader {
 };
 
 // Calls load(row, x, y, z, w, u) for each of the boxes, at (x, y, z, w, u), into which queries and heads divide 64
-// columns of Q, from `column` on; `row` is the row tile's. Each lane for its own: one thread takes some 0.1 us for
-// each. For kernels that know K/V heads.
+// columns of Q, from `column` on, of the row tile that begins with row `first` of the plane; `row` is the row tile's.
+// Each lane for its own: one thread takes some 0.1 us for each. For kernels that know K/V heads.
 template <class T, class Load>
-__device__ __forceinline__ void for_each_query_box(const FmhaParams& params, const Walk<T>& walk, int column,
+__device__ __forceinline__ void for_each_query_box(const FmhaParams& params, Plane plane, int first, int column,
                                                    Load load) {
-    const Plane plane = plane_of(params, walk.batch);
     const bool packed = packed_queries(params);
     const int before = packed ? params.cu_seqlens_q[plane.entry] : 0, entry = packed ? 0 : plane.entry;
 #pragma unroll 1
-    for (int row = threadIdx.x % 32 * params.query_box; row < tile_rows<T>(params); row += 32 * params.query_box) {
-        const int own = walk.row_tile * tile_rows<T>(params) + row;
-        load(row, column, own % params.heads, before + own / params.heads, plane.kv_head, entry);
+    for (int row = threadIdx.x % 32 * params.query_box; row + params.query_box <= T::kRows;
+         row += 32 * params.query_box) {
+        const unsigned own = first + row, heads = params.heads;
+        load(row, column, own % heads, before + own / heads, plane.kv_head, entry);
     }
 }
 

@@ -54,8 +54,12 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
     const int ctas = walk.ctas(), all = walk.all(params);
 #pragma unroll 1
     while (true) {
-        const uint32_t parity = walk.turn % 2;
-        ++walk.turn;
+        const uint32_t parity = kPaged ? tails % 2 : walk.turn % 2;
+        if constexpr (kPaged) {
+            tails ^= 1;
+        } else {
+            ++walk.turn;
+        }
         walk.go_to(params, ctas < all ? draw(params, ctas, all) : all);
         if (walk.row_tile < 0) {
             if (ptx::elect_one()) {
@@ -78,7 +82,7 @@ __device__ __forceinline__ void produce_further(const FmhaParams& params, Shared
         }
         __syncwarp();
         if constexpr (kKvHeads) {
-            load_query_of_plane<T>(params, shared, walk);
+            load_query_of_plane<T>(params, shared, place.plane, place.own);
         }
         producer_role<T>(params, loads);
         cursor = loads.producer.cursor;

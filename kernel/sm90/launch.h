@@ -27,6 +27,7 @@ struct FmhaSm90Launch {
     int32_t column_groups;   // 2: two warpgroups divide head_dim of O, and take turns at the tiles of S
     int32_t boxes_per_unit;  // 64-element boxes of one slot of the ring
     int32_t slots;           // of the ring that K and V share, or of both: a column group has one of its own
+    int32_t dense_slots;     // likewise of a dense kernel, which has the room of the statistics as well
     bool overlap;            // a warpgroup multiplies P V beside the softmax of its next tile
     int32_t registers;       // of a consumer thread
     int32_t ctas_per_sm;
@@ -73,6 +74,7 @@ constexpr FmhaSm90Launch fmha_sm90_launch(int32_t, int32_t = FMHA_ROWS) {
             .column_groups = FMHA_SM90_COLUMN_GROUPS,
             .boxes_per_unit = FMHA_SM90_BOXES,
             .slots = FMHA_SM90_SLOTS,
+            .dense_slots = FMHA_SM90_SLOTS,
             .overlap = FMHA_SM90_OVERLAP,
             .registers = FMHA_SM90_REGISTERS,
             .ctas_per_sm = FMHA_SM90_CTAS};
@@ -84,10 +86,20 @@ constexpr int32_t fmha_sm90_threads(int32_t head_dim, int32_t rows = FMHA_ROWS) 
     return 128 * (launch.row_groups * launch.column_groups + 1);
 }
 
-// Room to align, Q, the ring, the exchange between column groups, statistics of the splits, barriers.
-constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim, int32_t rows = FMHA_ROWS) {
+constexpr int32_t fmha_sm90_slots(int32_t head_dim, int32_t rows = FMHA_ROWS, int32_t kind = FMHA_KIND) {
     const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
+    return kind == kFmhaSm90Dense ? launch.dense_slots : launch.slots;
+}
+
+// {row_max, row_sum} of each row in each split that a cluster merges.
+constexpr int32_t fmha_sm90_statistics_bytes(int32_t rows, int32_t kind = FMHA_KIND) {
+    return kind == kFmhaSm90Whole ? rows * kFmhaSm90MergeSplits * 8 : 0;
+}
+
+// Room to align, Q, the ring, the exchange between column groups, the statistics, barriers.
+constexpr int32_t fmha_sm90_shared_bytes(int32_t head_dim, int32_t rows = FMHA_ROWS, int32_t kind = FMHA_KIND) {
+    const FmhaSm90Launch launch = fmha_sm90_launch(head_dim, rows);
+    const int32_t ring = fmha_sm90_slots(head_dim, rows, kind) * launch.boxes_per_unit * launch.keys * 128;
     const int32_t exchange = launch.column_groups == 2 ? 256 * launch.keys + 64 * 16 : 0;
-    return 1024 + launch.rows * head_dim * 2 + launch.slots * launch.boxes_per_unit * launch.keys * 128 + exchange +
-           launch.rows * kFmhaSm90MergeSplits * 8 + 512;
+    return 1024 + launch.rows * head_dim * 2 + ring + exchange + fmha_sm90_statistics_bytes(launch.rows, kind) + 512;
 }

@@ -27,6 +27,9 @@ struct Producer {
     // Of pages and packed keys, whether tiles of one box have a loop of their own: where a tile of K or V has several
     // units for one ring, the loop for several boxes takes longer than their products.
     static constexpr bool kBoxPerTile = T::kUnits > 1 && T::kRings == 1;
+    // What a tail that was cleared adds to `tails`. With 192 rows a producer of pages has no register to spare, and bit
+    // 0 is produce_further's.
+    static constexpr int kTail = kPaged ? 2 : 1;
 
     const FmhaParams& params;
     SharedMap<T> shared;
@@ -159,8 +162,8 @@ private:
     // tiles.
     __device__ void clear_tail(const Tile& tile, int unit) {
         __syncwarp();
-        ptx::mbarrier_wait(shared.tail(unit), tails % 2);
-        tails += unit + 1 == T::kUnits;
+        ptx::mbarrier_wait(shared.tail(unit), tails / kTail % 2);
+        tails += unit + 1 == T::kUnits ? kTail : 0;
         const int first = place.length - tile.begin;
 #pragma unroll 1
         for (int vector = first * 8 + lane; vector < T::kKeys * 8; vector += 32) {

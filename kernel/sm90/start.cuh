@@ -75,11 +75,11 @@ __device__ __forceinline__ void load_query(const FmhaParams& params, SharedMap<T
 
 // By the whole warp.
 template <class T>
-__device__ __forceinline__ void load_query_of_plane(const FmhaParams& params, SharedMap<T> shared,
-                                                    const Walk<T>& walk) {
+__device__ __forceinline__ void load_query_of_plane(const FmhaParams& params, SharedMap<T> shared, Plane plane,
+                                                    int first) {
 #pragma unroll 1
     for (int box = 0; box < T::kHeadDim / 64; ++box) {
-        for_each_query_box(params, walk, box * 64, [&](int row, int x, int y, int z, int w, int u) {
+        for_each_query_box<T>(params, plane, first, box * 64, [&](int row, int x, int y, int z, int w, int u) {
             ptx::tma_tile_5d(shared.query(box) + row * 128, params.q, shared.query_full(), x, y, z, w, u);
         });
     }
@@ -105,9 +105,9 @@ __device__ __forceinline__ void prefetch_query(const FmhaParams& params, const W
     if constexpr (kKvHeads) {
 #pragma unroll 1
         for (int box = 0; box < T::kHeadDim / 64; ++box) {
-            for_each_query_box(params, walk, box * 64, [&](int, int x, int y, int z, int w, int u) {
-                ptx::prefetch_tile_5d(params.q, x, y, z, w, u);
-            });
+            for_each_query_box<T>(
+                params, plane_of(params, walk.batch), walk.row_tile * tile_rows<T>(params), box * 64,
+                [&](int, int x, int y, int z, int w, int u) { ptx::prefetch_tile_5d(params.q, x, y, z, w, u); });
         }
     } else if (ptx::elect_one()) {
 #pragma unroll 1
@@ -165,7 +165,7 @@ __device__ __forceinline__ void load_first(const FmhaParams& params, SharedMap<T
     }
     __syncwarp();
     if constexpr (kKvHeads) {
-        load_query_of_plane<T>(params, shared, walk);
+        load_query_of_plane<T>(params, shared, plane_of(params, walk.batch), walk.row_tile * tile_rows<T>(params));
     }
 }
 

@@ -19,7 +19,7 @@ struct Traits {
     static constexpr int kConsumers = kLaunch.row_groups * kColumnGroups;  // warpgroups
     static constexpr int kConsumerThreads = 128 * kConsumers;
     static constexpr int kThreads = fmha_sm90_threads(HeadDim);
-    static constexpr int kSlots = kLaunch.slots;
+    static constexpr int kSlots = fmha_sm90_slots(HeadDim);
     static constexpr bool kOverlap = kLaunch.overlap;
     static constexpr bool kKeysAhead = kOverlap;  // K of a tile comes before V of the one before
     static constexpr bool kWalks = kFmhaSm90Walks && kColumnGroups == 1 && kOverlap;  // over several row tiles
@@ -61,9 +61,8 @@ struct Traits {
     static constexpr int kSmemProbability = kSmemRing + kSlots * kUnitBytes;
     static constexpr int kProbabilityVectors = kKeys / 16;
     static constexpr int kSmemAnchors = kSmemProbability + (kColumnGroups == 2 ? 256 * kProbabilityVectors * 16 : 0);
-    // {row_max, row_sum} of each split of the cluster.
     static constexpr int kSmemStatistics = kSmemAnchors + (kColumnGroups == 2 ? 64 * 16 : 0);
-    static constexpr int kSmemBarriers = kSmemStatistics + kRows * kFmhaSm90MergeSplits * 8;
+    static constexpr int kSmemBarriers = kSmemStatistics + fmha_sm90_statistics_bytes(kRows);
     // O in fp32 over the ring, for the merge; the padding spreads eight rows over all banks.
     static constexpr int kMergeRowBytes = (HeadDim + 8) * 4;
     static_assert(kRows * kMergeRowBytes <= kSlots * kUnitBytes, "O does not fit the ring");
@@ -152,9 +151,11 @@ __device__ __forceinline__ int tile_rows(const FmhaParams& params) {
     }
 }
 
-// The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left: batch
-// entries by groups whose K and V the L2 holds, but so many that each CTA gets about two tiles of a group; in a
-// group the last rows of all its entries first, since under a causal mask they have the most keys.
+// The row tile that a CTA is at: its own, or where CTAs walk one after another that it draws, until none is left.
+// Without a window batch entries follow one another, so that CTAs that are at work read the K and V of as few entries
+// as can be. Else row tiles are of several lengths: entries come by groups, so many that each CTA gets about two row
+// tiles of a group, but not more than the L2 holds K and V of beside what passes; in a group the last rows of all its
+// entries come first, since under a causal mask they have the most keys.
 template <class T>
 struct Walk {
     int turn = 0;
@@ -179,17 +180,20 @@ struct Walk {
 
     // The tile `index` in the order of all.
     __device__ void go_to(const FmhaParams& params, int index) {
-        constexpr unsigned kCached = 32u << 20;  // bytes of K and V
+        constexpr unsigned kCached = 16u << 20;  // bytes of K and V
         const unsigned rows = row_tiles(params), entries = params.batch;
         if (index >= all(params)) {
             row_tile = -1;
             return;
         }
-        const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
-        const unsigned fit = kCached / key_bytes / max(params.s_k, 1);
-        const unsigned wanted = 2 * ceil_div(ctas(), rows);
-        const unsigned groups = max(entries / max(min(wanted, fit), 1u), 1u);
-        const unsigned each = ceil_div(entries, groups);
+        unsigned each = 1;
+        if (windowed(params)) {
+            const unsigned key_bytes = T::kHeadDim * (params.flags & kFmhaSharedKv ? 2 : 4);
+            const unsigned fit = kCached / key_bytes / max(params.s_k, 1);
+            const unsigned wanted = 2 * ceil_div(ctas(), rows);
+            const unsigned groups = max(entries / max(min(wanted, fit), 1u), 1u);
+            each = ceil_div(entries, groups);
+        }
         const unsigned group = unsigned(index) / (each * rows), place = unsigned(index) % (each * rows);
         const unsigned width = min(each, entries - group * each);
         batch = group * each + place % width;

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,8 +33,10 @@ def test_the_command_and_the_benchmark_name_the_same_peers() -> None:
     assert list(beside.PEERS) == list(PEERS)
 
 
-@pytest.mark.parametrize(("mark", "made"), [("beside-h200", "table"), ("host-h200", "host_table")])
-def test_the_tables_of_the_documentation_are_those_of_the_record(repository: Path, mark: str, made: str) -> None:
+@pytest.mark.parametrize(("mark", "made"), [("run", "summary"), ("beside", "table"), ("host", "host_table")])
+def test_what_the_documentation_shows_is_of_the_record_that_it_names(repository: Path, mark: str, made: str) -> None:
     beside = pytest.importorskip("fmha.harness.bench.beside", reason="torch is not installed")
-    record = json.loads((repository / "results" / "beside-h200.json").read_text())
-    assert_shown(repository / "docs/understand/hopper.md", mark, getattr(beside, made)(record))
+    page = repository / "docs/understand/hopper.md"
+    (gpu,) = re.findall(rf"<!-- {mark}-(\w+) -->", page.read_text())
+    record = json.loads((repository / "results" / f"beside-{gpu}.json").read_text())
+    assert_shown(page, f"{mark}-{gpu}", getattr(beside, made)(record))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shutil
 import subprocess
@@ -15,7 +16,8 @@ from fmha.harness.bench.cases import checks
 from fmha.harness.bench.check_numbers import verdict
 from fmha.harness.bench.problem import Problem, draw, reference
 from fmha.harness.bench.shapes import Shape, shape_of
-from fmha.harness.worker.params import SM90_KERNELS, SM90_SHAPES, sm90_shape
+from fmha.harness.worker.choice import kinds_of
+from fmha.harness.worker.params import SM90_KERNELS, SM90_KINDS, SM90_SHAPES, sm90_shape
 from tests.kernel.sm90_rig import KERNELS, ROOT, run
 
 # Of the builds of a head_dim, which differ in tiles and in what they leave out, each has every second problem, and the
@@ -93,22 +95,28 @@ def test_a_wrong_number_fails() -> None:
 
 
 def test_the_guide_has_the_figures_of_the_shapes() -> None:
-    """A row of hopper.md a shape: head_dim, rows, keys, warpgroups, S, O, ring, shared memory."""
+    """A row of hopper.md a shape: head_dim, rows, keys, warpgroups, S, O, ring, shared memory; both if *dense*."""
     rows = re.findall(
-        r"^\| (\d+)[^|]*((?:\|[^|]+){7})\|$", (ROOT / "docs/understand/hopper.md").read_text(), re.MULTILINE
+        r"^\| (\d+)[^|]*((?:\|[^|]+){9})\|$", (ROOT / "docs/understand/hopper.md").read_text(), re.MULTILINE
     )
     told = []
     for head_dim, cells in rows[: len(SM90_KERNELS)]:
-        cta, keys, groups, *_, shared = (cell.strip() for cell in cells.split("|")[1:])
-        told.append(
-            (int(head_dim), int(cta), int(keys), int(groups.split()[0].strip(",")), "two CTAs" in groups, int(shared))
-        )
+        cta, keys, groups, _, _, ring, shared, *dense = (cell.strip() for cell in cells.split("|")[1:])
+        two = "two CTAs" in groups
+        figures = int(head_dim), int(cta), int(keys), int(groups.split()[0].strip(",")), two, _slots(ring), int(shared)
+        told.append(figures + (() if dense == ["none", "none"] else tuple(map(int, dense))))
     known = []
-    for (head_dim, _), shape in SM90_SHAPES.items():
-        groups = shape.row_groups * shape.column_groups
+    for (dim, asked), shape in SM90_SHAPES.items():
+        kinds = [kind for kind in ("whole", "dense") if kind in kinds_of(asked)]
+        rings = [figure for kind in kinds for figure in (shape.slots_of(kind), shape.shared_bytes(dim, kind))]
         two = shape.ctas_per_sm == 2
-        known.append((head_dim, shape.rows, shape.keys, groups, two, shape.shared_bytes(head_dim)))
+        known.append((dim, shape.rows, shape.keys, shape.row_groups * shape.column_groups, two, *rings))
     assert sorted(told) == sorted(known)
+
+
+def _slots(ring: str) -> int:
+    """Of "6 x 16 KiB", or of "2 of 3 x 24 KiB"."""
+    return math.prod(map(int, ring.split(" x ")[0].split(" of ")))
 
 
 def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
@@ -120,25 +128,26 @@ def test_python_has_the_launch_shapes_of_the_header(tmp_path: Path) -> None:
         #include <cstdlib>
         #include "launch.h"
         int main(int count, char** given) {
-            for (int i = 1; i < count; i += 2) {
-                const int d = std::atoi(given[i]), rows = std::atoi(given[i + 1]);
+            for (int i = 1; i < count; i += 3) {
+                const int d = std::atoi(given[i]), rows = std::atoi(given[i + 1]), kind = std::atoi(given[i + 2]);
                 const FmhaSm90Launch l = fmha_sm90_launch(d, rows);
                 std::printf("%d %d %d %d %d %d %d %d %d %d %d\\n", l.rows, l.keys, l.row_groups,
-                            l.column_groups, l.boxes_per_unit, l.slots, l.overlap, l.registers,
-                            l.ctas_per_sm, fmha_sm90_threads(d, rows), fmha_sm90_shared_bytes(d, rows));
+                            l.column_groups, l.boxes_per_unit, fmha_sm90_slots(d, rows, kind), l.overlap, l.registers,
+                            l.ctas_per_sm, fmha_sm90_threads(d, rows), fmha_sm90_shared_bytes(d, rows, kind));
             }
         }
     """)
     program = tmp_path / "print"
     subprocess.run([compiler, "-std=c++17", f"-I{ROOT / 'kernel/sm90'}", "-o", program, source], check=True)
-    asked = [str(value) for kernel in SM90_KERNELS for value in kernel]
+    kernels = [(*kernel, kind) for kernel in SM90_KERNELS for kind in kinds_of(kernel[1])]
+    asked = [str(value) for d, rows, kind in kernels for value in (d, rows, SM90_KINDS.index(kind))]
     printed = subprocess.run([program, *asked], check=True, capture_output=True, text=True).stdout.splitlines()
-    for (d, asked_rows), line in zip(SM90_KERNELS, printed, strict=True):
+    for (d, asked_rows, kind), line in zip(kernels, printed, strict=True):
         *figures, threads, shared_bytes = map(int, line.split())
         rows, keys, row_groups, column_groups, boxes, slots, overlap, registers, ctas = figures
-        header = Shape(rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas)
-        assert header == shape_of(d, asked_rows)
+        header = Shape(rows, keys, row_groups, column_groups, boxes, slots, d, bool(overlap), registers, ctas, kind)
+        assert header == shape_of(d, asked_rows, kind)
         assert asked_rows in (0, rows)
         assert (threads, shared_bytes) == (header.threads, header.shared_bytes)
-        launch = sm90_shape(d, asked_rows)
+        launch = sm90_shape(d, asked_rows, kind)
         assert dataclasses.astuple(launch) == (rows, keys, slots, threads, shared_bytes)

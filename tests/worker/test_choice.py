@@ -119,7 +119,8 @@ def test_how_many_splits(changes: dict[str, int], splits: int) -> None:
         ({"topk": 64, "s_sparse": 64}, "sm90_hd64"),
         ({"head_dim": 128}, "sm90_hd128"),
         ({"head_dim": 256}, "sm90_hd256_rows128"),
-        ({"head_dim": 256, "s_k": 1024}, "sm90_hd256"),
+        ({"head_dim": 256, "s_k": 513}, "sm90_hd256_rows128"),
+        ({"head_dim": 256, "s_k": 512}, "sm90_hd256"),
         ({"head_dim": 256, "splits": 2}, "sm90_hd256"),
     ],
 )

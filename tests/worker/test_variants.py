@@ -44,9 +44,9 @@ def test_kv_heads_have_variants_of_their_own_on_hopper_alone():
 @pytest.mark.parametrize(
     ("head_dim", "scattered", "name"),
     [
-        (64, {"packed": "both"}, "sm90_hd64_dense_paged"),
-        (64, {"page_size": 16}, "sm90_hd64_dense_paged"),
-        (64, {"page_size": 256, "packed": "q"}, "sm90_hd64_dense_paged"),
+        (64, {"packed": "both"}, "sm90_hd64_rows192_dense_paged"),
+        (64, {"page_size": 16}, "sm90_hd64_rows192_dense_paged"),
+        (64, {"page_size": 256, "packed": "q"}, "sm90_hd64_rows192_dense_paged"),
         (128, {"page_size": 64}, "sm90_hd128_dense_paged"),
         (256, {"packed": "both"}, "sm90_hd256_rows128_dense_paged"),
         (256, {"page_size": 16}, "sm90_hd256_rows128_dense_paged"),
