@@ -30,6 +30,8 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/l
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ACCOUNT, UID = "fmha-test", 61234
 OTHER, OTHER_UID = "fmha-other", 61235  # a colleague's account
+# KexAlgorithms: what OpenSSH would choose is safe from quantum computers and takes ssh a tenth of a second. Tests connect
+# in their hundreds.
 CONFIG = """\
 ListenAddress 127.0.0.1
 Port {port}
@@ -42,6 +44,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 AllowTcpForwarding yes
 MaxStartups 100
+KexAlgorithms curve25519-sha256
 LogLevel VERBOSE
 SetEnv {mark}={folder} PATH={folder}/bin:{path}
 """
