@@ -38,6 +38,7 @@ def project(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     matrix = yaml.safe_load((repository / "matrix.yaml").read_text())
     axes = {"head_dim": [64, 128], "t": [1], "s_k": [128]}
     matrix |= {"default_suite": "small", "suites": {"small": {"axes": axes}}}
+    matrix["hosts"]["emulator"]["workers"] = 1  # a second costs its start, and there is little to do
     (root / "matrix.yaml").write_text(yaml.safe_dump(matrix, sort_keys=False))
     (root / ".gitignore").write_text(".fmha/\n/results/*.json\n/results/.*\n__pycache__/\n")
     git(root, "init", "-q", "-b", "main")

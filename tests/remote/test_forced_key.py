@@ -17,7 +17,7 @@ from tests.harness.support import git
 from tests.remote.conftest import Client
 from tests.remote.server import client_config, free_port, key
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-forced-key"), pytest.mark.timeout(900)]
 
 
 @dataclass
