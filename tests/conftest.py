@@ -1,6 +1,7 @@
 import fcntl
 import os
 import signal
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,11 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 # workers for two cores. Read when numpy and torch are loaded, here and in what tests start.
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Tests start programs in their hundreds, and in a new clone no module of ours is compiled yet: where the environment
+# forbids bytecode, each of them would compile again all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 os.environ["FMHA_HOSTS"] = ""  # whoever runs the tests has hosts of their own
 

@@ -21,4 +21,4 @@ def wrong(at: tuple[str | int, ...], what: str) -> PydanticCustomError:
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)

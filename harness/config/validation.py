@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -11,6 +12,7 @@ from fmha.harness.config.yaml_lines import Document, FieldPath, parse
 from fmha.harness.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
+_BUILDING = threading.Lock()  # what a model is checked by is built when it is first needed, maybe by two threads
 
 
 def validated(model: type[Model], text: str, name: str) -> Model:
@@ -30,6 +32,8 @@ def mapping(text: str, name: str) -> Document:
 def conforming(model: type[Model], data: Any, document: Document, at: FieldPath = ()) -> Model:
     """`data`, which `document` has `at` that place, as `model`. Raises ConfigError with one line a problem."""
     try:
+        with _BUILDING:
+            model.model_rebuild()
         return model.model_validate(data)
     except ValidationError as error:
         found = [(at + _path(detail), detail) for detail in error.errors()]

@@ -20,7 +20,7 @@ PIXELS = ("channels_per_pixel", "pixels_per_column", "pixel_box_lower_corner", "
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
 class BufferSection(Section):

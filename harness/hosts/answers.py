@@ -8,6 +8,7 @@ Only raw numbers count, and the gates that they are held against are this side's
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
@@ -27,6 +28,7 @@ MOST_DEPTH = 16
 MOST_INTEGER = 2**63
 ROUNDING = 1e-9  # by which a quotient of sums may leave the range that its definition gives it
 
+_BUILDING = threading.Lock()  # what a model is checked by is built when it is first needed, and hosts answer in threads
 _Model = TypeVar("_Model", bound=BaseModel)
 _Kind = TypeVar("_Kind")
 
@@ -85,7 +87,7 @@ Plain = Annotated[dict[str, Any], AfterValidator(_plain)]
 class Answer(BaseModel):
     """A part of what a host says. Fields that are not known here are from a later version, and are not used."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, defer_build=True)
 
 
 class Refusal(Answer):
@@ -225,7 +227,7 @@ class _Timing(Answer):
 class Asked(Answer):
     """What a run was asked to run, as the client wrote it into the job; named as in the pipeline's Request."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
     suite: Name | None = None
     filters: Annotated[list[Name], Field(max_length=10_000)] = []
@@ -369,6 +371,8 @@ def event_of(line: bytes) -> dict[str, Any] | None:
 def checked(model: type[_Model], said: Any, where: str) -> _Model:
     """What was said, as `model`. Raises InfrastructureError that names the field and `where` it was said."""
     try:
+        with _BUILDING:
+            model.model_rebuild()
         return model.model_validate(said)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

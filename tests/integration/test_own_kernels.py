@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,11 @@ def test_an_adapter_that_fails_at_build_is_told_with_its_line(norm: Path) -> Non
     assert "build of rmsnorm_rows8_columns256: NameError: name 'oops' is not defined (fmha_kernels.py:" in ran.stderr
 
 
-def test_ours_and_ones_own_in_one_repository(repository: Path, tmp_path: Path) -> None:
+def test_ours_and_ones_own_in_one_repository(
+    repository: Path, lend_builds: Callable[[Path], None], tmp_path: Path
+) -> None:
     root = repository_with("gemm", tmp_path / "ours")
+    lend_builds(root)
     shutil.copytree(repository / "kernel", root / "kernel")
     matrix = (repository / "matrix.yaml").read_text()
     suites = "  drawn: {kernel: gemm, random: {cases: 4, m: [1, 70], n: [1, 70], k: [60, 100]}}\n"

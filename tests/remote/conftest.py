@@ -25,6 +25,14 @@ from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.server import Server, client_config, serving, terminate
 
 DEVICE = "tests.remote.devices:HeldDevice"
+# What no run reads, but for the devices, what they import, and tests that a commit takes away.
+UNREAD = ("docs/", "harness/bench/", "harness/trends/", "tests/", "tools/")
+READ = (
+    "tests/integration/fault_devices.py",
+    "tests/kernel/",
+    "tests/remote/devices.py",
+    "tests/worker/numpy_device.py",
+)
 LIMITS = {"build_seconds": 120, "configuration_silence_seconds": 60, "configuration_total_seconds": 120}
 GATES = {"default": limits()}
 
@@ -116,6 +124,12 @@ class Client:
         """Nothing of any run is left on the host."""
         assert not eventually_empty(self.server.left_over), self.server.left_over()
 
+    def lend(self, folder: Path) -> None:
+        """Makes a working folder on the host that has what runs have built there before, and knows nothing else."""
+        subprocess.run(["install", "-d", "-m", "700", "-o", str(self.server.uid), str(folder)], check=True)
+        built = [str(self.home / "fmha" / name) for name in ("cache", "bytecode")]
+        subprocess.run(["cp", "-a", *built, str(folder)], check=True)
+
     def discard(self, folder: Path) -> None:
         """Removes a folder that runs were told to use, once the last of them has written into it."""
         self.settle()
@@ -173,11 +187,16 @@ cp {core} "$FMHA_ENVIRONMENT/tree/emulator/"
 
 @pytest.fixture(scope="session")
 def template(public_folder: Path, repository: Path, server: Server) -> Path:
-    """Without what no run reads, half the files: most tests have a copy of their own, and a worktree on the host."""
-    return make_template(public_folder, repository, server, without=("docs/", "tests/emulator/", "tests/probes/"))
+    """Without what no run reads, two thirds of the files: most tests have a copy of their own and a worktree on
+    the host, of which every file is looked at several times."""
+    return make_template(
+        public_folder, repository, server, wanted=lambda name: not name.startswith(UNREAD) or name.startswith(READ)
+    )
 
 
-def make_template(folder: Path, repository: Path, server: Server, without: tuple[str, ...] = ()) -> Path:
+def make_template(
+    folder: Path, repository: Path, server: Server, wanted: Callable[[str], bool] = lambda name: True
+) -> Path:
     """The project as it stands here, as a repository with one commit and a matrix.yaml for these tests."""
     root = folder / "template"
     listed = subprocess.run(
@@ -188,7 +207,7 @@ def make_template(folder: Path, repository: Path, server: Server, without: tuple
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if os.path.lexists(repository / name) and not name.startswith(("results/", *without)):
+        if os.path.lexists(repository / name) and not name.startswith("results/") and wanted(name):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(repository / name, root / name, follow_symlinks=False)
     (root / "tests" / "unit").mkdir(exist_ok=True)

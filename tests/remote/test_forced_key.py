@@ -14,10 +14,10 @@ import pytest
 
 from fmha.harness.hosts.shipment import preamble
 from tests.harness.support import git
-from tests.remote.conftest import Client
-from tests.remote.server import client_config, free_port, key
+from tests.remote.conftest import Client, fresh_client
+from tests.remote.server import Server, client_config, free_port, key
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("connection"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-forced-key"), pytest.mark.timeout(900)]
 
 
 @dataclass
@@ -40,22 +40,30 @@ class Limited:
         return next(answer for answer in answers if "beat" not in answer)
 
 
+@pytest.fixture(scope="module")
+def stolen(template: Path, server: Server, warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    """A key whose line is that of the host's settings, in a checkout that no test changes."""
+    folder = tmp_path_factory.mktemp("stolen")
+    key(folder / "ci_key")
+    with fresh_client(template, server, folder) as client:
+        done = client.run("hosts", "key", "gpu", str(folder / "ci_key.pub"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith('restrict,command="')
+        assert done.stdout.count("\n") == 1
+        keys = server.folder / "authorized_keys"
+        before = keys.read_text()
+        keys.write_text(before + done.stdout)
+        extra = {"IdentityFile": str(folder / "ci_key"), "IdentityAgent": "none"}
+        try:
+            yield Limited(client, client_config(server, folder / "limited", extra=extra))
+        finally:
+            keys.write_text(before)
+
+
 @pytest.fixture
-def limited(client: Client, tmp_path: Path) -> Iterator[Limited]:
-    server = client.server
-    key(tmp_path / "ci_key")
-    done = client.run("hosts", "key", "gpu", str(tmp_path / "ci_key.pub"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith('restrict,command="')
-    assert done.stdout.count("\n") == 1
-    keys = server.folder / "authorized_keys"
-    before = keys.read_text()
-    keys.write_text(before + done.stdout)
-    extra = {"IdentityFile": str(tmp_path / "ci_key"), "IdentityAgent": "none"}
-    try:
-        yield Limited(client, client_config(server, tmp_path / "limited", extra=extra))
-    finally:
-        keys.write_text(before)
+def limited(client: Client, stolen: Limited) -> Limited:
+    """The same key in a checkout of the test's own."""
+    return Limited(client, stolen.config)
 
 
 def test_it_runs_commits(limited: Limited):
@@ -70,21 +78,21 @@ def test_it_runs_commits(limited: Limited):
     assert limited.run("cancel", run).returncode == 0
 
 
-def test_it_is_no_shell_and_carries_no_file_and_no_connection(limited: Limited, tmp_path: Path):
+def test_it_is_no_shell_and_carries_no_file_and_no_connection(stolen: Limited, tmp_path: Path):
     (tmp_path / "file").write_text("of ours")
     port = free_port()
     for command in (("gpu", "id"), ("gpu",), ("gpu", "cat /etc/passwd"), ("gpu", "internal-sftp")):
-        done = limited.ssh(*command)
+        done = stolen.ssh(*command)
         assert done.returncode == 1, command
         assert b"this key is for fmha alone" in done.stderr
         assert done.stdout == b""
-    assert limited.ssh("-s", "gpu", "sftp").returncode == 255
-    assert limited.ssh("-N", "-W", f"127.0.0.1:{limited.client.server.port}", "gpu").returncode == 255
-    forward = limited.ssh("-o", "ExitOnForwardFailure=yes", "-N", "-R", f"{port}:127.0.0.1:22", "gpu")
+    assert stolen.ssh("-s", "gpu", "sftp").returncode == 255
+    assert stolen.ssh("-N", "-W", f"127.0.0.1:{stolen.client.server.port}", "gpu").returncode == 255
+    forward = stolen.ssh("-o", "ExitOnForwardFailure=yes", "-N", "-R", f"{port}:127.0.0.1:22", "gpu")
     assert forward.returncode == 255
-    copied = ["scp", "-q", "-F", str(limited.config), str(tmp_path / "file"), "gpu:stolen"]
+    copied = ["scp", "-q", "-F", str(stolen.config), str(tmp_path / "file"), "gpu:stolen"]
     assert subprocess.run(copied, capture_output=True, timeout=60, check=False).returncode != 0
-    assert not (limited.client.home / "stolen").exists()
+    assert not (stolen.client.home / "stolen").exists()
 
 
 @pytest.mark.parametrize(
@@ -158,31 +166,31 @@ def emptied(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("operation", ["clean", "key", "release", "reserve", "nonsense"])
-def test_other_requests_are_refused(operation: str, limited: Limited):
+def test_other_requests_are_refused(operation: str, stolen: Limited):
     request = {"op": operation, "policy": {}, "age_seconds": 0, "size_bytes": 0, "dry": False}
-    assert limited.asks(request)["error"] == f"this key may not {operation}"
+    assert stolen.asks(request)["error"] == f"this key may not {operation}"
 
 
-def test_another_version_of_fmha_is_told_so(limited: Limited):
+def test_another_version_of_fmha_is_told_so(stolen: Limited):
     first, spec, rest = preamble("/nonexistent").split(b"\n", 2)
     other = json.loads(spec) | {"digest": "0" * 32}
     said = b"\n".join([first, json.dumps(other).encode(), rest]) + b'{"op":"list","silence":20}\n'
-    answer = json.loads(limited.ssh("gpu", "x", said=said).stdout.splitlines()[1])
+    answer = json.loads(stolen.ssh("gpu", "x", said=said).stdout.splitlines()[1])
     assert "another version of fmha" in answer["error"]
     assert "fmha hosts key" in answer["next"]
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 40, "many", 10_000])
-def test_what_is_no_client_starts_nothing(size: object, limited: Limited):
+def test_what_is_no_client_starts_nothing(size: object, stolen: Limited):
     spec = json.dumps({"size": size, "digest": "0" * 32, "folder": "/", "greeting": "x"}).encode()
-    done = limited.ssh("gpu", "x", said=b"1\n" + spec + b"\nabc")
+    done = stolen.ssh("gpu", "x", said=b"1\n" + spec + b"\nabc")
     assert done.returncode == 1
     assert done.stdout == b""
 
 
-def test_more_than_any_client_sends_is_refused_before_it_comes(limited: Limited):
+def test_more_than_any_client_sends_is_refused_before_it_comes(stolen: Limited):
     """The connection stays open and carries nothing: an answer shows that no byte was waited for."""
-    command = ["ssh", "-F", str(limited.config), "-o", "BatchMode=yes", "gpu", "x"]
+    command = ["ssh", "-F", str(stolen.config), "-o", "BatchMode=yes", "gpu", "x"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(b'1\n{"size": 16777216, "digest": "x"}\n')

@@ -20,7 +20,7 @@ from tests.integration.fault_devices import CHATTERS, DEAF, HANGS, KILLED, ORPHA
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client, in_state, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-host-faults"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems, which needs root")
 

@@ -18,7 +18,12 @@ from tests.integration.test_own_kernels import repository_with
 from tests.remote.conftest import Client, fresh_client
 from tests.remote.server import Server
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.slow, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.nvcc,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("remote-own-kernels"),
+    pytest.mark.timeout(900),
+]
 GUARD = "rmsnorm_rows8_columns256"
 
 

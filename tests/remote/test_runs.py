@@ -12,7 +12,7 @@ import pytest
 from tests.harness.support import git
 from tests.remote.conftest import Client, in_state, started
 
-pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-runs"), pytest.mark.timeout(900)]
 GOOD = {"hd64_t1_sk128": "pass", "hd64_t32_sk128": "pass"}
 
 
@@ -189,6 +189,7 @@ def weaken(client: Client) -> None:
 def test_a_commit_cannot_take_the_protection_off_itself(client: Client, others: tuple[str, ...]):
     folder = client.server.home / f"fmha-{client.root.parent.name}"
     client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=str(folder)))
+    client.lend(folder)
     try:
         assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
         protect(client, *others)
@@ -212,6 +213,7 @@ def test_protecting_more_approves_nothing_by_the_way(client: Client):
     """A longer list would be one for which nothing was approved yet."""
     folder = client.server.home / "fmha-more"
     client.change_matrix(lambda matrix: matrix["hosts"]["gpu"].update(folder=str(folder)))
+    client.lend(folder)
     try:
         assert client.run("run-matrix", "--host", "gpu", "-q").returncode == 0
         (client.root / "tests" / "unit" / "test_protected.py").write_text("assert 1\n")
