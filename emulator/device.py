@@ -404,8 +404,10 @@ class Device:
         by_memory //= self._machine.multiprocessors
         resident = resident_ctas(by_memory, math.prod(block), self._architecture.registers, info.least_ctas)
         shape = Shape(along_x, cluster[0], math.prod(grid) // size, size, resident, samples, second)
+        # Of a launch that fits into L2 and into one wave with room to spare nobody needs to know who reads what.
         small = sum(b.nbytes for b in self._buffers.values()) <= self._architecture.l2_capacity.value
-        self._machine.glimpsed = [] if small else at_once(grid, cluster, shape.slots(self._architecture))
+        one_turn = small and shape.clusters < shape.slots(self._architecture)
+        self._machine.glimpsed = [] if one_turn else at_once(grid, cluster, shape.slots(self._architecture))
         return shape
 
     def _timing(self, decoded: Decoded, shape: Shape) -> Timing:

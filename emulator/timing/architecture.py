@@ -37,7 +37,8 @@ class Architecture:
     combine_us: Constant  # of a launch that overlaps the one before it
     l2_capacity: Constant  # bytes
     l2_partitions: Constant  # each holds what the SMs next to it read
-    l2_sharing: Constant  # SMs near one another to which L2 delivers once what they read together, at most
+    l2_sharing: Constant  # SMs next to one another to which L2 delivers once what they read together, at most
+    l2_sharing_first: Constant  # the same in the first turn, when all begin together
     times: Mapping[str, Constant]
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, Final
 from fmha.emulator import _core
 from fmha.emulator.ptx import Instruction
 from fmha.emulator.timing.architecture import Architecture
-from fmha.emulator.timing.reuse import Stream, found, readers_at_once, turns_of
+from fmha.emulator.timing.reuse import Stream, from_memory, kept, readers_at_once, turns_of
 
 SAMPLES: Final = 5  # along x
 _GUESSED_REGISTERS: Final = 128  # a thread, where a kernel's launch bounds do not say
@@ -120,45 +120,52 @@ class Timing:
             for base, nbytes in cluster["read"].items():
                 asked[base] = asked.get(base, 0) + nbytes * shape.clusters / len(clusters)
         total = sum(asked.values()) or 1.0
-        # The part that neighbours read together. It comes to them once, at most to so many; how many of them do is not
-        # known, but for how often each byte is read by all.
-        together = {} if shape.second is None else recorder.shared_reads(shape.samples[0], shape.second)
-        known = {base: min(nbytes, sizes.get(base, 0)) for base, nbytes in asked.items()}
-        once = {base: max(known[base] / nbytes, 1 / architecture.l2_sharing.value) for base, nbytes in asked.items()}
-        shared = sum(nbytes * together.get(base, 0.0) * (1 - once[base]) for base, nbytes in asked.items())
-        from_hbm = sum(nbytes for base, nbytes in known.items() if base not in resident) / total
-        self.together = Share(1 - shared / total, from_hbm)
-        self.apart = self._apart(asked, known)
         self.asked = total  # bytes
+        self._together = {} if shape.second is None else recorder.shared_reads(shape.samples[0], shape.second)
+        first = recorder.first_reads
+        streams = {
+            base: Stream(nbytes, min(nbytes, sizes.get(base, 0)), readers_at_once(first, base))
+            for base, nbytes in asked.items()
+        }
+        cold = sum(s.known for base, s in streams.items() if base not in resident) / total
+        self.share = self._shared(streams, cold)
 
-    def _apart(self, asked: Mapping[int, float], known: Mapping[int, float]) -> Share | None:
-        """The shares once CTAs that read the same are apart; None where L2 holds whatever they read."""
-        gpu, first = self.architecture, self._recorder.first_reads
-        if not first:
-            return None
-        streams = [Stream(asked[base], known[base], readers_at_once(first, base)) for base in asked]
-        turns = turns_of(streams, self.shape.clusters / self.shape.slots(gpu))
-        there = found(streams, turns, gpu.l2_capacity.value, gpu.l2_partitions.value)
-        if min(there, default=1.0) == 1.0:
-            return None
-        missed = sum(max(min(s.known, s.asked), s.asked * (1 - part)) for s, part in zip(streams, there, strict=True))
-        begun = 1 / turns  # in the first turn they are together
-        return Share(
-            begun * self.together.from_l2 + (1 - begun),
-            begun * self.together.from_hbm + (1 - begun) * missed / sum(asked.values()),
-        )
+    def _shared(self, streams: Mapping[int, Stream], cold: float) -> Share:
+        """`cold`: the part of what is read that no launch before this one has left in L2, each byte once."""
+        gpu = self.architecture
+        waves = self.shape.clusters / self.shape.slots(gpu)
+        turns = turns_of([*streams.values()], waves) if self._recorder.first_reads else 1.0
+        keeps = kept([*streams.values()], turns, gpu.l2_capacity.value, gpu.l2_partitions.value)
+        begun = 1 / turns  # in the first turn all are together
+        from_hbm, again = cold, 0.0
+        if keeps < turns:
+            missed = sum(max(min(s.known, s.asked), s.asked * from_memory(s, keeps)) for s in streams.values())
+            from_hbm = max(cold, begun * cold + (1 - begun) * missed / self.asked)
+            # What memory gives more than once goes to CTAs that are not together: L2 delivers to each by itself.
+            if from_hbm:
+                again = max(0.0, 1 - sum(s.known for s in streams.values()) / self.asked / from_hbm)
+        later = again + (1 - again) * self._delivered(streams, turns, gpu.l2_sharing.value)
+        first = self._delivered(streams, turns, gpu.l2_sharing_first.value)
+        return Share(begun * first + (1 - begun) * later, from_hbm)
+
+    def _delivered(self, streams: Mapping[int, Stream], turns: float, sms: float) -> float:
+        """The part of what is read that L2 delivers, where what neighbours read together comes once to so many SMs."""
+        saved = 0.0
+        for base, s in streams.items():
+            readers = max(s.together, s.asked / (s.known * turns) if s.known else 1.0)  # of a byte, in a turn
+            once = max(1 / readers, min(1.0, self.shape.cluster_size / sms))
+            saved += s.asked * self._together.get(base, 0.0) * (1 - once)
+        return 1 - saved / self.asked
 
     def replay(
         self,
         ordinal: int,
         times: Mapping[str, float] | None = None,
         traced: bool = False,
-        share: Share | None = None,
     ) -> Replayed:
-        """The cluster `ordinal`, with as many copies of it as an SM holds beside it. `share` is `together` if left
-        out."""
+        """The cluster `ordinal`, with as many copies of it as an SM holds beside it."""
         copies, places = self.shape.copies(self.architecture), self.shape.places(self.architecture)
-        size, share = self.shape.cluster_size, share or self.together
+        size, share = self.shape.cluster_size, self.share
         sms = min(places * size, -(-self.shape.clusters * size // copies))
         raw = self._recorder.replay(
             self._program,
@@ -188,16 +195,7 @@ class Timing:
 
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
         """The whole launch, with these of the constants in the architecture's place."""
-        said = self._modelled(times, self.together)
-        if self.apart is None:
-            return said
-        # CTAs do not stay together where they have to wait for memory once they are apart.
-        rate = (self.architecture.values | dict(times or {}))["hbm_bytes"]
-        waits = self.asked * self.apart.from_hbm / rate > said.cycles
-        return self._modelled(times, self.apart) if waits else said
-
-    def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
-        replayed = {ordinal: self.replay(ordinal, times, share=share) for ordinal in self.ordinals}
+        replayed = {ordinal: self.replay(ordinal, times) for ordinal in self.ordinals}
         first = self._lasting(replayed)
         rest = self.shape.clusters // self.shape.along_x
         slots = self.shape.slots(self.architecture)
@@ -205,7 +203,7 @@ class Timing:
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
             known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn else {})
-            later = self._lasting({n: self.replay(n, {**(times or {}), **known}, share=share) for n in self.ordinals})
+            later = self._lasting({n: self.replay(n, {**(times or {}), **known}) for n in self.ordinals})
         clusters = list(zip(first, later, strict=True)) * rest
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
             heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
@@ -224,7 +222,7 @@ class Timing:
             self.shape.clusters / slots,
             busy,
             bound if busy[bound] >= 0.5 else "latency",
-            share.from_hbm,
+            self.share.from_hbm,
             sum(r.forced for r in replayed.values()),
         )
 

@@ -1,8 +1,9 @@
 """What a launch that does not fit into L2 reads from memory, where its CTAs do not stay together.
 
-CTAs that read the same bytes begin together. Who waits for memory waits longer than the others, so that after a turn
-they are apart: each is at a place of its own in what they all read. A byte that one of them reads is in L2 still if
-another has read it not long ago: for as long as L2 takes to be filled with what they read meanwhile.
+CTAs that read the same bytes begin together. Later each is at a place of its own in what they all read, but for those
+that catch up: a CTA that finds in L2 what one ahead of it has read is faster than that one, which waits for memory,
+until it is at the same place. Whether L2 has a byte still depends on what has been read since, and that is the less the
+more CTAs go together.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+_STEPS: Final = 256  # in which the first crossing is looked for, closer to one another where L2 keeps little
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +42,44 @@ def turns_of(streams: Sequence[Stream], waves: float) -> float:
     return max([1.0, waves, *(s.turns for s in streams)])
 
 
-def found(streams: Sequence[Stream], turns: float, capacity: float, partitions: float) -> list[float]:
-    """Of what is read of each stream, the part that L2 has still, once those who read are apart.
+def kept(streams: Sequence[Stream], turns: float, capacity: float, partitions: float) -> float:
+    """For how many turns L2 keeps a byte; `turns` where it keeps all.
 
-    Each partition holds, up to its part of `capacity`, what the SMs of its own half read. Of the others that read the
-    same bytes those count that are its own. Their distances are drawn, so that after t turns a byte has been read with
-    1 - exp(-readers * t). L2 keeps a byte until the different bytes that were read since fill the partition.
+    An SM's partition holds what is read by the SMs at its side, and most bytes are read at both. What it does not have
+    it asks the other one for before memory, so that every reader of a byte counts. The distances of CTAs are drawn:
+    of those that read the same, as many go alone as have nobody within reach ahead of them, and the others go with
+    those. So after t turns a byte has been read with 1 - exp(-places * t), where `places` are those of all that go
+    alone. L2 keeps a byte until the different bytes that were read since fill a partition.
     """
     room = capacity / partitions
 
-    def seen(stream: Stream, t: float) -> float:
-        at_once = min(stream.known, stream.asked / (turns * stream.together))
-        passed = at_once + (stream.known - at_once) * t / turns
-        return passed * -math.expm1(-stream.together / partitions * t)
+    def read_since(t: float) -> float:
+        """Different bytes within t turns, where L2 keeps what was read t turns ago."""
+        total = 0.0
+        for s in streams:
+            at_once = min(s.known, s.asked / (turns * s.together))
+            passed = at_once + (s.known - at_once) * t / turns
+            places = max(min(1.0, s.together), s.together * math.exp(-s.together * t))
+            total += passed * -math.expm1(-places * t)
+        return total
 
-    if sum(seen(s, turns) for s in streams) <= room:
-        return [1.0] * len(streams)
-    low, high = 0.0, turns
-    for _ in range(60):
+    # The first crossing: what L2 keeps grows from the distances that were drawn as CTAs catch up, until it is full.
+    low = 0.0
+    for step in range(1, _STEPS + 1):
+        high = turns * (step / _STEPS) ** 2
+        if read_since(high) > room:
+            break
+        low = high
+    else:
+        return turns
+    for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if sum(seen(s, middle) for s in streams) <= room else (low, middle)
-    return [-math.expm1(-s.together / partitions * low) for s in streams]
+        low, high = (low, middle) if read_since(middle) > room else (middle, high)
+    return low
+
+
+def from_memory(stream: Stream, keeps: float) -> float:
+    """The part of what is read of a stream that memory gives, where L2 keeps a byte for so many turns: to those that
+    read it with nobody within reach ahead of them. If it keeps less than a turn's, to one in each turn at least."""
+    alone = math.exp(-stream.together * keeps)
+    return alone if keeps >= 1 else max(alone, min(1.0, 1 / stream.together))

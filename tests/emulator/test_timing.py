@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ import pytest
 from fmha import emulator
 from fmha.emulator import _core
 from fmha.emulator.timing.architecture import NAMES, architecture
-from fmha.emulator.timing.launch import at_once, sampled
-from fmha.emulator.timing.reuse import Stream, found, readers_at_once, turns_of
+from fmha.emulator.timing.launch import sampled
 from fmha.emulator.timing.timeline import RUNNING, Timeline
 from tests.emulator.bulk_rig import tiled
 from tests.emulator.clusterlab import CLUSTER_SYNC, init_barriers, run, wait
@@ -279,106 +277,6 @@ def test_what_neighbours_read_together_l2_delivers_once():
     together, apart = loaded(0).cycles, loaded(8192).cycles
     assert together == pytest.approx(nbytes / H200["port_bytes"], rel=0.3)
     assert apart == pytest.approx(132 * nbytes / H200["l2_bytes"], rel=0.3)
-
-
-REGIONS, REGION = 66, 120 * 8192  # together more than L2 holds
-PAIRS = BULK_LOADS.replace(
-    "mul.lo.u32 %r1, %r1, CTA;", f"shr.u32 %r1, %r1, 1;\nrem.u32 %r1, %r1, {REGIONS};\nmul.lo.u32 %r1, %r1, {REGION};"
-)
-
-
-@pytest.fixture(scope="module")
-def pairs():
-    """Two CTAs next to each other read the same, 66 such pairs are there at once, and all is read four times."""
-    loads = "".join(
-        f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd1+{8192 * k}], 8192, [%r4];\n"
-        for k in range(120)
-    )
-    device = emulator.Device(timing="h200", checks=False, sampled=True)
-    data = device.alloc(REGIONS * REGION, "data", zeroed=True)
-    body = PAIRS.replace("LOADS", loads).replace("BYTES", str(REGION))
-    report = device.launch(kernel(body), "k", 4 * 132, 1, [data.address], 200 << 10)
-    assert report.timing is not None
-    return report.timing, data.address
-
-
-def test_what_ctas_read_first_says_who_reads_the_same(pairs):
-    timing, address = pairs
-    first = timing._recorder.first_reads
-    assert sorted(first) == list(range(132))
-    assert [first[cta][address] for cta in range(132)] == [address + cta // 2 * REGION for cta in range(132)]
-    assert readers_at_once(first, address) == 2
-
-
-def test_a_cta_that_is_only_looked_at_ends_once_it_has_read(pairs):
-    timing, _ = pairs
-    recorded = {c["ordinal"]: c["instructions"] for c in timing._recorder.clusters}
-    assert set(recorded) == {*sampled(4 * 132), 1}
-    device = emulator.Device(timing="h200", checks=False, sampled=True)
-    out = device.alloc(64 << 20, "out", zeroed=True)
-    body = "ld.param.u64 %rd1, [out];\nld.global.u32 %r1, [%rd1];\n" + "add.u32 %r1, %r1, 1;\n" * 4000
-    report = device.launch(kernel(body, ".reg .u64 %rd<2>; .reg .b32 %r<2>;"), "k", 132, 32, [out.address])
-    assert report.stats["warp_instructions"] < 7 * 4002 + 126 * 600
-
-
-def test_ctas_that_wait_for_memory_do_not_stay_together(pairs):
-    """Then each reads L2 by itself, and of what another has read memory gives again what L2 has not kept."""
-    timing, address = pairs
-    assert timing.apart.from_l2 == pytest.approx(0.25 * timing.together.from_l2 + 0.75), "together in one turn of four"
-    gpu, once = architecture("h200"), REGIONS * REGION
-    (kept,) = found([Stream(8 * once, once, 2)], 4, gpu.l2_capacity.value, gpu.l2_partitions.value)
-    assert 0.1 < kept < 0.9
-    assert timing.apart.from_hbm == pytest.approx(0.25 * timing.together.from_hbm + 0.75 * (1 - kept), rel=1e-3)
-    alone = timing._apart({address: once}, {address: once})
-    assert alone is not None
-    assert alone.from_l2 == timing.apart.from_l2, "four waves"
-    assert alone.from_hbm == pytest.approx(0.25 * timing.together.from_hbm + 0.75), "each byte once, at least"
-    slow = timing.modelled()
-    assert slow.from_hbm == timing.apart.from_hbm
-    assert slow.cycles > 4 * REGION * 132 * timing.apart.from_hbm / H200["hbm_bytes"]
-    quick = timing.modelled({"hbm_bytes": 1e9})
-    assert quick.from_hbm == timing.together.from_hbm, "nobody waits for memory"
-    assert timing.asked == 4 * 132 * REGION
-
-
-def test_l2_keeps_what_fits_and_of_the_rest_what_is_read_again_soon():
-    fits = [Stream(asked=8e6, known=1e6, together=8)]
-    assert found(fits, 1, capacity=4e6, partitions=2) == [1.0]
-    once, often = Stream(asked=1e8, known=1e8, together=1), Stream(asked=6.4e7, known=1e6, together=64)
-    part_once, part_often = found([once, often], 1, capacity=1e7, partitions=2)
-    assert part_once < 0.1 < 0.9 < part_often
-    for partitions in (1, 2):
-        assert found([once], 1, capacity=1e7, partitions=partitions) == [pytest.approx(0.1 / partitions)]
-
-
-def test_l2_is_filled_with_what_was_read_since():
-    """In the time that L2 keeps a byte its SMs go on to other bytes, the more the longer it is."""
-    passed, partitions = 2.5e7 + 7.5e7 * 2 / 4, 2  # bytes in two turns of four
-    capacity = partitions * passed * (1 - math.exp(-3 / partitions * 2))
-    stream = Stream(asked=3e8, known=1e8, together=3)
-    assert found([stream], 4, capacity, partitions) == [pytest.approx(1 - math.exp(-3))]
-    assert found([stream], 4, capacity=2.1e8, partitions=2) == [1.0]
-
-
-def test_turns_are_of_waves_or_of_what_is_read_again():
-    once, often = Stream(asked=1e8, known=1e8, together=1), Stream(asked=6.4e7, known=1e6, together=64)
-    assert turns_of([once, often], waves=0.5) == 1
-    assert turns_of([once, often], waves=3) == 3
-    assert turns_of([Stream(asked=1e6, known=1e6, together=8)], waves=0.5) == 1, "one, at least"
-    assert turns_of([Stream(asked=8e6, known=1e6, together=2)], waves=1) == 4, "a persistent kernel, of one wave"
-    assert turns_of([Stream(asked=0, known=0, together=1)], waves=1) == 1
-
-
-def test_who_reads_nothing_of_an_allocation_is_none_of_its_readers():
-    first = {0: {"k": 0, "q": 0}, 1: {"k": 0, "q": 64}, 2: {"k": 512, "q": 128}, 3: {"q": 192}, 4: {"k": 0}}
-    assert readers_at_once(first, "k") == 2
-    assert readers_at_once(first, "q") == 1
-    assert readers_at_once(first, "v") == 1
-
-
-def test_the_clusters_that_a_gpu_begins_with():
-    assert at_once((4, 2, 2), (2, 1, 1), 5) == [0, 2, 4, 6, 8]
-    assert at_once((4, 4, 1), (2, 2, 1), 132) == [0, 2, 8, 10]
 
 
 def test_copies_of_no_bytes_are_modelled():

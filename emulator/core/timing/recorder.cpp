@@ -96,6 +96,7 @@ void Recorder::note_global(Warp& w, u64 address, u64 bytes, bool write, u64 plac
 
 bool Recorder::has_enough(const Cluster& cluster) const {
     if (!glimpsed_.contains(cluster.ordinal) || wanted_.contains(cluster.ordinal) || clusters_.empty()) return false;
+    if (clusters_.front()->read.empty()) return true;
     const auto seen = glimpses_.find(cluster.ordinal);
     return seen != glimpses_.end() && std::ranges::all_of(clusters_.front()->read, [&](const auto& item) {
                return seen->second.first.contains(item.first);

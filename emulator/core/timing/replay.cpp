@@ -18,6 +18,7 @@ namespace ptxm::timing {
 namespace {
 
 constexpr u32 kSlots = 4;
+constexpr double kPiece = 4096;  // bytes that are asked for together
 
 struct Server {
     double free = 0, busy = 0;
@@ -230,20 +231,27 @@ private:
         return true;
     }
 
-    // Bytes from memory: when they are there. `ports`: of the SMs that get them.
+    // Bytes from memory: when they are there. `ports`: of the SMs that get them. They are asked for piece by piece, so
+    // that a box which is larger than what may still be in flight does not wait for room for all of it.
     double fetch(Sm& sm, double at, double bytes, double latency, const std::vector<Server*>& ports) {
-        while (!sm.in_flight.empty() && (sm.in_flight.front().first <= at || sm.flying + bytes > t_.bytes_in_flight)) {
-            at = std::max(at, sm.in_flight.front().first);
-            sm.flying -= sm.in_flight.front().second;
-            sm.in_flight.pop_front();
-        }
-        double port = 0;
-        for (Server* of : ports) port = std::max(port, of->take(at, bytes / t_.port_bytes));
-        const double l2 = sm.l2.take(at, bytes * share_.from_l2 * share_.sms / t_.l2_bytes);
-        const double hbm = sm.hbm.take(at, bytes * share_.from_hbm * share_.sms / t_.hbm_bytes);
-        const double end = std::max({port, l2, hbm}) + latency + share_.from_hbm * t_.hbm_latency;
-        sm.in_flight.push_back({end, bytes});
-        sm.flying += bytes;
+        double end = 0;
+        do {
+            const double piece = std::min(bytes, kPiece);
+            while (!sm.in_flight.empty() &&
+                   (sm.in_flight.front().first <= at || sm.flying + piece > t_.bytes_in_flight)) {
+                at = std::max(at, sm.in_flight.front().first);
+                sm.flying -= sm.in_flight.front().second;
+                sm.in_flight.pop_front();
+            }
+            double port = 0;
+            for (Server* of : ports) port = std::max(port, of->take(at, piece / t_.port_bytes));
+            const double l2 = sm.l2.take(at, piece * share_.from_l2 * share_.sms / t_.l2_bytes);
+            const double hbm = sm.hbm.take(at, piece * share_.from_hbm * share_.sms / t_.hbm_bytes);
+            end = std::max({port, l2, hbm}) + latency + share_.from_hbm * t_.hbm_latency;
+            sm.in_flight.push_back({end, piece});
+            sm.flying += piece;
+            bytes -= piece;
+        } while (bytes > 0);
         return end;
     }
 

@@ -52,8 +52,11 @@ public:
             m_.running = nullptr;
             m_.search.clusters = resident_.size();
             const bool glimpsed = only_glimpsed(cluster);
-            Progress ended = run_cluster(cluster, glimpsed ? kGlimpse : budget());
-            if (glimpsed && m_.recorder->has_enough(cluster)) ended = Progress::done;
+            Progress ended = Progress::done;
+            if (!glimpsed || !m_.recorder->has_enough(cluster)) {
+                ended = run_cluster(cluster, glimpsed ? kGlimpse : budget());
+                if (glimpsed && m_.recorder->has_enough(cluster)) ended = Progress::done;
+            }
             if (m_.schedule == Schedule::pct) let_go_on(cluster, ended);
             switch (ended) {
                 case Progress::failed:
