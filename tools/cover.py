@@ -227,7 +227,8 @@ def many_splits(space: Space) -> Iterator[Row]:
 
 def walks(space: Space) -> Iterator[Row]:
     """On sm_90a, where a GPU holds no CTA for each row tile, so that CTAs draw one after the other: of batch entries
-    with two row tiles each, and once of so many that they make two groups, one larger than the other."""
+    with two row tiles each, once without a mask, in entry's order, and once of so many that they make two groups, one
+    larger than the other."""
     if "merge" not in space.fields:
         return
     plain = {**PLAIN, "merge": "auto", "kv_lens": "ragged", "data": "steps"}
@@ -235,18 +236,11 @@ def walks(space: Space) -> Iterator[Row]:
     for kernel, output in zip(walking, itertools.cycle(("fp32", "bf16", "unnormalised")), strict=False):
         fields = space.kernels[kernel].fields
         at_once = MULTIPROCESSORS * ctas_per_sm(ARCH, **fields)
-        two = {"kernel": kernel, "t": sm90_shape(**fields).rows + 1}
-        yield {
-            **plain,
-            **two,
-            "output": output,
-            "batch": at_once // 2 + 6,
-            "tiles": 2,
-            "mask": "causal",
-            "kv": "shared",
-        }
+        two = {**plain, "kernel": kernel, "t": sm90_shape(**fields).rows + 1, "batch": at_once // 2 + 6}
+        yield {**two, "output": output, "tiles": 2, "mask": "causal", "kv": "shared"}
         if kernel == walking[0]:
-            yield {**plain, **two, "batch": 2 * at_once + 1, "tiles": 1, "tail": 1}
+            yield {**two, "tiles": 1, "tail": 1}
+            yield {**two, "tiles": 1, "tail": 1, "batch": 2 * at_once + 1, "mask": "causal"}
 
 
 def walks_over_row_tiles(head_dim: int, rows: int) -> bool:
