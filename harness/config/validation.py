@@ -12,7 +12,7 @@ from fmha.harness.config.yaml_lines import Document, FieldPath, parse
 from fmha.harness.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
-_BUILDING = threading.Lock()  # what a model is checked by is built when it is first needed, maybe by two threads
+_BUILDING = threading.RLock()  # what a model is checked by is built when it is first needed, maybe by two threads
 
 
 def validated(model: type[Model], text: str, name: str) -> Model:

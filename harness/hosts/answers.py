@@ -28,7 +28,7 @@ MOST_DEPTH = 16
 MOST_INTEGER = 2**63
 ROUNDING = 1e-9  # by which a quotient of sums may leave the range that its definition gives it
 
-_BUILDING = threading.Lock()  # what a model is checked by is built when it is first needed, and hosts answer in threads
+_BUILDING = threading.RLock()  # what a model is checked by is built when first needed, and hosts answer in threads
 _Model = TypeVar("_Model", bound=BaseModel)
 _Kind = TypeVar("_Kind")
 

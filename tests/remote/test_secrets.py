@@ -14,9 +14,9 @@ import pytest
 
 from tests.integration.processes import DEADLINE_SECONDS, eventually
 from tests.remote.conftest import Client
-from tests.remote.test_forced_key import Limited, limited
+from tests.remote.test_forced_key import Limited, limited, stolen
 
-__all__ = ["limited"]
+__all__ = ["limited", "stolen"]
 pytestmark = [pytest.mark.nvcc, pytest.mark.xdist_group("remote-secrets"), pytest.mark.timeout(900)]
 CANARY, OTHER = secrets.token_hex(8), secrets.token_hex(8)  # not in this file, which is in the commit that is run
 SETUP = """{before}

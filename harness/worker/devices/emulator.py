@@ -176,7 +176,7 @@ def _union(a: bytes, b: bytes) -> bytes:
     return bytes(np.frombuffer(a, np.uint8) | np.frombuffer(b, np.uint8))
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)  # of 3 to 9 MB each; more than we have variants, which runs and tests take in turns
 def _load(artifact: Path) -> emulator.Module:
     """Parses once a process: artefacts lie in a cache by content and never change."""
     try:
