@@ -55,6 +55,24 @@ def test_a_cta_that_is_only_looked_at_ends_once_it_has_read(pairs):
     assert report.stats["warp_instructions"] < 7 * 4002 + 126 * 600
 
 
+def test_what_a_cluster_reads_first_is_what_its_first_cta_reads():
+    """Though its second one is ahead."""
+    body = (
+        "ld.param.u64 %rd1, [out];\nmov.u32 %r1, %ctaid.x;\nmul.wide.u32 %rd2, %r1, 4096;\nadd.s64 %rd1, %rd1, %rd2;\n"
+    )
+    body += (
+        "mov.u32 %r2, %cluster_ctarank;\nsetp.ne.u32 %p1, %r2, 0;\n@%p1 bra reads;\n" + "add.u32 %r1, %r1, 1;\n" * 2000
+    )
+    body += "reads:\nld.global.u32 %r1, [%rd1];"
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    out = device.alloc(64 << 20, "out", zeroed=True)
+    module = kernel(body, ".reg .u64 %rd<3>; .reg .b32 %r<3>; .reg .pred %p<2>;")
+    timing = device.launch(module, "k", (264, 1, 1), 32, [out.address], 0, (2, 1, 1)).timing
+    assert timing is not None
+    first = {cta: read[out.address] for cta, read in timing._recorder.first_reads.items()}
+    assert first == {cta: out.address + 4096 * cta for cta in range(0, 264, 2)}
+
+
 def test_while_all_are_together_memory_gives_each_byte_once_a_turn(pairs):
     timing, _ = pairs
     cold, pair = 1 / (2 * WAVES), 0.5
