@@ -128,25 +128,32 @@ class Timing:
             for base, nbytes in asked.items()
         }
         cold = sum(s.known for base, s in streams.items() if base not in resident) / total
-        self.share = self._shared(streams, cold)
+        self.together, self.apart = self._shares(streams, cold)
 
-    def _shared(self, streams: Mapping[int, Stream], cold: float) -> Share:
-        """`cold`: the part of what is read that no launch before this one has left in L2, each byte once."""
-        gpu = self.architecture
+    def _shares(self, streams: Mapping[int, Stream], cold: float) -> tuple[Share, Share | None]:
+        """While CTAs that read the same stay together, and once they do not; None where L2 holds whatever they read.
+        `cold`: the part of what is read that no launch before this one has left in L2, each byte once."""
+        gpu, all_of_them = self.architecture, [*streams.values()]
         waves = self.shape.clusters / self.shape.slots(gpu)
-        turns = turns_of([*streams.values()], waves) if self._recorder.first_reads else 1.0
-        keeps = kept([*streams.values()], turns, gpu.l2_capacity.value, gpu.l2_partitions.value)
+        turns = turns_of(all_of_them, waves) if self._recorder.first_reads else 1.0
         begun = 1 / turns  # in the first turn all are together
-        from_hbm, again = cold, 0.0
-        if keeps < turns:
-            missed = sum(max(min(s.known, s.asked), s.asked * from_memory(s, keeps)) for s in streams.values())
-            from_hbm = max(cold, begun * cold + (1 - begun) * missed / self.asked)
-            # What memory gives more than once goes to CTAs that are not together: L2 delivers to each by itself.
-            if from_hbm:
-                again = max(0.0, 1 - sum(s.known for s in streams.values()) / self.asked / from_hbm)
-        later = again + (1 - again) * self._delivered(streams, turns, gpu.l2_sharing.value)
         first = self._delivered(streams, turns, gpu.l2_sharing_first.value)
-        return Share(begun * first + (1 - begun) * later, from_hbm)
+        pairs = self._delivered(streams, turns, gpu.l2_sharing.value)
+
+        def after_the_first(keeps: float, together: bool) -> float:
+            """The part of what is read that memory gives."""
+            missed = sum(max(min(s.known, s.asked), s.asked * from_memory(s, keeps, together)) for s in all_of_them)
+            return max(cold, begun * cold + (1 - begun) * missed / self.asked)
+
+        keeps = kept(all_of_them, turns, gpu.l2_capacity.value / gpu.l2_partitions.value)
+        together = Share(begun * first + (1 - begun) * pairs, after_the_first(keeps, together=True))
+        if keeps == turns:
+            return together, None
+        from_hbm = after_the_first(keeps, together=False)
+        # What memory gives more than once goes to CTAs that are not together: L2 delivers to each by itself.
+        once = sum(s.known for s in all_of_them) / self.asked
+        again = max(0.0, 1 - once / from_hbm) if from_hbm else 0.0
+        return together, Share(begun * first + (1 - begun) * (again + (1 - again) * pairs), from_hbm)
 
     def _delivered(self, streams: Mapping[int, Stream], turns: float, sms: float) -> float:
         """The part of what is read that L2 delivers, where what neighbours read together comes once to so many SMs."""
@@ -162,10 +169,12 @@ class Timing:
         ordinal: int,
         times: Mapping[str, float] | None = None,
         traced: bool = False,
+        share: Share | None = None,
     ) -> Replayed:
-        """The cluster `ordinal`, with as many copies of it as an SM holds beside it."""
+        """The cluster `ordinal`, with as many copies of it as an SM holds beside it. `share` is that of `modelled` if
+        left out."""
         copies, places = self.shape.copies(self.architecture), self.shape.places(self.architecture)
-        size, share = self.shape.cluster_size, self.share
+        size, share = self.shape.cluster_size, share or self._found(times)[1]
         sms = min(places * size, -(-self.shape.clusters * size // copies))
         raw = self._recorder.replay(
             self._program,
@@ -195,7 +204,18 @@ class Timing:
 
     def modelled(self, times: Mapping[str, float] | None = None) -> Modelled:
         """The whole launch, with these of the constants in the architecture's place."""
-        replayed = {ordinal: self.replay(ordinal, times) for ordinal in self.ordinals}
+        return self._found(times)[0]
+
+    def _found(self, times: Mapping[str, float] | None) -> tuple[Modelled, Share]:
+        """CTAs that wait for memory or L2 go each at a pace of its own and do not stay together. Those that wait for
+        their products go at one pace."""
+        said = self._modelled(times, self.together)
+        if self.apart is None or said.bound != "memory":
+            return said, self.together
+        return self._modelled(times, self.apart), self.apart
+
+    def _modelled(self, times: Mapping[str, float] | None, share: Share) -> Modelled:
+        replayed = {ordinal: self.replay(ordinal, times, share=share) for ordinal in self.ordinals}
         first = self._lasting(replayed)
         rest = self.shape.clusters // self.shape.along_x
         slots = self.shape.slots(self.architecture)
@@ -203,7 +223,7 @@ class Timing:
         later = first
         if self.shape.clusters > slots:  # an SM that has run one CTA has the code; one that draws has started, too
             known = {"code_miss": 0.0, "code_jump": 0.0} | ({"cta_start": 0.0} if self.drawn else {})
-            later = self._lasting({n: self.replay(n, {**(times or {}), **known}) for n in self.ordinals})
+            later = self._lasting({n: self.replay(n, {**(times or {}), **known}, share=share) for n in self.ordinals})
         clusters = list(zip(first, later, strict=True)) * rest
         for cold, warm in sorted(clusters, reverse=True) if self.drawn else clusters:
             heapq.heapreplace(ends, ends[0] + (warm if ends[0] else cold))
@@ -222,7 +242,7 @@ class Timing:
             self.shape.clusters / slots,
             busy,
             bound if busy[bound] >= 0.5 else "latency",
-            self.share.from_hbm,
+            share.from_hbm,
             sum(r.forced for r in replayed.values()),
         )
 

@@ -29,6 +29,10 @@ class Stream:
         """How often its bytes are read by as many as are there at once."""
         return self.asked / (self.known * self.together) if self.known else 0.0
 
+    def in_a_turn(self, turns: float) -> float:
+        """Different bytes that are read in one of `turns`."""
+        return min(self.known, self.asked / (turns * self.together))
+
 
 def readers_at_once(first_reads: Mapping[int, Mapping[int, Any]], base: int) -> float:
     """How many of the clusters that are there at once read the same of an allocation, by what each reads first."""
@@ -42,8 +46,8 @@ def turns_of(streams: Sequence[Stream], waves: float) -> float:
     return max([1.0, waves, *(s.turns for s in streams)])
 
 
-def kept(streams: Sequence[Stream], turns: float, capacity: float, partitions: float) -> float:
-    """For how many turns L2 keeps a byte; `turns` where it keeps all.
+def kept(streams: Sequence[Stream], turns: float, room: float) -> float:
+    """For how many turns a partition of L2 with `room` for so many bytes keeps one; `turns` where it keeps all.
 
     An SM's partition holds what is read by the SMs at its side, and most bytes are read at both. What it does not have
     it asks the other one for before memory, so that every reader of a byte counts. The distances of CTAs are drawn:
@@ -51,14 +55,12 @@ def kept(streams: Sequence[Stream], turns: float, capacity: float, partitions: f
     those. So after t turns a byte has been read with 1 - exp(-places * t), where `places` are those of all that go
     alone. L2 keeps a byte until the different bytes that were read since fill a partition.
     """
-    room = capacity / partitions
 
     def read_since(t: float) -> float:
         """Different bytes within t turns, where L2 keeps what was read t turns ago."""
         total = 0.0
         for s in streams:
-            at_once = min(s.known, s.asked / (turns * s.together))
-            passed = at_once + (s.known - at_once) * t / turns
+            passed = s.in_a_turn(turns) + (s.known - s.in_a_turn(turns)) * t / turns
             places = max(min(1.0, s.together), s.together * math.exp(-s.together * t))
             total += passed * -math.expm1(-places * t)
         return total
@@ -78,8 +80,9 @@ def kept(streams: Sequence[Stream], turns: float, capacity: float, partitions: f
     return low
 
 
-def from_memory(stream: Stream, keeps: float) -> float:
+def from_memory(stream: Stream, keeps: float, together: bool = False) -> float:
     """The part of what is read of a stream that memory gives, where L2 keeps a byte for so many turns: to those that
-    read it with nobody within reach ahead of them. If it keeps less than a turn's, to one in each turn at least."""
-    alone = math.exp(-stream.together * keeps)
+    read it with nobody within reach ahead of them, none if all go together. If it keeps less than a turn's, to one in
+    each turn at least."""
+    alone = 0.0 if together else math.exp(-stream.together * keeps)
     return alone if keeps >= 1 else max(alone, min(1.0, 1 / stream.together))

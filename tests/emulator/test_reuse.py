@@ -55,35 +55,79 @@ def test_a_cta_that_is_only_looked_at_ends_once_it_has_read(pairs):
     assert report.stats["warp_instructions"] < 7 * 4002 + 126 * 600
 
 
-def test_who_lags_finds_in_l2_what_those_ahead_have_read_and_catches_up(pairs):
-    """Half of a turn is in reach, so that in each turn memory gives each byte once, and not to both of a pair."""
+def test_what_a_cluster_reads_first_is_what_its_first_cta_reads():
+    """Though its second one is ahead."""
+    body = (
+        "ld.param.u64 %rd1, [out];\nmov.u32 %r1, %ctaid.x;\nmul.wide.u32 %rd2, %r1, 4096;\nadd.s64 %rd1, %rd1, %rd2;\n"
+    )
+    body += (
+        "mov.u32 %r2, %cluster_ctarank;\nsetp.ne.u32 %p1, %r2, 0;\n@%p1 bra reads;\n" + "add.u32 %r1, %r1, 1;\n" * 2000
+    )
+    body += "reads:\nld.global.u32 %r1, [%rd1];"
+    device = emulator.Device(timing="h200", checks=False, sampled=True)
+    out = device.alloc(64 << 20, "out", zeroed=True)
+    module = kernel(body, ".reg .u64 %rd<3>; .reg .b32 %r<3>; .reg .pred %p<2>;")
+    timing = device.launch(module, "k", (264, 1, 1), 32, [out.address], 0, (2, 1, 1)).timing
+    assert timing is not None
+    first = {cta: read[out.address] for cta, read in timing._recorder.first_reads.items()}
+    assert first == {cta: out.address + 4096 * cta for cta in range(0, 264, 2)}
+
+
+def test_while_all_are_together_memory_gives_each_byte_once_a_turn(pairs):
     timing, _ = pairs
-    cold = 1 / (2 * WAVES)
-    assert timing.share.from_hbm == pytest.approx(cold / WAVES + (1 - 1 / WAVES) * 0.5)
+    cold, pair = 1 / (2 * WAVES), 0.5
+    assert timing.together.from_hbm == pytest.approx(cold / WAVES + (1 - 1 / WAVES) * 0.5)
+    assert timing.together.from_l2 == pair
+
+
+def test_who_lags_finds_in_l2_what_those_ahead_have_read_and_catches_up(pairs):
+    """Half of a turn is in reach, so that in each turn memory still gives each byte once, and not to both of a pair."""
+    timing, _ = pairs
+    assert timing.apart.from_hbm == timing.together.from_hbm
+
+
+def with_room_for(timing, address: int, l2: float):
+    """The same launch on a GPU with an L2 of so many bytes."""
+    other = copy.copy(timing)
+    other.architecture = dataclasses.replace(GPU, l2_capacity=Constant(l2, "", ""))
+    nbytes = REGIONS * REGION
+    other.together, other.apart = other._shares({address: Stream(2 * WAVES * nbytes, nbytes, 2)}, 1 / (2 * WAVES))
+    return other
 
 
 def test_who_is_not_in_reach_reads_memory_for_himself(pairs):
     """Of an L2 of a quarter of that size each partition keeps an eighth of a turn, and few find one another."""
-    near, address = pairs
     nbytes = REGIONS * REGION
-    small = dataclasses.replace(GPU, l2_capacity=Constant(nbytes / 4, "", ""))
-    apart = copy.copy(near)
-    apart.architecture = small
-    stream = Stream(2 * WAVES * nbytes, nbytes, 2)
-    apart.share = apart._shared({address: stream}, 1 / 8)
-    keeps = kept([stream], WAVES, nbytes / 4, 2)
+    small = with_room_for(*pairs, nbytes / 4)
+    keeps = kept([Stream(2 * WAVES * nbytes, nbytes, 2)], WAVES, nbytes / 8)
     assert 0.05 < keeps < 0.2
-    assert apart.share.from_hbm == pytest.approx(1 / 8 / 4 + 0.75 * math.exp(-2 * keeps))
-    slow, quick = apart.modelled(), near.modelled()
-    assert slow.from_hbm == apart.share.from_hbm
-    assert slow.cycles > 2 * WAVES * nbytes * apart.share.from_hbm / H200["hbm_bytes"] > 1.4 * quick.cycles
+    assert small.apart.from_hbm == pytest.approx(1 / 8 / 4 + 0.75 * math.exp(-2 * keeps))
+    slow, quick = small.modelled(), pairs[0].modelled()
+    assert slow.from_hbm == small.apart.from_hbm
+    assert slow.cycles > 2 * WAVES * nbytes * small.apart.from_hbm / H200["hbm_bytes"] > 1.4 * quick.cycles
 
 
 def test_what_memory_gives_again_l2_delivers_to_each_by_himself(pairs):
     timing, _ = pairs
-    again = 1 - 1 / 8 / timing.share.from_hbm
-    pair = 0.5
-    assert timing.share.from_l2 == pytest.approx(0.25 * pair + 0.75 * (again + (1 - again) * pair))
+    again = 1 - 1 / 8 / timing.apart.from_hbm
+    assert timing.apart.from_l2 == pytest.approx(0.25 * 0.5 + 0.75 * (again + (1 - again) * 0.5))
+
+
+def test_who_waits_for_products_goes_at_the_pace_of_all_and_stays_with_them(pairs):
+    """Memory and L2 that keep up are nothing that anybody waits for."""
+    small = with_room_for(*pairs, REGIONS * REGION / 4)
+    assert small.modelled({"hbm_bytes": 1e9, "l2_bytes": 1e9, "port_bytes": 1e9}).from_hbm == small.together.from_hbm
+    assert (
+        small.replay(0).cycles
+        == small.replay(0, share=small.apart).cycles
+        > small.replay(0, share=small.together).cycles
+    )
+
+
+def test_what_fits_is_read_from_memory_once(pairs):
+    large = with_room_for(*pairs, 10 * REGIONS * REGION)
+    assert large.together.from_hbm == 1 / 8
+    assert large.apart is None
 
 
 HALF = """.reg .u64 %rd<8>; .reg .b32 %r<8>; .reg .pred %p<2>;
@@ -116,8 +160,8 @@ def test_only_the_two_sms_next_to_each_other_stay_together():
     """In the first turn L2 delivers once to 16 SMs what all read, later to two."""
     first, later = half_in_common(1), half_in_common(8)
     assert len(first._recorder.first_reads) == 132
-    assert first.share.from_l2 == pytest.approx(0.5 + 0.5 / 16)
-    assert later.share.from_l2 == pytest.approx(0.5 + 0.5 * (1 / 8 / 16 + 7 / 8 / 2))
+    assert first.together.from_l2 == pytest.approx(0.5 + 0.5 / 16)
+    assert later.together.from_l2 == pytest.approx(0.5 + 0.5 * (1 / 8 / 16 + 7 / 8 / 2))
     nbytes = 8 * 262144 * 132
     cycles = later.modelled(without_code()).cycles
     assert cycles > nbytes * 0.72 / H200["l2_bytes"] > 1.2 * nbytes / 132 / H200["port_bytes"]
@@ -148,14 +192,13 @@ def test_a_box_does_not_wait_for_room_for_all_of_it():
 
 def test_l2_keeps_what_fits_and_of_the_rest_what_is_read_again_soon():
     fits = Stream(asked=8e6, known=1e6, together=8)
-    assert kept([fits], 1, capacity=4e6, partitions=2) == 1
+    assert kept([fits], 1, room=2e6) == 1
     once, often = Stream(asked=1e8, known=1e8, together=1), Stream(asked=6.4e7, known=1e6, together=64)
-    keeps = kept([once, often], 1, capacity=1e7, partitions=2)
+    keeps = kept([once, often], 1, room=5e6)
     assert from_memory(once, keeps) == 1
     assert from_memory(often, keeps) < 0.1
-    for partitions in (1, 2):  # one reader: its bytes since, of those that it reads at a place that is drawn
-        keeps = kept([once], 1, capacity=1e7, partitions=partitions)
-        assert -math.expm1(-keeps) == pytest.approx(0.1 / partitions)
+    keeps = kept([once], 1, room=1e7)  # one reader, at a place that is drawn
+    assert -math.expm1(-keeps) == pytest.approx(0.1)
 
 
 def test_l2_is_filled_with_what_was_read_since():
@@ -163,9 +206,9 @@ def test_l2_is_filled_with_what_was_read_since():
     t = 0.25
     passed = 2.5e7 + 7.5e7 * t / 4  # bytes of a turn, and of a fourth of the three others
     places = 3 * math.exp(-3 * t)  # of three
-    capacity = 2 * passed * -math.expm1(-places * t)
-    assert kept([Stream(asked=3e8, known=1e8, together=3)], 4, capacity, partitions=2) == pytest.approx(t)
-    assert kept([Stream(asked=3e8, known=1e8, together=3)], 4, capacity=2.1e8, partitions=2) == 4
+    room = passed * -math.expm1(-places * t)
+    assert kept([Stream(asked=3e8, known=1e8, together=3)], 4, room) == pytest.approx(t)
+    assert kept([Stream(asked=3e8, known=1e8, together=3)], 4, room=1.05e8) == 4
 
 
 def test_many_that_read_the_same_come_together_and_few_do_not():
@@ -173,8 +216,8 @@ def test_many_that_read_the_same_come_together_and_few_do_not():
     come together whole where of a few most stay alone."""
     known, room = 1e8, 3.2e7
     few, many = (Stream(asked=10 * n * known, known=known, together=n) for n in (1.5, 11))
-    assert from_memory(few, kept([few], 10, room * 2, 2)) > 0.9 / 1.5
-    keeps = kept([many], 10, room * 2, 2)
+    assert from_memory(few, kept([few], 10, room)) > 0.9 / 1.5
+    keeps = kept([many], 10, room)
     assert from_memory(many, keeps) == 1 / 11
     assert keeps == pytest.approx(-math.log1p(-room / known), rel=0.2), "as for one that reads"
 
@@ -183,6 +226,8 @@ def test_what_is_kept_for_a_turn_is_found_in_the_next():
     stream = Stream(asked=8e7, known=1e7, together=2)
     assert from_memory(stream, 0.99) == 0.5
     assert from_memory(stream, 1.01) == pytest.approx(math.exp(-2.02))
+    assert from_memory(stream, 1.01, together=True) == 0
+    assert from_memory(stream, 0.01, together=True) == 0.5
     assert from_memory(Stream(asked=0, known=0, together=1), 0.5) == 1
 
 

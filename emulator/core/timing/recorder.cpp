@@ -96,11 +96,14 @@ void Recorder::note_global(Warp& w, u64 address, u64 bytes, bool write, u64 plac
 
 bool Recorder::has_enough(const Cluster& cluster) const {
     if (!glimpsed_.contains(cluster.ordinal) || wanted_.contains(cluster.ordinal) || clusters_.empty()) return false;
-    if (clusters_.front()->read.empty()) return true;
-    const auto seen = glimpses_.find(cluster.ordinal);
-    return seen != glimpses_.end() && std::ranges::all_of(clusters_.front()->read, [&](const auto& item) {
-               return seen->second.first.contains(item.first);
-           });
+    const auto& read = clusters_.front()->read;
+    if (read.empty()) return true;
+    const auto whole = glimpses_.find(clusters_.front()->ordinal), seen = glimpses_.find(cluster.ordinal);
+    if (whole == glimpses_.end() || seen == glimpses_.end()) return false;
+    return std::ranges::all_of(read, [&](const auto& item) {
+        const auto found = seen->second.first.find(item.first);
+        return found != seen->second.first.end() && found->second.first <= whole->second.first.at(item.first).first;
+    });
 }
 
 // A plain load, store or atomic operation, a matrix of ldmatrix or stmatrix.

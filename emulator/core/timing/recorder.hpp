@@ -17,8 +17,8 @@ public:
 
     bool records(u64 ordinal) const { return wanted_.contains(ordinal); }
     bool wants(u64 ordinal) const { return records(ordinal) || glimpsed_.contains(ordinal); }
-    // Whether no more has to be seen of a cluster: it is not recorded, and has read from every allocation that the
-    // first recorded one reads.
+    // Whether no more has to be seen of a cluster: it is not recorded, and from every allocation that the first
+    // recorded one reads the CTA has read that comes first there.
     bool has_enough(const Cluster& cluster) const;
     // What the instruction is about to do. `keep` follows if it has been executed, and not if it has to be tried again.
     void look(Warp& w, const Inst& i, u32 mask);
