@@ -12,5 +12,7 @@ build.py          nvcc: .cu -> PTX, which the emulator runs, -> cubin of that sa
 run_gpu.py        CUDA driver through ctypes -> results.npz
 run_emulator.py   emulator.Device -> the same arrays
 compare.py        table and results/probes-h200.json
-gpu/              results of one H200, checked in: tests/emulator/test_probes.py holds the emulator to them
+textures.py       one program of textures and surfaces (textures.cu), on a GPU and here, word by word
+gpu/              results of GPUs, checked in: tests/emulator/test_probes.py holds the emulator to them, and to those of
+                  textures tests/emulator/textures/test_texture_probes.py
 """

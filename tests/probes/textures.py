@@ -2,14 +2,16 @@
 
 python -m tests.probes.textures build FOLDER        makes FOLDER/textures for a GPU of any architecture from sm_90 on
 FOLDER/textures > GPU.txt                           on the GPU, with its driver alone
-python -m tests.probes.textures compare GPU.txt     runs the same source here, and tells what differs
+python -m tests.probes.textures compare [GPU.txt]   runs the same source here, and tells what differs
 
-The exit code of `compare` is 1 where a probe differs whose meaning is documented. What no document says, under open/,
-is told and counted apart: the emulator has one of the possible answers until a GPU has given its own.
+Without a file it is the answer of one H100, which is checked in: there nothing differs. Of another GPU the exit code of
+`compare` is 1 where a probe differs whose meaning is documented. What no document says, under open/, is told and
+counted apart.
 """
 
 from __future__ import annotations
 
+import lzma
 import subprocess
 import sys
 import tempfile
@@ -17,8 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fmha.harness.worker.compilers.nvcc import find_nvcc
+from tests.probes.store import CHECKED_IN
 
 SOURCE = Path(__file__).with_suffix(".cu")
+# What one H100 80GB has printed.
+H100 = CHECKED_IN / "textures-h100.txt.xz"
 # What a GPU runs, and what the emulator takes: PTX, and a libcudart that can be replaced.
 _FOR_GPU = ("-cudart", "static", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")
 _FOR_EMULATOR = ("-cudart", "shared", "-lineinfo", "-gencode", "arch=compute_90,code=compute_90")
@@ -37,6 +42,10 @@ def read(text: str) -> dict[str, list[int]]:
     """What the program has printed: a probe a line, its name and words. The emulator's verdict follows, and is none."""
     lines = (line.split() for line in text.splitlines() if "/" in line.partition(" ")[0])
     return {name: [int(word, 16) for word in words] for name, *words in lines}
+
+
+def read_h100() -> dict[str, list[int]]:
+    return read(lzma.decompress(H100.read_bytes()).decode())
 
 
 def run_emulator(profile: str = "lenient") -> dict[str, list[int]]:
@@ -97,8 +106,9 @@ def main() -> int:
         case ["build", folder]:
             print(build(Path(folder) / "textures", _FOR_GPU))
             return 0
-        case ["compare", path]:
-            gpu, ours = read(Path(path).read_text()), run_emulator()
+        case ["compare", *paths] if len(paths) <= 1:
+            gpu = read(Path(paths[0]).read_text()) if paths else read_h100()
+            ours = run_emulator()
             found = compare(gpu, ours)
             for difference in found:
                 print(difference)

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha.emulator import Device, Image, ImageError, PtxError, Sampler, load_ptx
+from tests.emulator.texture_filter import FORMATS, corner_weights, weighted_sum
 from tests.emulator.texture_rig import filled, run
 
 RNG = np.random.default_rng(7)
@@ -26,11 +27,9 @@ def elements(texel: str, *shape: int) -> NDArray[Any]:
 
 
 def fetched(got: NDArray[np.uint32], texel: str, channels: int) -> NDArray[Any]:
-    """The channels that there are, and a look at those that are not."""
-    floats = texel in ("f16", "f32")
-    kind = np.float32 if floats else np.int32 if texel[0] == "s" else np.uint32
-    for c in range(channels, 4):
-        assert set(got[:, c].tolist()) == {(0x3F800000 if floats else 1) if c == 3 else 0}
+    """The channels that there are; those that are not are 0."""
+    kind = np.float32 if texel in ("f16", "f32") else np.int32 if texel[0] == "s" else np.uint32
+    assert not got[:, channels:].any()
     return got.view(kind)[:, :channels]
 
 
@@ -73,19 +72,39 @@ def model(
     """`data` has axes z, y, x (those that there are) and channels; `places`, in elements, has x, y, z."""
     dimensions = places.shape[1]
     sizes = data.shape[:dimensions][::-1]
-    result = np.zeros((len(places), data.shape[-1]))
-    for corner in product((0, 1), repeat=dimensions if filtered else 0):
-        weight, index = np.ones(len(places)), []
-        for d in range(dimensions):
-            x = places[:, d] - 0.5 * filtered
-            if filtered:
-                alpha = np.floor((x - np.floor(x)) * 256 + 0.5) / 256
-                weight *= alpha if corner[d] else 1 - alpha
-            index.append(wanted_index(np.floor(x) + (corner[d] if filtered else 0), sizes[d], mode))
-        outside = np.any([i < 0 for i in index], axis=0)
-        taken = data[tuple(np.maximum(i, 0) for i in reversed(index))].astype(np.float64)
-        result += weight[:, None] * np.where(outside[:, None], np.array(border[: data.shape[-1]]), taken)
-    return result
+    if filtered:
+        return filtered_model(data, places, mode, border)
+    index = [wanted_index(places[:, d], sizes[d], mode) for d in range(dimensions)]
+    return looked_up(data, index, border)
+
+
+def looked_up(data: NDArray[Any], index: list[NDArray[Any]], border: tuple[float, ...]) -> NDArray[np.float64]:
+    outside = np.any([i < 0 for i in index], axis=0)
+    taken = data[tuple(np.maximum(i, 0) for i in reversed(index))].astype(np.float64)
+    return np.where(outside[:, None], np.array(border[: data.shape[-1]]), taken)
+
+
+def filtered_model(
+    data: NDArray[Any], places: NDArray[np.float64], mode: str, border: tuple[float, ...], texel: str = "f32"
+) -> NDArray[np.float64]:
+    if places.shape[1] == 1:  # one row, of which the place is 0
+        data, places = data[None], np.column_stack([places, np.zeros(len(places))])
+    dimensions = places.shape[1]
+    sizes = data.shape[:dimensions][::-1]
+    x = places - 0.5
+    if mode == "clamp":
+        x = np.clip(x, 0, np.array(sizes) - 1)
+    steps = np.floor(x * 256 + 0.5).astype(int)
+    weights = [corner_weights(row) for row in (steps % 256).tolist()]
+    around = []
+    for corner in product((0, 1), repeat=dimensions):
+        index = [wanted_index(steps[:, d] // 256 + corner[-1 - d], sizes[d], mode) for d in range(dimensions)]
+        around.append(looked_up(data, index, border))
+    around += [np.zeros_like(around[0])] * (8 - len(around))
+    values = np.stack(around, axis=-1).tolist()
+    return np.array(
+        [[weighted_sum(v, w, texel) for v in channels] for channels, w in zip(values, weights, strict=True)]
+    )
 
 
 GEOMETRY = {1: ("1d", "%f0", (13,)), 2: ("2d", "%f0, %f1", (11, 7)), 3: ("3d", "%f0, %f1, %f2, %f2", (6, 5, 4))}
@@ -94,7 +113,7 @@ GEOMETRY = {1: ("1d", "%f0", (13,)), 2: ("2d", "%f0, %f1", (11, 7)), 3: ("3d", "
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_fetches_are_the_guides(dimensions: int, filtered: bool) -> None:
-    """Every addressing, in elements and from 0 to 1; coordinates are multiples of 1/256, so that a weight is exact."""
+    """Every addressing, in elements and from 0 to 1. Coordinates are multiples of 1/256, which a filter has exactly."""
     name, coordinates, sizes = GEOMETRY[dimensions]
     body = f"tex.{name}.v4.f32.f32 {{%f4, %f5, %f6, %f7}}, [%t, {{{coordinates}}}];"
     body += "".join(f"mov.b32 %r{k}, %f{k};" for k in range(4, 8))
@@ -115,10 +134,54 @@ def test_fetches_are_the_guides(dimensions: int, filtered: bool) -> None:
         assert not report.findings
         used = mode if normalized or mode == "border" else "clamp"
         wanted = model(data, places, used, filtered, border)
-        if filtered and normalized:  # the product of a fraction and a size is rounded to a weight
-            np.testing.assert_allclose(got.view(np.float32)[:, :channels], wanted, atol=1e-4)
-        else:
-            np.testing.assert_array_equal(got.view(np.float32)[:, :channels], wanted.astype(np.float32))
+        np.testing.assert_array_equal(got.view(np.float32)[:, :channels], wanted.astype(np.float32))
+
+
+def rough(texel: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Elements of many magnitudes, some of them below a format's normal numbers."""
+    if texel == "u8":
+        return elements("u8", *shape)
+    bits, least = FORMATS[texel]
+    exponents = np.where(RNG.random(shape) < 0.2, least - RNG.integers(0, 6, shape), RNG.integers(-6, 9, shape))
+    exponents = np.where(RNG.random(shape) < 0.4, exponents, 8)
+    return (RNG.integers(-(2**bits), 2**bits, shape) * 2.0 ** (exponents - bits)).astype(DTYPES[texel])
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("texel", ["f32", "f16", "u8"])
+def test_filtered_sums_are_cut_and_rounded(texel: str, dimensions: int) -> None:
+    device = Device()
+    name, coordinates, sizes = GEOMETRY[dimensions]
+    data = rough(texel, (*reversed(sizes), 2))
+    width, height, depth = (*sizes, 0, 0)[:3]
+    image = Image(filled(device, data), texel, width, height, depth, channels=2)  # type: ignore[arg-type]
+    sampler = Sampler(("border",), filtered=True, scaled=texel == "u8", border=(0.3125, 1.0, 0.0, 0.0))
+    places = RNG.integers(-300, 256 * np.array(sizes) + 300, (256, dimensions)) / 256
+    body = f"tex.{name}.v4.f32.f32 {{%f4, %f5, _, _}}, [%t, {{{coordinates}}}]; mov.b32 %r4, %f4; mov.b32 %r5, %f5;"
+    report, got = run(device, body, device.texture(image, sampler), places.astype(np.float32))
+    assert not report.findings
+    read_as = data.astype(np.float32) / np.float32(255 if texel == "u8" else 1)
+    wanted = filtered_model(read_as, places, "border", sampler.border, texel)
+    np.testing.assert_array_equal(got.view(np.float32)[:, :2], wanted.astype(np.float32))
+
+
+def test_what_is_not_finite_stays_so_where_it_has_weight() -> None:
+    device = Device()
+    data = np.array([1, np.inf, -np.inf, 2, np.nan, 3], np.float32)
+    handle = device.texture(Image(filled(device, data), "f32", 6), Sampler(filtered=True))
+    places = np.array([[0.5], [1.25], [2.0], [3.25], [3.5], [4.25], [5.5]], np.float32)
+    _, got = run(device, "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;", handle, places)
+    assert got.view(np.float32)[:, 0].tolist()[:2] == [1, np.inf]
+    assert got[2, 0] == got[5, 0] == 0x7FFFFFFF
+    assert got.view(np.float32)[[3, 4, 6], 0].tolist() == [-np.inf, 2, 3]
+
+
+def test_a_half_that_is_no_number_keeps_its_bits() -> None:
+    device = Device()
+    handle = device.texture(Image(filled(device, np.array([0x7D7C, 0xFFFE], np.uint16)), "f16", 2))
+    body = "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;"
+    _, got = run(device, body, handle, np.array([[0.5], [1.5]], np.float32))
+    assert got[:, 0].tolist() == [0x7FAF8000, 0xFFFFC000]
 
 
 @pytest.mark.parametrize(("texel", "most"), [("u8", 255), ("s8", 127), ("u16", 65535), ("s16", 32767)])

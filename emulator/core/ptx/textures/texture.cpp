@@ -5,12 +5,11 @@
 #include "isa/handlers.hpp"
 #include "machine/addresses.hpp"
 #include "numbers/formats.hpp"
+#include "ptx/textures/filter.hpp"
 #include "ptx/textures/image_access.hpp"
 
 namespace ptxm {
 namespace {
-
-constexpr i32 kWhole = 256;  // of a weight
 
 // An element of each lane: what its channels are in registers.
 typedef u32 Elements[kLanes][kMostChannels];
@@ -42,23 +41,21 @@ float fraction_of(Texel t, u32 raw) {
     }
 }
 
-bool reads_floats(const Image& m) { return m.texel == Texel::f16 || m.texel == Texel::f32 || m.scaled; }
+// A NaN keeps its payload, and stays one that signals.
+u32 widened(u16 half) {
+    if ((half & 0x7FFF) <= 0x7C00) return std::bit_cast<u32>(half_to_float(half));
+    return static_cast<u32>(half & 0x8000) << 16 | 0x7F800000u | static_cast<u32>(half & 0x3FF) << 13;
+}
 
 u32 channel(const Image& m, const u8* element, u32 c) {
     const u32 bytes = texel_bytes(m.texel);
     u32 raw = 0;
     std::memcpy(&raw, element + c * bytes, bytes);
-    if (m.texel == Texel::f16) return std::bit_cast<u32>(half_to_float(static_cast<u16>(raw)));
+    if (m.texel == Texel::f16) return widened(static_cast<u16>(raw));
     if (m.scaled) return std::bit_cast<u32>(fraction_of(m.texel, raw));
     if (m.texel == Texel::s8) return static_cast<u32>(static_cast<i32>(static_cast<std::int8_t>(raw)));
     if (m.texel == Texel::s16) return static_cast<u32>(static_cast<i32>(static_cast<std::int16_t>(raw)));
     return raw;
-}
-
-// What a channel has that an image lacks: 0, and the last one 1.
-u32 absent(const Image& m, u32 c) {
-    if (c + 1 < kMostChannels) return 0;
-    return reads_floats(m) ? std::bit_cast<u32>(1.0f) : 1;
 }
 
 // One fetch of lanes that name the same texture.
@@ -70,17 +67,17 @@ struct Fetch {
     Axis axes[kMostDimensions];
     u64 layers[kLanes];  // byte offsets
 
-    u32 dimensions() const { return m.dimensions; }
+    u32 dimensions = m.dimensions;
 
-    // `between`: elements are those that a linear filter takes.
-    void place(const i32* coordinates, bool between) {
+    // `between`: elements are those that a linear filter takes. `filter`: and it does take them.
+    void place(const i32* coordinates, bool between, bool filter) {
         for (u32 l = 0; l < kLanes; ++l) layers[l] = 0;
         if (m.layers) {
             const u32* layer = w.reg<u32>(*coordinates++);
             for (u32 l = 0; l < kLanes; ++l)
                 if (mask >> l & 1) layers[l] = layer_offset(m, layer[l]);
         }
-        for (u32 d = 0; d < dimensions(); ++d) {
+        for (u32 d = 0; d < dimensions; ++d) {
             Axis& axis = axes[d];
             if (!(i.mods & kTexFloat)) {
                 const i32* x = w.reg<i32>(coordinates[d]);
@@ -92,15 +89,25 @@ struct Fetch {
                 float x = m.normalized ? given[l] * static_cast<float>(m.size[d]) : given[l];
                 if (between) x -= 0.5f;
                 if (!(x == x)) x = 0;
+                // Outside there is one element alone: a second one with some of its weight would change products.
+                if (filter && m.addressing[d] == Addressing::clamp)
+                    x = std::clamp(x, 0.0f, static_cast<float>(m.size[d] - 1));
                 x = std::clamp(x, -0x1p30f, 0x1p30f);
                 const float below = std::floor(x);
                 axis.at[l] = static_cast<i64>(below);
-                axis.weight[l] = between ? static_cast<i32>(std::floor((x - below) * kWhole + 0.5f)) : 0;
+                axis.weight[l] = filter ? static_cast<i32>(std::floor((x - below) * kWhole + 0.5f)) : 0;
             }
+        }
+        // An image of one dimension is one row, read at 0: half of it is the border in front of that row.
+        if (filter && m.dimensions == 1 && m.addressing[1] == Addressing::border) {
+            dimensions = 2;
+            std::fill_n(axes[1].at, kLanes, -1);
+            std::fill_n(axes[1].weight, kLanes, kWhole / 2);
         }
     }
 
-    // The elements so many steps behind those of the axes, of the lanes in `which`.
+    // The elements so many steps behind those of the axes, of the lanes in `which`. A channel that the image lacks is
+    // 0.
     void read(u32 corner, u32 which, Elements& out) {
         const u32 size = element_bytes_of(m);
         const u64 strides[kMostDimensions] = {size, m.pitch, m.plane};
@@ -110,7 +117,7 @@ struct Fetch {
             if (!(which >> l & 1)) continue;
             u64 at = m.address + layers[l];
             bool there = true;
-            for (u32 d = 0; d < dimensions(); ++d) {
+            for (u32 d = 0; d < dimensions; ++d) {
                 // A whole number names an element, or none, whatever the texture's addressing.
                 const Addressing how = i.mods & kTexFloat ? m.addressing[d] : Addressing::border;
                 const i64 place = placed(axes[d].at[l] + (corner >> d & 1), m.size[d], how);
@@ -120,7 +127,7 @@ struct Fetch {
             a.at[l] = at;
             inside |= static_cast<u32>(there) << l;
             for (u32 c = 0; c < kMostChannels && !there; ++c)
-                out[l][c] = c >= m.channels ? absent(m, c) : i.mods & kTexFloat ? std::bit_cast<u32>(m.border[c]) : 0;
+                out[l][c] = c < m.channels && i.mods & kTexFloat ? std::bit_cast<u32>(m.border[c]) : 0;
         }
         if (!inside) return;
         u8* pointers[kLanes];
@@ -128,8 +135,7 @@ struct Fetch {
         after_load(w, i, a, inside, size);
         for (u32 l = 0; l < kLanes; ++l) {
             if (!(inside >> l & 1)) continue;
-            for (u32 c = 0; c < kMostChannels; ++c)
-                out[l][c] = c < m.channels ? channel(m, pointers[l], c) : absent(m, c);
+            for (u32 c = 0; c < kMostChannels; ++c) out[l][c] = c < m.channels ? channel(m, pointers[l], c) : 0;
         }
     }
 };
@@ -146,30 +152,27 @@ void put(Warp& w, const Inst& i, u32 lanes, const Elements& values) {
 
 void nearest(Fetch& f, Elements& out) { f.read(0, f.mask, out); }
 
-// The weighted sum of two elements along each dimension. The products are exact; the sum is rounded to f32 once.
 void interpolated(Fetch& f, Elements& out) {
-    double sums[kLanes][kMostChannels] = {};
-    Elements read;
-    for (u32 corner = 0; corner < 1u << f.dimensions(); ++corner) {
-        double weights[kLanes];
+    Corners<i32> weights[kLanes];
+    for (u32 l = 0; l < kLanes; ++l) {
+        if (!(f.mask >> l & 1)) continue;
+        std::array<i32, kMostDimensions> behind{};
+        for (u32 d = 0; d < f.dimensions; ++d) behind[d] = f.axes[d].weight[l];
+        weights[l] = corner_weights(behind);
+    }
+    Elements read[kMostCorners];
+    for (u32 corner = 0; corner < 1u << f.dimensions; ++corner) {
         u32 weighty = 0;
-        for (u32 l = 0; l < kLanes; ++l) {
-            if (!(f.mask >> l & 1)) continue;
-            double weight = 1;
-            for (u32 d = 0; d < f.dimensions(); ++d) {
-                const i32 behind = f.axes[d].weight[l];
-                weight *= (corner >> d & 1 ? behind : kWhole - behind) / static_cast<double>(kWhole);
-            }
-            weights[l] = weight;
-            weighty |= static_cast<u32>(weight != 0) << l;
-        }
-        f.read(corner, weighty, read);
-        for (u32 l = 0; l < kLanes; ++l)
-            for (u32 c = 0; c < kMostChannels && (weighty >> l & 1); ++c)
-                sums[l][c] += weights[l] * static_cast<double>(std::bit_cast<float>(read[l][c]));
+        for (u32 l = 0; l < kLanes; ++l) weighty |= static_cast<u32>((f.mask >> l & 1) && weights[l][corner]) << l;
+        f.read(corner, weighty, read[corner]);
     }
     for (u32 l = 0; l < kLanes; ++l)
-        for (u32 c = 0; c < kMostChannels; ++c) out[l][c] = std::bit_cast<u32>(static_cast<float>(sums[l][c]));
+        for (u32 c = 0; c < f.m.channels && (f.mask >> l & 1); ++c) {
+            Corners<float> values{};
+            for (u32 corner = 0; corner < kMostCorners; ++corner)
+                if (weights[l][corner]) values[corner] = std::bit_cast<float>(read[corner][l][c]);
+            out[l][c] = std::bit_cast<u32>(weighted_sum(f.m, values, weights[l]));
+        }
 }
 
 // One channel of the four elements that a linear filter would take, counter-clockwise from the one at the lower left.
@@ -192,7 +195,7 @@ Flow tex(Warp& w, const Inst& i, u32 mask) {
             throw Fault("image-object", "coordinates of a texture over linear memory are whole numbers: tex1Dfetch");
         Fetch f{.w = w, .i = i, .m = m, .mask = lanes, .axes = {}, .layers = {}};
         const bool gather = i.mods & kTexGather, filter = m.filtered && (i.mods & kTexFloat);
-        f.place(s + 1, gather || filter);
+        f.place(s + 1, gather || filter, filter);
         (gather ? gathered : filter ? interpolated : nearest)(f, out);
     });
     put(w, i, mask, out);
