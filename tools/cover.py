@@ -227,8 +227,8 @@ def many_splits(space: Space) -> Iterator[Row]:
 
 def walks(space: Space) -> Iterator[Row]:
     """On sm_90a, where a GPU holds no CTA for each row tile, so that CTAs draw one after the other: of batch entries
-    with two row tiles each, once without a mask, in entry's order, and once of so many that they make two groups, one
-    larger than the other."""
+    with two row tiles each, once without a mask, where they come in turn, and once of so many that they make two
+    groups, one larger than the other."""
     if "merge" not in space.fields:
         return
     plain = {**PLAIN, "merge": "auto", "kv_lens": "ragged", "data": "steps"}
