@@ -34,8 +34,10 @@ def weighted_sum(values: Sequence[float], weights: Sequence[int], texel: str) ->
     if texel == "u8":
         return _nearest(Fraction(sum(_nearest(v * 65535) * w for v, w in used), 256)) / 65535
     bits, least = FORMATS[texel]
-    largest = max([least, *(math.frexp(v)[1] - 1 for v, _ in used)])
+    largest = max([least, *(math.frexp(v)[1] - 1 for v, _ in used if v)])
     step = Fraction(2) ** (largest - (bits - 1) - 4)
     total = sum(math.trunc(v / step) * step * w for v, w in used) / 256
+    if not total:
+        return 0.0
     last = Fraction(2) ** (max(math.frexp(total)[1] - 1, least) - (bits - 1))
     return math.copysign(float(_nearest(abs(total) / last) * last), total)

@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -292,6 +293,76 @@ static void others() {
     probe("open/thirteen_elements", object(of(odd_array), around), one, thirds);
 }
 
+// What filters make of formats and numbers that others() does not ask for.
+static void filters() {
+    const int sizes[] = {16, 8, 4};
+    const auto halves = [](const Floats& from) {
+        std::vector<__half> out(from.size());
+        for (size_t i = 0; i < from.size(); ++i) out[i] = __float2half(from[i]);
+        return out;
+    };
+    // Of so many magnitudes below 2^`top`.
+    const auto spread = [](size_t n, uint64_t salt, int magnitudes, int top) {
+        Floats out(n);
+        for (size_t i = 0; i < n; ++i)
+            out[i] = std::ldexp(static_cast<float>(static_cast<int>(drawn(salt + 2 * i))),
+                                top - 31 - static_cast<int>(drawn(salt + 2 * i + 1) % magnitudes));
+        return out;
+    };
+    Sampler sampler;
+    sampler.filtered = true;
+    const Floats flat = places(256, sizes, 20000, false), deep = places(256, sizes, 21000, false);
+    const cudaExtent plane{16, 8, 0}, room{16, 8, 4};
+    const auto half_format = cudaCreateChannelDescHalf();
+
+    const Floats rough = spread(16 * 8 * 4, 22000, 8, 12), low = spread(16 * 8, 23000, 8, -122);
+    probe("open/filter/f32/3d", object(of(array(cudaCreateChannelDesc<float>(), room, 0, rough.data(), 4)), sampler),
+          three, deep);
+    probe("open/filter/f16/3d", object(of(array(half_format, room, 0, halves(rough).data(), 2)), sampler), three, deep);
+    probe("open/filter/f32/x4",
+          object(of(array(cudaCreateChannelDesc<float4>(), {8, 4, 0}, 0, rough.data(), 16)), sampler), two, flat, 4);
+    probe("open/filter/f32/low", object(of(array(cudaCreateChannelDesc<float>(), plane, 0, low.data(), 4)), sampler),
+          two, flat);
+    const Floats low_halves = spread(16 * 8, 24000, 8, -11);
+    probe("open/filter/f16/low", object(of(array(half_format, plane, 0, halves(low_halves).data(), 2)), sampler), two,
+          flat);
+    Floats strange = rough;
+    for (size_t i = 0; i < strange.size(); ++i) {
+        const float numbers[] = {INFINITY, -INFINITY, NAN, -0.0f};
+        const uint32_t which = drawn(25000 + i) % 24;
+        if (which < 4) strange[i] = numbers[which];
+    }
+    probe("open/filter/f32/strange",
+          object(of(array(cudaCreateChannelDesc<float>(), plane, 0, strange.data(), 4)), sampler), two, flat);
+    probe("open/filter/f16/strange", object(of(array(half_format, plane, 0, halves(strange).data(), 2)), sampler), two,
+          flat);
+
+    Sampler fractions = sampler;
+    fractions.fractions = true;
+    Words integers(16 * 8 * 4);
+    for (size_t i = 0; i < integers.size(); ++i) integers[i] = drawn(26000 + i);
+    const struct {
+        const char* name;
+        int bits;
+        cudaChannelFormatKind kind;
+    } formats[] = {{"u8", 8, cudaChannelFormatKindUnsigned},
+                   {"s8", 8, cudaChannelFormatKindSigned},
+                   {"u16", 16, cudaChannelFormatKindUnsigned},
+                   {"s16", 16, cudaChannelFormatKindSigned}};
+    for (const auto& f : formats)
+        for (bool bordered : {false, true}) {
+            Sampler s = fractions;
+            if (bordered) s.mode = cudaAddressModeBorder, s.border[0] = 0.3f, s.border[1] = -2, s.border[2] = 0.7f;
+            const std::string name = std::string("open/filter/") + f.name + (bordered ? "/border" : "");
+            const auto single = cudaCreateChannelDesc(f.bits, 0, 0, 0, f.kind);
+            const auto quad = cudaCreateChannelDesc(f.bits, f.bits, f.bits, f.bits, f.kind);
+            probe(name, object(of(array(single, plane, 0, integers.data(), f.bits / 8)), s), two, flat);
+            probe(name + "/x4", object(of(array(quad, plane, 0, integers.data(), f.bits / 2)), s), two, flat, 4);
+        }
+    const cudaArray_t bytes = array(cudaCreateChannelDesc<unsigned char>(), room, 0, integers.data(), 1);
+    probe("open/filter/u8/3d", object(of(bytes), fractions), three, deep);
+}
+
 __global__ void touch(cudaSurfaceObject_t from, cudaSurfaceObject_t to, uint32_t* out, int width, int height) {
     const int x = static_cast<int>(threadIdx.x) - 1, y = static_cast<int>(blockIdx.x) - 1;
     const int i = (y + 1) * blockDim.x + x + 1;
@@ -331,6 +402,7 @@ int main() {
     linear_memory();
     arrays();
     others();
+    filters();
     surfaces();
     CHECK(cudaDeviceSynchronize());
     return 0;

@@ -86,10 +86,10 @@ class Difference:
 
 
 def compare(gpu: dict[str, list[int]], ours: dict[str, list[int]]) -> list[Difference]:
-    """Probes that differ, or that only one of the two has."""
+    """Probes of the GPU's answer that differ here, or are missing. Others were not asked of it."""
     found = []
-    for name in sorted(gpu.keys() | ours.keys()):
-        a, b = gpu.get(name, []), ours.get(name, [])
+    for name, a in sorted(gpu.items()):
+        b = ours.get(name, [])
         if a == b:
             continue
         if len(a) != len(b):
@@ -117,6 +117,8 @@ def main() -> int:
                 differing = sum(d.documented == documented for d in found)
                 words = sum(len(gpu[name]) for name in names)
                 print(f"{kind}: {len(names)} probes of {words} words, {differing} differ")
+            unasked = [words for name, words in ours.items() if name not in gpu]
+            print(f"not asked: {len(unasked)} probes of {sum(map(len, unasked))} words")
             return int(any(d.documented for d in found))
         case _:
             print(__doc__)

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fmha.emulator import Device, Image, ImageError, PtxError, Sampler, load_ptx
+from fmha.emulator.textures import Addressing, Texel
 from tests.emulator.texture_filter import FORMATS, corner_weights, weighted_sum
 from tests.emulator.texture_rig import filled, run
 
@@ -138,12 +139,12 @@ def test_fetches_are_the_guides(dimensions: int, filtered: bool) -> None:
 
 
 def rough(texel: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Elements of many magnitudes, some of them below a format's normal numbers."""
+    """Elements of many magnitudes; of a row those in front are below a format's normal numbers."""
     if texel == "u8":
         return elements("u8", *shape)
     bits, least = FORMATS[texel]
-    exponents = np.where(RNG.random(shape) < 0.2, least - RNG.integers(0, 6, shape), RNG.integers(-6, 9, shape))
-    exponents = np.where(RNG.random(shape) < 0.4, exponents, 8)
+    exponents = np.where(RNG.random(shape) < 0.4, RNG.integers(-6, 9, shape), 8)
+    exponents[..., : shape[-2] // 2, :] = least - RNG.integers(0, 6)
     return (RNG.integers(-(2**bits), 2**bits, shape) * 2.0 ** (exponents - bits)).astype(DTYPES[texel])
 
 
@@ -155,14 +156,27 @@ def test_filtered_sums_are_cut_and_rounded(texel: str, dimensions: int) -> None:
     data = rough(texel, (*reversed(sizes), 2))
     width, height, depth = (*sizes, 0, 0)[:3]
     image = Image(filled(device, data), texel, width, height, depth, channels=2)  # type: ignore[arg-type]
-    sampler = Sampler(("border",), filtered=True, scaled=texel == "u8", border=(0.3125, 1.0, 0.0, 0.0))
+    mode: Addressing = "clamp" if dimensions == 1 else "border"
+    sampler = Sampler((mode,), filtered=True, scaled=texel == "u8", border=(0.3125, 2.0, 0.0, 0.0))
     places = RNG.integers(-300, 256 * np.array(sizes) + 300, (256, dimensions)) / 256
     body = f"tex.{name}.v4.f32.f32 {{%f4, %f5, _, _}}, [%t, {{{coordinates}}}]; mov.b32 %r4, %f4; mov.b32 %r5, %f5;"
     report, got = run(device, body, device.texture(image, sampler), places.astype(np.float32))
     assert not report.findings
     read_as = data.astype(np.float32) / np.float32(255 if texel == "u8" else 1)
-    wanted = filtered_model(read_as, places, "border", sampler.border, texel)
+    border = sampler.border if texel != "u8" else (0.3125, 1.0, 0.0, 0.0)
+    wanted = filtered_model(read_as, places, mode, border, texel)
     np.testing.assert_array_equal(got.view(np.float32)[:, :2], wanted.astype(np.float32))
+
+
+@pytest.mark.parametrize("texel", ["f32", "f16"])
+def test_half_of_the_least_number_is_rounded_away_from_zero(texel: Texel) -> None:
+    device = Device()
+    least = np.finfo(DTYPES[texel]).smallest_subnormal
+    data = np.array([least, 0, -least, -3 * least], DTYPES[texel])
+    handle = device.texture(Image(filled(device, data), texel, 4), Sampler(filtered=True))
+    body = "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;"
+    _, got = run(device, body, handle, np.array([[1.0], [2.0], [2.75]], np.float32))
+    assert got.view(np.float32)[:, 0].tolist() == [least, -least, -2 * least]
 
 
 def test_what_is_not_finite_stays_so_where_it_has_weight() -> None:

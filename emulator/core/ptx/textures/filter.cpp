@@ -25,13 +25,11 @@ i32 product(i32 weight, i32 other) { return (weight * other + kWhole / 2) >> kWe
 // rounded to the nearest number of the format, half-way away from zero.
 float sum_of_floats(const Corners<float>& values, const Corners<i32>& weights, Precision p) {
     i32 largest = p.least;
-    for (u32 k = 0; k < kMostCorners; ++k)
-        if (weights[k]) largest = std::max(largest, exponent_of(values[k]));
+    for (const float value : values) largest = std::max(largest, exponent_of(value));
     const i32 point = p.bits - 1 + kGuardBits - largest;
     const double scale = power_of_two(point);
     i64 sum = 0;
-    for (u32 k = 0; k < kMostCorners; ++k)
-        if (weights[k]) sum += static_cast<i64>(static_cast<double>(values[k]) * scale) * weights[k];
+    for (u32 k = 0; k < kMostCorners; ++k) sum += static_cast<i64>(static_cast<double>(values[k]) * scale) * weights[k];
     u64 magnitude = static_cast<u64>(sum < 0 ? -sum : sum);
     const i32 width = static_cast<i32>(std::bit_width(magnitude));
     // What is below the format's denormal numbers is dropped as well.
@@ -46,7 +44,7 @@ float sum_of_bytes(const Corners<float>& values, const Corners<i32>& weights) {
     constexpr float kOne = 65535.0f;
     i32 sum = 0;
     for (u32 k = 0; k < kMostCorners; ++k)
-        if (weights[k]) sum += static_cast<i32>(std::clamp(values[k], 0.0f, 1.0f) * kOne + 0.5f) * weights[k];
+        sum += static_cast<i32>(std::clamp(values[k], 0.0f, 1.0f) * kOne + 0.5f) * weights[k];
     return static_cast<float>((sum + kWhole / 2) >> kWeightBits) / kOne;
 }
 
@@ -72,7 +70,6 @@ float weighted_sum(const Image& m, const Corners<float>& values, const Corners<i
     float total = 0;
     bool finite = true;
     for (u32 k = 0; k < kMostCorners; ++k) {
-        if (!weights[k]) continue;
         finite = finite && std::isfinite(values[k]);
         total += values[k] * static_cast<float>(weights[k]);
     }

@@ -19,7 +19,7 @@ using Corners = std::array<T, kMostCorners>;
 // Weights in 256ths, which sum to 256, of those of the elements behind along each dimension.
 Corners<i32> corner_weights(const std::array<i32, kMostDimensions>& behind);
 
-// The weighted sum of one channel of an image's elements. Those of weight 0 are not looked at.
+// The weighted sum of one channel of an image's elements. The value is 0 where the weight is.
 float weighted_sum(const Image& m, const Corners<float>& values, const Corners<i32>& weights);
 
 }  // namespace ptxm
