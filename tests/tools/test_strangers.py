@@ -12,7 +12,7 @@ from tools.strangers import Seen, look, look_at, main, page, read_record
 
 _ENTRY = ".visible .entry {name}() {{ .reg .b32 %r<4>; {body} ret; }}\n"
 _HEAD = ".version 9.0\n.target sm_100a\n.address_size 64\n"
-_GOOD, _BAD = "add.s32 %r1, 1, 2;", "suq.width.b32 %r1, [%r2];"
+_GOOD, _BAD = "add.s32 %r1, 1, 2;", "sured.b.add.1d.u32.trap [7, {%r1}], %r2;"
 
 
 def _module(*bodies: str) -> str:
@@ -23,7 +23,7 @@ def test_entries_are_counted_one_by_one() -> None:
     seen = look_at("m", _module(_GOOD, _BAD, _GOOD))
     assert (seen.entries, seen.decoded) == (3, 2)
     assert seen.forms["add.s32"] == 2
-    assert dict(seen.refused) == {"`suq.width.b32`: instruction suq.width.b32 is not modelled": 1}
+    assert dict(seen.refused) == {"`sured.b.add.1d.u32.trap`: instruction sured.b.add.1d.u32.trap is not modelled": 1}
 
 
 def test_a_module_that_does_not_parse_is_refused_with_all_its_entries() -> None:
@@ -53,7 +53,7 @@ def test_the_page_has_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(made.read_text())[0]["entries"] == 2
     text = page(read_record(made))
     assert "Of 2 entries 1 decode: 50.00%." in text
-    assert "| 1 | `suq.width.b32`" in text
+    assert "| 1 | `sured.b.add.1d.u32.trap`" in text
 
 
 def test_nothing_is_divided_by_nothing() -> None:
