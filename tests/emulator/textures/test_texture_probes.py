@@ -10,7 +10,7 @@ from tests.probes.textures import compare, read, read_h100, run_emulator
 @pytest.mark.nvcc
 def test_the_emulator_gives_the_words_of_an_h100() -> None:
     gpu = read_h100()
-    assert (len(gpu), sum(map(len, gpu.values()))) == (165, 51_881)
+    assert (len(gpu), sum(map(len, gpu.values()))) == (189, 64_937)
     assert list(map(str, compare(gpu, run_emulator("strict")))) == []
 
 

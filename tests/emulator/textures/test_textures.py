@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fmha.emulator import Device, Image, ImageError, PtxError, Sampler, load_ptx
 from fmha.emulator.textures import Addressing, Texel
-from tests.emulator.texture_filter import FORMATS, corner_weights, weighted_sum
+from tests.emulator.texture_filter import FORMATS, ONES, corner_weights, weighted_sum
 from tests.emulator.texture_rig import filled, run
 
 RNG = np.random.default_rng(7)
@@ -140,8 +140,8 @@ def test_fetches_are_the_guides(dimensions: int, filtered: bool) -> None:
 
 def rough(texel: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Elements of many magnitudes; of a row those in front are below a format's normal numbers."""
-    if texel == "u8":
-        return elements("u8", *shape)
+    if texel in ONES:
+        return elements(texel, *shape)
     bits, least = FORMATS[texel]
     exponents = np.where(RNG.random(shape) < 0.4, RNG.integers(-6, 9, shape), 8)
     exponents[..., : shape[-2] // 2, :] = least - RNG.integers(0, 6)
@@ -149,7 +149,7 @@ def rough(texel: str, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
-@pytest.mark.parametrize("texel", ["f32", "f16", "u8"])
+@pytest.mark.parametrize("texel", [*FORMATS, *ONES])
 def test_filtered_sums_are_cut_and_rounded(texel: str, dimensions: int) -> None:
     device = Device()
     name, coordinates, sizes = GEOMETRY[dimensions]
@@ -157,37 +157,77 @@ def test_filtered_sums_are_cut_and_rounded(texel: str, dimensions: int) -> None:
     width, height, depth = (*sizes, 0, 0)[:3]
     image = Image(filled(device, data), texel, width, height, depth, channels=2)  # type: ignore[arg-type]
     mode: Addressing = "clamp" if dimensions == 1 else "border"
-    sampler = Sampler((mode,), filtered=True, scaled=texel == "u8", border=(0.3125, 2.0, 0.0, 0.0))
+    # 0.3 is half-way between two bytes and between two u16.
+    border = (0.3, -2.0, 0.0, 0.0) if texel in ONES else (0.3125, 2.0, 0.0, 0.0)
+    sampler = Sampler((mode,), filtered=True, scaled=texel in ONES, border=border)
     places = RNG.integers(-300, 256 * np.array(sizes) + 300, (256, dimensions)) / 256
     body = f"tex.{name}.v4.f32.f32 {{%f4, %f5, _, _}}, [%t, {{{coordinates}}}]; mov.b32 %r4, %f4; mov.b32 %r5, %f5;"
     report, got = run(device, body, device.texture(image, sampler), places.astype(np.float32))
     assert not report.findings
-    read_as = data.astype(np.float32) / np.float32(255 if texel == "u8" else 1)
-    border = sampler.border if texel != "u8" else (0.3125, 1.0, 0.0, 0.0)
-    wanted = filtered_model(read_as, places, mode, border, texel)
+    if texel in ONES:
+        least = -1 if texel.startswith("s") else 0
+        border = tuple(np.rint(np.clip(np.float32(border), least, 1) * np.float32(ONES[texel])).tolist())
+    wanted = filtered_model(data, places, mode, border, texel)
     np.testing.assert_array_equal(got.view(np.float32)[:, :2], wanted.astype(np.float32))
 
 
-@pytest.mark.parametrize("texel", ["f32", "f16"])
-def test_half_of_the_least_number_is_rounded_away_from_zero(texel: Texel) -> None:
+FILTERED_LINE = "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;"
+
+
+def test_half_of_the_least_half_is_rounded_away_from_zero() -> None:
     device = Device()
-    least = np.finfo(DTYPES[texel]).smallest_subnormal
-    data = np.array([least, 0, -least, -3 * least], DTYPES[texel])
-    handle = device.texture(Image(filled(device, data), texel, 4), Sampler(filtered=True))
-    body = "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;"
-    _, got = run(device, body, handle, np.array([[1.0], [2.0], [2.75]], np.float32))
+    least = np.finfo(np.float16).smallest_subnormal
+    data = np.array([least, 0, -least, -3 * least], np.float16)
+    handle = device.texture(Image(filled(device, data), "f16", 4), Sampler(filtered=True))
+    _, got = run(device, FILTERED_LINE, handle, np.array([[1.0], [2.0], [2.75]], np.float32))
     assert got.view(np.float32)[:, 0].tolist() == [least, -least, -2 * least]
 
 
-def test_what_is_not_finite_stays_so_where_it_has_weight() -> None:
+@pytest.mark.parametrize(("sign", "wanted"), [(1, 1096), (-1, -1097)])
+def test_the_finer_sum_of_two_planes_is_cut_downwards(sign: int, wanted: int) -> None:
+    """The nearer plane's product is 1096.5 steps, and the other's is less than its last bit."""
     device = Device()
-    data = np.array([1, np.inf, -np.inf, 2, np.nan, 3], np.float32)
-    handle = device.texture(Image(filled(device, data), "f32", 6), Sampler(filtered=True))
-    places = np.array([[0.5], [1.25], [2.0], [3.25], [3.5], [4.25], [5.5]], np.float32)
-    _, got = run(device, "tex.1d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0}]; mov.b32 %r4, %f4;", handle, places)
+    data = sign * np.array([1.0625, -np.finfo(np.float16).smallest_subnormal], np.float16)
+    handle = device.texture(Image(filled(device, data), "f16", 1, 1, 2), Sampler(filtered=True))
+    body = "tex.3d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0, %f1, %f2, %f2}]; mov.b32 %r4, %f4;"
+    _, got = run(device, body, handle, np.array([[0.5, 0.5, 0.5 + 127 / 256]], np.float32))
+    assert got.view(np.float32)[0, 0] == wanted * 2.0**-11
+
+
+def test_denormal_numbers_of_f32_are_zeros_with_a_sign() -> None:
+    device = Device()
+    normal = np.finfo(np.float32).smallest_normal
+    data = np.array([-normal / 2, -normal / 4, normal / 2, -normal, -normal], np.float32)
+    handle = device.texture(Image(filled(device, data), "f32", 5), Sampler(filtered=True))
+    places = np.array([[0.5], [1.0], [2.0], [2.5], [3.0], [4.0]], np.float32)
+    _, got = run(device, FILTERED_LINE, handle, places)
+    assert got[:, 0].tolist() == [0x80000000, 0x80000000, 0, 0, 0x80000000, 0x80800000]
+
+
+@pytest.mark.parametrize(("texel", "no_number"), [("f32", 0x7FFFFFFF), ("f16", 0x7FFFE000)])
+def test_what_is_not_finite_stays_so_where_it_has_weight(texel: Texel, no_number: int) -> None:
+    device = Device()
+    data = np.array([1, np.inf, -np.inf, 2, np.nan, 3], DTYPES[texel])
+    handle = device.texture(Image(filled(device, data), texel, 6), Sampler(filtered=True))
+    places = np.array([[0.5], [1.25], [2.0], [3.25], [3.5], [4.25], [5.5], [5.5 - 2**-10]], np.float32)
+    _, got = run(device, FILTERED_LINE, handle, places)
     assert got.view(np.float32)[:, 0].tolist()[:2] == [1, np.inf]
-    assert got[2, 0] == got[5, 0] == 0x7FFFFFFF
-    assert got.view(np.float32)[[3, 4, 6], 0].tolist() == [-np.inf, 2, 3]
+    assert got[2, 0] == got[5, 0] == no_number
+    assert got.view(np.float32)[[3, 4, 6, 7], 0].tolist() == [-np.inf, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("lower_left", "others", "word"),
+    [(np.nan, 1.0, 0x7FFFFFFF), (-np.inf, 1.0, 0xFF800000), (0.0, -0.0, 0), (-0.0, -0.0, 0x80000000)],
+)
+def test_an_element_whose_weight_is_rounded_to_0_counts(lower_left: float, others: float, word: int) -> None:
+    """Of 1/256 along x and 124/256 along y."""
+    device = Device()
+    data = np.array([[others, others], [lower_left, others]], np.float32)
+    handle = device.texture(Image(filled(device, data), "f32", 2, 2), Sampler(filtered=True))
+    body = "tex.2d.v4.f32.f32 {%f4, _, _, _}, [%t, {%f0, %f1}]; mov.b32 %r4, %f4;"
+    _, got = run(device, body, handle, np.array([[0.5 + 255 / 256, 0.5 + 124 / 256]], np.float32))
+    assert got[0, 0] == word
 
 
 def test_a_half_that_is_no_number_keeps_its_bits() -> None:
@@ -198,17 +238,20 @@ def test_a_half_that_is_no_number_keeps_its_bits() -> None:
     assert got[:, 0].tolist() == [0x7FAF8000, 0xFFFFC000]
 
 
-@pytest.mark.parametrize(("texel", "most"), [("u8", 255), ("s8", 127), ("u16", 65535), ("s16", 32767)])
-def test_integers_are_read_as_fractions(texel: str, most: int) -> None:
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize(("texel", "one"), ONES.items())
+def test_integers_are_read_as_fractions(texel: Texel, one: int, filtered: bool) -> None:
     device = Device()
     data = elements(texel, 8, 16, 2)
     data[0, 0] = np.iinfo(DTYPES[texel]).min
     image = Image(filled(device, data), texel, 16, 8, channels=2)
     places = np.array([(x + 0.5, y + 0.5) for y in range(8) for x in range(16)], np.float32)
     body = "tex.2d.v4.f32.f32 {%f4, %f5, _, _}, [%t, {%f0, %f1}]; mov.b32 %r4, %f4; mov.b32 %r5, %f5;"
-    _, got = run(device, body, device.texture(image, Sampler(scaled=True, filtered=True)), places)
-    wanted = np.maximum(data.reshape(-1, 2).astype(np.float32) / np.float32(most), np.float32(-1))
-    np.testing.assert_array_equal(got.view(np.float32)[:, :2], wanted)
+    _, got = run(device, body, device.texture(image, Sampler(scaled=True, filtered=filtered)), places)
+    wanted = data.reshape(-1, 2).astype(np.float64) / one
+    if filtered and texel == "s8":
+        wanted = np.rint(wanted * 32767) / 32767
+    np.testing.assert_array_equal(got.view(np.float32)[:, :2], np.maximum(wanted, -1).astype(np.float32))
 
 
 def test_layers_are_their_own_and_end_with_the_last() -> None:

@@ -19,7 +19,15 @@ using Corners = std::array<T, kMostCorners>;
 // Weights in 256ths, which sum to 256, of those of the elements behind along each dimension.
 Corners<i32> corner_weights(const std::array<i32, kMostDimensions>& behind);
 
-// The weighted sum of one channel of an image's elements. The value is 0 where the weight is.
-float weighted_sum(const Image& m, const Corners<float>& values, const Corners<i32>& weights);
+// A bit for each element that the place is between, along no dimension on another one. Its weight may be rounded to 0.
+u32 corners_between(const std::array<i32, kMostDimensions>& behind);
+
+// What a border's number is as an element of integers that are read as fractions.
+i32 border_element(Texel t, float border);
+
+// The weighted sum of one channel of an image's elements: bits of f32. An element is bits of f32, or an integer where
+// the image's integers are read as fractions. `taken` is of corners_between: one whose weight is
+// rounded to 0 counts where it is no finite number, and for the sign of a zero.
+u32 weighted_sum(const Image& m, const Corners<u32>& elements, const Corners<i32>& weights, u32 taken);
 
 }  // namespace ptxm

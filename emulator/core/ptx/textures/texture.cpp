@@ -47,12 +47,13 @@ u32 widened(u16 half) {
     return static_cast<u32>(half & 0x8000) << 16 | 0x7F800000u | static_cast<u32>(half & 0x3FF) << 13;
 }
 
-u32 channel(const Image& m, const u8* element, u32 c) {
+// `fraction`: an integer becomes one.
+u32 channel(const Image& m, const u8* element, u32 c, bool fraction) {
     const u32 bytes = texel_bytes(m.texel);
     u32 raw = 0;
     std::memcpy(&raw, element + c * bytes, bytes);
     if (m.texel == Texel::f16) return widened(static_cast<u16>(raw));
-    if (m.scaled) return std::bit_cast<u32>(fraction_of(m.texel, raw));
+    if (fraction) return std::bit_cast<u32>(fraction_of(m.texel, raw));
     if (m.texel == Texel::s8) return static_cast<u32>(static_cast<i32>(static_cast<std::int8_t>(raw)));
     if (m.texel == Texel::s16) return static_cast<u32>(static_cast<i32>(static_cast<std::int16_t>(raw)));
     return raw;
@@ -66,6 +67,7 @@ struct Fetch {
     u32 mask;
     Axis axes[kMostDimensions];
     u64 layers[kLanes];  // byte offsets
+    bool integers;       // those that are read as fractions stay integers: a filter sums them
 
     u32 dimensions = m.dimensions;
 
@@ -127,7 +129,7 @@ struct Fetch {
             a.at[l] = at;
             inside |= static_cast<u32>(there) << l;
             for (u32 c = 0; c < kMostChannels && !there; ++c)
-                out[l][c] = c < m.channels && i.mods & kTexFloat ? std::bit_cast<u32>(m.border[c]) : 0;
+                out[l][c] = c < m.channels && i.mods & kTexFloat ? border(c) : 0;
         }
         if (!inside) return;
         u8* pointers[kLanes];
@@ -135,8 +137,14 @@ struct Fetch {
         after_load(w, i, a, inside, size);
         for (u32 l = 0; l < kLanes; ++l) {
             if (!(inside >> l & 1)) continue;
-            for (u32 c = 0; c < kMostChannels; ++c) out[l][c] = c < m.channels ? channel(m, pointers[l], c) : 0;
+            for (u32 c = 0; c < kMostChannels; ++c)
+                out[l][c] = c < m.channels ? channel(m, pointers[l], c, m.scaled && !integers) : 0;
         }
+    }
+
+    u32 border(u32 c) const {
+        return m.scaled && integers ? static_cast<u32>(border_element(m.texel, m.border[c]))
+                                    : std::bit_cast<u32>(m.border[c]);
     }
 };
 
@@ -154,24 +162,26 @@ void nearest(Fetch& f, Elements& out) { f.read(0, f.mask, out); }
 
 void interpolated(Fetch& f, Elements& out) {
     Corners<i32> weights[kLanes];
+    u32 taken[kLanes] = {};  // a bit for each corner that the lane's place is between
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(f.mask >> l & 1)) continue;
         std::array<i32, kMostDimensions> behind{};
         for (u32 d = 0; d < f.dimensions; ++d) behind[d] = f.axes[d].weight[l];
         weights[l] = corner_weights(behind);
+        taken[l] = corners_between(behind);
     }
     Elements read[kMostCorners];
     for (u32 corner = 0; corner < 1u << f.dimensions; ++corner) {
-        u32 weighty = 0;
-        for (u32 l = 0; l < kLanes; ++l) weighty |= static_cast<u32>((f.mask >> l & 1) && weights[l][corner]) << l;
-        f.read(corner, weighty, read[corner]);
+        u32 lanes = 0;
+        for (u32 l = 0; l < kLanes; ++l) lanes |= (taken[l] >> corner & 1) << l;
+        f.read(corner, lanes, read[corner]);
     }
     for (u32 l = 0; l < kLanes; ++l)
         for (u32 c = 0; c < f.m.channels && (f.mask >> l & 1); ++c) {
-            Corners<float> values{};
+            Corners<u32> elements{};
             for (u32 corner = 0; corner < kMostCorners; ++corner)
-                if (weights[l][corner]) values[corner] = std::bit_cast<float>(read[corner][l][c]);
-            out[l][c] = std::bit_cast<u32>(weighted_sum(f.m, values, weights[l]));
+                if (taken[l] >> corner & 1) elements[corner] = read[corner][l][c];
+            out[l][c] = weighted_sum(f.m, elements, weights[l], taken[l]);
         }
 }
 
@@ -193,8 +203,8 @@ Flow tex(Warp& w, const Inst& i, u32 mask) {
     each_image(w, i, s[0], mask, false, [&](const Image& m, u32 lanes) {
         if (m.linear && (i.mods & kTexFloat))
             throw Fault("image-object", "coordinates of a texture over linear memory are whole numbers: tex1Dfetch");
-        Fetch f{.w = w, .i = i, .m = m, .mask = lanes, .axes = {}, .layers = {}};
         const bool gather = i.mods & kTexGather, filter = m.filtered && (i.mods & kTexFloat);
+        Fetch f{.w = w, .i = i, .m = m, .mask = lanes, .axes = {}, .layers = {}, .integers = filter && !gather};
         f.place(s + 1, gather || filter, filter);
         (gather ? gathered : filter ? interpolated : nearest)(f, out);
     });
