@@ -252,9 +252,7 @@ def floor_us(row: Mapping[str, Any], report: Mapping[str, Any]) -> float:
 
 def _line(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     """A row of the table: sizes, floor, times, and the best peer's time over ours."""
-    results = row["results"]
-    times = {name: found["median_us"] for name, found in results.items() if "median_us" in found}
-    best = min((us for name, us in times.items() if name != "ours"), default=0.0)
+    times, best = _times(row)
     sizes = f"b{row['batch']} h{row['heads']} T{row['t']} s{row['s_k']}"
     peers = " | ".join(f"{times[name]:.1f}" if name in times else "none" for name in report["peers"])
     cells = (
@@ -266,6 +264,12 @@ def _line(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
         peers,
     )
     return "| " + " | ".join(map(str, cells)) + f" | {best / times['ours']:.2f} |" if "ours" in times else str(row)
+
+
+def _times(row: Mapping[str, Any]) -> tuple[dict[str, float], float]:
+    """Median microseconds by contender, and the best peer's; 0 where no peer was timed."""
+    times = {name: found["median_us"] for name, found in row["results"].items() if "median_us" in found}
+    return times, min((us for name, us in times.items() if name != "ours"), default=0.0)
 
 
 def summary(report: Mapping[str, Any]) -> str:
@@ -285,9 +289,9 @@ def _against_best(report: Mapping[str, Any], one_kv_head: bool) -> list[float]:
     """The best peer's time over ours, row by row, ascending: of decode, whose heads share K and V, or of prefill."""
     found = []
     for row in report["rows"]:
-        times = {name: result["median_us"] for name, result in row["results"].items() if "median_us" in result}
-        if (row["kv_heads"] == 1) == one_kv_head and "ours" in times and len(times) > 1:
-            found.append(min(us for name, us in times.items() if name != "ours") / times["ours"])
+        times, best = _times(row)
+        if (row["kv_heads"] == 1) == one_kv_head and "ours" in times and best:
+            found.append(best / times["ours"])
     return sorted(found)
 
 
