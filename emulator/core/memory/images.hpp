@@ -39,17 +39,10 @@ inline u32 element_bytes_of(const Image& m) { return texel_bytes(m.texel) * m.ch
 class Images {
 public:
     // A handle that no number of another kind is mistaken for: no address, and not small.
-    u64 add(const Image& image) {
-        next_ += kStep;
-        images_.emplace(next_, image);
-        return next_;
-    }
+    u64 add(const Image& image);
     // Null where there is no such object, or it has been destroyed.
-    const Image* find(u64 handle) const {
-        const auto it = images_.find(handle);
-        return it == images_.end() ? nullptr : &it->second;
-    }
-    bool drop(u64 handle) { return images_.erase(handle) > 0; }
+    const Image* find(u64 handle) const;
+    bool drop(u64 handle);
 
 private:
     static constexpr u64 kStep = 64;

@@ -72,6 +72,17 @@ void ForeignClocks::fence_proxy_async() {
     }
 }
 
+const std::vector<ForeignClocks::View>& ForeignClocks::views() const {
+    static const std::vector<View> none;
+    return views_ ? *views_ : none;
+}
+
+const ForeignClocks::View* ForeignClocks::find_in_views(u32 cluster) const {
+    for (const View& v : *views_)
+        if (v.cluster == cluster) return &v;
+    return nullptr;
+}
+
 ForeignClocks::View& ForeignClocks::own(u32 cluster) {
     if (!views_)
         views_ = std::make_shared<std::vector<View>>();
@@ -139,6 +150,26 @@ void join_shared(std::shared_ptr<const Message>& mine, const std::shared_ptr<con
 void FenceOrder::join(const FenceOrder& other) {
     join_shared(before, other.before);
     join_shared(observed, other.observed);
+}
+
+void WarpClocks::begin_access(u32 lanes) {
+    if (!accessed.empty() && accessed.back().clock == epoch()) tick();
+    constexpr std::size_t kKept = 4096;
+    if (accessed.size() == kKept) accessed.erase(accessed.begin(), accessed.begin() + kKept / 2);
+    accessed.push_back({epoch(), lanes});
+}
+
+u32 WarpClocks::lanes_at(u32 clock) const {
+    const auto at =
+        std::lower_bound(accessed.begin(), accessed.end(), clock, [](const Accessed& a, u32 c) { return a.clock < c; });
+    return at != accessed.end() && at->clock == clock ? at->lanes : 0;
+}
+
+void WarpClocks::order_lanes() {
+    lanes_ordered = epoch();
+    lanes_met.clear();
+    lane_views.clear();
+    tick();
 }
 
 void WarpClocks::order_lanes(u32 lanes) {

@@ -119,21 +119,15 @@ public:
         u32 cluster;
         VectorClock generic, async;
     };
-    const View* find(u32 cluster) const {
-        for (const View& v : views())
-            if (v.cluster == cluster) return &v;
-        return nullptr;
-    }
+    const View* find(u32 cluster) const { return views_ ? find_in_views(cluster) : nullptr; }
     void join(u32 cluster, const VectorClock& generic, const VectorClock& async);
     void join(const ForeignClocks& other);
     void fence_proxy_async();
     void clear() { views_.reset(); }
-    const std::vector<View>& views() const {
-        static const std::vector<View> none;
-        return views_ ? *views_ : none;
-    }
+    const std::vector<View>& views() const;
 
 private:
+    const View* find_in_views(u32 cluster) const;
     // The view of a cluster, in a vector that nobody else holds.
     View& own(u32 cluster);
 
@@ -238,12 +232,7 @@ struct WarpClocks {
         known.join(shared_only);
     }
     void tick() { generic.raise(self, epoch() + 1); }
-    void order_lanes() {
-        lanes_ordered = epoch();
-        lanes_met.clear();
-        lane_views.clear();
-        tick();
-    }
+    void order_lanes();
     void order_lanes(u32 lanes);
     // The lanes that are behind what this one did at this epoch: it met some, and they met others.
     u32 lanes_behind(u32 lane, u32 clock) const {
@@ -255,20 +244,13 @@ struct WarpClocks {
     // Before a load or store. An epoch has the accesses of the same lanes.
     void note_access(u32 lanes) {
         if (!by_lane) return;
-        if (!accessed.empty() && accessed.back().clock == epoch()) {
-            if (accessed.back().lanes == lanes) return;
-            tick();
-        }
-        constexpr std::size_t kKept = 4096;
-        if (accessed.size() == kKept) accessed.erase(accessed.begin(), accessed.begin() + kKept / 2);
-        accessed.push_back({epoch(), lanes});
+        if (!accessed.empty() && accessed.back().clock == epoch() && accessed.back().lanes == lanes) return;
+        begin_access(lanes);
     }
+    // The first access of these lanes at an epoch.
+    void begin_access(u32 lanes);
     // Those that accessed at an epoch; 0 where that is not known any longer.
-    u32 lanes_at(u32 clock) const {
-        const auto at = std::lower_bound(accessed.begin(), accessed.end(), clock,
-                                         [](const Accessed& a, u32 c) { return a.clock < c; });
-        return at != accessed.end() && at->clock == clock ? at->lanes : 0;
-    }
+    u32 lanes_at(u32 clock) const;
     // Of the warp's own accesses, leaves in `known` those that come before what these lanes do now.
     void restrict_to(VectorClock& known, u32 lanes) const;
     void restrict_to(Message& m, u32 lanes) const;

@@ -33,14 +33,7 @@ struct Mbarrier {
     std::vector<Use> arrivals[3];  // in the phase in progress, the last completed one and the one before
 };
 
-inline void note_use(std::vector<Use>& uses, const Use& use) {
-    for (Use& u : uses) {
-        if (u.agent != use.agent) continue;
-        if (use.clock >= u.clock) u = use;
-        return;
-    }
-    uses.push_back(use);
-}
+void note_use(std::vector<Use>& uses, const Use& use);
 
 struct NamedBarrier {
     u32 expected = 0, arrived = 0;  // threads, in whole warps

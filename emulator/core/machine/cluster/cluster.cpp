@@ -13,4 +13,20 @@ Cta::~Cta() = default;
 Cluster::Cluster() = default;
 Cluster::~Cluster() = default;
 
+AgentId Cluster::new_agent(AgentInfo info) {
+    if (agents.size() > std::numeric_limits<AgentId>::max())
+        throw Fault("internal", "more than 65536 agents in a cluster: mbarriers initialised over and over");
+    agents.push_back(info);
+    return static_cast<AgentId>(agents.size() - 1);
+}
+
+void note_use(std::vector<Use>& uses, const Use& use) {
+    for (Use& u : uses) {
+        if (u.agent != use.agent) continue;
+        if (use.clock >= u.clock) u = use;
+        return;
+    }
+    uses.push_back(use);
+}
+
 }  // namespace ptxm

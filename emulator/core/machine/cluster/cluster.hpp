@@ -94,12 +94,7 @@ struct Cluster {
         failed_polls = 0;
         woken = true;
     }
-    AgentId new_agent(AgentInfo info) {
-        if (agents.size() > std::numeric_limits<AgentId>::max())
-            throw Fault("internal", "more than 65536 agents in a cluster: mbarriers initialised over and over");
-        agents.push_back(info);
-        return static_cast<AgentId>(agents.size() - 1);
-    }
+    AgentId new_agent(AgentInfo info);
 };
 
 inline const AgentInfo& info(const Cluster& c, AgentId a) { return c.agents[a]; }

@@ -118,16 +118,13 @@ class Pasts {
 public:
     static constexpr u32 kNone = std::numeric_limits<u32>::max();  // no past's number
 
-    Pasts() { reset(); }
+    // What is long and rare is in access_history.cpp, for each of these vectors is much code in every file that has it.
+    Pasts();
+    Pasts(Pasts&&) noexcept;
+    Pasts& operator=(Pasts&&) noexcept;
+    ~Pasts();
 
-    void reset() {
-        pasts_.assign(1, Past{});
-        noted_.assign(1, 0);
-        after_.assign(1, 0);
-        free_.clear();
-        limit_ = kFirstLimit;
-        make_table();
-    }
+    void reset();
     const Past& operator[](u32 number) const { return pasts_[number]; }
     u32 number_of(const Past& past) {
         for (u64 slot = hash(past);; ++slot) {
@@ -192,13 +189,7 @@ public:
             visited += 1;
             if (number != last) used[last = number] = true;
         });
-        free_.clear();
-        for (u32 n = static_cast<u32>(pasts_.size()); n-- > 1;)
-            if (!used[n]) free_.push_back(n);
-        const std::size_t live = pasts_.size() - free_.size();
-        // Few of them stay in the cache; but where there are many cells, looking through them should be rare.
-        limit_ = std::max(2 * live, std::min(2 * limit_, std::clamp(visited, kFewest, kMost)));
-        make_table(&used);
+        keep(used, visited);
     }
 
     static bool same(const Past& a, const Past& b) {
@@ -221,30 +212,11 @@ private:
         return (sum ^ sum >> 29) * odd[0] >> 32;
     }
 
-    u32 add(const Past& past) {
-        if (free_.empty()) {
-            pasts_.push_back(past);
-            noted_.push_back(0);
-            after_.push_back(0);
-            return static_cast<u32>(pasts_.size() - 1);
-        }
-        const u32 number = free_.back();
-        free_.pop_back();
-        pasts_[number] = past;
-        noted_[number] = 0;
-        return number;
-    }
-
+    u32 add(const Past& past);
     // At most half full, until the limit is passed by what one operation adds.
-    void make_table(const std::vector<u8>* used = nullptr) {
-        table_.assign(std::bit_ceil(4 * limit_), kNone);
-        for (u32 n = 0; n < pasts_.size(); ++n) {
-            if (used && !(*used)[n]) continue;
-            u64 slot = hash(pasts_[n]);
-            while (table_[slot & (table_.size() - 1)] != kNone) ++slot;
-            table_[slot & (table_.size() - 1)] = n;
-        }
-    }
+    void make_table(const std::vector<u8>* used = nullptr);
+    // Of those that some cell has; `visited` is how many cells there are.
+    void keep(const std::vector<u8>& used, std::size_t visited);
 
     std::vector<Past> pasts_;
     std::vector<u32> noted_, after_;  // by number: the last operation that met it, and what it made of it

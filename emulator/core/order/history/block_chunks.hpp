@@ -33,12 +33,7 @@ struct BlockChunks {
 };
 
 // Blocks ascend.
-inline void add_block(std::vector<BlockChunks>& all, u64 block, u64 chunks) {
-    if (!all.empty() && all.back().block + all.back().blocks == block && all.back().chunks == chunks)
-        all.back().blocks += 1;
-    else
-        all.push_back({block, chunks});
-}
+void add_block(std::vector<BlockChunks>& all, u64 block, u64 chunks);
 
 // Rows that ascend, as blocks.
 class RowBlocks {

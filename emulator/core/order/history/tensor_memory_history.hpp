@@ -12,8 +12,7 @@ public:
     static constexpr u32 kLanes = 16, kLaneGroups = 8, kColumns = 512;
     // For an operation that begins.
     Pasts& pasts() {
-        if (pasts_.crowded())
-            pasts_.forget_unused([this](auto visit) { std::for_each(cells_.begin(), cells_.end(), visit); });
+        if (pasts_.crowded()) forget_unused();
         return pasts_;
     }
     // 16 lanes, from a multiple of 16 on.
@@ -34,16 +33,12 @@ public:
             std::fill_n(&cells_[(lane + n) / kLanes * kColumns + column], columns, number);
     }
     // All of what is to be touched.
-    void forget(u32 column, u32 columns) {
-        cells_.resize(kLaneGroups * kColumns);
-        for (u32 n = 0; n < kLaneGroups; ++n) std::fill_n(cells_.begin() + n * kColumns + column, columns, 0);
-    }
-    void reset() {
-        std::fill(cells_.begin(), cells_.end(), 0);
-        pasts_.reset();
-    }
+    void forget(u32 column, u32 columns);
+    void reset();
 
 private:
+    void forget_unused();
+
     Pasts pasts_;
     std::vector<u32> cells_;  // by group of lanes, then column
 };
