@@ -7,6 +7,7 @@ NaN and the infinities have no JSON: they travel as "nan", "inf" and "-inf" wher
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import numbers
@@ -58,7 +59,7 @@ def event_from_line(line: bytes) -> Event:
 def encode(value: Any) -> Any:
     """Plain JSON data of a dataclass, or of anything one may hold; NumPy's scalars become Python's."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kinds = typing.get_type_hints(type(value))
+        kinds = _hints(type(value))
         return {
             name: _encode_field(kinds[name], item)
             for name, item in ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
@@ -80,7 +81,7 @@ def decode(kind: type[T], data: Any, where: str) -> T:
     """An instance of the dataclass `kind` from JSON data; `where` is the path that errors name."""
     if not isinstance(data, dict):
         raise CodecError(f"{where}: expected an object, found {_name(data)}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast(typing.Hashable, kind))
     if unknown := sorted(data.keys() - hints.keys()):
         raise CodecError(f"{where}.{unknown[0]}: unknown field")
     values = {name: _decode_value(hints[name], item, f"{where}.{name}") for name, item in data.items()}
@@ -117,7 +118,7 @@ def _decode_value(kind: Any, data: Any, where: str) -> Any:
 def _decode_one_of(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
     """As the one of several scalars that it is, or of several dataclasses that has the fields; else as the first."""
     if isinstance(data, dict):
-        fitting = (kind for kind in kinds if data.keys() <= typing.get_type_hints(kind).keys())
+        fitting = (kind for kind in kinds if data.keys() <= _hints(kind).keys())
     else:
         fitting = (kind for kind in kinds if type(data) is kind)
     return _decode_value(next(fitting, kinds[0]), data, where)
@@ -162,6 +163,12 @@ def _encode_field(kind: Any, value: Any) -> Any:
 
 def _encode_float(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(float(value))
+
+
+@functools.cache
+def _hints(kind: typing.Hashable) -> dict[str, Any]:
+    """The types of a dataclass's fields, of which typing compiles every one anew when it is asked."""
+    return typing.get_type_hints(kind)
 
 
 def _parse(text: bytes) -> Any:

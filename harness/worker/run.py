@@ -14,7 +14,7 @@ from fmha.harness.worker.configuration import Configuration
 from fmha.harness.worker.devices.base import Device, DeviceError, LaunchReport, LoadedModule, Roomy
 from fmha.harness.worker.launch import Call, contiguous, launch_attention
 from fmha.harness.worker.oracle.bf16 import from_bf16
-from fmha.harness.worker.oracle.inputs import POISON_BITS, Inputs
+from fmha.harness.worker.oracle.inputs import Inputs, poison
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.scatter import query_lengths, scattered, scattered_call, unpacked
 from fmha.harness.worker.variants import merges_in_cluster
@@ -191,7 +191,7 @@ def laid_out(array: NDArray[Any], strides: Sequence[int] | None, head_dim: int) 
         return array
     whole = array.reshape(*array.shape[:2], -1, head_dim)
     extent = sum((size - 1) * stride for size, stride in zip(whole.shape, strides, strict=False)) + head_dim
-    memory = np.resize(POISON_BITS, extent)
+    memory = poison((extent,))
     steps = [memory.itemsize * stride for stride in (*strides, 1)]
     np.lib.stride_tricks.as_strided(memory, whole.shape, steps)[...] = whole
     return memory

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmha.harness.worker.configuration import Configuration
-from fmha.harness.worker.oracle.inputs import POISON_BITS, Inputs
+from fmha.harness.worker.oracle.inputs import Inputs, poison
 from fmha.harness.worker.oracle.reference import dense_range
 
 UNUSED_PAGES: Final = 3  # that no entry of a block table names, or one that nobody may look at
@@ -89,7 +89,7 @@ def _paged(item: Configuration, inputs: Inputs) -> dict[str, NDArray[Any]]:
                           (item.batch, call.get("s_k", item.s_k) // size))  # fmt: skip
     taken = iter(order[UNUSED_PAGES:])
     found: dict[str, NDArray[Any]] = {
-        name: _poison((pages, size, *array.shape[2:])) for name, array in _keys(inputs).items()
+        name: poison((pages, size, *array.shape[2:])) for name, array in _keys(inputs).items()
     }
     for entry in range(item.batch):
         first, end = _seen(inputs, entry)
@@ -113,10 +113,6 @@ def _seen(inputs: Inputs, entry: int) -> tuple[int, int]:
     ranges = [dense_range(inputs, entry, query) for query in range(query_lengths(inputs)[entry])]
     seen = [each for each in ranges if each.stop > each.start]
     return (min(each.start for each in seen), max(each.stop for each in seen)) if seen else (0, 0)
-
-
-def _poison(shape: tuple[int, ...]) -> NDArray[np.uint16]:
-    return np.resize(POISON_BITS, shape)
 
 
 def _ends(lengths: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -20,6 +20,13 @@ POISON_BITS: Final = np.array([0x7FC0, 0x7F80, 0xFF80, 0x7F7F, 0xFF7F, 0x7F81], 
 EXTREME_EXPONENTS: Final = (-20, -4, 0, 4, 8)
 
 
+def poison(shape: tuple[int, ...]) -> NDArray[np.uint16]:
+    """POISON_BITS over and over. np.resize does the same by way of a list of that many arrays."""
+    count = math.prod(shape)
+    turns = np.tile(POISON_BITS, -(-count // len(POISON_BITS)))
+    return turns[:count].reshape(shape)
+
+
 @dataclass(frozen=True, slots=True)
 class Sparse:
     """The sparse branch: k and v [batch, s_sparse, head_dim] bf16 bits, v None when V is K; indices [batch, t, topk]
@@ -202,4 +209,4 @@ def _poison(bits: NDArray[Any] | None, rows: NDArray[np.bool_]) -> None:
     """Overwrites rows of [batch, rows, head_dim] or [batch, rows, kv_heads, head_dim] in place."""
     if bits is not None:
         each = bits.shape[2:]
-        bits[rows] = np.resize(POISON_BITS, int(rows.sum()) * math.prod(each)).reshape(-1, *each)
+        bits[rows] = poison((int(rows.sum()), *each))

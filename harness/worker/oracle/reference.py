@@ -56,9 +56,11 @@ def reference(inputs: Inputs) -> Reference:
     logits = np.zeros((batch, t, heads))
     products = np.zeros((batch, t, heads))
     for b in range(batch):
-        dense = _dense_values(inputs, b)
+        values = _values(inputs, b)
+        q_lengths, k_lengths = np.linalg.norm(q[b], axis=2), np.linalg.norm(values[0], axis=1)
         for i in range(t if inputs.q_lens is None else inputs.q_lens[b]):
-            k, v = keys_seen(inputs, b, i, dense)
+            seen = _seen(inputs, b, i)
+            k, v = _taken(values, seen)
             if len(k):
                 scores = scale * (q[b, i] @ k.T)
                 row_max[b, i] = scores.max(axis=1)
@@ -67,12 +69,12 @@ def reference(inputs: Inputs) -> Reference:
                 o[b, i] = weights @ v
                 slope_variance[b, i] = _slope_variance(weights, o[b, i], v, repeats(inputs, b, i, len(k)))
                 logits[b, i] = (weights * np.abs(scores)).sum(axis=1) / row_sum[b, i]
-                products[b, i] = scale * np.linalg.norm(q[b, i], axis=1) * np.linalg.norm(k, axis=1).max()
+                products[b, i] = scale * q_lengths[i] * k_lengths[seen].max()
     with np.errstate(divide="ignore"):
         lse = row_max + np.log(row_sum)
     normalised = o / denominator(row_max, row_sum, inputs.sink)[..., np.newaxis]
     resolution = _lse_resolution(head_dim, lse, logits, products)
-    return Reference(normalised, o, row_max, row_sum, lse, slope_variance, resolution)
+    return Reference(normalised, o, row_max, row_sum, lse, np.nan_to_num(slope_variance), resolution)
 
 
 def of_kv_head(inputs: Inputs, head: int) -> Inputs:
@@ -95,10 +97,10 @@ def _of_all_heads(parts: list[Reference]) -> Reference:
 
 
 def _slope_variance(weights: Array, o: Array, v: Array, counts: Array) -> Array:
-    """[heads]; keys that are listed more than once have one p and one error, `counts` times."""
+    """[heads], NaN for a row of zeros; keys that are listed more than once have one p and one error, `counts` times."""
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = weights * (o @ v.T) / np.einsum("hd,hd->h", o, o)[:, np.newaxis]
-    variance: Array = np.nan_to_num((np.square(shares) * counts).sum(axis=1))
+    variance: Array = (np.square(shares) * counts).sum(axis=1)
     return variance
 
 
@@ -121,25 +123,34 @@ def repeats(inputs: Inputs, b: int, i: int, keys: int) -> Array:
     return counts
 
 
-def _dense_values(inputs: Inputs, b: int) -> tuple[Array, Array]:
-    """K and V of batch entry `b`, [s_k, head_dim] each; NaN where nothing may look."""
-    k = from_bf16(inputs.k[b])
-    return k, k if inputs.v is None else from_bf16(inputs.v[b])
+def _values(inputs: Inputs, b: int) -> tuple[Array, Array]:
+    """K and V of batch entry `b`, dense ones and then sparse, [s_k + s_sparse, head_dim] each; NaN where nothing may
+    look."""
+    sources: list[Inputs | Sparse] = [inputs] if inputs.sparse is None else [inputs, inputs.sparse]
+    k = from_bf16(np.concatenate([source.k[b] for source in sources]))
+    if all(source.v is None for source in sources):
+        return k, k
+    return k, from_bf16(np.concatenate([(source.k if source.v is None else source.v)[b] for source in sources]))
 
 
-def keys_seen(inputs: Inputs, b: int, i: int, values: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
-    """K and V of the keys that query `i` of batch entry `b` sees, [keys, head_dim] each: dense ones, then sparse.
-
-    `values` are all dense ones of the batch entry, for callers that ask for many queries.
-    """
+def _seen(inputs: Inputs, b: int, i: int) -> slice | NDArray[np.intp]:
+    """Of `_values`, the rows that query `i` sees."""
     dense = dense_range(inputs, b, i)
-    k, v = (tensor[dense] for tensor in values or _dense_values(inputs, b))
-    if inputs.sparse is not None:
-        rows = sparse_rows(inputs.sparse, b, i)
-        sparse_k = from_bf16(inputs.sparse.k[b, rows])
-        sparse_v = sparse_k if inputs.sparse.v is None else from_bf16(inputs.sparse.v[b, rows])
-        k, v = np.concatenate([k, sparse_k]), np.concatenate([v, sparse_v])
-    return k, v
+    if inputs.sparse is None:
+        return dense
+    rows = sparse_rows(inputs.sparse, b, i)
+    return np.concatenate([np.arange(dense.start, dense.stop), rows.astype(np.intp) + inputs.k.shape[1]])
+
+
+def _taken(values: tuple[Array, Array], seen: slice | NDArray[np.intp]) -> tuple[Array, Array]:
+    k, v = values
+    keys = k[seen]
+    return keys, keys if v is k else v[seen]
+
+
+def keys_seen(inputs: Inputs, b: int, i: int) -> tuple[Array, Array]:
+    """K and V of the keys that query `i` of batch entry `b` sees, [keys, head_dim] each: dense ones, then sparse."""
+    return _taken(_values(inputs, b), _seen(inputs, b, i))
 
 
 def dense_range(inputs: Inputs, b: int, i: int) -> slice:
