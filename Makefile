@@ -17,9 +17,8 @@ VENV := .venv
 STAMPS := $(VENV)/.stamps
 PY := $(VENV)/bin/python
 FMHA := $(VENV)/bin/fmha
-# -qq: pip warns once a package about every index that lacks it; errors still show. --no-compile: Python compiles what it imports, and
-# keeps that, unless it has been told not to.
-PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
+# -qq: pip warns once a package about every index that lacks it; errors still show.
+PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input
 
 CORE_SOURCES := $(shell find emulator/core emulator/programs/runtime -name "*.cpp" -o -name "*.hpp")
 KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.h')
