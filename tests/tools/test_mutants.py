@@ -18,6 +18,7 @@ import pytest
 
 from fmha.harness.config import Matrix, load
 from fmha.harness.errors import ExitCode
+from fmha.harness.judge import CORE
 from fmha.harness.worker.configuration import parse_id
 from tests.harness.support import git
 from tools.mutants import library, page
@@ -245,11 +246,18 @@ def test_nothing_is_said_where_the_kernel_itself_is_red(matrix: Matrix, tmp_path
 
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_a_mutant_that_compiles_to_the_kernel_s_own_code_is_none(matrix: Matrix, tmp_path: Path) -> None:
+def test_a_mutant_that_compiles_to_the_kernel_s_own_code_is_none(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     comment = Edit("sm100/load.cuh", "const int lane = threadIdx.x % 32;", "const int lane = threadIdx.x & 31;\n\n")
     cases = [Case(Mutant("the same", "nothing", "launch", (comment,)), "sm_100a")]
-    ((_, outcome),) = run(cases, plan(matrix, "hd64_t4_sk128"), tmp_path, lambda case, outcome: None)
+    small = plan(matrix, "hd64_t4_sk128")
+    ((_, outcome),) = run(cases, small, tmp_path, lambda case, outcome: None)
     assert outcome.status == "same-code"
+    monkeypatch.setattr("tools.mutants.campaign.sources", lambda root: {CORE: "another emulator"})
+    assert small.settles(cases[0], outcome)
+    assert not small.settles(cases[0], replace(outcome, status="survived"))
+    assert not plan(matrix, "hd64_t4_sk128", "hd64_t32_sk384").settles(cases[0], outcome)
 
 
 @pytest.mark.nvcc

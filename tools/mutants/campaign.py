@@ -82,9 +82,11 @@ class Plan:
         facts = (case.mutant.digest, case.arch, hash_sources(self.repository, SOURCES[case.arch]), repr(gates))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
-    def silence(self, suite: Suite) -> str:
+    def silence(self, suite: Suite, ran: bool = True) -> str:
         """Equal where what a suite did not notice is not noticed now. Limits on bias and the emulator's core are not
-        part of `key`: a kill without the one, or by an earlier other, holds."""
+        part of `key`: a kill without the one, or by an earlier other, holds. Where no code differed, none `ran`."""
+        if not ran:
+            return suite.digest
         core = sources(self.repository)[CORE]
         return hashlib.sha256(f"{suite.digest} {self.matrix.biases!r} {core}".encode()).hexdigest()[:16]
 
@@ -102,7 +104,7 @@ class Plan:
     def _holds(self, suite: Suite, outcome: Outcome) -> bool:
         kill = outcome.suites.get(suite.name)
         if kill is None:
-            return outcome.silent.get(suite.name) == self.silence(suite)
+            return outcome.silent.get(suite.name) == self.silence(suite, outcome.status != "same-code")
         return kill.configuration in {configuration.id for configuration in suite.configurations}
 
 
@@ -244,6 +246,9 @@ class _Running:
             said = "it takes too long" if kind == "timeout" else signal.Signals(-ended).name
             self._outcome.suites[self._suite.name] = Kill(kind, (said,), self._configuration)
             self._outcome.status = "killed"
+        if self._outcome.status == "same-code":
+            plan, arch = self._plan, self.case.arch
+            self._outcome.silent = {suite.name: plan.silence(suite, ran=False) for suite in plan.suites(arch)}
         self.end()
         return self._outcome
 
