@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-builtin-rules
-.NOTPARALLEL: # two pips in one .venv would undo each other's work; what takes long is parallel in itself
+.NOTPARALLEL: # two pips that install one package would undo each other's work; what takes long is parallel in itself
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
@@ -26,7 +26,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.
 .PHONY: help
 help:
 	@echo 'make run        run the default suite on the emulator: build, guard, matrix, gates, archive (ARGS="--filter t=1")'
-	@echo 'make test       lint, then every test (PYTEST_ARGS="-k fence" for some)'
+	@echo 'make test       lint and every test (PYTEST_ARGS="-k fence" for some)'
 	@echo 'make triton     add Triton, so that make test runs its kernels too'
 	@echo 'make perfetto   add Perfetto, so that make test has it read our timelines; it runs under Node.js'
 	@echo 'make regress    run what the baseline ran, guard first, and say what got worse (ARGS="--allow hash")'
@@ -55,8 +55,12 @@ browser:
 	    >/dev/null 2>&1 || echo 'no chromium from apt; the tests of the report will skip'; \
 	}
 
+# The core is compiled while one core of the machine installs and lints.
 .PHONY: test
-test: lint install $(STAMPS)/test torch browser sshd
+test: $(STAMPS)/build $(STAMPS)/run
+	@$(MAKE) --no-print-directory install & core=$$!; \
+	  $(MAKE) --no-print-directory lint $(STAMPS)/test torch browser sshd || { kill $$core 2>/dev/null; exit 1; }; \
+	  wait $$core
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: regress

@@ -1,8 +1,9 @@
 import fcntl
+import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,6 +50,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     ):
         if item.get_closest_marker(name) and (missing := [word for word in needed if find_spec(word) is None]):
             pytest.skip(f"{missing[0]} is not installed: {remedy}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Ten thousand tests are made, and none of them is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
