@@ -31,11 +31,11 @@ from fmha.harness.worker.devices.emulator import EmulatorDevice
 from fmha.harness.worker.oracle.inputs import make_inputs
 from fmha.harness.worker.protocol import Variant
 from fmha.harness.worker.run import run_attention
-from fmha.harness.worker.variants import VARIANTS
+from fmha.harness.worker.variants import VARIANTS, knows_heads, knows_pages
 from tests.emulator.thirdparty.running import NAMES, execute
 
 ROOT = Path(__file__).parents[2]
-ROWS, KEYS, CTAS = 128, 512, 8
+ROWS, KEYS, CTAS, PAGE = 128, 512, 8, 64
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,15 @@ def best_of(costs: Iterable[Cost], threads: int = 1) -> Cost:
 
 def cost(ptx: Path, variant: Variant, batch: int, checks: bool, threads: int, repeat: int, sums: MmaSums) -> Cost:
     """The best of `repeat` runs. RuntimeError when the machine has something to say about the kernel."""
-    configuration = Configuration(variant.head_dim, t=ROWS, s_k=KEYS, batch=batch, p_path=variant.p_path)
+    configuration = Configuration(
+        variant.head_dim,
+        t=ROWS,
+        s_k=KEYS,
+        batch=batch,
+        p_path=variant.p_path,
+        layout="fused" if knows_heads(variant) else "bshd",
+        page_size=PAGE if knows_pages(variant) else 0,
+    )
     inputs = make_inputs(0, configuration)
 
     def runs() -> Iterator[Cost]:

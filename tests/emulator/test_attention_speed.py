@@ -1,0 +1,19 @@
+"""The measurement of whole kernels launches each of ours as it was compiled for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fmha.harness.worker.protocol import BuildResult
+from fmha.harness.worker.variants import VARIANTS
+from tests.emulator.attention_speed import cost
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", [variant.name for variant in VARIANTS if variant.head_dim == 64])
+def test_a_kernel_of_every_kind_is_measured(builds: Mapping[str, BuildResult], name: str) -> None:
+    build = builds[name]
+    measured = cost(Path(build.ptx), build.variant, 1, checks=True, threads=1, repeat=1, sums="fast")
+    assert measured.warp_instructions > 5000
+    assert measured.rest > 0
