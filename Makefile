@@ -59,13 +59,13 @@ browser:
 
 .PHONY: test
 test: $(STAMPS)/build $(STAMPS)/run
-	@$(MAKE) --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
-	@$(MAKE) --no-print-directory nvcc
+	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core checked
+	@$(MAKE) --silent --no-print-directory nvcc
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: checked
 checked:
-	@$(MAKE) --no-print-directory BESIDE= lint $(STAMPS)/test torch browser sshd
+	@$(MAKE) --silent --no-print-directory BESIDE= lint $(STAMPS)/test torch browser sshd
 
 .PHONY: regress
 regress: install
@@ -114,8 +114,8 @@ lint: $(STAMPS)/lint
 
 .PHONY: install
 install: $(STAMPS)/build
-	@$(MAKE) --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core $(STAMPS)/run
-	@$(MAKE) --no-print-directory nvcc
+	@$(MAKE) --silent --no-print-directory --jobs 2 BESIDE=yes $(STAMPS)/core $(STAMPS)/run
+	@$(MAKE) --silent --no-print-directory nvcc
 
 # Before a part of the tests is run by hand. What make test has beyond it, a browser, sshd and torch, tests skip without.
 .PHONY: develop
