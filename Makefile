@@ -3,7 +3,9 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-builtin-rules
-ifndef BESIDE # what has no package in common; of two pips that install one, each would undo the other's work
+# Two pips that install one package would undo each other's work. BESIDE names targets that have none in common, to run side by side:
+# what is installed and checked on one core of a machine while the others compile.
+ifndef BESIDE
 .NOTPARALLEL:
 endif
 .DELETE_ON_ERROR:
@@ -63,6 +65,7 @@ test: $(STAMPS)/build $(STAMPS)/run
 	@$(MAKE) --silent --no-print-directory nvcc
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
+# In order among themselves, whatever runs beside them.
 .PHONY: checked
 checked:
 	@$(MAKE) --silent --no-print-directory BESIDE= lint $(STAMPS)/test torch browser sshd
