@@ -65,6 +65,24 @@ def test_nothing_unseen_reaches_an_output(inputs: Inputs) -> None:
     assert not np.isnan(result.lse).any()
     assert (np.isneginf(result.lse) == (result.row_sum == 0)).all()
     assert (np.isneginf(result.row_max) == (result.row_sum == 0)).all()
+    assert np.isfinite(result.lse_resolution).all()
+    assert np.isfinite(result.slope_variance).all()
+
+
+def test_a_long_key_allows_an_error_to_those_alone_who_see_it() -> None:
+    inputs = make_inputs(0, Configuration(64, t=5, s_k=5, mask="causal"))
+    longer = inputs.k.copy()
+    longer[0, -1] = round_to_bf16(1000.0 * from_bf16(longer[0, -1]))
+    before, after = (reference(each).lse_resolution for each in (inputs, replace(inputs, k=longer)))
+    np.testing.assert_array_equal(after[0, :-1], before[0, :-1])
+    assert (after[0, -1] > 10 * before[0, -1]).all()
+
+
+def test_a_row_of_zeros_has_a_slope_without_variance() -> None:
+    inputs = make_inputs(0, Configuration(64, t=2, s_k=5))
+    assert inputs.v is not None
+    found = reference(replace(inputs, v=np.zeros_like(inputs.v)))
+    np.testing.assert_array_equal(found.slope_variance, 0.0)
 
 
 @settings(deadline=None)
