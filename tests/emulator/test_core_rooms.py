@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
+import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -134,9 +137,48 @@ def test_a_planted_circle_is_seen(third: str, seen: bool, tmp_path: Path) -> Non
         assert [line.split()[::4] for line in found[0]] == [["a", "b"], ["b", "c"], ["c", "a"]]
 
 
-def test_no_objects_need_one_another_in_a_circle(repository, core):
-    built = sorted(repository.glob("build/*/CMakeFiles/_core.dir/emulator/core"), key=lambda p: p.stat().st_mtime)
-    assert built, "make install leaves the objects there"
-    objects = [o for s in sorted(core.rglob("*.cpp")) if (o := built[-1] / f"{s.relative_to(core)}.o").exists()]
+@pytest.fixture(scope="module")
+def build(repository: Path) -> Path:
+    built = sorted(repository.glob("build/*/CMakeCache.txt"), key=lambda p: p.stat().st_mtime)
+    assert built, "make install leaves it there"
+    return built[-1].parent
+
+
+def test_no_objects_need_one_another_in_a_circle(build, core):
+    if "FMHA_UNITS:BOOL=ON" in (build / "CMakeCache.txt").read_text():
+        pytest.skip("make run has compiled whole folders; `make clean develop` compiles the core's files apart")
+    built = build / "CMakeFiles/_core.dir/emulator/core"
+    objects = [o for s in sorted(core.rglob("*.cpp")) if (o := built / f"{s.relative_to(core)}.o").exists()]
     assert len(objects) > 80
-    assert list(circles(needs_among(objects, built[-1]))) == []
+    assert list(circles(needs_among(objects, built))) == []
+
+
+def folders_that_do_not_compile(sources: Iterable[Path], command: list[str], folder: Path) -> dict[str, str]:
+    """What the compiler says of each folder of `sources` whose files, one behind the other, are no translation unit."""
+    said = {}
+    by_folder = sorted(sources, key=lambda source: (source.parent, source.name))
+    for place, files in itertools.groupby(by_folder, key=lambda source: source.parent):
+        unit = "".join(f'#include "{file}"\n' for file in files)
+        ran = subprocess.run([*command, "-x", "c++", "-"], input=unit, cwd=folder, capture_output=True, text=True)
+        if ran.returncode:
+            said[place.name] = ran.stderr
+    return said
+
+
+def test_each_folder_compiles_as_one_unit(build, core):
+    """As `make run` compiles it: the names that a file keeps to itself are its folder's own."""
+    commands = json.loads((build / "compile_commands.json").read_text())
+    words = next(shlex.split(c["command"]) for c in commands if "/python/module.cpp" in c["file"])
+    command = [*words[: words.index("-o")], "-fsyntax-only"]
+    sources = [source for source in core.rglob("*.cpp") if source.parent.name != "python"]
+    assert folders_that_do_not_compile(sources, command, build) == {}
+
+
+def test_a_name_that_two_files_of_a_folder_keep_to_themselves_is_seen(tmp_path: Path) -> None:
+    for folder, second in (("apart", "other"), ("alike", "same")):
+        (tmp_path / folder).mkdir()
+        for file, name in (("a", "same"), ("b", second)):
+            (tmp_path / folder / f"{file}.cpp").write_text(f"namespace {{ int {name}() {{ return 1; }} }}\n")
+    said = folders_that_do_not_compile(tmp_path.rglob("*.cpp"), ["c++", "-fsyntax-only"], tmp_path)
+    assert said.keys() == {"alike"}
+    assert "same" in said["alike"]

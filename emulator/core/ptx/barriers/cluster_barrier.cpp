@@ -104,7 +104,7 @@ void arrive_relaxed(Warp& w, Message& arriving) {
 //
 // The ISA wants a wait between two arrivals. FlashAttention-4's MLA kernels arrive twice and wait twice: leniently, the
 // second arrival is of the next phase.
-Flow arrive(Warp& w, const Inst& i, u32 mask) {
+Flow cluster_arrive(Warp& w, const Inst& i, u32 mask) {
     Cluster& cluster = *w.cta->cluster;
     const bool lenient = cluster.machine->profile == Profile::lenient;
     const u32 ahead = mask & w.cluster_arrived;
@@ -131,7 +131,7 @@ Flow arrive(Warp& w, const Inst& i, u32 mask) {
     return Flow::next;
 }
 
-Flow wait(Warp& w, const Inst&, u32 mask) {
+Flow cluster_wait(Warp& w, const Inst&, u32 mask) {
     Cluster& cluster = *w.cta->cluster;
     if (const u32 absent = mask & ~(w.cluster_arrived | w.cluster_passed))
         throw Fault("cluster-barrier-wait",
@@ -165,8 +165,8 @@ Handler bind_cluster(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
         case Op::mapa: return mapa;
         case Op::getctarank: return getctarank;
-        case Op::cluster_arrive: return arrive;
-        case Op::cluster_wait: return wait;
+        case Op::cluster_arrive: return cluster_arrive;
+        case Op::cluster_wait: return cluster_wait;
         // Of the mbarriers that this warp has initialised, and of nothing else that it wrote.
         case Op::fence_mbarrier_init:
             return [](Warp& w, const Inst&, u32) {

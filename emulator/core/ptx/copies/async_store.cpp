@@ -12,10 +12,10 @@
 namespace ptxm {
 namespace {
 
-constexpr u64 kLatency = 300;
+constexpr u64 kStoreLatency = 300;
 
 // Operands: address, mbarrier, values. Inst::mods: the reduction, none for a store.
-Flow store(Warp& w, const Inst& i, u32 mask) {
+Flow store_async(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     const u32 pc = static_cast<u32>(w.pc());
     const Ty type = static_cast<Ty>(i.type);
@@ -33,7 +33,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
         std::array<u8, 16> value;
         for (u32 k = 0; k < count; ++k)
             std::memcpy(value.data() + k * element, w.reg<u8>(o[2 + k]) + l * element, element);
-        start_async(w, false, kLatency, [to, value, bytes, source, pc, reduction, type] {
+        start_async(w, false, kStoreLatency, [to, value, bytes, source, pc, reduction, type] {
             u8* d = to.cta->shared.data() + to.offset;
             if (reduction == Reduction::none)
                 std::memcpy(d, value.data(), bytes);
@@ -47,6 +47,8 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
-Handler bind_async_store(const InstRecord& r) { return static_cast<Op>(r.op) == Op::store_async ? store : nullptr; }
+Handler bind_async_store(const InstRecord& r) {
+    return static_cast<Op>(r.op) == Op::store_async ? store_async : nullptr;
+}
 
 }  // namespace ptxm

@@ -70,7 +70,7 @@ void load_into(Warp& w, Cta& to, u32 offset, u32 signal, u64 address, u32 bytes,
 }
 
 // Operands: shared destination, global source, size, mbarrier, [CTA mask, or how many bytes to ignore at either end].
-Flow load(Warp& w, const Inst& i, u32 mask) {
+Flow load_bulk(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Cluster& cluster = *w.cta->cluster;
     for (u32 l = 0; l < kLanes; ++l) {
@@ -146,7 +146,7 @@ std::vector<Range> masked_runs(u64 start, u32 bytes, u32 byte_mask) {
 }
 
 // To global memory. Operands: destination, source, size, [mask of bytes].
-Flow store(Warp& w, const Inst& i, u32 mask) {
+Flow store_bulk(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Machine& m = machine_of(w);
     const u32 pc = static_cast<u32>(w.pc());
@@ -198,7 +198,7 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
 }
 
 // Changes no state; the range has to exist. Operands: address, size.
-Flow prefetch(Warp& w, const Inst& i, u32 mask) {
+Flow prefetch_bulk(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
@@ -212,10 +212,10 @@ Flow prefetch(Warp& w, const Inst& i, u32 mask) {
 
 Handler bind_bulk(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
-        case Op::bulk_load: return load;
+        case Op::bulk_load: return load_bulk;
         case Op::bulk_send: return send;
-        case Op::bulk_store: return store;
-        case Op::bulk_prefetch: return prefetch;
+        case Op::bulk_store: return store_bulk;
+        case Op::bulk_prefetch: return prefetch_bulk;
         default: return nullptr;
     }
 }

@@ -38,7 +38,7 @@ bool complete(BulkLane& bulk, u32 allowed, bool read) {
 
 // Of a lane that has started no operation, every group so far is empty, and nothing waits for those: they are not
 // counted. Kernels let whole warps commit what one lane has started.
-Flow commit(Warp& w, const Inst&, u32 mask) {
+Flow commit_bulk(Warp& w, const Inst&, u32 mask) {
     for (auto& [lane, bulk] : w.bulk) {
         if (!(mask >> lane & 1)) continue;
         bulk.committed += 1;
@@ -47,7 +47,7 @@ Flow commit(Warp& w, const Inst&, u32 mask) {
     return Flow::next;
 }
 
-Flow wait(Warp& w, const Inst& i, u32 mask) {
+Flow wait_bulk(Warp& w, const Inst& i, u32 mask) {
     const u32 allowed = static_cast<u32>(i.immediate);
     const bool read = i.mods & kBulkRead;
     for (auto& [lane, bulk] : w.bulk) {
@@ -150,8 +150,8 @@ void start_bulk_store(Warp& w, u32 lane, u64 latency, std::function<void()> read
 
 Handler bind_bulk_group(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
-        case Op::bulk_commit: return commit;
-        case Op::bulk_wait: return wait;
+        case Op::bulk_commit: return commit_bulk;
+        case Op::bulk_wait: return wait_bulk;
         default: return nullptr;
     }
 }

@@ -18,7 +18,7 @@
 namespace ptxm {
 namespace {
 
-constexpr u64 kLatency = 400;
+constexpr u64 kCopyLatency = 400;
 
 AgentId agent_of(Warp& w) {
     CopyGroups& g = w.copies;
@@ -159,7 +159,7 @@ template <class T>
 void start(Warp& w, u32 mask, const T& transfer) {
     const u32 clock = w.copies.issued;
     w.copies.copies.push_back({clock, mask, false});
-    start_async(w, false, kLatency, [&w, transfer, clock] {
+    start_async(w, false, kCopyLatency, [&w, transfer, clock] {
         transfer.run();
         mark_complete(w, clock);
     });

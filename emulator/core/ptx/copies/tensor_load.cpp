@@ -42,7 +42,7 @@ void check_signal(u32 destination, u32 mbarrier, bool pair) {
 
 namespace {
 
-constexpr u32 kAlignment = 128;
+constexpr u32 kTensorAlignment = 128;
 
 void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const char* what) {
     Machine& m = machine_of(w);
@@ -59,7 +59,7 @@ void copy_to(Warp& w, const Box& box, Cta& to, u32 offset, u32 signal, const cha
 }
 
 // Operands: destination, map, coordinates, mbarrier, [CTA mask].
-Flow load(Warp& w, const Inst& i, u32 mask) {
+Flow load_tensor(Warp& w, const Inst& i, u32 mask) {
     static const char* const what = "bulk tensor copy";
     const i32* o = w.ops(i);
     Cluster& cluster = *w.cta->cluster;
@@ -68,7 +68,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
     for (u32 l = 0; l < kLanes; ++l) {
         if (!(mask >> l & 1)) continue;
         const Box box = read_loaded_box(w, w.reg<u64>(o[1])[l], o + 2, l, i.mods);
-        const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], box.shared_bytes(), kAlignment, what);
+        const SharedRef to = resolve_bulk_shared(w, w.reg<u32>(o[0])[l], box.shared_bytes(), kTensorAlignment, what);
         const SharedRef at = resolve_shared(w, w.reg<u32>(after[0])[l], 8, "bulk tensor copy's mbarrier");
         // Ordered by its issue: the copy itself is awaited through shared memory, where conflicts are seen.
         touch_box(w, box, Accessor{w.clocks.self, w.clocks.epoch(), static_cast<u32>(w.pc()), false});
@@ -88,7 +88,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
 }
 
 // Changes no state; the map and the coordinates have to be good all the same. Operands: map, coordinates.
-Flow prefetch(Warp& w, const Inst& i, u32 mask) {
+Flow prefetch_tensor(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     for (u32 l = 0; l < kLanes; ++l)
         if (mask >> l & 1) read_loaded_box(w, w.reg<u64>(o[0])[l], o + 1, l, i.mods);
@@ -99,8 +99,8 @@ Flow prefetch(Warp& w, const Inst& i, u32 mask) {
 
 Handler bind_tma(const InstRecord& r) {
     switch (static_cast<Op>(r.op)) {
-        case Op::tma_load: return load;
-        case Op::tma_prefetch: return prefetch;
+        case Op::tma_load: return load_tensor;
+        case Op::tma_prefetch: return prefetch_tensor;
         default: return nullptr;
     }
 }

@@ -11,7 +11,7 @@ namespace ptxm {
 namespace {
 
 // Operands: map, source, coordinates.
-Flow store(Warp& w, const Inst& i, u32 mask) {
+Flow store_tensor(Warp& w, const Inst& i, u32 mask) {
     const i32* o = w.ops(i);
     Machine& m = machine_of(w);
     const u32 dims = i.mods >> kTmaDimShift & 7, pc = static_cast<u32>(w.pc());
@@ -67,6 +67,6 @@ Flow store(Warp& w, const Inst& i, u32 mask) {
 
 }  // namespace
 
-Handler bind_tma_store(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tma_store ? store : nullptr; }
+Handler bind_tma_store(const InstRecord& r) { return static_cast<Op>(r.op) == Op::tma_store ? store_tensor : nullptr; }
 
 }  // namespace ptxm

@@ -11,7 +11,7 @@ namespace {
 
 constexpr u32 kRowBytes = 16;
 
-MoveShape shape_of(const Inst& i) { return static_cast<MoveShape>(i.mods >> kMatShapeShift & 3); }
+MoveShape move_shape(const Inst& i) { return static_cast<MoveShape>(i.mods >> kMatShapeShift & 3); }
 u32 count_of(const Inst& i) { return i.mods >> kMatCountShift & 7; }
 
 u32 first_rows(u32 count) { return count == kLanes ? kFullMask : (1u << count) - 1; }
@@ -85,7 +85,7 @@ ByteAt byte_m16n16(u32 lane, u32 r, u32 k) { return {lane % 4 * 4 + k, lane / 4 
 Flow load(Warp& w, const Inst& i, u32 mask) {
     need_full_warp(mask, "ldmatrix");
     const i32* o = w.ops(i);
-    const MoveShape shape = shape_of(i);
+    const MoveShape shape = move_shape(i);
     const MoveFormat format = static_cast<MoveFormat>(i.mods >> kMatFormatShift & 3);
     const bool wide = shape == MoveShape::m16n16;
     const u32 matrices = count_of(i), rows = wide ? 16 : 8;
@@ -118,7 +118,7 @@ Flow load(Warp& w, const Inst& i, u32 mask) {
 Flow store(Warp& w, const Inst& i, u32 mask) {
     need_full_warp(mask, "stmatrix");
     const i32* o = w.ops(i);
-    const bool tall = shape_of(i) == MoveShape::m16n8;
+    const bool tall = move_shape(i) == MoveShape::m16n8;
     const u32 matrices = count_of(i);
     u32 offsets[kLanes];
     row_offsets(w, i, matrices * 8, o[0], i.width_dst, "stmatrix", offsets);

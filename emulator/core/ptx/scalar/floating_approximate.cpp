@@ -129,7 +129,7 @@ Flow quotient(Warp& w, const Inst& i, u32 m) {
     return Flow::next;
 }
 
-Handler single(Op op, u32 mods) {
+Handler approximate(Op op, u32 mods) {
     const bool flushes = mods & kFtz;
     switch (op) {
         case Op::ex2: return ex2;
@@ -161,7 +161,7 @@ Flow upper_word(Warp& w, const Inst& i, u32 m) {
     return Flow::next;
 }
 
-struct Half {
+struct TruncatedHalf {
     static float widen(u16 x) { return half_to_float(x); }
     static u16 narrow(float x) {
         const u16 nearest = float_to_half(x);
@@ -169,7 +169,7 @@ struct Half {
     }
     static constexpr u16 kLeastNormal = 0x0400;
 };
-struct Bfloat {
+struct TruncatedBfloat {
     static float widen(u16 x) { return bf16_to_float(x); }
     static u16 narrow(float x) { return static_cast<u16>(std::bit_cast<u32>(x) >> 16); }
     static constexpr u16 kLeastNormal = 0x0080;
@@ -220,15 +220,15 @@ Handler bind_approximate(const InstRecord& r) {
     }
     if (!(r.mods & (kApprox | kFull))) return nullptr;
     switch (static_cast<Ty>(r.type)) {
-        case Ty::f32: return single(op, r.mods);
+        case Ty::f32: return approximate(op, r.mods);
         case Ty::f64:
             return op == Op::rcp     ? upper_word<mufu::rcp_double>
                    : op == Op::rsqrt ? upper_word<mufu::rsqrt_double>
                                      : nullptr;
-        case Ty::f16: return narrow<Half, 1>(op);
-        case Ty::bf16: return narrow<Bfloat, 1>(op);
-        case Ty::f16x2: return narrow<Half, 2>(op);
-        case Ty::bf16x2: return narrow<Bfloat, 2>(op);
+        case Ty::f16: return narrow<TruncatedHalf, 1>(op);
+        case Ty::bf16: return narrow<TruncatedBfloat, 1>(op);
+        case Ty::f16x2: return narrow<TruncatedHalf, 2>(op);
+        case Ty::bf16x2: return narrow<TruncatedBfloat, 2>(op);
         default: return nullptr;
     }
 }
