@@ -24,7 +24,7 @@ FMHA := $(VENV)/bin/fmha
 # -qq: pip warns once a package about every index that lacks it; errors still show.
 PIP := $(PY) -m pip install -qq --disable-pip-version-check --no-input
 
-CORE_SOURCES := $(shell find emulator/core emulator/programs/runtime -name "*.cpp" -o -name "*.hpp")
+CORE_SOURCES := $(shell find emulator/core emulator/programs/runtime harness -name "*.cpp" -o -name "*.hpp")
 KERNEL_SOURCES := $(shell find kernel -name '*.cu' -o -name '*.cuh' -o -name '*.h')
 
 .PHONY: help

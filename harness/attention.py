@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from fmha.harness.worker import params
 from fmha.harness.worker.choice import splits_of
 from fmha.harness.worker.compilers.build import build_variants
 from fmha.harness.worker.configuration import UNLIMITED, Configuration, Packed, PathChoice
+from fmha.harness.worker.devices import calls
 from fmha.harness.worker.devices.cuda import CudaDevice, Prepared, architecture
 from fmha.harness.worker.launch import Call, choose_splits, launch_attention, walkers_of
 from fmha.harness.worker.protocol import FindingRecord, Variant
@@ -46,6 +47,10 @@ NAMES = (
     "q", "k", "v", "kv_lens", "query_offsets", "sink", "sparse_k", "sparse_v", "sparse_indices", "sparse_lens",
     "block_table", "cu_seqlens_q", "cu_seqlens_k",
 )  # fmt: skip
+
+
+# Of a launch: those of the tensors, then what `_launch` adds.
+ADDRESSES = (*NAMES, "o", "statistics", "scratch", "drawn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +130,14 @@ def attention(
     if torch.compiler.is_compiling():
         longest = max_seqlen_q, max_seqlen_k
         return _compiled(tensors, scale, causal, window, longest, normalise, output_dtype, splits, p_path, out)
-    key = known = None
+    key = known = addresses = None
     if isinstance(q, torch.Tensor) and q.is_cuda:
         try:
             longest = max_seqlen_q, max_seqlen_k
-            key = (scale, causal, window, longest, normalise, output_dtype, splits, p_path, device, *_forms(tensors))
+            form, addresses = _read(tensors)
+            key = scale, causal, window, longest, normalise, output_dtype, splits, p_path, device, form
             known = _plans.get(key)
-        except (AttributeError, TypeError):  # no tensor, or nothing that can be a key: the checks say what is wrong
+        except TypeError:  # no tensor, or nothing that can be a key: the checks say what is wrong
             key = None
     if known is None:
         known = plan(
@@ -144,7 +150,7 @@ def attention(
             while len(_plans) >= MOST_PLANS:
                 _plans.pop(next(iter(_plans)))
             _plans[key] = known
-    return known.run(tensors, out)
+    return known.run(tensors, addresses, out)
 
 
 def plan(
@@ -199,18 +205,20 @@ class AttentionPlan:
     def __init__(self, arguments: Arguments, tensors: Tensors, variant: Variant, call: Call) -> None:
         self.variant, self.call = variant, call
         self._where = tensors[0].device if tensors[0] is not None else torch.device("cpu")
-        self._forms, self._each = _forms(tensors), [_form(x) for x in tensors]
+        self._form, self._each = _read(tensors)[0], [_form(x) for x in tensors]
         self._present = [place for place, name in enumerate(NAMES) if name in arguments.tensors]
         # What new outputs are made like: shapes without memory.
         rows = call.rows
         o_dtype = torch.bfloat16 if call.output_bf16 else torch.float32
         self._o = torch.empty((), dtype=o_dtype, device=self._where).expand(*rows, call.head_dim)
         self._statistics = torch.empty((), device=self._where).expand(len(STATISTICS), *rows)
+        self._taken: set[Hashable] = set()  # forms of outputs that have been found to fit
         self._outputs = tuple((x.shape, x.dtype, x.get_device(), True) for x in (self._o, self._statistics))
-        self._statistic_bytes = 4 * math.prod(rows)
         sizes = [-(-4 * call.partial_elements.get(name, 0) // 256) * 256 for name in PARTIAL]
-        self._partial = [sum(sizes[:place]) for place in range(len(sizes))]  # where each begins in the scratch memory
         self._scratch_bytes = sum(sizes)
+        # What lies within the statistics and within the scratch memory, and where.
+        self._within = {name: ("statistics", 4 * math.prod(rows) * place) for place, name in enumerate(STATISTICS)}
+        self._within |= {name: ("scratch", sum(sizes[:place])) for place, name in enumerate(PARTIAL)}
         self._draws = walkers_of(variant, call) > 0
         self._prepared = self._prepare(arguments) if self._where.type == "cuda" else None
 
@@ -231,50 +239,40 @@ class AttentionPlan:
     ) -> AttentionResult:
         """`attention` of tensors of the shapes, dtypes and device that were planned for; ValueError for others."""
         tensors = _listed(q, k, v, kv_lens, query_offsets, sink, sparse, block_table, cu_seqlens_q, cu_seqlens_k)
-        if _forms(tensors) != self._forms:
-            pairs = zip(NAMES, map(_form, tensors), self._each, strict=True)
-            name, got, wanted = next((name, a, b) for name, a, b in pairs if a != b)
-            raise ValueError(f"{name}: planned for {wanted}, got {got}; make a plan for each set of shapes")
-        return self.run(tensors, out)
+        form, addresses = _read(tensors)
+        if form != self._form:
+            for name, got, wanted in zip(NAMES, map(_form, tensors), self._each, strict=True):
+                if got != wanted:
+                    raise ValueError(f"{name}: planned for {wanted}, got {got}; make a plan for each set of shapes")
+            places = zip(NAMES, np.frombuffer(addresses, np.uint64), strict=True)
+            raise ValueError(next(misaligned(name, int(at)) for name, at in places if at % calls.ALIGNMENT))
+        return self.run(tensors, addresses, out)
 
-    def run(self, tensors: Tensors, out: AttentionResult | None = None) -> AttentionResult:
-        """As a call, with tensors in the order of NAMES that are known to be as planned."""
+    def run(self, tensors: Tensors, addresses: bytes | None, out: AttentionResult | None = None) -> AttentionResult:
+        """As a call, with tensors in the order of NAMES that are known to be as planned, and their addresses where they
+        have been read."""
         if out is None:
             o = torch.empty_like(self._o, memory_format=torch.contiguous_format)
             statistics = torch.empty_like(self._statistics, memory_format=torch.contiguous_format)
         else:
-            self._refuse(out)
-            o, statistics = out.o, out.statistics
+            o, statistics = self._given(out)
         if self._prepared is None:
             findings = self._emulate(tensors, o, statistics)
             return AttentionResult(o, statistics, self.call.normalise, findings)
-        at = [0] * len(NAMES)
-        for place in self._present:
-            address = tensors[place].data_ptr()  # type: ignore[union-attr]  # those that are present
-            if address % 16:
-                raise ValueError(misaligned(NAMES[place], address))
-            at[place] = address
-        row_max, each = statistics.data_ptr(), self._statistic_bytes
-        outputs = (o.data_ptr(), row_max, row_max + each, row_max + 2 * each)
+        addresses = addresses or _read(tensors)[1]
         if torch._C._cuda_getDevice() == self._where.index:
-            self._launch(self._prepared, at, outputs)
+            self._launch(self._prepared, addresses, o, statistics)
         else:
             with torch.cuda.device(self._where):
-                self._launch(self._prepared, at, outputs)
+                self._launch(self._prepared, addresses, o, statistics)
         return out or AttentionResult(o, statistics, self.call.normalise)
 
-    def _launch(self, prepared: Prepared, at: Sequence[int], outputs: tuple[int, int, int, int]) -> None:
+    def _launch(self, prepared: Prepared, addresses: bytes, o: torch.Tensor, statistics: torch.Tensor) -> None:
         # As with the device before and the capture later, torch.cuda's own function costs many times this one.
         stream: int = torch._C._cuda_getCurrentRawStream(self._where.index)
-        partial: Sequence[int] = (0, 0, 0)
-        if self._scratch_bytes:
-            scratch = _scratch(stream, self._scratch_bytes, self._where)
-            base = scratch.data_ptr()
-            partial = [base + begin for begin in self._partial]
+        scratch = _scratch(stream, self._scratch_bytes, self._where).data_ptr() if self._scratch_bytes else 0
         drawn = _count(stream, self._where) if self._draws else 0
-        q, k, v, kv_lens, query_offsets, sink, sparse_k, sparse_v, indices, lens, *scattered = at
-        pointers = (*outputs, *partial, kv_lens, query_offsets, indices, lens, sink, drawn, *scattered)
-        prepared(stream, (q, k, v, sparse_k, sparse_v), pointers)
+        prepared(stream, addresses, o.data_ptr(), statistics.data_ptr(), scratch, drawn)
 
     def _prepare(self, arguments: Arguments) -> Prepared:
         with torch.cuda.device(self._where):
@@ -288,20 +286,33 @@ class AttentionPlan:
             def launch() -> None:
                 launch_attention(device, module, self.variant, self.call, addresses | dict.fromkeys(OUTPUTS, 0))
 
-            return device.prepare(launch, params.MAP_OFFSETS, params.POINTER_OFFSETS)
+            maps, pointers = (
+                [(offset, *self._source(name)) for name, offset in zip(names, offsets, strict=True)]
+                for names, offsets in ((params.MAPS, params.MAP_OFFSETS), (params.POINTERS, params.POINTER_OFFSETS))
+            )
+            return device.prepare(launch, maps, pointers)
 
-    def _refuse(self, out: AttentionResult) -> None:
-        """ValueError or TypeError unless `out` can take the results."""
+    def _source(self, name: str) -> tuple[int, int]:
+        """Which of a launch's addresses a parameter is, and how many bytes beyond it."""
+        whole, beyond = self._within.get(name, (name, 0))
+        return ADDRESSES.index(whole), beyond
+
+    def _given(self, out: AttentionResult) -> tuple[torch.Tensor, torch.Tensor]:
+        """The tensors of `out`. ValueError or TypeError unless it can take the results."""
         if not isinstance(out, AttentionResult):
             raise TypeError(f"out: expected an AttentionResult, got {type(out).__name__}")
         if out.normalised != self.call.normalise:
             raise ValueError(f"out: expected a result with normalised={self.call.normalise}, got {out.normalised}")
-        for name, x, wanted in zip(("o", "statistics"), (out.o, out.statistics), self._outputs, strict=True):
-            if (x.shape, x.dtype, x.get_device(), x.is_contiguous()) != wanted:
-                shape, dtype, _, _ = wanted
-                raise ValueError(f"out.{name}: expected {dtype} {list(shape)} on {self._where}, got {_form(x)}")
-        if out.o.data_ptr() % 16:
-            raise ValueError(misaligned("out.o", out.o.data_ptr()))
+        form, _ = _read((out.o, out.statistics))
+        if form not in self._taken:
+            for name, x, wanted in zip(("o", "statistics"), (out.o, out.statistics), self._outputs, strict=True):
+                if (x.shape, x.dtype, x.get_device(), x.is_contiguous()) != wanted:
+                    shape, dtype, _, _ = wanted
+                    raise ValueError(f"out.{name}: expected {dtype} {list(shape)} on {self._where}, got {_form(x)}")
+            if out.o.data_ptr() % calls.ALIGNMENT:
+                raise ValueError(misaligned("out.o", out.o.data_ptr()))
+            self._taken.add(form)
+        return out.o, out.statistics
 
     def _emulate(self, tensors: Tensors, o: torch.Tensor, statistics: torch.Tensor) -> tuple[FindingRecord, ...]:
         from fmha.harness.worker.devices.emulator import EmulatorDevice  # not wanted where there is a GPU
@@ -410,27 +421,12 @@ def _listed(
     return q, k, v, kv_lens, query_offsets, sink, sparse.k, sparse.v, sparse.indices, sparse.lens, *scattered
 
 
-def _forms(tensors: Tensors) -> tuple[Any, ...]:
-    """What a plan depends on of each tensor: as few objects as can be, since every call makes them."""
-    q, k, v, *others = tensors
-    assert q is not None
-    assert k is not None
-    forms: tuple[Any, ...] = (
-        q.shape,
-        q.dtype,
-        q.get_device(),
-        q.is_contiguous() or q.stride(),
-        k.shape,
-        k.dtype,
-        k.get_device(),
-        k.is_contiguous() or k.stride(),
-    )
-    if v is not None:
-        forms += (v.shape, v.dtype, v.get_device(), v.is_contiguous() or v.stride())
-    for place, x in enumerate(others):
-        if x is not None:
-            forms += (place, x.shape, x.dtype, x.get_device(), x.is_contiguous())
-    return forms
+def _read(tensors: Tensors) -> tuple[Hashable, bytes]:
+    """What a plan depends on of the tensors, and their addresses. TypeError where one is none."""
+    told = calls.read(tuple(tensors)) or calls.read_tensors(tensors)
+    if told is None:
+        raise TypeError(f"expected tensors, got {', '.join(type(x).__name__ for x in tensors)}")
+    return told
 
 
 def _form(x: torch.Tensor | None) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fmha.harness.worker.devices import calls
 from fmha.harness.worker.devices.base import (
     SINGLE,
     DeviceError,
@@ -142,9 +143,11 @@ class CudaDevice:
         """The launches that `work` makes, not made but kept."""
         return Kept(self._record(work))
 
-    def prepare(self, work: Callable[[], object], maps: Sequence[int], pointers: Sequence[int]) -> Prepared:
-        """As `keep`, to be made over other addresses. All have the same parameters: tensor maps at the offsets `maps`,
-        and pointers at the offsets `pointers`."""
+    def prepare(
+        self, work: Callable[[], object], maps: Sequence[calls.Field], pointers: Sequence[calls.Field]
+    ) -> Prepared:
+        """As `keep`, to be made over other addresses. All have the same parameters, in which `maps` and `pointers` are
+        offsets."""
         return Prepared(self._record(work), maps, pointers)
 
     def batch(self, work: Callable[[], object]) -> Callable[[], float]:
@@ -209,8 +212,6 @@ def _configured(config: LaunchConfig, stream: int) -> Any:
     return made
 
 
-# Threads that share a stream share what the launches of one call hand on to each other: no call comes between them.
-_launching = threading.Lock()
 _thread = threading.local()  # `ready` once the GPU's context is current in it
 
 
@@ -255,50 +256,47 @@ class Prepared:
     driver's own time for the launches and little more."""
 
     def __init__(
-        self, launches: Sequence[tuple[Any, LaunchConfig, bytes]], maps: Sequence[int], pointers: Sequence[int]
+        self,
+        launches: Sequence[tuple[Any, LaunchConfig, bytes]],
+        maps: Sequence[calls.Field],
+        pointers: Sequence[calls.Field],
     ) -> None:
-        d = driver()
         self._launches = [(function, config) for function, config, _ in launches]
         (params,) = {params for _, _, params in launches}
         self._params = _Params(params)
-        self._memory, self._arguments = self._params.memory, self._params.arguments
-        self._maps = [d.CUtensorMap(_ptr=self._params.base + offset) for offset in maps]
-        self._addresses = (0,) * len(maps)
-        # Pointers that lie side by side are packed at once.
-        firsts = [i for i, at in enumerate(pointers) if i == 0 or at != pointers[i - 1] + 8]
-        self._pointers = [
-            (struct.Struct(f"<{end - first}Q"), self._params.start + pointers[first], slice(first, end))
-            for first, end in zip(firsts, [*firsts[1:], len(pointers)], strict=True)
-        ]
-        self._configured: dict[int, list[tuple[Any, Any]]] = {}
+        entries = (_entry("cuLaunchKernelEx"), _entry("cuTensorMapReplaceAddress"))
+        placed = (
+            [(self._params.base + offset, source, beyond) for offset, source, beyond in fields]
+            for fields in (maps, pointers)
+        )
+        self._kept = calls.Launches(*entries, self._params.arguments, *placed)
+        self._configured: dict[int, tuple[bytes, list[Any]]] = {}
 
-    def __call__(self, stream: int, maps: tuple[int, ...], pointers: Sequence[int]) -> None:
-        """Launches on `stream`. `maps` are the addresses of the mapped tensors, 0 where there is none."""
-        d = driver()
-        configured = self._configured.get(stream)
-        if configured is None:
-            configured = [(function, _configured(config, stream)) for function, config in self._launches]
-            self._configured[stream] = configured
+    def __call__(self, stream: int, addresses: bytes, *more: int) -> None:
+        """Launches on `stream`. The call's addresses, of which fields have numbers, are `addresses` and then `more`."""
+        configured = self._configured.get(stream) or self._configure(stream)
         if not getattr(_thread, "ready", False):
-            _check("cuCtxSetCurrent", d.cuCtxSetCurrent(_primary_context()))
+            _check("cuCtxSetCurrent", driver().cuCtxSetCurrent(_primary_context()))
             _thread.ready = True
-        with _launching:
-            if maps != self._addresses:
-                self._move(maps)
-            for form, at, those in self._pointers:
-                form.pack_into(self._memory, at, *pointers[those])
-            for function, config in configured:
-                answer = d.cuLaunchKernelEx(config, function, self._arguments, 0)
-                if answer[0]:
-                    _check("launch", answer)
+        answer = self._kept(configured[0], addresses, *more)
+        if answer:
+            _check("launch" if answer > 0 else "tensor map", (driver().CUresult(abs(answer)),))
 
-    def _move(self, maps: tuple[int, ...]) -> None:
-        replace = driver().cuTensorMapReplaceAddress
-        before, self._addresses = self._addresses, (0,) * len(maps)  # where one is refused, none is known
-        for held, address, known in zip(self._maps, maps, before, strict=True):
-            if address and address != known:
-                _check("tensor map", replace(held, address))
-        self._addresses = maps
+    def _configure(self, stream: int) -> tuple[bytes, list[Any]]:
+        configs = [_configured(config, stream) for _, config in self._launches]
+        functions = [int(function) for function, _ in self._launches]
+        words = [word for pair in zip(functions, (config.getPtr() for config in configs), strict=True) for word in pair]
+        self._configured[stream] = struct.pack(f"<{len(words)}Q", *words), configs
+        return self._configured[stream]
+
+
+@functools.cache
+def _entry(name: str) -> int:
+    """The address of a function of the driver."""
+    driver()
+    address = ctypes.cast(getattr(ctypes.CDLL("libcuda.so.1"), name), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 class _Graph:

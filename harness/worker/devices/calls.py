@@ -1,0 +1,81 @@
+"""The host's part of a call whose plan is known: what its tensors are, and kept launches over their addresses.
+
+`calls.cpp` has both, compiled. What is below stands in for it where fmha was not compiled, as on the hosts that runs
+are sent to, and for tensors of a torch before 2.10, which DLPack's functions do not tell of.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+ALIGNMENT = 16  # of what a tensor map begins with
+
+# (place, source, beyond): where in memory a pointer or a tensor map is, which of a call's addresses it gets, and how
+# many bytes further. An address 0 is none: a pointer is 0 then, and a map stays as it is.
+Field = tuple[int, int, int]
+
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_MOVE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+# Threads that share a stream share what the launches of one call hand on to each other: no call comes between them.
+_launching = threading.Lock()
+
+
+def read_tensors(tensors: Sequence[Any]) -> tuple[Hashable, bytes] | None:
+    """The form of torch's tensors, some of them None, and their addresses, of 8 bytes each and 0 for None.
+
+    The form is what a plan depends on: which there are, shapes, strides, dtypes, devices, and how far off its alignment
+    an address is. None where one is no tensor.
+    """
+    try:
+        addresses = [0 if x is None else x.data_ptr() for x in tensors]
+        forms = [
+            x is None or (x.shape, x.is_contiguous() or x.stride(), x.dtype, x.get_device(), address % ALIGNMENT)
+            for x, address in zip(tensors, addresses, strict=True)
+        ]
+    except (AttributeError, TypeError):
+        return None
+    return tuple(forms), struct.pack(f"<{len(addresses)}Q", *addresses)
+
+
+class KeptLaunches:
+    """Launches of one struct of parameters. `launch` and `move` are the addresses of cuLaunchKernelEx and
+    cuTensorMapReplaceAddress, `arguments` that of the array of one pointer to the struct; `maps` and `pointers` are
+    places within it."""
+
+    def __init__(
+        self, launch: int, move: int, arguments: int, maps: Sequence[Field], pointers: Sequence[Field], /
+    ) -> None:
+        self._launch, self._move, self._arguments = _ENTRY(launch), _MOVE(move), arguments
+        self._maps = maps
+        self._pointers = [(ctypes.c_uint64.from_address(at), source, beyond) for at, source, beyond in pointers]
+        self._known = [0] * len(maps)  # the addresses that the maps have
+
+    def __call__(self, configured: bytes, addresses: bytes, /, *more: int) -> int:
+        """`configured` are the addresses of each launch's function and of its config; a call's addresses are those of
+        `addresses`, then `more`. Returns the driver's answer, 0 for success; of a tensor map its negative."""
+        at = *(word for (word,) in struct.iter_unpack("<Q", addresses)), *more
+        with _launching:
+            for i, (place, source, beyond) in enumerate(self._maps):
+                address = at[source] and at[source] + beyond
+                if address and address != self._known[i]:
+                    self._known[i] = 0  # where one is refused, it is not known
+                    if refused := self._move(place, address):
+                        return -int(refused)
+                    self._known[i] = address
+            for pointer, source, beyond in self._pointers:
+                pointer.value = at[source] and at[source] + beyond
+            for function, config in struct.iter_unpack("<2Q", configured):
+                if refused := self._launch(config, function, self._arguments, None):
+                    return int(refused)
+        return 0
+
+
+try:
+    from fmha.harness.worker.devices._calls import Launches as Launches
+    from fmha.harness.worker.devices._calls import read as read
+except ImportError:
+    Launches, read = KeptLaunches, read_tensors  # type: ignore[assignment, misc]
