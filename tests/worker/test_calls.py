@@ -15,11 +15,14 @@ import pytest
 from fmha.harness.worker.devices import _calls, calls
 
 DRIVER = """
+#include <sched.h>
+
 #include <cstdint>
 struct Event { uint64_t what, a, b, pointer; } events[1000];
 int count = 0, refused_launch = 0, refused_move = 0, inside = 0, overlapped = 0;
 extern "C" int launch(const void* config, void* function, void** arguments, void** extra) {
     if (__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST) > 1) overlapped = 1;
+    for (int i = 0; i < 200; ++i) sched_yield();  // other threads come to where they may not go
     const auto* parameters = static_cast<const uint64_t*>(*arguments);
     events[count++ % 1000] = {1, (uint64_t)config, (uint64_t)function, parameters[0]};
     __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
