@@ -91,8 +91,9 @@ def _steps(case: Configuration) -> Iterator[Configuration]:
         if KINDS[name] is int and name != "head_dim":
             value = getattr(case, name)
             for less in (axis.least, value // 2, value - value // 4, value - 1):
+                step: dict[str, Any] = {name: less}
                 if axis.least <= less < value:
-                    yield replace(case, **{name: less})
+                    yield replace(case, **step)
 
 
 def _legal(case: Configuration) -> Iterator[Configuration]:
