@@ -77,7 +77,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What the modifiers of an instruction say."""
+    """What the modifiers of an instruction say. Without a type it has that of the first operand with one, or none."""
 
     types: tuple[str, ...]
     mods: int
@@ -111,11 +111,11 @@ class Form:
                 bits, place = m.choose(part.values(), (0, 0) if part.optional else None)
             mods, immediate = mods | bits, immediate | place
         m.done()
-        return Taken(tuple(types), mods, immediate, aligned)
+        usual = next((operand.type for operand in self.operands if operand.type), "none")
+        return Taken(tuple(types) or (usual,), mods, immediate, aligned)
 
     def emit(self, b: Builder, taken: Taken) -> None:
-        usual = next((operand.type for operand in self.operands if operand.type), "none")
-        first, second = (*(taken.types or (usual,)), "none", "none")[:2]
+        first, second = (*taken.types, "none")[:2]
         units: dict[bool, list[int]] = {True: [], False: []}
         immediate, width, address = taken.immediate, 0, 0
         for operand, said in zip(b.operands(len(self.operands)), self.operands, strict=True):
@@ -245,7 +245,7 @@ def decoder(opcode: str, otherwise: Decoder | None) -> Decoder:
         return next(iter(whole + begun), None)
 
     def decode(b: Builder, m: Modifiers) -> None:
-        if found := line_of(opcode, tuple(b.instruction.modifiers)):
+        if found := line_of(opcode, b.instruction.modifiers):
             form, taken = found
             form.emit(b, taken)
             return

@@ -69,8 +69,8 @@ def test_a_record_is_what_the_row_says(opcode: str, expected: dict[str, object])
 @pytest.mark.parametrize(
     ("opcode", "modifiers", "expected"),
     [
-        ("barrier", ("cluster", "arrive", "aligned"), Taken((), 0, 0, aligned=True)),
-        ("barrier", ("cluster", "arrive"), Taken((), 0, 0, aligned=False)),
+        ("barrier", ("cluster", "arrive", "aligned"), Taken(("none",), 0, 0, aligned=True)),
+        ("barrier", ("cluster", "arrive"), Taken(("none",), 0, 0, aligned=False)),
         ("slct", ("s32", "f32"), Taken(("s32", "f32"), 0, 0, aligned=False)),
         ("slct", ("f32", "f32"), Taken(("f32", "f32"), 0, 0, aligned=False)),
     ],
