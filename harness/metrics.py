@@ -16,15 +16,18 @@ from fmha.harness.numbers import Number
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is known of a field of `Measurement` that has a gate. `words` name its error. Below `floor` an error is
-    float32's rounding, a few units in the last place of values up to 8.
+    """What is known of a field of `Measurement` that has a gate. `words` name its error, `definition` says what the
+    value is, in Markdown. Below `floor` an error is float32's rounding, a few units in the last place of values up to
+    8. `limit` is that of the attention kernels where matrix.yaml has none; docs/understand/gates.md says whence it is.
 
     `least`: the value is a cosine, of which the gate asks at least its limit, and the error is 1 - value. Else the
     value is an error, and the gate asks for at most.
     """
 
     words: str
+    definition: str
     floor: float
+    limit: float
     least: bool = False
     of_attention: bool = False  # kernels of one's own do not have it
 
@@ -53,15 +56,23 @@ class Measurement:
 
     # None is what a kernel does not have, and a record from before it was measured: a metric that is added has it for
     # its default.
-    cosine: Annotated[Number, Metric("1 - cosine", 1e-8, least=True)]
-    relative_l2: Annotated[Number, Metric("relative L2", 1e-5)]
-    max_error: Annotated[Number, Metric("largest error", 1e-5)]  # max |o - ref| / max |ref|, of normalised O
-    # max |lse - ref|, natural log
-    lse_error: Annotated[Number | None, Metric("LSE error", 5e-6, of_attention=True)] = field(
-        default=None, metadata={"description": "this and the next two: null for a kernel of one's own"}
-    )
-    row_max_error: Annotated[Number | None, Metric("row maximum error", 5e-6, of_attention=True)] = None
-    row_sum_error: Annotated[Number | None, Metric("row sum error", 5e-6, of_attention=True)] = None  # relative
+    cosine: Annotated[Number, Metric("1 - cosine", "`o . o_ref / (‖o‖ ‖o_ref‖)`", 1e-8, 0.999996, least=True)]
+    relative_l2: Annotated[Number, Metric("relative L2", "`‖o - o_ref‖ / ‖o_ref‖`", 1e-5, 5e-3)]
+    max_error: Annotated[Number, Metric("largest error", "`max abs(o - o_ref) / max abs(o_ref)`", 1e-5, 6e-3)]
+    lse_error: Annotated[
+        Number | None,
+        Metric("LSE error", "`max abs(lse - lse_ref)`, natural logarithm", 5e-6, 1e-4, of_attention=True),
+    ] = field(default=None, metadata={"description": "this and the next two: null for a kernel of one's own"})
+    row_max_error: Annotated[
+        Number | None,
+        Metric(
+            "row maximum error", "`max abs(row_max - row_max_ref)`, natural-log units", 5e-6, 1e-4, of_attention=True
+        ),
+    ] = None
+    row_sum_error: Annotated[
+        Number | None,
+        Metric("row sum error", "`max abs(row_sum / row_sum_ref - 1)`", 5e-6, 1e-4, of_attention=True),
+    ] = None
     nonfinite_mismatches: int  # elements whose inf/NaN class differs from the reference's
     unwritten: int  # output elements that still hold the poison
     output_hash: str  # sha256 of all outputs' bytes

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from fmha.emulator._core import ELEMENT_TYPES, TYPES
-from fmha.emulator.decode.program import FORMS
+from fmha.emulator.decode.program import FUNCTIONS
 from fmha.emulator.decode.supported import supported
 from fmha.emulator.decode.table import TABLE
 
@@ -21,7 +21,7 @@ type that an instruction here does not have. `call` has no row: a called functio
 ## Those of one line
 
 Each is a row of `emulator/core/isa/operations.hpp`. One of the modifiers in braces is there, at most one of those in
-brackets. An operand without a type has that of the instruction.
+brackets. An operand without a type has that of the instruction; an address is in the space that it names.
 
 """
 _FUNCTIONS = """
@@ -96,15 +96,14 @@ def page() -> str:
     """docs/reference/instructions.md."""
     functions: list[str] = []
     refused: list[str] = []
-    regular = {form.opcode for form in TABLE}
-    for opcode in sorted(FORMS.keys() - regular):
+    for opcode in sorted(FUNCTIONS):
         if opcode.startswith("%"):  # our own, which no PTX has
             continue
-        found = supported(opcode, FORMS[opcode], _PARTS.get(opcode, ()), _TARGETS.get(opcode, "sm_100a"))
+        found = supported(opcode, FUNCTIONS[opcode], _PARTS.get(opcode, ()), _TARGETS.get(opcode, "sm_100a"))
         functions += _instructions(opcode, found.ways)
         if not found.ways:
             refused += [f"| `{opcode}` | {why} |" for why in dict.fromkeys(found.refusals)]
-    lines = [f"- `{form.text}`" for form in sorted(TABLE, key=lambda form: form.text)]
+    lines = [f"- `{re.sub(r'=[^].|}]*|#', '', form.text)}`" for form in sorted(TABLE, key=lambda form: form.text)]
     parts = (_INTRODUCTION, lines, _FUNCTIONS, functions, _REFUSED, refused)
     return "".join(part if isinstance(part, str) else "".join(f"{line}\n" for line in part) for part in parts)
 

@@ -13,15 +13,7 @@ _BAR_REDUCTIONS = {"popc": 9, "and": 6, "or": 7}
 
 
 def bar(b: Builder, m: Modifiers) -> None:
-    """bar, barrier: .sync, .arrive and .red; bar.warp.sync; barrier.cluster. `bar` is `barrier.aligned`."""
-    if m.take("warp"):
-        m.need("sync")
-        m.done()
-        b.emit("bar_warp", "b32", src=[b.src(b.instruction.operands[0], "b32")])
-        return
-    if m.take("cluster"):
-        cluster_barrier(b, m)
-        return
+    """bar, barrier: .sync, .arrive and .red. `bar` is `barrier.aligned`."""
     m.take("cta")
     action = m.choose({name: name for name in ("sync", "arrive", "red")})
     reduction = m.choose(_BAR_REDUCTIONS) if action == "red" else 0
@@ -49,29 +41,9 @@ def bar(b: Builder, m: Modifiers) -> None:
     b.emit("bar_red" if result else "bar", "u32", dst=dst, src=src, mods=mods, aligned=aligned)
 
 
-def cluster_barrier(b: Builder, m: Modifiers) -> None:
-    arrive = m.choose({"arrive": True, "wait": False})
-    relaxed = False
-    if arrive:
-        relaxed = m.choose({"relaxed": True, "release": False}, False)
-    else:
-        m.take("acquire")
-    aligned = m.take("aligned")
-    m.done()
-    if b.instruction.operands:
-        b.fail("no operand is expected")
-    op = "cluster_arrive" if arrive else "cluster_wait"
-    b.emit(op, aligned=aligned, mods=MODS["cluster_relaxed"] if relaxed else 0)
-
-
 def fence(b: Builder, m: Modifiers) -> None:
     if m.take("proxy"):
         _proxy_fence(b, m)
-        return
-    if m.take("mbarrier_init"):
-        m.need("release", "cluster")
-        m.done()
-        b.emit("fence_mbarrier_init")
         return
     both = MODS["acquire"] | MODS["release"]
     sequential = both | MODS["sequential"]
@@ -148,39 +120,16 @@ def membar(b: Builder, m: Modifiers) -> None:
 _SHARED = {"shared": "shared", "shared::cta": "shared", "shared::cluster": "shared::cluster"}
 
 
-_REMOTE = ("arrive", "arrive_drop", "expect_tx", "complete_tx")  # those that take .shared::cluster
-_MBARRIER = (*_REMOTE, "init", "inval", "test_wait", "try_wait", "pending_count")
-_PLAIN = {"init": "mbar_init", "inval": "mbar_inval", "expect_tx": "mbar_expect_tx", "complete_tx": "mbar_complete_tx"}
-
-
 def mbarrier(b: Builder, m: Modifiers) -> None:
-    action = m.choose({name: name for name in _MBARRIER})
-    if action == "pending_count":
-        m.need("b64")
-        m.done()
-        d, state = b.instruction.operands
-        b.emit("mbar_pending", "b64", dst=[b.dst(d, "b32")], src=[b.src(state, "b64")])
-        return
+    action = m.choose({name: name for name in ("arrive", "arrive_drop", "test_wait", "try_wait")})
     # Without a space the address is generic; a number within the shared window means the same either way.
     space = m.choose(_SHARED, "shared")
-    if space == "shared::cluster" and action not in _REMOTE:
-        b.fail(f"mbarrier.{action} has no .shared::cluster form")
     if action in ("test_wait", "try_wait"):
+        if space == "shared::cluster":
+            b.fail(f"mbarrier.{action} has no .shared::cluster form")
         _wait(b, m, action, space)
-    elif action in ("arrive", "arrive_drop"):
-        _arrive(b, m, space, drop=action == "arrive_drop")
     else:
-        if action in ("expect_tx", "complete_tx"):
-            m.take("relaxed")
-            m.choose({"cta": 0, "cluster": 1}, 2)
-        m.need("b64")
-        m.done()
-        address, *rest = b.instruction.operands
-        if len(rest) != (action != "inval"):
-            b.fail("wrong number of operands")
-        unit, width, offset = b.address(address, space)
-        src = [unit, *(b.src(x, "u32") for x in rest)]
-        b.emit(_PLAIN[action], "b64", src=src, immediate=offset, width_src=width)
+        _arrive(b, m, space, drop=action == "arrive_drop")
 
 
 def _semantics(m: Modifiers) -> int:

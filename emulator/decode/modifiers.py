@@ -16,6 +16,11 @@ class Modifiers:
         self._instruction = instruction
         self._left = list(instruction.modifiers)
 
+    @property
+    def left(self) -> int:
+        """How many nobody has taken."""
+        return len(self._left)
+
     def take(self, *names: str) -> bool:
         """Takes the first of `names` that is present."""
         for name in names:

@@ -46,7 +46,6 @@ FAMILIES = (
     policies,
     recursion,
     stack,
-    table,
     tcgen05,
     textures,
     video,
@@ -54,7 +53,8 @@ FAMILIES = (
     wgmma,
     wmma,
 )
-FORMS = {opcode: form for family in FAMILIES for opcode, form in family.FORMS.items()}
+FUNCTIONS = {opcode: form for family in FAMILIES for opcode, form in family.FORMS.items()}
+FORMS = FUNCTIONS | {opcode: table.decoder(opcode, FUNCTIONS.get(opcode)) for opcode in table.LINES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,36 +53,6 @@ def _operands(b: Builder, low: int, high: int | None = None) -> tuple[Operand, .
     return operands
 
 
-# Allocation
-
-
-def _alloc(b: Builder, m: Modifiers) -> None:
-    pair = _pair(m)
-    m.need("sync", "aligned", "b32")
-    space = "shared" if m.take("shared::cta") else "generic"
-    m.done()
-    address, columns = _operands(b, 2)
-    unit, width, offset = b.address(address, space)
-    src = [unit, b.src(columns, "u32")]
-    b.emit("tmem_alloc", "b32", src=src, mods=pair, immediate=offset, width_src=width, aligned=True)
-
-
-def _dealloc(b: Builder, m: Modifiers) -> None:
-    pair = _pair(m)
-    m.need("sync", "aligned", "b32")
-    m.done()
-    address, columns = _operands(b, 2)
-    b.emit("tmem_dealloc", "b32", src=[b.src(address, "b32"), b.src(columns, "u32")], mods=pair, aligned=True)
-
-
-def _relinquish(b: Builder, m: Modifiers) -> None:
-    pair = _pair(m)
-    m.need("sync", "aligned")
-    m.done()
-    _operands(b, 0)
-    b.emit("tmem_relinquish", mods=pair, aligned=True)
-
-
 # ld and st
 
 
@@ -178,16 +148,6 @@ def _store(b: Builder, m: Modifiers) -> None:
         immediate |= _half_split(b, operands[1])
     src = [unit, *(b.src(x, "b32") for x in _registers(b, operands[-1], count))]
     b.emit("tmem_st", "b32", src=src, mods=mods, immediate=immediate, aligned=True)
-
-
-def _wait(op: str) -> Callable[[Builder, Modifiers], None]:
-    def decode(b: Builder, m: Modifiers) -> None:
-        m.need("sync", "aligned")
-        m.done()
-        _operands(b, 0)
-        b.emit(op, aligned=True)
-
-    return decode
 
 
 # mma
@@ -296,7 +256,7 @@ def _positive(b: Builder, operand: Operand) -> int:
     return b.src(operand, "pred")
 
 
-# cp, shift, commit, fences
+# cp, shift, commit
 
 
 def _copy(b: Builder, m: Modifiers) -> None:
@@ -342,29 +302,13 @@ def _commit(b: Builder, m: Modifiers) -> None:
     b.emit("tc_commit", "b64", src=src, mods=mods, width_src=width)
 
 
-def _fence(op: str) -> Callable[[Builder, Modifiers], None]:
-    def decode(b: Builder, m: Modifiers) -> None:
-        m.done()
-        _operands(b, 0)
-        b.emit(op)
-
-    return decode
-
-
 _TCGEN05: dict[str, Callable[[Builder, Modifiers], None]] = {
-    "alloc": _alloc,
-    "dealloc": _dealloc,
-    "relinquish_alloc_permit": _relinquish,
     "ld": _load,
     "st": _store,
-    "wait::ld": _wait("tmem_wait_ld"),
-    "wait::st": _wait("tmem_wait_st"),
     "mma": _mma,
     "cp": _copy,
     "shift": _shift,
     "commit": _commit,
-    "fence::before_thread_sync": _fence("tc_fence_before"),
-    "fence::after_thread_sync": _fence("tc_fence_after"),
 }
 
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {"tcgen05": tcgen05}

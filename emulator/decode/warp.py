@@ -17,13 +17,6 @@ def _pair(b: Builder, operand: Operand, first: str, second: str) -> list[int]:
     return [b.dst(operand, first), -1]
 
 
-def elect(b: Builder, m: Modifiers) -> None:
-    m.need("sync")
-    m.done()
-    d, members = b.operands(2)
-    b.emit("elect", "b32", dst=_pair(b, d, "b32", "pred"), src=[b.src(members, "b32")])
-
-
 _VOTES = {"all": 0, "any": 1, "uni": 2, "ballot": 3}
 
 
@@ -71,26 +64,8 @@ def reduce(b: Builder, m: Modifiers) -> None:
     b.emit("redux", type_name, dst=[b.dst(d, type_name)], src=[b.src(a, type_name), b.src(members, "b32")], mods=mods)
 
 
-def match(b: Builder, m: Modifiers) -> None:
-    mode = m.choose({"any": "any", "all": "all"})
-    m.need("sync")
-    type_name = m.type(("b32", "b64"))
-    m.done()
-    d, a, members = b.operands(3)
-    src = [b.src(a, type_name), b.src(members, "b32")]
-    if mode == "any":
-        dst = [b.dst(d, "b32")]
-    elif isinstance(d, PredicatePair):
-        dst = [b.dst(d.first, "b32"), b.dst(d.second, "pred")]
-    else:
-        dst = [b.dst(d, "b32"), -1]
-    b.emit(f"match_{mode}", type_name, dst=dst, src=src)
-
-
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
-    "elect": elect,
     "vote": vote,
     "shfl": shuffle,
     "redux": reduce,
-    "match": match,
 }

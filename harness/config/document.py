@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, create_model, model_validator
@@ -26,12 +26,16 @@ class ThresholdsSection(Section):
         return {name: given[name] for name in METRICS if name in given}
 
 
-def thresholds_section(name: str, metrics: Mapping[str, Metric], *, required: bool) -> type[ThresholdsSection]:
-    """The section with a key for each of these metrics."""
+def thresholds_section(
+    name: str, metrics: Mapping[str, Metric], default: Callable[[Metric], float | None] | None
+) -> type[ThresholdsSection]:
+    """The section with a key for each of these metrics, and what it has by `default`; None where each is required."""
     keys: dict[str, Any] = {}
     for metric, known in metrics.items():
-        kind = LeastCosine if known.least else GateLimit
-        keys[metric] = (kind, ...) if required else (kind | None, None)
+        kind: Any = LeastCosine if known.least else GateLimit
+        usual = default(known) if default else ...
+        said = Field(usual, description=f"{known.definition}; floor {known.floor:g}")
+        keys[metric] = (kind | None if usual is None else kind, said)
     return create_model(name, __base__=ThresholdsSection, **keys)
 
 
@@ -39,8 +43,8 @@ if TYPE_CHECKING:
     DefaultSection = ThresholdsSection
     OverridesSection = ThresholdsSection
 else:
-    DefaultSection = thresholds_section("DefaultSection", METRICS, required=True)
-    OverridesSection = thresholds_section("OverridesSection", METRICS, required=False)
+    DefaultSection = thresholds_section("DefaultSection", METRICS, lambda metric: metric.limit)
+    OverridesSection = thresholds_section("OverridesSection", METRICS, lambda _: None)
 
 
 class ResourcesSection(Section):
@@ -62,7 +66,7 @@ class GatesSection(Section):
     """`guard` and those after it but the last two are for configurations of that nature; docs/understand/gates.md says
     whence all are."""
 
-    default: DefaultSection
+    default: DefaultSection = DefaultSection()
     guard: OverridesSection = OverridesSection()
     bf16: OverridesSection = OverridesSection()
     extreme: OverridesSection = OverridesSection()

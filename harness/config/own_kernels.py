@@ -71,7 +71,7 @@ class OwnSuiteSection(Section):
 if TYPE_CHECKING:
     OwnThresholdsSection = ThresholdsSection
 else:
-    OwnThresholdsSection = thresholds_section("OwnThresholdsSection", OF_ANY_KERNEL, required=True)
+    OwnThresholdsSection = thresholds_section("OwnThresholdsSection", OF_ANY_KERNEL, None)
 
 
 class KernelGatesSection(Section):

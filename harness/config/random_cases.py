@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from random import Random
 from typing import Any, Final, get_args
 
 from fmha.harness.worker.configuration import (
+    AXES,
+    DEFAULTS,
+    KINDS,
     MIXED_SINK_HEADS,
-    PAGE_SIZES,
     UNLIMITED,
     Configuration,
     Data,
@@ -19,7 +21,6 @@ from fmha.harness.worker.configuration import (
     Lengths,
     Mask,
     Offsets,
-    Output,
     Packed,
     fault,
 )
@@ -41,30 +42,8 @@ class Space:
         return draw_cases(seed, count, self)
 
 
-# What comes first is what a failing configuration is simplified to.
-SIMPLEST: Final[dict[str, Any]] = {
-    "batch": 1,
-    "heads": 1,
-    "mask": "none",
-    "kv": "separate",
-    "query_offsets": "aligned",
-    "kv_lens": "full",
-    "sink": "none",
-    "data": "normal",
-    "output": "unnormalised",
-    "splits": 1,
-    "p_path": "auto",
-    "rows": 0,
-    "merge": "auto",
-    "layout": "bshd",
-    "q_lens": "full",
-    "packed": "none",
-    "page_size": 0,
-    "before": 0,
-    "kv_heads": 1,
-    "sparse_indices": "valid",
-    "sparse_lens": "full",
-}
+# Drawn among the others, in the order that they have always had.
+_DRAWN_EARLIER: Final = ("kv", "output", "p_path", "page_size")
 
 
 def draw_cases(seed: int, count: int, space: Space) -> list[Configuration]:
@@ -84,7 +63,7 @@ def draw(random: Random, space: Space) -> Configuration:
     while True:
         case = _proposal(random, space)
         if fault(case) is None and work(case) <= space.work:
-            return case
+            return _with_others(random, case)
 
 
 def work(case: Configuration) -> int:
@@ -94,29 +73,27 @@ def work(case: Configuration) -> int:
 
 def smaller(case: Configuration) -> Iterator[Configuration]:
     """Legal configurations one step simpler than `case`, the boldest first: features off, then sizes down."""
-    if case.topk:
-        yield from _legal(replace(case, topk=0, s_sparse=0, sparse_indices="valid", sparse_lens="full"))
-    if case.mask != "none":
-        yield from _legal(replace(case, mask="none", window=0, left=UNLIMITED, right=UNLIMITED))
-    for name, value in SIMPLEST.items():
-        if name != "mask" and getattr(case, name) != value:
-            yield from _legal(replace(case, **{name: value}))
-    for name, least in (
-        ("t", 1),
-        ("s_k", 0),
-        ("batch", 1),
-        ("heads", 1),
-        ("topk", 1),
-        ("s_sparse", 1),
-        ("splits", 1),
-        ("window", 1),
-        ("left", 0),
-        ("right", 0),
-    ):
-        value = getattr(case, name)
-        for less in dict.fromkeys((least, value // 2, value - value // 4, value - 1)):
-            if least <= less < value:
-                yield from _legal(replace(case, **{name: less}))
+    for step in dict.fromkeys(_steps(case)):
+        if step != case:
+            yield from _legal(step)
+
+
+def _steps(case: Configuration) -> Iterator[Configuration]:
+    """The sparse branch and the mask are of several fields; any other one is set to its default, but for sizes that go
+    with a feature. Every size but head_dim, which kernels have or have not, goes down to its least, by halves, quarters
+    and ones."""
+    yield replace(case, topk=0, s_sparse=0, sparse_indices="valid", sparse_lens="full")
+    yield replace(case, mask="none", window=0, left=UNLIMITED, right=UNLIMITED)
+    for name, default in DEFAULTS.items():
+        if default is not MISSING and (KINDS[name] is not int or AXES[name].always):
+            yield replace(case, **{name: default})
+    for name, axis in AXES.items():
+        if KINDS[name] is int and name != "head_dim":
+            value = getattr(case, name)
+            for less in (axis.least, value // 2, value - value // 4, value - 1):
+                step: dict[str, Any] = {name: less}
+                if axis.least <= less < value:
+                    yield replace(case, **step)
 
 
 def _legal(case: Configuration) -> Iterator[Configuration]:
@@ -140,7 +117,7 @@ def _proposal(random: Random, space: Space) -> Configuration:
         left=random.choice([UNLIMITED, size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
         right=random.choice([UNLIMITED, size(random, 0, s_k)]) if mask == "band" else UNLIMITED,
         heads=heads,
-        kv=random.choice(["separate", "shared"]),
+        kv=_drawn(random, "kv"),
         query_offsets=_often(random, "aligned", Offsets),
         kv_lens=_often(random, "full", Lengths),
         topk=topk,
@@ -149,20 +126,33 @@ def _proposal(random: Random, space: Space) -> Configuration:
         sparse_lens=_often(random, "full", Lengths) if topk else "full",
         sink=random.choice(["none", "finite", "mixed" if heads >= MIXED_SINK_HEADS else "finite"]),
         data=_often(random, "normal", Data),
-        output=random.choice(get_args(Output)),
+        output=_drawn(random, "output"),
         splits=random.choice([1, 1, 1, random.randint(2, 5)]),
-        p_path=random.choice(["auto", "auto", "tmem", "smem"]),
+        p_path=_drawn(random, "p_path"),
     )
     # Drawn last, and legal: what is drawn before stays what it was where tensors lie as they did.
     layout: Layout = _often(random, "bshd", Layout)
     kv_heads = random.choice([n for n in range(1, heads + 1) if heads % n == 0])
     laid = next(_legal(replace(drawn, layout=layout, kv_heads=kv_heads)), drawn)
-    page_size = random.choice([0, 0, 0, *PAGE_SIZES])
+    page_size = _drawn(random, "page_size")
     packed: Packed = _often(random, "none", Packed)
     q_lens: Lengths = _often(random, "full", Lengths)
     together = replace(laid, page_size=page_size, packed=packed, q_lens=q_lens)
     apart = replace(laid, packed=packed, q_lens=q_lens), replace(laid, page_size=page_size), laid
     return next(case for tried in (together, *apart) for case in _legal(tried))
+
+
+def _with_others(random: Random, case: Configuration) -> Configuration:
+    """With the fields that say what is drawn, where that is legal. They come last: all else is what it would be without
+    them."""
+    for name, axis in AXES.items():
+        if axis.drawn and name not in _DRAWN_EARLIER:
+            case = next(_legal(replace(case, **{name: _drawn(random, name)})), case)
+    return case
+
+
+def _drawn(random: Random, name: str) -> Any:
+    return random.choice(AXES[name].drawn)
 
 
 def _often(random: Random, usual: Any, kind: Any) -> Any:

@@ -31,7 +31,9 @@ def _keys(lists: bool) -> dict[str, Any]:
     for name, default in DEFAULTS.items():
         missing = default is MISSING
         if lists:
-            keys[name] = (list[_kind(name)], Field(... if missing else [default], min_length=1))  # type: ignore[misc]
+            key = f"`{AXES[name].key}`" if AXES[name].key else ""
+            said: Any = {"description": AXES[name].words, "json_schema_extra": {"filter": key}}
+            keys[name] = (list[_kind(name)], Field(... if missing else [default], min_length=1, **said))  # type: ignore[misc]
         else:
             keys[name] = (_kind(name), ... if missing else default)
     return keys

@@ -37,21 +37,31 @@ def _always(values: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What matrix.yaml, names and `--filter` have to know of a field of Configuration, beside its type and default.
+    """What matrix.yaml, names, `--filter`, random suites and docs/reference/matrix-keys.md have to know of a field of
+    Configuration, beside its type and default.
 
-    `name` stands before its value in a configuration's name; empty where the mask's part says it. `key` is what
-    `--filter` calls it; empty for what no filter takes. `least` is of numbers. A field that is not `used` beside the
-    values of others means nothing there, and has its default.
+    `words` say what a value means, in the page's Markdown. `name` stands before its value in a configuration's name;
+    empty where the mask's part says it. `key` is what `--filter` calls it; empty for what no filter takes. `least` is
+    of numbers. A field that is not `used` beside the values of others means nothing there, and has its default.
+    `drawn` are what random suites choose among, a likelier value more than once; empty for what random_cases.py draws
+    in a way of its own, or never.
     """
 
+    words: str
     name: str = ""
     key: str = ""
     least: int = 0
     used: Callable[[Mapping[str, Any]], bool] = _always
+    drawn: tuple[Any, ...] = ()
+
+    @property
+    def always(self) -> bool:
+        """Whether it means something beside any values of others."""
+        return self.used is _always
 
 
-def _axis(name: str = "", key: str = "", **more: Any) -> Mapping[str, Axis]:
-    return {"axis": Axis(name, key, **more)}
+def _axis(words: str, name: str = "", key: str = "", **more: Any) -> Mapping[str, Axis]:
+    return {"axis": Axis(words, name, key, **more)}
 
 
 def _banded(values: Mapping[str, Any]) -> bool:
@@ -69,43 +79,140 @@ class Configuration:
     The fields from `output` on say how a problem is run, not which problem it is.
     """
 
-    head_dim: int = field(metadata=_axis("hd", "hd", least=1))
-    t: int = field(metadata=_axis("t", "t", least=1))
-    s_k: int = field(metadata=_axis("sk", "sk"))
-    batch: int = field(default=1, metadata=_axis("b", "batch", least=1))
-    mask: Mask = field(default="none", metadata=_axis("mask", "mask"))
-    window: int = field(default=0, metadata=_axis(used=lambda values: values["mask"] == "window"))
-    left: int = field(default=UNLIMITED, metadata=_axis(least=UNLIMITED, used=_banded))
-    right: int = field(default=UNLIMITED, metadata=_axis(least=UNLIMITED, used=_banded))
-    heads: int = field(default=1, metadata=_axis("h", "heads", least=1))
-    # K/V heads, of which each has as many of the query heads.
-    kv_heads: int = field(default=1, metadata=_axis("kvh", "kvh", least=1))
-    kv: KeyValues = field(default="separate", metadata=_axis("kv", "kv"))
-    query_offsets: Offsets = field(default="aligned", metadata=_axis("offsets-", "offsets"))
-    kv_lens: Lengths = field(default="full", metadata=_axis("lens-", "lens"))
-    # Queries of each batch entry, of which t is the most.
-    q_lens: Lengths = field(default="full", metadata=_axis("qlens-", "qlens"))
-    topk: int = field(default=0, metadata=_axis("top", "topk"))
-    s_sparse: int = field(default=0, metadata=_axis("of", used=_sparse))
-    sparse_indices: Indices = field(default="valid", metadata=_axis("indices-", used=_sparse))
-    sparse_lens: Lengths = field(default="full", metadata=_axis("toplens-", used=_sparse))
-    sink: Sink = field(default="none", metadata=_axis("sink-", "sink"))
-    data: Data = field(default="normal", metadata=_axis("data-", "data"))
-    output: Output = field(default="unnormalised", metadata=_axis("out-", "out"))
-    splits: int = field(default=1, metadata=_axis("splits", "splits", least=1))
-    p_path: PathChoice = field(default="auto", metadata=_axis("p-", "p"))
-    # Query rows of a CTA; 0: by the rule of fmha.harness.worker.choice.
-    rows: int = field(default=0, metadata=_axis("rows", "rows"))
-    # Splits are merged within a cluster of CTAs, or by the combine kernel.
-    merge: MergeChoice = field(default="auto", metadata=_axis("merge-", "merge"))
-    # How Q, K and V lie: contiguous; K and V head by head; or each a slice of a projection of all three.
-    layout: Layout = field(default="bshd", metadata=_axis("layout-", "layout"))
-    # Rows of a page of K and V, which lie in an order of their own; 0: no pages.
-    page_size: int = field(default=0, metadata=_axis("page", "page"))
-    # Whether queries, or keys, of all batch entries lie one behind the other, cu_seqlens saying where each begins.
-    packed: Packed = field(default="none", metadata=_axis("packed-", "packed"))
-    # Batch entries that tensors have before these, which nobody looks at.
-    before: int = field(default=0, metadata=_axis("before", "before"))
+    head_dim: int = field(metadata=_axis("elements of a row of Q, K and V", "hd", "hd", least=1))
+    t: int = field(metadata=_axis("queries", "t", "t", least=1))
+    s_k: int = field(metadata=_axis("keys; 0 for a sparse branch alone", "sk", "sk"))
+    batch: int = field(default=1, metadata=_axis("batch entries", "b", "batch", least=1))
+    mask: Mask = field(
+        default="none",
+        metadata=_axis(
+            "`window` sees `window` keys, the query's own the last; `band` from `left` before to `right` after it",
+            "mask",
+            "mask",
+        ),
+    )
+    window: int = field(
+        default=0, metadata=_axis("of the mask `window`", used=lambda values: values["mask"] == "window")
+    )
+    left: int = field(
+        default=UNLIMITED, metadata=_axis("of the mask `band`; -1 for all", least=UNLIMITED, used=_banded)
+    )
+    right: int = field(
+        default=UNLIMITED, metadata=_axis("of the mask `band`; -1 for all", least=UNLIMITED, used=_banded)
+    )
+    heads: int = field(default=1, metadata=_axis("query heads", "h", "heads", least=1))
+    kv_heads: int = field(
+        default=1, metadata=_axis("K/V heads, of which each has as many of the query heads", "kvh", "kvh", least=1)
+    )
+    kv: KeyValues = field(
+        default="separate", metadata=_axis("`shared`: V is K", "kv", "kv", drawn=typing.get_args(KeyValues))
+    )
+    query_offsets: Offsets = field(
+        default="aligned",
+        metadata=_axis(
+            "the last query at the last key; the first at key 0; anywhere from before the first key to after the last;"
+            " where positions leave 32 bits, at either end",
+            "offsets-",
+            "offsets",
+        ),
+    )
+    kv_lens: Lengths = field(
+        default="full",
+        metadata=_axis(
+            "no lengths given; uniform over 0 to `s_k`, every fourth 0 or `s_k` in turn; all 0", "lens-", "lens"
+        ),
+    )
+    q_lens: Lengths = field(
+        default="full",
+        metadata=_axis(
+            "as `kv_lens`, over 0 to `t`, with packed queries alone: queries of each batch entry. K and V of one"
+            " without any are poison",
+            "qlens-",
+            "qlens",
+        ),
+    )
+    topk: int = field(
+        default=0, metadata=_axis("entries a query of the sparse branch; 0: there is none", "top", "topk")
+    )
+    s_sparse: int = field(default=0, metadata=_axis("rows that these index", "of", used=_sparse))
+    sparse_indices: Indices = field(
+        default="valid",
+        metadata=_axis(
+            "distinct rows where there are enough; a third out of range, on both sides; all out of range",
+            "indices-",
+            used=_sparse,
+        ),
+    )
+    sparse_lens: Lengths = field(
+        default="full", metadata=_axis("as `kv_lens`, over 0 to `topk`", "toplens-", used=_sparse)
+    )
+    sink: Sink = field(
+        default="none", metadata=_axis("`mixed` repeats finite, +inf, finite, -inf over the heads", "sink-", "sink")
+    )
+    data: Data = field(
+        default="normal",
+        metadata=_axis(
+            "standard normal; queries times 2^-20 to 2^8, keys that grow or shrink along the sequence: logits from 1e-6"
+            " to 2,000; the others as [matrix.md](../use/matrix.md#a-configuration) says",
+            "data-",
+            "data",
+        ),
+    )
+    output: Output = field(
+        default="unnormalised",
+        metadata=_axis("the last two are normalised in the kernel", "out-", "out", drawn=typing.get_args(Output)),
+    )
+    splits: int = field(default=1, metadata=_axis("CTAs that share the keys of a row", "splits", "splits", least=1))
+    p_path: PathChoice = field(
+        default="auto",
+        metadata=_axis(
+            "how P reaches the second product; `auto` takes the kernel's rule",
+            "p-",
+            "p",
+            drawn=("auto", "auto", "tmem", "smem"),
+        ),
+    )
+    rows: int = field(
+        default=0,
+        metadata=_axis("query rows of a CTA; 0 takes the rule of [hopper.md](../understand/hopper.md)", "rows", "rows"),
+    )
+    merge: MergeChoice = field(
+        default="auto",
+        metadata=_axis(
+            "of splits: within a cluster, Hopper's alone and 8 at most, or by the combine kernel; `auto` as for `rows`",
+            "merge-",
+            "merge",
+        ),
+    )
+    layout: Layout = field(
+        default="bshd",
+        metadata=_axis(
+            "contiguous; K and V head by head; q, k and v as slices of a projection, poison around them",
+            "layout-",
+            "layout",
+        ),
+    )
+    page_size: int = field(
+        default=0,
+        metadata=_axis(
+            f"rows of a page of K and V, {', '.join(map(str, PAGE_SIZES))}; 0: no pages. They lie in an order of"
+            " chance; poison in pages that nobody needs, and numbers of none in the table",
+            "page",
+            "page",
+            drawn=(0, 0, 0, *PAGE_SIZES),
+        ),
+    )
+    packed: Packed = field(
+        default="none", metadata=_axis("what lies one batch entry behind the other", "packed-", "packed")
+    )
+    before: int = field(
+        default=0,
+        metadata=_axis(
+            "batch entries that every tensor has before these; nobody makes, computes or looks at them",
+            "before",
+            "before",
+        ),
+    )
 
     @property
     def kernel(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fmha.emulator.decode.table import TABLE, Form
+from fmha.emulator.decode.table import Form, Operand, line_of
 
 _REGISTERS = {1: "%p", 8: "%h", 16: "%h", 32: "%r", 64: "%d", 128: "%q"}
 _WIDTHS = {"pred": 1, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "bf16": 16, "e4m3x2": 16, "e5m2x2": 16, "ue8m0x2": 16}
@@ -36,15 +36,24 @@ def module(opcode: str) -> str:
 
 def sample(opcode: str) -> str:
     name, *modifiers = opcode.split(".")
-    forms = [form for form in TABLE if form.opcode == name]
-    operands = _of_row(forms[0], modifiers) if forms else _FAMILIES.get(name, _plain)(name, modifiers)
+    found = line_of(name, tuple(modifiers))
+    operands = _of_line(found[0], modifiers) if found else _FAMILIES.get(name, _plain)(name, modifiers)
     return f"{opcode} {operands};".replace(" ;", ";")
 
 
-def _of_row(form: Form, modifiers: list[str]) -> str:
-    """The operands that a row of the table names. All forms of an opcode have as many."""
+def _of_line(form: Form, modifiers: list[str]) -> str:
+    """The operands that a line of the table names."""
     type_name = next(filter(_is_type, modifiers), "")
-    return ", ".join(_reg(own or type_name, n + 1) for n, (_, own) in enumerate(form.operands))
+    return ", ".join(_operand(operand, type_name, n + 1) for n, operand in enumerate(form.operands))
+
+
+def _operand(operand: Operand, type_name: str, number: int) -> str:
+    if operand.space:
+        return f"[{'%r' if operand.space == 'shared' else '%d'}{number}]"
+    if operand.constant:
+        return str(number)
+    register = _reg(operand.type or type_name, number)
+    return f"{register}|{_reg(operand.pair, number)}" if operand.pair else register
 
 
 def _width(type_name: str) -> int:
@@ -122,10 +131,6 @@ def _store(_: str, modifiers: list[str]) -> str:
 
 def _copy(_: str, modifiers: list[str]) -> str:
     """cp.async and cp.async.bulk."""
-    if "commit_group" in modifiers:
-        return ""
-    if "wait_group" in modifiers:
-        return "0"
     if "bulk" not in modifiers:
         return "[%r1], [%d1], 16"
     out = modifiers.index("global") < next(n for n, x in enumerate(modifiers) if x.startswith("shared"))
@@ -143,10 +148,6 @@ def _copy(_: str, modifiers: list[str]) -> str:
 def _mbarrier(_: str, modifiers: list[str]) -> str:
     remote = "shared::cluster" in modifiers
     match modifiers[0]:
-        case "init" | "complete_tx":
-            return "[%r1], %r2"
-        case "inval":
-            return "[%r1]"
         case "try_wait":
             return "%p1, [%r1], %r2"
     count = ", %r2" if "expect_tx" in modifiers else ""
@@ -158,10 +159,6 @@ _TCGEN05_REGISTERS = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
 
 def _tcgen05(_: str, modifiers: list[str]) -> str:
     match modifiers[0]:
-        case "alloc":
-            return "[%r1], %r2"
-        case "dealloc":
-            return "%r1, %r2"
         case "ld" | "st":
             shape = next(x for x in modifiers if x in _TCGEN05_REGISTERS)
             repeat = next(int(x[1:]) for x in modifiers if x[0] == "x" and x[1:].isdigit())
@@ -178,8 +175,6 @@ def _tcgen05(_: str, modifiers: list[str]) -> str:
 
 
 def _barrier(_: str, modifiers: list[str]) -> str:
-    if modifiers[0] in ("cluster", "warp"):
-        return "-1" if modifiers[0] == "warp" else ""
     return "1, 64"
 
 
@@ -226,14 +221,11 @@ _FAMILIES: dict[str, Callable[[str, list[str]], str]] = {
     "brx": _fixed("%r1, table"),
     "call": _fixed("(status0), vprintf, (arg0, arg0)"),
     "createpolicy": _fixed("%d1, 0f3F800000"),
-    "elect": _fixed("%r1|%p1, -1"),
     "fence": _fixed(""),
     "brkpt": _fixed(""),
     "mapa": _fixed("%r1, %r2, %r3"),
     "mma": _fixed("{%r1, %r2, %r3, %r4}, {%r5, %r6, %r7, %r8}, {%r9, %r10}, {%r1, %r2, %r3, %r4}"),
     "prefetch": _fixed("[%d1]"),
-    "ret": _fixed(""),
-    "trap": _fixed(""),
     "setmaxnreg": _fixed("64"),
     "shfl": _fixed("%r1|%p1, %r2, %r3, 31, -1"),
 }

@@ -93,7 +93,7 @@ def test_nothing_planted_is_no_regression(project: Path) -> None:
     [
         (lambda m: m["gates"]["guard"].update(cosine=0.9), "gate cosine", "cosine at least 0.999996 -> 0.9 in 1 conf"),
         (
-            lambda m: m["gates"]["default"].update(lse_error=1.0),
+            lambda m: m["gates"].update(default={"lse_error": 1.0}),
             "gate lse_error",
             "lse_error at most 0.0001 -> 1 in 2 conf",
         ),
@@ -211,7 +211,7 @@ def test_a_judge_of_the_commit_that_cannot_run_is_told_with_what_to_do(project: 
 def test_a_gate_at_work_hinders_nobody_here(project: Path) -> None:
     """Locally the judge is the one at hand: run-matrix goes by the gates as they were just written."""
     git(project, "checkout", "-q", "-B", "planted", "main")
-    matrix(lambda m: m["gates"]["default"].update(lse_error=1.0))(project)
+    matrix(lambda m: m["gates"].update(default={"lse_error": 1.0}))(project)
     assert fmha(project, "run-matrix", "--quiet").returncode == ExitCode.PASS
     by_main = fmha(project, "run-matrix", "--quiet", "--judge", "main")
     git(project, "checkout", "-q", "--", ".")

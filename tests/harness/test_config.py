@@ -15,6 +15,7 @@ from fmha.harness.config.loader import interpret
 from fmha.harness.config.ours import Ours
 from fmha.harness.config.yaml_lines import parse
 from fmha.harness.errors import ConfigError, UserError
+from fmha.harness.metrics import METRICS
 from fmha.harness.worker.configuration import Configuration
 
 EMPTY = "head_dim: 64, t: 5, s_k: 70, heads: 2, kv_lens: empty"
@@ -116,17 +117,21 @@ def test_guard_thresholds_override_the_default(text: str) -> None:
         ("cases: 50", "cases: 0", "suites.random.random.cases", "must be at least 1, not 0"),
         ("  random:\n    random:", "  random:\n    axes: {}\n    random:", "suites.random.axes.t", "is required"),
         ("registers: 255", "registers: many", "gates.resources.registers", "must be a whole number, not 'many'"),
-        ("cosine: 0.999996\n", "cosine: 1.5\n", "gates.default.cosine", "must be at most 1.0, not 1.5"),
-        ("cosine: 0.999996\n", "cosine: .nan\n", "gates.default.cosine", "must be a number, not '.nan'"),
-        ("lse_error: 1e-4", "lse_error: tiny", "gates.default.lse_error", "must be a number, not 'tiny'"),
-        ("lse_error: 1e-4", "lse_error:", "gates.default.lse_error", "must be a number, not nothing"),
-        ("    lse_error: 1e-4\n", "", "gates.default.lse_error", "is required"),
+        ("cosine: 0.999996\n", "cosine: 1.5\n", "gates.guard.cosine", "must be at most 1.0, not 1.5"),
+        ("cosine: 0.999996\n", "cosine: .nan\n", "gates.guard.cosine", "must be a number, not '.nan'"),
+        (
+            "gates:\n",
+            "gates:\n  default: {lse_error: tiny}\n",
+            "gates.default.lse_error",
+            "must be a number, not 'tiny'",
+        ),
+        ("gates:\n", "gates:\n  default: {lse_error: }\n", "gates.default.lse_error", "must be a number, not nothing"),
         ("build_seconds: 300", "build_seconds: 0", "limits.build_seconds", "must be more than 0.0, not 0"),
         (
             "kind: emulator",
             "kind: abacus",
             "hosts.emulator.kind",
-            "must be 'emulator', 'local', 'ssh' or 'slurm', not 'abacus'",
+            ", not 'abacus'",
         ),
         ("  proven:\n", "  Proven One:\n", "suites.'Proven One'", "is no name"),
     ],
@@ -217,6 +222,17 @@ def test_limits_are_those_of_a_configuration_s_nature(repository: Path) -> None:
     assert both.limits["lse_error"] == ours.extreme.limits["lse_error"]
     assert both.limits["max_error"] == max(ours.bf16.limits["max_error"], ours.extreme.limits["max_error"])
     assert both.limits["cosine"] == min(ours.bf16.limits["cosine"], ours.extreme.limits["cosine"])
+
+
+def test_a_metric_s_limit_is_its_own_unless_the_file_has_another(text: str) -> None:
+    said = text.replace("gates:\n", "gates:\n  default: {lse_error: 3e-4}\n", 1)
+    usual, other = (interpret(each, "matrix.yaml", "0" * 64).kernels["ours"] for each in (text, said))
+    assert isinstance(usual, Ours)
+    assert isinstance(other, Ours)
+    limits = {name: metric.limit for name, metric in METRICS.items()}
+    assert usual.gates.thresholds.limits == limits
+    assert other.gates.thresholds.limits == limits | {"lse_error": 3e-4}
+    assert other.bf16.limits == usual.bf16.limits | {"lse_error": 3e-4}
 
 
 def test_random_cases_depend_on_the_seed_and_more_of_them_begin_with_the_fewer(repository: Path) -> None:

@@ -1,11 +1,14 @@
 import dataclasses
+from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fmha.harness.config import random_cases
 from fmha.harness.config.random_cases import Space, draw, smaller, work
-from fmha.harness.worker.configuration import Configuration, fault, parse_id
+from fmha.harness.worker.configuration import AXES, DEFAULTS, Configuration, fault, parse_id
 
 SPACE = Space(head_dims=(64, 128, 256, 512), rows=256, keys=1000, topk=300, batch=4, work=10**9)
 CASES = st.randoms(use_true_random=False).map(lambda random: draw(random, SPACE))
@@ -24,6 +27,24 @@ def test_smaller_cases_are_legal_and_smaller(case):
         assert fault(less) is None
         assert less != case
         assert work(less) <= work(case)
+
+
+@given(CASES)
+def test_every_field_is_set_to_its_default_where_that_is_legal(case):
+    names = {step.id for step in smaller(case)}
+    sizes = {"head_dim", "t", "s_k", "window", "left", "right", "s_sparse"}  # go down step by step, or not at all
+    for name in set(DEFAULTS) - sizes:
+        simpler = replace(case, **{name: DEFAULTS[name]})
+        assert simpler == case or fault(simpler) or simpler.id in names, name
+
+
+def test_a_field_that_says_what_is_drawn_changes_nothing_else_of_what_is_drawn(monkeypatch):
+    tight = replace(SPACE, work=10**6)  # most proposals are too much: what is drawn with one is not to move the next
+    plain = [draw(Random(seed), tight) for seed in range(100)]
+    monkeypatch.setattr(random_cases, "AXES", AXES | {"merge": replace(AXES["merge"], drawn=("auto", "combine"))})
+    drawn = [draw(Random(seed), tight) for seed in range(100)]
+    assert [replace(case, merge="auto") for case in drawn] == plain
+    assert {case.merge for case in drawn} == {"auto", "combine"}
 
 
 @pytest.mark.parametrize(

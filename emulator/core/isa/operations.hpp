@@ -18,23 +18,23 @@
     X(unpack, integer, arithmetic)                                                       \
     X(add, by_binder, arithmetic)                                                        \
     X(sub, by_binder, arithmetic)                                                        \
-    X(mul_lo, integer, integer)                                                          \
-    X(mul_hi, integer, integer)                                                          \
+    X(mul_lo, integer, integer, "mul.lo{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")         \
+    X(mul_hi, integer, integer, "mul.hi{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")         \
     X(mul_wide, integer, integer)                                                        \
-    X(mad_lo, integer, integer)                                                          \
-    X(mad_hi, integer, integer)                                                          \
+    X(mad_lo, integer, integer, "mad.lo{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b, c")      \
+    X(mad_hi, integer, integer, "mad.hi{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b, c; mad.hi.sat.s32 d, a, b, c") \
     X(mad_wide, integer, integer)                                                        \
-    X(div, integer, integer)                                                             \
+    X(div, integer, integer, "div{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")               \
     X(rem, integer, integer, "rem{.u16|.s16|.u32|.s32|.u64|.s64} d, a, b")               \
     X(min, by_binder, arithmetic)                                                        \
     X(max, by_binder, arithmetic)                                                        \
-    X(abs, by_binder, arithmetic)                                                        \
-    X(neg, by_binder, arithmetic)                                                        \
+    X(abs, by_binder, arithmetic, "abs{.s16|.s32|.s64|.f64} d, a; abs[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
+    X(neg, by_binder, arithmetic, "neg{.s16|.s32|.s64|.f64} d, a; neg[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
     X(and_, integer, integer, "and{.pred|.b16|.b32|.b64} d, a, b")                       \
     X(or_, integer, integer, "or{.pred|.b16|.b32|.b64} d, a, b")                         \
     X(xor_, integer, integer, "xor{.pred|.b16|.b32|.b64} d, a, b")                       \
     X(not_, integer, integer, "not{.pred|.b16|.b32|.b64} d, a")                          \
-    X(lop3, integer, bits)                                                               \
+    X(lop3, integer, bits, "lop3.b32 d, a, b, c, #table")                                \
     X(shl, integer, integer, "shl{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32") \
     X(shr, integer, integer, "shr{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64} d, a, b:u32") \
     X(shf_l, integer, bits, "shf.l{.clamp|.wrap}.b32 d, a, b, c")                        \
@@ -62,8 +62,8 @@
     X(cvt_pack, conversion, convert_packed)                                              \
     /* Control */                                                                        \
     X(bra, control, control)                                                             \
-    X(ret, control, control)                                                             \
-    X(trap, control, control)                                                            \
+    X(ret, control, control, "ret[.uni=]; exit[.uni=]")                                  \
+    X(trap, control, control, "trap")                                                    \
     X(nop, control, control)                                                             \
     /* Memory */                                                                         \
     X(ld, by_space, memory)                                                              \
@@ -72,34 +72,39 @@
     X(cvta_to, integer, state_space)                                                     \
     /* Within a warp */                                                                  \
     X(clock, control, control)                                                           \
-    X(elect, exchange, control)                                                          \
+    X(elect, exchange, control, "elect.sync d:b32|p:pred, members:b32")                  \
     X(shfl, exchange, control)                                                           \
     X(vote, exchange, control)                                                           \
     X(activemask, exchange, control, "activemask.b32 d")                                 \
     /* Barriers and fences */                                                            \
     X(bar, barrier, named_barrier)                                                       \
-    X(bar_warp, barrier, barrier)                                                        \
+    X(bar_warp, barrier, barrier, "bar.warp.sync members:b32")                           \
     X(fence_proxy_async, barrier, barrier)                                               \
-    X(fence_mbarrier_init, barrier, cluster)                                             \
+    X(fence_mbarrier_init, barrier, cluster, "fence.mbarrier_init.release=.cluster")      \
     X(fence, barrier, barrier)                                                           \
-    X(mbar_init, barrier, mbarrier)                                                      \
-    X(mbar_inval, barrier, mbarrier)                                                     \
+    X(mbar_init, barrier, mbarrier, "mbarrier.init[.shared=|.shared::cta=].b64 [a:shared], count:u32") \
+    X(mbar_inval, barrier, mbarrier, "mbarrier.inval[.shared=|.shared::cta=].b64 [a:shared]") \
     X(mbar_arrive, barrier, mbarrier)                                                    \
-    X(mbar_expect_tx, barrier, mbarrier)                                                 \
+    X(mbar_expect_tx, barrier, mbarrier,                                                 \
+      "mbarrier.expect_tx[.relaxed=][.cta=|.cluster=][.shared=|.shared::cta=|.shared::cluster=].b64 [a:shared], bytes:u32") \
     X(mbar_wait, barrier, mbarrier)                                                      \
     /* Tensor copies, tensor memory and tcgen05 */                                       \
     X(tma_load, copy, tma)                                                               \
-    X(tmem_alloc, tensor_memory, tmem_alloc)                                             \
-    X(tmem_dealloc, tensor_memory, tmem_alloc)                                           \
-    X(tmem_relinquish, tensor_memory, tmem_alloc)                                        \
+    X(tmem_alloc, tensor_memory, tmem_alloc,                                             \
+      "tcgen05.alloc{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned.b32 [a:generic], columns:u32; " \
+      "tcgen05.alloc{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned.shared::cta.b32 [a:shared], columns:u32") \
+    X(tmem_dealloc, tensor_memory, tmem_alloc,                                           \
+      "tcgen05.dealloc{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned.b32 a, columns:u32") \
+    X(tmem_relinquish, tensor_memory, tmem_alloc,                                        \
+      "tcgen05.relinquish_alloc_permit{.cta_group::1=|.cta_group::2=tc_pair}.sync.aligned") \
     X(tmem_ld, tensor_memory, tmem)                                                      \
     X(tmem_st, tensor_memory, tmem)                                                      \
-    X(tmem_wait_ld, tensor_memory, tmem)                                                 \
-    X(tmem_wait_st, tensor_memory, tmem)                                                 \
+    X(tmem_wait_ld, tensor_memory, tmem, "tcgen05.wait::ld.sync.aligned")                \
+    X(tmem_wait_st, tensor_memory, tmem, "tcgen05.wait::st.sync.aligned")                \
     X(tc_mma, matrix, tensor)                                                            \
     X(tc_commit, barrier, tensor_sync)                                                   \
-    X(tc_fence_before, barrier, tensor_sync)                                             \
-    X(tc_fence_after, barrier, tensor_sync)                                              \
+    X(tc_fence_before, barrier, tensor_sync, "tcgen05.fence::before_thread_sync")        \
+    X(tc_fence_after, barrier, tensor_sync, "tcgen05.fence::after_thread_sync")          \
     X(tc_cp, matrix, tensor_copy)                                                        \
     X(tc_shift, matrix, tensor_copy)                                                     \
     /* Scalar instructions of fewer programs */                                          \
@@ -120,7 +125,9 @@
     X(dp4a, integer, extra_integer, "dp4a{.u32|.s32}{.u32|.s32} d:b32, a:b32, b:b32, c:b32") \
     X(dp2a, integer, extra_integer, "dp2a{.lo|.hi}{.u32|.s32}{.u32|.s32} d:b32, a:b32, b:b32, c:b32") \
     X(bfind, integer, extra_integer, "bfind[.shiftamt]{.u32|.s32|.u64|.s64} d:u32, a")   \
-    X(slct, integer, extra_integer)                                                      \
+    X(slct, integer, extra_integer,                                                      \
+      "slct{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64|.f32|.f64}.s32 d, a, b, c:s32; " \
+      "slct[.ftz]{.b16|.b32|.b64|.u16|.s16|.u32|.s32|.u64|.s64|.f32|.f64}.f32 d, a, b, c:f32") \
     X(set, floating, arithmetic)                                                         \
     X(tanh, transcendental, approximate, "tanh.approx[.ftz]{.f32|.f16|.bf16|.f16x2|.bf16x2} d, a") \
     X(sin, transcendental, approximate, "sin.approx[.ftz].f32 d, a")                     \
@@ -138,8 +145,8 @@
     X(heap_malloc, control, heap)                                                        \
     X(heap_free, control, heap)                                                          \
     X(redux, exchange, warp)                                                             \
-    X(match_any, exchange, warp)                                                         \
-    X(match_all, exchange, warp)                                                         \
+    X(match_any, exchange, warp, "match.any.sync{.b32|.b64} d:b32, a, members:b32")      \
+    X(match_all, exchange, warp, "match.all.sync{.b32|.b64} d:b32|p:pred, a, members:b32") \
     X(isspacep, integer, state_space)                                                    \
     X(cache_policy, control, cache_policy)                                               \
     X(frame_push, control, frames)                                                       \
@@ -148,10 +155,11 @@
     /* Clusters, bulk copies and launch control */                                       \
     X(mapa, integer, cluster)                                                            \
     X(getctarank, integer, cluster)                                                      \
-    X(cluster_arrive, barrier, cluster)                                                  \
-    X(cluster_wait, barrier, cluster)                                                    \
-    X(mbar_complete_tx, barrier, mbarrier)                                               \
-    X(mbar_pending, barrier, mbarrier)                                                   \
+    X(cluster_arrive, barrier, cluster, "barrier.cluster.arrive[.release=|.relaxed=cluster_relaxed][.aligned]") \
+    X(cluster_wait, barrier, cluster, "barrier.cluster.wait[.acquire=][.aligned]")       \
+    X(mbar_complete_tx, barrier, mbarrier,                                               \
+      "mbarrier.complete_tx[.relaxed=][.cta=|.cluster=][.shared=|.shared::cta=|.shared::cluster=].b64 [a:shared], bytes:u32") \
+    X(mbar_pending, barrier, mbarrier, "mbarrier.pending_count.b64 d:b32, state")        \
     X(bar_red, barrier, named_barrier)                                                   \
     X(bulk_load, copy, bulk)                                                             \
     X(bulk_send, copy, bulk)                                                             \
@@ -159,8 +167,8 @@
     X(store_bulk, shared_memory, fill)                                                   \
     X(bulk_store, copy, bulk)                                                            \
     X(bulk_prefetch, copy, bulk)                                                         \
-    X(bulk_commit, copy, bulk_group)                                                     \
-    X(bulk_wait, copy, bulk_group)                                                       \
+    X(bulk_commit, copy, bulk_group, "cp.async.bulk.commit_group")                       \
+    X(bulk_wait, copy, bulk_group, "cp.async.bulk.wait_group[.read=bulk_read] #groups")  \
     X(tma_store, copy, tma_store)                                                        \
     X(tma_prefetch, copy, tma)                                                           \
     X(tensormap_replace, copy, tensormap)                                                \
@@ -183,9 +191,10 @@
     X(movmatrix, exchange, matrix_move)                                                  \
     X(mma_sync, matrix, warp_mma)                                                        \
     X(cp_async, copy, cp_async)                                                          \
-    X(cp_async_commit, copy, cp_async)                                                   \
-    X(cp_async_wait, copy, cp_async)                                                     \
-    X(cp_async_mbar, copy, cp_async)                                                     \
+    X(cp_async_commit, copy, cp_async, "cp.async.commit_group")                          \
+    X(cp_async_wait, copy, cp_async, "cp.async.wait_group #groups; cp.async.wait_all=copy_all") \
+    X(cp_async_mbar, copy, cp_async,                                                     \
+      "cp.async.mbarrier.arrive[.noinc=copy_noinc][.shared=|.shared::cta=].b64 [a:shared]") \
     X(wgmma, matrix, wgmma)                                                              \
     X(wgmma_fence, matrix, wgmma)                                                        \
     X(wgmma_commit, matrix, wgmma)                                                       \

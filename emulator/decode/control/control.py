@@ -29,21 +29,7 @@ def branch_indexed(b: Builder, m: Modifiers) -> None:
     b.emit("brx", "u32", src=[b.src(index, "u32")], targets=targets, immediate=len(targets))
 
 
-def leave(b: Builder, m: Modifiers) -> None:
-    m.take("uni")
-    m.done()
-    b.emit("ret")
-
-
-def trap(b: Builder, m: Modifiers) -> None:
-    m.done()
-    b.emit("trap")
-
-
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "bra": branch,
     "brx": branch_indexed,
-    "ret": leave,
-    "exit": leave,
-    "trap": trap,
 }

@@ -33,26 +33,12 @@ def copy(b: Builder, m: Modifiers) -> None:
     m.need("async", "bulk")
     if reduce:
         _reduce(b, m)
-    elif m.take("commit_group"):
-        m.done()
-        b.emit("bulk_commit")
-    elif m.take("wait_group"):
-        _wait_group(b, m)
     elif m.take("prefetch"):
         _prefetch(b, m)
     elif m.take("tensor"):
         _tensor(b, m)
     else:
         _bulk(b, m)
-
-
-def _wait_group(b: Builder, m: Modifiers) -> None:
-    mods = MODS["bulk_read"] if m.take("read") else 0
-    m.done()
-    count = b.instruction.operands[0]
-    if not isinstance(count, Immediate):
-        b.fail("an integer constant is expected")
-    b.emit("bulk_wait", immediate=count.bits, mods=mods)
 
 
 def _operands(b: Builder, m: Modifiers, count: int) -> tuple[Operand, ...]:

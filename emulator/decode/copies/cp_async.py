@@ -9,7 +9,7 @@ from fmha.emulator.decode.builder import Builder
 from fmha.emulator.decode.copies import bulk
 from fmha.emulator.decode.modifiers import Modifiers
 from fmha.emulator.decode.policies import drop_policy
-from fmha.emulator.ptx import Address, Immediate, Negated, Operand, Register
+from fmha.emulator.ptx import Immediate, Negated, Operand, Register
 
 
 def copy(b: Builder, m: Modifiers) -> None:
@@ -17,8 +17,7 @@ def copy(b: Builder, m: Modifiers) -> None:
     if m.has("bulk") or not m.take("async"):
         bulk.copy(b, m)
         return
-    action = m.choose({name: name for name in ("commit_group", "wait_group", "wait_all", "mbarrier")}, "copy")
-    _COPY_ACTIONS[action](b, m)
+    _copy(b, m)
 
 
 def _offset_bits(offset: int) -> int:
@@ -60,48 +59,6 @@ def _limit(b: Builder, operand: Operand) -> tuple[int, int]:
         unit, negated = b.pred(operand)
         return unit, MODS["copy_ignore"] | (MODS["copy_ignore_negated"] if negated else 0)
     return b.src(operand, "u32"), MODS["copy_size"]
-
-
-def _commit(b: Builder, m: Modifiers) -> None:
-    m.done()
-    b.operands(0)
-    b.emit("cp_async_commit")
-
-
-def _wait_group(b: Builder, m: Modifiers) -> None:
-    m.done()
-    (n,) = b.operands(1)
-    if not isinstance(n, Immediate) or n.bits < 0:
-        b.fail("the number of groups is a constant")
-    b.emit("cp_async_wait", immediate=n.bits)
-
-
-def _wait_all(b: Builder, m: Modifiers) -> None:
-    m.done()
-    b.operands(0)
-    b.emit("cp_async_wait", mods=MODS["copy_all"])
-
-
-def _mbarrier(b: Builder, m: Modifiers) -> None:
-    m.need("arrive")
-    mods = MODS["copy_noinc"] if m.take("noinc") else 0
-    m.take("shared", "shared::cta")
-    m.need("b64")
-    m.done()
-    (address,) = b.operands(1)
-    if not isinstance(address, Address):
-        b.fail("an address is expected")
-    unit, width, offset = b.address(address, "shared")
-    b.emit("cp_async_mbar", "b64", src=[unit], mods=mods, immediate=offset, width_src=width)
-
-
-_COPY_ACTIONS: dict[str, Callable[[Builder, Modifiers], None]] = {
-    "copy": _copy,
-    "commit_group": _commit,
-    "wait_group": _wait_group,
-    "wait_all": _wait_all,
-    "mbarrier": _mbarrier,
-}
 
 
 FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {

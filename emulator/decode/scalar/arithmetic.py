@@ -42,43 +42,21 @@ def _same_type(b: Builder, op: str, type_name: str, sources: int, mods: int = 0)
 
 
 def multiply(b: Builder, m: Modifiers) -> None:
-    """mul, mad: .lo, .hi, .wide for integers; mul for floats."""
+    """mul, mad: .wide of integers, .cc; mul of floats."""
     opcode = b.instruction.opcode
     if opcode == "mad" and m.take("cc"):
         carrying(b, m, "carry_mad", carry_in=False, carry_out=True)
         return
-    part = m.choose({"lo": "lo", "hi": "hi", "wide": "wide"}, "")
-    if not part:
+    if not m.take("wide"):
         type_name = m.type(REALS if opcode == "mul" else FLOATS)
         floating.arithmetic(b, m, "mul" if opcode == "mul" else "fma", type_name, 2 if opcode == "mul" else 3)
         return
-    saturates = part == "hi" and opcode == "mad" and m.take("sat")
-    type_name = m.type(("s32",) if saturates else INTEGERS)
+    type_name = m.type(("u16", "s16", "u32", "s32"))
     m.done()
-    if saturates:
-        b.operands(4)
-        d, *s = b.instruction.operands
-        b.emit("mad_hi", "s32", dst=[b.dst(d, "s32")], src=[b.src(x, "s32") for x in s], mods=MODS["sat"])
-        return
-    if part != "wide":
-        _same_type(b, f"{opcode}_{part}", type_name, 2 if opcode == "mul" else 3)
-        return
-    if type_name[1:] == "64":
-        b.fail(".wide of a 64-bit type")
     wide = f"{type_name[0]}{2 * int(type_name[1:])}"
-    b.operands(3 if opcode == "mul" else 4)
-    d, x, y, *rest = b.instruction.operands
+    d, x, y, *rest = b.operands(3 if opcode == "mul" else 4)
     src = [b.src(x, type_name), b.src(y, type_name), *(b.src(z, wide) for z in rest)]
     b.emit(f"{opcode}_wide", type_name, dst=[b.dst(d, wide)], src=src)
-
-
-def divide(b: Builder, m: Modifiers) -> None:
-    type_name = m.type((*INTEGERS, *FLOATS))
-    if type_name in FLOATS:
-        floating.divide(b, m, type_name)
-        return
-    m.done()
-    _same_type(b, "div", type_name, 2)
 
 
 def extreme(b: Builder, m: Modifiers) -> None:
@@ -89,16 +67,6 @@ def extreme(b: Builder, m: Modifiers) -> None:
     mods = MODS["relu"] if type_name in ("s32", "s16x2") and m.take("relu") else 0
     m.done()
     _same_type(b, b.instruction.opcode, type_name, 2, mods)
-
-
-def sign(b: Builder, m: Modifiers) -> None:
-    """abs, neg"""
-    type_name = m.type(("s16", "s32", "s64", *FLOATS, *floating.HALVES))
-    if type_name in REALS:
-        floating.sign(b, m, type_name)
-        return
-    m.done()
-    _same_type(b, b.instruction.opcode, type_name, 1)
 
 
 def conditional_not(b: Builder, m: Modifiers) -> None:
@@ -114,23 +82,19 @@ def conditional_not(b: Builder, m: Modifiers) -> None:
     b.emit("selp", type_name, dst=[b.dst(d, type_name)], src=[*ones, is_zero])
 
 
-def lop3(b: Builder, m: Modifiers) -> None:
-    """lop3, and lop3.BoolOp `d|p, a, b, c, table, q`: p = (d != 0) BoolOp q."""
-    combine = m.choose({"and": 0, "or": 1}, -1)
+def lop3_with_predicate(b: Builder, m: Modifiers) -> None:
+    """lop3.BoolOp `d|p, a, b, c, table, q`: p = (d != 0) BoolOp q."""
+    combine = m.choose({"and": 0, "or": 1})
     m.need("b32")
     m.done()
-    b.operands(5 if combine < 0 else 6)
-    d, x, y, z, table, *q = b.instruction.operands
+    d, x, y, z, table, q = b.operands(6)
     if not isinstance(table, Immediate):
         b.fail("the table of lop3 is a constant")
-    src = [b.src(s, "b32") for s in (x, y, z)]
-    if combine < 0:
-        b.emit("lop3", "b32", dst=[b.dst(d, "b32")], src=src, immediate=table.bits)
-        return
     if not isinstance(d, PredicatePair):
         b.fail("a result and a predicate are expected")
     result = b.new_unit(32) if isinstance(d.first, Sink) else b.dst(d.first, "b32")
-    unit, negated = b.pred(q[0])
+    src = [b.src(s, "b32") for s in (x, y, z)]
+    unit, negated = b.pred(q)
     mods = _COMPARE["ne"] << MODS["cmp_shift"] | combine << MODS["bool_shift"] | MODS["bool_negated"] * negated
     b.emit("lop3", "b32", dst=[result], src=src, immediate=table.bits)
     b.emit("setp", "b32", dst=[b.dst(d.second, "pred")], src=[result, b.number(0, 32), unit], mods=mods)
@@ -204,13 +168,11 @@ FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
     "sub": add_sub,
     "mul": multiply,
     "mad": multiply,
-    "div": divide,
+    "div": floating.divide,
     "min": extreme,
     "max": extreme,
-    "abs": sign,
-    "neg": sign,
     "cnot": conditional_not,
-    "lop3": lop3,
+    "lop3": lop3_with_predicate,
     "setp": setp,
     "set": set_value,
     "selp": selp,

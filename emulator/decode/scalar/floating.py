@@ -76,7 +76,8 @@ def fma(b: Builder, m: Modifiers) -> None:
     arithmetic(b, m, "fma", m.type((*FLOATS, *HALVES)), 3)
 
 
-def divide(b: Builder, m: Modifiers, type_name: str) -> None:
+def divide(b: Builder, m: Modifiers) -> None:
+    type_name = m.type(("f32", "f64"))
     approximate = _flags(m, "approx") or _flags(m, "full")
     rounding = m.choose(_ROUNDING, MODS["rn"] if approximate else -1)
     if rounding < 0 or (approximate and (rounding != MODS["rn"] or type_name != "f32")):
@@ -102,13 +103,6 @@ def extreme(b: Builder, m: Modifiers, type_name: str) -> None:
     if not (three or (sources == 2 and not mods & MODS["abs"])):
         b.fail(f"there is no such form of {b.instruction.opcode} with {sources} sources")
     emit(b, b.instruction.opcode, type_name, sources, mods)
-
-
-def sign(b: Builder, m: Modifiers, type_name: str) -> None:
-    """abs, neg."""
-    mods = 0 if type_name == "f64" else _flags(m, "ftz")
-    m.done()
-    emit(b, b.instruction.opcode, type_name, 1, mods)
 
 
 def root(b: Builder, m: Modifiers) -> None:

@@ -32,19 +32,4 @@ def with_carry(b: Builder, m: Modifiers) -> None:
     carrying(b, m, _CARRY_IN[b.instruction.opcode], carry_in=True, carry_out=m.take("cc"))
 
 
-def select_by_sign(b: Builder, m: Modifiers) -> None:
-    mods = MODS["ftz"] if m.take("ftz") else 0
-    type_name = m.type(("b16", "b32", "b64", *INTEGERS, "f32", "f64"))
-    condition = m.type(("s32", "f32"))
-    m.done()
-    if mods and condition != "f32":
-        b.fail(".ftz needs an .f32 condition")
-    d, x, y, c = b.operands(4)
-    src = [b.src(x, type_name), b.src(y, type_name), b.src(c, condition)]
-    b.emit("slct", type_name, type2=condition, dst=[b.dst(d, type_name)], src=src, mods=mods)
-
-
-FORMS: dict[str, Callable[[Builder, Modifiers], None]] = {
-    **dict.fromkeys(_CARRY_IN, with_carry),
-    "slct": select_by_sign,
-}
+FORMS: dict[str, Callable[[Builder, Modifiers], None]] = dict.fromkeys(_CARRY_IN, with_carry)
