@@ -37,6 +37,7 @@ LATER = (
 _MOST = 1 << 17  # bytes of a request, most of them environment
 _READ_AT_A_START = re.compile("PYTHON(?!PATH|SAFEPATH)|LANG|LC_")
 _idle: list[_Loaded] = []
+loaded: set[int] = set()  # pids of the processes that have loaded it; they end with this one
 
 
 def fmha(
@@ -49,11 +50,11 @@ def fmha(
     env = os.environ if env is None else env
     for name in filter(_READ_AT_A_START.match, {*env, *os.environ}):
         assert env.get(name) == os.environ.get(name), f"{name} is read when an interpreter starts: start one"
-    loaded = _idle.pop() if _idle else _Loaded()  # threads have one each: it answers for one `fmha` at a time
+    one = _idle.pop() if _idle else _Loaded()  # threads have one each: it answers for one `fmha` at a time
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         request = {"command": ["fmha", *map(str, arguments)], "cwd": str(cwd or Path.cwd()), "env": dict(env)}
-        code = loaded.run(request, (out, errors), timeout)
-        _idle.append(loaded)
+        code = one.run(request, (out, errors), timeout)
+        _idle.append(one)
         out.seek(0)
         errors.seek(0)
         return subprocess.CompletedProcess(request["command"], code, out.read(), errors.read())
@@ -71,6 +72,7 @@ class _Loaded:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
+        loaded.add(self.process.pid)
         atexit.register(self.end)
 
     def end(self) -> None:
