@@ -3,7 +3,7 @@
 A start of Python that loads our command line takes 0.4 s of processor time, a fork of one that has loaded it 0.1 or
 less, and the tests make many hundred. The fork has arguments, environment, folder, session and streams of its own, and
 ends as an interpreter ends. Tests of what a start alone shows start one by `python -m fmha`: what it loads, what it
-reads from its environment, terminals, and what signals do while it lasts.
+reads from its environment, terminals, and signals that come before it has loaded anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -47,17 +48,84 @@ def fmha(
 
     :raises subprocess.TimeoutExpired: The process and its group have been killed.
     """
-    env = os.environ if env is None else env
-    for name in filter(_READ_AT_A_START.match, {*env, *os.environ}):
-        assert env.get(name) == os.environ.get(name), f"{name} is read when an interpreter starts: start one"
-    one = _idle.pop() if _idle else _Loaded()  # threads have one each: it answers for one `fmha` at a time
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        request = {"command": ["fmha", *map(str, arguments)], "cwd": str(cwd or Path.cwd()), "env": dict(env)}
-        code = one.run(request, (out, errors), timeout)
-        _idle.append(one)
-        out.seek(0)
-        errors.seek(0)
-        return subprocess.CompletedProcess(request["command"], code, out.read(), errors.read())
+    with Fork(*arguments, cwd=cwd, env=env) as fork:
+        try:
+            stdout, stderr = fork.communicate(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(fork.pid, signal.SIGKILL)
+            fork.communicate()
+            raise
+        return subprocess.CompletedProcess(fork.args, fork.wait(), stdout, stderr)
+
+
+class Fork:
+    """A `fmha` that has been started, used as a `subprocess.Popen` of one with pipes and a session of its own is."""
+
+    def __init__(self, *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+        env = os.environ if env is None else env
+        for name in filter(_READ_AT_A_START.match, {*env, *os.environ}):
+            assert env.get(name) == os.environ.get(name), f"{name} is read when an interpreter starts: start one"
+        self.args = ["fmha", *map(str, arguments)]
+        self.returncode: int | None = None
+        self._loaded = _idle.pop() if _idle else _Loaded()  # it answers for one fork at a time
+        (out, theirs), (errors, their_errors) = os.pipe(), os.pipe()
+        self.stdout, self.stderr = open(out), open(errors)  # noqa: SIM115
+        request = {"command": self.args, "cwd": str(cwd or Path.cwd()), "env": dict(env)}
+        self.pid = self._loaded.fork(request, [theirs, their_errors])
+        os.close(theirs)
+        os.close(their_errors)
+        self._said: dict[IO[str], str] = {}
+        self._readers: list[threading.Thread] = []
+
+    def __enter__(self) -> Fork:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+        self.stdout.close()
+        self.stderr.close()
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it says from here on, once it has ended and nobody else has its streams."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        left = lambda: None if deadline is None else max(0.0, deadline - time.monotonic())  # noqa: E731
+        if not self._readers:
+            for stream in (self.stdout, self.stderr):
+                self._readers.append(threading.Thread(target=self._read, args=[stream], daemon=True))
+                self._readers[-1].start()
+        for reader in self._readers:
+            reader.join(left())
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(left())
+        return self._said[self.stdout], self._said[self.stderr]
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            self._said[stream] = stream.read()
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._loaded.code(timeout)
+            if self.returncode is not None:
+                _idle.append(self._loaded)
+        return self.returncode
 
 
 class _Loaded:
@@ -77,19 +145,18 @@ class _Loaded:
 
     def end(self) -> None:
         self.requests.close()
+        self.process.kill()  # it may wait for a fork that nobody has waited for
         self.process.wait()
 
-    def run(self, request: dict[str, Any], streams: tuple[IO[str], ...], timeout: float) -> int:
-        """The exit code, or the negative number of the signal that has ended it."""
-        socket.send_fds(self.requests, [json.dumps(request).encode()], [stream.fileno() for stream in streams])
-        pid = int(self.requests.recv(_MOST))
-        in_time, _, _ = select.select([self.requests], [], [], timeout)
-        if not in_time:
-            os.killpg(pid, signal.SIGKILL)
-        code = int(self.requests.recv(_MOST))
-        if not in_time:
-            raise subprocess.TimeoutExpired(request["command"], timeout)
-        return code
+    def fork(self, request: dict[str, Any], streams: list[int]) -> int:
+        """The pid."""
+        socket.send_fds(self.requests, [json.dumps(request).encode()], streams)
+        return int(self.requests.recv(_MOST))
+
+    def code(self, timeout: float | None) -> int | None:
+        """The fork's exit code, or the negative number of the signal that has ended it; None where it still runs."""
+        ended, _, _ = select.select([self.requests], [], [], timeout)
+        return int(self.requests.recv(_MOST)) if ended else None
 
 
 def _serve(requests: socket.socket) -> dict[str, Any]:
@@ -124,6 +191,8 @@ def _main() -> None:
     gc.collect()
     gc.freeze()
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

@@ -46,38 +46,34 @@ class Client:
     root: Path
     config: Path
     server: Server
-    processes: list[subprocess.Popen[str]]
+    processes: list[subprocess.Popen[str] | forked.Fork]
     network: tuple[str, ...] = ()  # a command prefix that enters the client's network
     home: Path = Path()  # of the account on the server
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """A process that a test does something to; its interpreter starts with it."""
-        process = subprocess.Popen(
-            [*self.network, sys.executable, "-m", "fmha", *arguments],
-            cwd=self.root,
-            env=self.environment(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str] | forked.Fork:
+        env = os.environ | {"FMHA_SSH_CONFIG": str(self.config)} | environment
+        process: subprocess.Popen[str] | forked.Fork
+        if self.network:
+            process = subprocess.Popen(
+                [*self.network, sys.executable, "-P", "-m", "fmha", *arguments],
+                cwd=self.root,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        else:
+            process = forked.Fork(*arguments, cwd=self.root, env=env)
         self.processes.append(process)
         return process
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        if self.network:
-            process = self.start(*arguments, **environment)
-            said = process.communicate(timeout=3 * DEADLINE_SECONDS)
-            done = subprocess.CompletedProcess(process.args, process.returncode, *said)
-        else:
-            env = self.environment(environment)
-            done = forked.fmha(*arguments, cwd=self.root, env=env, timeout=3 * DEADLINE_SECONDS)
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
-
-    def environment(self, changes: Mapping[str, str]) -> Mapping[str, str]:
-        return os.environ | {"FMHA_SSH_CONFIG": str(self.config)} | changes
+        process = self.start(*arguments, **environment)
+        stdout, stderr = process.communicate(timeout=3 * DEADLINE_SECONDS)
+        assert "Traceback" not in stderr, stderr
+        return subprocess.CompletedProcess(process.args, process.wait(), stdout, stderr)
 
     def detached(self, *arguments: str) -> str:
         """Starts a run, leaves it, and returns its name."""
